@@ -1,0 +1,231 @@
+//! Field paths and the errors of validation, with upstream's texts.
+
+use std::fmt::{self, Write};
+
+use serde_json::Value;
+
+/// A path to a field: `spec.containers[0].env[FOO]`. Cheap to extend; children share nothing with their parent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Path(String);
+
+impl Path {
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+    }
+
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Upstream prints a nil path as `<nil>`.
+        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorType {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    TypeInvalid,
+    Internal,
+}
+
+impl ErrorType {
+    /// The `reason` of a Status cause.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::Internal => "InternalError",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::TypeInvalid => "Invalid value",
+            Self::Internal => "Internal error",
+        }
+    }
+
+    fn shows_value(self) -> bool {
+        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::TooMany | Self::Internal)
+    }
+}
+
+/// One rejected field. `Display` is the message of its cause: without the path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    pub kind: ErrorType,
+    pub path: Path,
+    pub value: Value,
+    pub detail: String,
+}
+
+pub type FieldErrors = Vec<FieldError>;
+
+impl FieldError {
+    fn new(kind: ErrorType, path: &Path, value: Value, detail: impl Into<String>) -> Self {
+        Self { kind, path: path.clone(), value, detail: detail.into() }
+    }
+
+    pub fn required(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Required, path, Value::Null, detail)
+    }
+
+    pub fn invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Invalid, path, value.into(), detail)
+    }
+
+    pub fn type_invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::TypeInvalid, path, value.into(), detail)
+    }
+
+    pub fn forbidden(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Forbidden, path, Value::Null, detail)
+    }
+
+    pub fn duplicate(path: &Path, value: impl Into<Value>) -> Self {
+        Self::new(ErrorType::Duplicate, path, value.into(), "")
+    }
+
+    pub fn not_found(path: &Path, value: impl Into<Value>) -> Self {
+        Self::new(ErrorType::NotFound, path, value.into(), "")
+    }
+
+    pub fn internal(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Internal, path, Value::Null, detail)
+    }
+
+    /// `supported` is printed in the order given; callers sort where upstream sorts.
+    pub fn not_supported(path: &Path, value: impl Into<Value>, supported: &[&str]) -> Self {
+        let mut detail = String::new();
+        for (i, text) in supported.iter().enumerate() {
+            let lead = if i == 0 { "supported values: " } else { ", " };
+            let _ = write!(detail, "{lead}{}", quote(text));
+        }
+        Self::new(ErrorType::NotSupported, path, value.into(), detail)
+    }
+
+    pub fn too_long(path: &Path, max: usize) -> Self {
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        Self::new(ErrorType::TooLong, path, Value::Null, format!("may not be more than {max} {unit}"))
+    }
+
+    pub fn too_many(path: &Path, actual: usize, max: usize) -> Self {
+        let unit = if max == 1 { "item" } else { "items" };
+        Self::new(ErrorType::TooMany, path, Value::Null, format!("{actual}: must have at most {max} {unit}"))
+    }
+
+    /// The line of a Status message: the path, then the cause.
+    pub fn line(&self) -> String {
+        format!("{}: {self}", self.path)
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.words())?;
+        if self.kind.shows_value() {
+            write!(f, ": {}", go_value(&self.value))?;
+        }
+        if self.detail.is_empty() { Ok(()) } else { write!(f, ": {}", self.detail) }
+    }
+}
+
+/// Values are shown as Go shows them: strings quoted, `nil` as null, everything else as compact JSON.
+fn go_value(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Null => "null".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Quotes as Go's `%q` does for what occurs in names and values.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\u{b}' => out.push_str("\\v"),
+            c if (c as u32) < 0x20 || c == '\u{7f}' => {
+                let _ = write!(out, "\\x{:02x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_print_as_upstream() {
+        let path = Path::new("spec").child("replicas");
+        assert_eq!(
+            FieldError::invalid(&path, -1, "must be greater than or equal to 0").line(),
+            "spec.replicas: Invalid value: -1: must be greater than or equal to 0"
+        );
+        assert_eq!(FieldError::required(&path, "").line(), "spec.replicas: Required value");
+        assert_eq!(
+            FieldError::not_supported(&path, "x", &["A", "B"]).to_string(),
+            "Unsupported value: \"x\": supported values: \"A\", \"B\""
+        );
+        assert_eq!(FieldError::duplicate(&path, "a").to_string(), "Duplicate value: \"a\"");
+        assert_eq!(FieldError::too_long(&path, 63).to_string(), "Too long: may not be more than 63 bytes");
+    }
+}

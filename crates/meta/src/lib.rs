@@ -1,0 +1,17 @@
+//! The vocabulary every other crate speaks: names, group/version/kind, selectors, quantities, field paths, `Status`.
+//!
+//! Must not depend on an async runtime, on I/O, or on any other Ferry crate.
+
+pub mod error;
+pub mod field;
+pub mod gvk;
+pub mod object;
+pub mod reader;
+pub mod time;
+pub mod user;
+
+pub use error::{ApiError, Reason, Status};
+pub use field::{ErrorType, FieldError, FieldErrors, Path};
+pub use gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+pub use reader::ObjectReader;
+pub use user::UserInfo;

@@ -1,0 +1,9 @@
+//! The resource table: one row per kind and version, one strategy file per kind for what is truly its own.
+//!
+//! Routes, discovery, OpenAPI, RBAC attributes, storage keys and tables derive from a row. Pure: no I/O, no runtime.
+
+pub mod resource;
+pub mod strategy;
+
+pub use resource::{Column, Resource, ResourceTable, Subresource};
+pub use strategy::{Context, Strategy};

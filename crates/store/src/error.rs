@@ -1,0 +1,28 @@
+use crate::types::{Entry, Revision};
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A precondition did not hold; `current` is what stands there now.
+    #[error("the precondition on {key} did not hold")]
+    Conflict { key: String, current: Option<Box<Entry>> },
+    #[error("revision {requested} is compacted, the oldest kept is {oldest}")]
+    Compacted { requested: Revision, oldest: Revision },
+    #[error("revision {requested} is in the future, the newest is {newest}")]
+    Future { requested: Revision, newest: Revision },
+    #[error("invalid key {key:?}: {why}")]
+    InvalidKey { key: String, why: &'static str },
+    #[error("the value of {key} has {size} bytes, at most {max} are allowed")]
+    TooLarge { key: String, size: usize, max: usize },
+    #[error("lease {0} does not exist")]
+    UnknownLease(i64),
+    #[error("invalid lease: {0}")]
+    InvalidLease(String),
+    /// Nothing was written, or it is not known whether it was; trying again later may help.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+    /// The watcher fell too far behind and was dropped.
+    #[error("the watch fell behind and was dropped")]
+    SlowWatcher,
+}

@@ -1,0 +1,90 @@
+//! The task tree: every task has a name and an owner, and stops with it.
+//!
+//! A bare `tokio::spawn` outlives whoever started it and hides its panic; a task of a `Tasks` group does neither.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// A group of tasks with one owner. Clones are handles to the same group.
+#[derive(Clone, Debug)]
+pub struct Tasks {
+    name: &'static str,
+    tracker: TaskTracker,
+    token: CancellationToken,
+}
+
+impl Tasks {
+    pub fn new(name: &'static str) -> Self {
+        Self { name, tracker: TaskTracker::new(), token: CancellationToken::new() }
+    }
+
+    /// A group that is told to stop whenever this one is.
+    #[must_use]
+    pub fn child(&self, name: &'static str) -> Self {
+        Self { name, tracker: TaskTracker::new(), token: self.token.child_token() }
+    }
+
+    /// Runs until it ends by itself; it should listen to `stopping()` and end soon after.
+    #[expect(clippy::disallowed_methods, reason = "the one place that spawns")]
+    pub fn spawn<F>(&self, task: &'static str, future: F) -> JoinHandle<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let group = self.name;
+        let handle = self.tracker.spawn(future);
+        let watch = self.tracker.clone();
+        // The watcher turns a panic into a log line instead of silence.
+        watch.spawn(async move {
+            if let Err(error) = handle.await
+                && error.is_panic()
+            {
+                tracing::error!(group, task, "a task panicked: {error}");
+            }
+        })
+    }
+
+    /// Runs until it ends by itself or the group stops, whichever is first: the future is dropped at an await point.
+    pub fn spawn_until_stopped<F>(&self, task: &'static str, future: F) -> JoinHandle<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let token = self.token.clone();
+        self.spawn(task, async move {
+            let _ = token.run_until_cancelled(future).await;
+        })
+    }
+
+    /// Cancelled once the group is told to stop.
+    pub fn stopping(&self) -> CancellationToken {
+        self.token.clone()
+    }
+
+    /// Tells all tasks to stop and waits for them. False when some were still running at the deadline.
+    pub async fn stop(&self, deadline: Duration) -> bool {
+        self.token.cancel();
+        self.tracker.close();
+        let done = tokio::time::timeout(deadline, self.tracker.wait()).await.is_ok();
+        if !done {
+            tracing::warn!(group = self.name, "{} tasks did not stop in time", self.tracker.len());
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn stopping_a_parent_stops_its_children() {
+        let parent = Tasks::new("parent");
+        let child = parent.child("child");
+        child.spawn_until_stopped("forever", std::future::pending());
+        assert!(parent.stop(Duration::from_secs(5)).await);
+        assert!(child.stop(Duration::from_secs(5)).await);
+    }
+}
