@@ -1,0 +1,203 @@
+//! A connection to a runtime's Unix socket, with a deadline on every call.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::Request;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::v1;
+use crate::v1::image_service_client::ImageServiceClient;
+use crate::v1::runtime_service_client::RuntimeServiceClient;
+
+/// Lists of a full node pass the 4 MiB that gRPC allows by default.
+const MESSAGE_LIMIT: usize = 16 * 1024 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// As upstream's `--runtime-request-timeout`.
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+/// A pull may take as long as the network needs; this only ends one that hangs for good.
+const PULL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the runtime endpoint {0:?} is no Unix socket path")]
+    Endpoint(String),
+    #[error("asking the runtime at {path} for its version: {status}")]
+    Version { path: PathBuf, status: tonic::Status },
+}
+
+/// Both services of one runtime. Clones share the connection, which comes back by itself after the runtime restarts.
+#[derive(Clone, Debug)]
+pub struct CriClient {
+    runtime: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+}
+
+/// A channel to a Unix socket that connects on the first call and again whenever it broke.
+pub fn channel(socket: &Path) -> Channel {
+    let path = socket.to_owned();
+    // The authority is only a header here; the connector decides where the bytes go.
+    Endpoint::from_static("http://localhost").connect_timeout(CONNECT_TIMEOUT).connect_with_connector_lazy(
+        tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        }),
+    )
+}
+
+impl CriClient {
+    /// Connects to `/run/x.sock` or `unix:///run/x.sock` and asks for the version, so that a wrong path fails here.
+    pub async fn connect(endpoint: &str) -> Result<(Self, v1::VersionResponse), ConnectError> {
+        let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+        if !path.starts_with('/') {
+            return Err(ConnectError::Endpoint(endpoint.to_owned()));
+        }
+        let client = Self::lazy(Path::new(path));
+        match client.version().await {
+            Ok(version) => Ok((client, version)),
+            Err(status) => Err(ConnectError::Version { path: path.into(), status }),
+        }
+    }
+
+    /// A client that connects on the first call.
+    pub fn lazy(socket: &Path) -> Self {
+        let channel = channel(socket);
+        Self {
+            runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_LIMIT),
+            images: ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT),
+        }
+    }
+
+    async fn version(&self) -> Result<v1::VersionResponse, tonic::Status> {
+        let asked = v1::VersionRequest { version: "v1".into() };
+        self.runtime.clone().version(limited(asked, CONNECT_TIMEOUT)).await.map(tonic::Response::into_inner)
+    }
+
+    /// Runs a command in a container. A timeout of zero means none but the call's own.
+    pub async fn exec_sync(&self, request: v1::ExecSyncRequest) -> Result<v1::ExecSyncResponse, tonic::Status> {
+        let wait = match u64::try_from(request.timeout) {
+            Ok(seconds) if seconds > 0 => Duration::from_secs(seconds).saturating_add(CALL_TIMEOUT),
+            _ => CALL_TIMEOUT,
+        };
+        self.runtime.clone().exec_sync(limited(request, wait)).await.map(tonic::Response::into_inner)
+    }
+
+    /// Returns once the container is dead: after its own grace period, then a kill.
+    pub async fn stop_container(&self, request: v1::StopContainerRequest) -> Result<(), tonic::Status> {
+        let grace = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
+        let wait = CALL_TIMEOUT.saturating_add(grace);
+        self.runtime.clone().stop_container(limited(request, wait)).await.map(|_| ())
+    }
+
+    pub async fn pull_image(&self, request: v1::PullImageRequest) -> Result<v1::PullImageResponse, tonic::Status> {
+        self.images.clone().pull_image(limited(request, PULL_TIMEOUT)).await.map(tonic::Response::into_inner)
+    }
+
+    /// The stream of container events; `Unimplemented` where the runtime does not offer it.
+    pub async fn container_events(&self) -> Result<tonic::Streaming<v1::ContainerEventResponse>, tonic::Status> {
+        // No deadline: the stream lives as long as the runtime.
+        self.runtime.clone().get_container_events(v1::GetEventsRequest {}).await.map(tonic::Response::into_inner)
+    }
+}
+
+fn limited<T>(message: T, timeout: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(timeout);
+    request
+}
+
+/// The calls that differ only by their types.
+macro_rules! calls {
+    ($($service:ident . $method:ident ( $request:ident ) -> $response:ident;)*) => {
+        impl CriClient {
+            $(pub async fn $method(&self, request: v1::$request) -> Result<v1::$response, tonic::Status> {
+                self.$service.clone().$method(limited(request, CALL_TIMEOUT)).await.map(tonic::Response::into_inner)
+            })*
+        }
+    };
+}
+
+calls! {
+    runtime.run_pod_sandbox(RunPodSandboxRequest) -> RunPodSandboxResponse;
+    runtime.stop_pod_sandbox(StopPodSandboxRequest) -> StopPodSandboxResponse;
+    runtime.remove_pod_sandbox(RemovePodSandboxRequest) -> RemovePodSandboxResponse;
+    runtime.pod_sandbox_status(PodSandboxStatusRequest) -> PodSandboxStatusResponse;
+    runtime.list_pod_sandbox(ListPodSandboxRequest) -> ListPodSandboxResponse;
+    runtime.create_container(CreateContainerRequest) -> CreateContainerResponse;
+    runtime.start_container(StartContainerRequest) -> StartContainerResponse;
+    runtime.remove_container(RemoveContainerRequest) -> RemoveContainerResponse;
+    runtime.list_containers(ListContainersRequest) -> ListContainersResponse;
+    runtime.container_status(ContainerStatusRequest) -> ContainerStatusResponse;
+    runtime.update_container_resources(UpdateContainerResourcesRequest) -> UpdateContainerResourcesResponse;
+    runtime.reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse;
+    runtime.exec(ExecRequest) -> ExecResponse;
+    runtime.attach(AttachRequest) -> AttachResponse;
+    runtime.port_forward(PortForwardRequest) -> PortForwardResponse;
+    runtime.container_stats(ContainerStatsRequest) -> ContainerStatsResponse;
+    runtime.list_container_stats(ListContainerStatsRequest) -> ListContainerStatsResponse;
+    runtime.pod_sandbox_stats(PodSandboxStatsRequest) -> PodSandboxStatsResponse;
+    runtime.list_pod_sandbox_stats(ListPodSandboxStatsRequest) -> ListPodSandboxStatsResponse;
+    runtime.update_runtime_config(UpdateRuntimeConfigRequest) -> UpdateRuntimeConfigResponse;
+    runtime.status(StatusRequest) -> StatusResponse;
+    runtime.runtime_config(RuntimeConfigRequest) -> RuntimeConfigResponse;
+    runtime.update_pod_sandbox_resources(UpdatePodSandboxResourcesRequest) -> UpdatePodSandboxResourcesResponse;
+    images.list_images(ListImagesRequest) -> ListImagesResponse;
+    images.image_status(ImageStatusRequest) -> ImageStatusResponse;
+    images.remove_image(RemoveImageRequest) -> RemoveImageResponse;
+    images.image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+
+    struct Echo;
+
+    #[tonic::async_trait]
+    impl RuntimeService for Echo {
+        async fn version(
+            &self,
+            request: Request<v1::VersionRequest>,
+        ) -> Result<tonic::Response<v1::VersionResponse>, tonic::Status> {
+            let version = request.into_inner().version;
+            Ok(tonic::Response::new(v1::VersionResponse { version, ..v1::VersionResponse::default() }))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_meets_a_server_over_a_unix_socket() {
+        let folder = std::env::temp_dir().join(format!("ferry-cri-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let socket = folder.join("cri.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).expect("a socket");
+        let incoming = futures_stream(listener);
+        let serve = tonic::transport::Server::builder().add_service(RuntimeServiceServer::new(Echo));
+        let ask = async {
+            let (client, version) =
+                CriClient::connect(&format!("unix://{}", socket.display())).await.expect("a version");
+            assert_eq!(version.version, "v1");
+            let missing = client.status(v1::StatusRequest::default()).await.expect_err("not offered");
+            assert_eq!(missing.code(), tonic::Code::Unimplemented);
+        };
+        tokio::select! {
+            served = serve.serve_with_incoming(incoming) => served.expect("a server"),
+            () = ask => {}
+        }
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    fn futures_stream(
+        listener: tokio::net::UnixListener,
+    ) -> impl tokio_stream::Stream<Item = std::io::Result<UnixStream>> {
+        tokio_stream::wrappers::UnixListenerStream::new(listener)
+    }
+
+    #[tokio::test]
+    async fn a_relative_path_is_refused() {
+        let refused = CriClient::connect("run/x.sock").await.expect_err("refused");
+        assert!(matches!(refused, ConnectError::Endpoint(_)));
+    }
+}
