@@ -219,7 +219,10 @@ impl ApiError {
     pub fn internal(message: impl std::fmt::Display) -> Self {
         let message = message.to_string();
         Self::new(500, Reason::InternalError, format!("Internal error occurred: {message}")).with_details(
-            StatusDetails { causes: vec![StatusCause { message, ..StatusCause::default() }], ..StatusDetails::default() },
+            StatusDetails {
+                causes: vec![StatusCause { message, ..StatusCause::default() }],
+                ..StatusDetails::default()
+            },
         )
     }
 

@@ -5,8 +5,10 @@
 pub mod error;
 pub mod field;
 pub mod gvk;
+pub mod names;
 pub mod object;
 pub mod reader;
+pub mod selector;
 pub mod time;
 pub mod user;
 
