@@ -1,1 +1,25 @@
-//! (being built)
+//! What every client-side loop is made of: shared informers, work queues, the one controller loop, expectations,
+//! the event recorder, leader election, ownership and patches.
+//!
+//! A controller reads from an [`Informer`]'s cache, gets keys from a [`WorkQueue`] through [`controller::run`] and
+//! writes through `kube::Client`. It never sees an event: handlers only turn changes into keys.
+//! ReplicaSet in the `controllers` crate is the worked example.
+//!
+//! Must not depend on any server-side crate.
+
+pub mod controller;
+pub mod expectations;
+pub mod informer;
+pub mod key;
+pub mod leader;
+pub mod owner;
+pub mod queue;
+pub mod recorder;
+pub mod write;
+
+pub use controller::{Action, Error};
+pub use expectations::Expectations;
+pub use informer::{Change, Index, Informer, Informers, Subscription};
+pub use key::ObjectKey;
+pub use queue::WorkQueue;
+pub use recorder::{EventType, Recorder};

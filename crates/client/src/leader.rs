@@ -1,0 +1,170 @@
+//! Leader election by Lease: of several processes with the same loops, one runs them.
+
+use std::future::Future;
+use std::time::Duration;
+
+use ferry_tasks::Tasks;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+use crate::write;
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub namespace: String,
+    /// The Lease's name, as in `kube-controller-manager`.
+    pub name: String,
+    /// Unique among the candidates: `<host>_<uuid>`.
+    pub identity: String,
+    pub lease_duration: Duration,
+    pub renew_deadline: Duration,
+    pub retry_period: Duration,
+}
+
+impl Config {
+    pub fn new(name: &str, identity: &str) -> Self {
+        Self {
+            namespace: "kube-system".into(),
+            name: name.into(),
+            identity: identity.into(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Waits until it is this candidate's turn, starts `lead` with a group of its own, and renews. Returns once leadership
+/// is lost (false) or `tasks` stops (true); what was led has been told to stop by then.
+pub async fn run<F>(client: Client, config: Config, tasks: &Tasks, lead: F) -> bool
+where
+    F: FnOnce(Tasks),
+{
+    let stopping = tasks.stopping();
+    let mut election = Election { api: Api::namespaced(client, &config.namespace), config, observed: None };
+    let acquired = stopping.run_until_cancelled(election.acquire()).await;
+    if acquired.is_none() {
+        return true;
+    }
+    tracing::info!(lease = election.config.name, identity = election.config.identity, "leading");
+    let led = tasks.child("led");
+    lead(led.clone());
+    let stopped = stopping.run_until_cancelled(election.renew()).await.is_none();
+    led.stop(election.config.renew_deadline).await;
+    if stopped {
+        election.release().await;
+    } else {
+        tracing::warn!(lease = election.config.name, "leadership lost");
+    }
+    stopped
+}
+
+struct Election {
+    api: Api<Lease>,
+    config: Config,
+    /// The record last seen and when it was first seen so: clocks of other machines are not believed.
+    observed: Option<(LeaseSpec, Instant)>,
+}
+
+impl Election {
+    async fn acquire(&mut self) {
+        while !self.attempt().await {
+            tokio::time::sleep(self.config.retry_period.mul_f64(rand::random_range(1.0..2.2))).await;
+        }
+    }
+
+    /// Returns when the lease could not be renewed in time.
+    async fn renew(&mut self) {
+        let mut last = Instant::now();
+        loop {
+            tokio::time::sleep(self.config.retry_period).await;
+            if within(self.config.renew_deadline, self.attempt()).await {
+                last = Instant::now();
+            } else if last.elapsed() >= self.config.renew_deadline {
+                return;
+            }
+        }
+    }
+
+    /// Takes or renews the lease; true when it is ours now.
+    async fn attempt(&mut self) -> bool {
+        match self.try_attempt().await {
+            Ok(ours) => ours,
+            Err(error) => {
+                tracing::debug!(lease = self.config.name, "cannot take the lease: {}", write::short(&error));
+                false
+            }
+        }
+    }
+
+    async fn try_attempt(&mut self) -> Result<bool, kube::Error> {
+        let now = MicroTime(Timestamp::now());
+        let Some(mut lease) = self.api.get_opt(&self.config.name).await? else {
+            let lease = Lease {
+                metadata: ObjectMeta { name: Some(self.config.name.clone()), ..ObjectMeta::default() },
+                spec: Some(LeaseSpec { acquire_time: Some(now.clone()), lease_transitions: Some(0), ..self.held(now) }),
+            };
+            self.api.create(&PostParams::default(), &lease).await?;
+            return Ok(true);
+        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        let ours = spec.holder_identity.as_deref() == Some(&self.config.identity);
+        if !ours && !self.has_expired(&spec) {
+            return Ok(false);
+        }
+        let transitions = spec.lease_transitions.unwrap_or_default();
+        lease.spec = Some(LeaseSpec {
+            acquire_time: if ours { spec.acquire_time } else { Some(now.clone()) },
+            lease_transitions: Some(if ours { transitions } else { transitions.saturating_add(1) }),
+            ..self.held(now)
+        });
+        self.api.replace(&self.config.name, &PostParams::default(), &lease).await?;
+        Ok(true)
+    }
+
+    fn held(&self, now: MicroTime) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(self.config.identity.clone()),
+            lease_duration_seconds: Some(i32::try_from(self.config.lease_duration.as_secs()).unwrap_or(15)),
+            renew_time: Some(now),
+            ..LeaseSpec::default()
+        }
+    }
+
+    fn has_expired(&mut self, spec: &LeaseSpec) -> bool {
+        if spec.holder_identity.as_deref().unwrap_or_default().is_empty() {
+            return true;
+        }
+        match &self.observed {
+            Some((seen, since)) if seen == spec => since.elapsed() >= self.config.lease_duration,
+            _ => {
+                self.observed = Some((spec.clone(), Instant::now()));
+                false
+            }
+        }
+    }
+
+    /// Lets another candidate take over at once.
+    async fn release(&self) {
+        let released = within(Duration::from_secs(2), async {
+            let Ok(mut lease) = self.api.get(&self.config.name).await else { return false };
+            let Some(spec) = lease.spec.as_mut() else { return false };
+            if spec.holder_identity.as_deref() != Some(&self.config.identity) {
+                return false;
+            }
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+            self.api.replace(&self.config.name, &PostParams::default(), &lease).await.is_ok()
+        })
+        .await;
+        tracing::debug!(lease = self.config.name, released, "stopped leading");
+    }
+}
+
+async fn within(deadline: Duration, attempt: impl Future<Output = bool>) -> bool {
+    tokio::time::timeout(deadline, attempt).await.unwrap_or(false)
+}

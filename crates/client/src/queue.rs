@@ -1,0 +1,303 @@
+//! A queue of keys: each key once, never in two hands at the same time, with delays and per-key back-off.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(5);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(1000);
+
+/// What a key must be.
+pub trait QueueKey: Clone + Eq + Ord + Hash + Debug + Send + Sync + 'static {}
+
+impl<T: Clone + Eq + Ord + Hash + Debug + Send + Sync + 'static> QueueKey for T {}
+
+/// Told of what happens in a queue; upstream's `workqueue_*` metrics are built from it. Called under the queue's lock.
+pub trait QueueMetrics: Send + Sync {
+    fn depth(&self, _depth: usize) {}
+    fn added(&self) {}
+    fn retried(&self) {}
+    /// How long a key waited before a worker took it.
+    fn waited(&self, _time: Duration) {}
+    /// How long a worker held a key.
+    fn worked(&self, _time: Duration) {}
+}
+
+struct NoMetrics;
+
+impl QueueMetrics for NoMetrics {}
+
+struct State<Key> {
+    ready: VecDeque<Key>,
+    /// Keys that need work, with the time they were added: those in `ready`, and those that came back while held.
+    dirty: HashMap<Key, Instant>,
+    held: HashSet<Key>,
+    delayed: BTreeSet<(Instant, Key)>,
+    delayed_until: HashMap<Key, Instant>,
+    failures: HashMap<Key, u32>,
+}
+
+/// Clones are handles to the same queue.
+pub struct WorkQueue<Key> {
+    inner: Arc<Inner<Key>>,
+}
+
+struct Inner<Key> {
+    state: Mutex<State<Key>>,
+    arrived: Notify,
+    metrics: Box<dyn QueueMetrics>,
+}
+
+impl<Key> Clone for WorkQueue<Key> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<Key: QueueKey> Default for WorkQueue<Key> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<Key: QueueKey> WorkQueue<Key> {
+    pub fn new() -> Self {
+        Self::with_metrics(NoMetrics)
+    }
+
+    pub fn with_metrics(metrics: impl QueueMetrics + 'static) -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            dirty: HashMap::new(),
+            held: HashSet::new(),
+            delayed: BTreeSet::new(),
+            delayed_until: HashMap::new(),
+            failures: HashMap::new(),
+        };
+        Self { inner: Arc::new(Inner { state: Mutex::new(state), arrived: Notify::new(), metrics: Box::new(metrics) }) }
+    }
+
+    /// Asks for work on the key: once, however often it is added before a worker takes it.
+    pub fn add(&self, key: Key) {
+        let mut state = self.inner.state.lock();
+        self.inner.add(&mut state, key);
+    }
+
+    /// Adds the key later. Of several delays the shortest counts.
+    pub fn add_after(&self, key: Key, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        let mut state = self.inner.state.lock();
+        let now = Instant::now();
+        // A year stands for "never": the clock cannot add every duration.
+        let at = now + delay.min(Duration::from_secs(365 * 24 * 3600));
+        match state.delayed_until.get(&key).copied() {
+            Some(earlier) if earlier <= at => return,
+            Some(later) => {
+                state.delayed.remove(&(later, key.clone()));
+            }
+            None => {}
+        }
+        state.delayed_until.insert(key.clone(), at);
+        state.delayed.insert((at, key));
+        // A worker that sleeps until a later time must look again.
+        self.inner.arrived.notify_one();
+    }
+
+    /// Adds the key after its back-off, which doubles with each failure until `forget`.
+    pub fn add_rate_limited(&self, key: Key) {
+        let delay = {
+            let mut state = self.inner.state.lock();
+            let failures = state.failures.entry(key.clone()).or_default();
+            *failures = failures.saturating_add(1);
+            backoff(*failures)
+        };
+        self.inner.metrics.retried();
+        self.add_after(key, delay);
+    }
+
+    /// The key succeeded: its next failure starts with the shortest back-off.
+    pub fn forget(&self, key: &Key) {
+        self.inner.state.lock().failures.remove(key);
+    }
+
+    /// How often the key failed since it was last forgotten.
+    pub fn failures(&self, key: &Key) -> u32 {
+        self.inner.state.lock().failures.get(key).copied().unwrap_or_default()
+    }
+
+    /// Keys that wait for a worker now.
+    pub fn len(&self) -> usize {
+        self.inner.state.lock().ready.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next key, held until the guard is dropped.
+    pub async fn next(&self) -> Held<Key> {
+        loop {
+            let arrived = self.inner.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            let wake = {
+                let mut state = self.inner.state.lock();
+                self.inner.move_due(&mut state);
+                if let Some(key) = self.inner.take(&mut state) {
+                    return Held { key, since: Instant::now(), inner: self.inner.clone() };
+                }
+                state.delayed.first().map(|(at, _)| *at)
+            };
+            match wake {
+                Some(at) => tokio::select! {
+                    () = &mut arrived => {}
+                    () = tokio::time::sleep_until(at) => {}
+                },
+                None => arrived.await,
+            }
+        }
+    }
+}
+
+/// 5 ms after the first failure, then doubled each time up to 1000 s.
+fn backoff(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(20);
+    (FIRST_BACKOFF * 2u32.saturating_pow(doublings)).min(LONGEST_BACKOFF)
+}
+
+impl<Key: QueueKey> Inner<Key> {
+    fn add(&self, state: &mut State<Key>, key: Key) {
+        if state.dirty.contains_key(&key) {
+            return;
+        }
+        state.dirty.insert(key.clone(), Instant::now());
+        self.metrics.added();
+        if !state.held.contains(&key) {
+            self.push(state, key);
+        }
+    }
+
+    fn push(&self, state: &mut State<Key>, key: Key) {
+        state.ready.push_back(key);
+        self.metrics.depth(state.ready.len());
+        self.arrived.notify_one();
+    }
+
+    fn move_due(&self, state: &mut State<Key>) {
+        let now = Instant::now();
+        while state.delayed.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, key)) = state.delayed.pop_first() else { return };
+            state.delayed_until.remove(&key);
+            self.add(state, key);
+        }
+    }
+
+    fn take(&self, state: &mut State<Key>) -> Option<Key> {
+        let key = state.ready.pop_front()?;
+        if let Some(added) = state.dirty.remove(&key) {
+            self.metrics.waited(added.elapsed());
+        }
+        state.held.insert(key.clone());
+        self.metrics.depth(state.ready.len());
+        Some(key)
+    }
+
+    fn done(&self, key: &Key, since: Instant) {
+        let mut state = self.state.lock();
+        self.metrics.worked(since.elapsed());
+        state.held.remove(key);
+        if state.dirty.contains_key(key) {
+            self.push(&mut state, key.clone());
+        }
+    }
+}
+
+/// A key that this worker alone holds.
+pub struct Held<Key: QueueKey> {
+    key: Key,
+    since: Instant,
+    inner: Arc<Inner<Key>>,
+}
+
+impl<Key: QueueKey> Deref for Held<Key> {
+    type Target = Key;
+
+    fn deref(&self) -> &Key {
+        &self.key
+    }
+}
+
+impl<Key: QueueKey> Drop for Held<Key> {
+    fn drop(&mut self) {
+        self.inner.done(&self.key, self.since);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_key_is_worked_on_once_and_by_one() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        queue.add("a");
+        let held = queue.next().await;
+        assert_eq!((*held, queue.len()), ("a", 0));
+        queue.add("a");
+        assert_eq!(queue.len(), 0, "not while it is held");
+        drop(held);
+        assert_eq!((*queue.next().await, queue.len()), ("a", 0));
+    }
+
+    #[tokio::test]
+    async fn delays_are_kept_and_the_shortest_counts() {
+        let queue = WorkQueue::new();
+        queue.add_after("slow", Duration::from_millis(60));
+        queue.add_after("fast", Duration::from_secs(9));
+        queue.add_after("fast", Duration::from_millis(1));
+        queue.add_after("fast", Duration::from_secs(7));
+        assert!(queue.is_empty());
+        assert_eq!(*queue.next().await, "fast");
+        assert_eq!(*queue.next().await, "slow");
+        assert!(queue.inner.state.lock().delayed.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_waiting_worker_is_woken_by_an_earlier_key() {
+        let queue = WorkQueue::new();
+        queue.add_after("late", Duration::from_secs(5000));
+        let (held, ()) = tokio::join!(queue.next(), async {
+            tokio::task::yield_now().await;
+            queue.add_after("early", Duration::from_millis(1));
+        });
+        assert_eq!(*held, "early");
+    }
+
+    #[test]
+    fn backoff_doubles_to_its_bound() {
+        let millis: Vec<u128> = [1, 2, 3, 11, 18, 19, 99, u32::MAX].map(|n| backoff(n).as_millis()).to_vec();
+        assert_eq!(millis, [5, 10, 20, 5120, 655_360, 1_000_000, 1_000_000, 1_000_000]);
+    }
+
+    #[tokio::test]
+    async fn forgetting_resets_the_backoff() {
+        let queue = WorkQueue::new();
+        for _ in 0..4 {
+            queue.add_rate_limited(1);
+            drop(queue.next().await);
+        }
+        assert_eq!(queue.failures(&1), 4);
+        queue.forget(&1);
+        assert_eq!(queue.failures(&1), 0);
+    }
+}

@@ -1,0 +1,226 @@
+//! Decides what becomes of an event: a new object, a higher count on a known one, or nothing.
+//!
+//! The numbers are upstream's: an object may cause 25 events at once and one per five minutes after that; more than
+//! ten in ten minutes that differ in their message alone become one "combined" event.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::jiff::Timestamp;
+
+use super::{EventType, Happening};
+
+const BURST: f64 = 25.0;
+const REFILL_PER_SECOND: f64 = 1.0 / 300.0;
+const SIMILAR: usize = 10;
+const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
+const MEMORY: usize = 4096;
+
+pub(super) enum Verdict {
+    Dropped,
+    New { key: Key, message: String },
+    Seen { key: Key, name: String, message: String, count: i32, first: Timestamp },
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Subject {
+    api_version: String,
+    kind: String,
+    namespace: String,
+    name: String,
+    uid: String,
+    field: String,
+}
+
+/// What makes two events the same one; the message is absent from a combined event's key.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Key {
+    subject: Subject,
+    kind: EventType,
+    reason: String,
+    message: Option<String>,
+}
+
+struct Bucket {
+    tokens: f64,
+    at: Timestamp,
+}
+
+struct Similar {
+    messages: HashSet<String>,
+    last: Timestamp,
+}
+
+struct Written {
+    name: String,
+    count: i32,
+    first: Timestamp,
+}
+
+#[derive(Default)]
+pub(super) struct Correlator {
+    buckets: Memory<Subject, Bucket>,
+    similar: Memory<Key, Similar>,
+    written: Memory<Key, Written>,
+}
+
+impl Correlator {
+    pub(super) fn judge(&mut self, happening: &Happening) -> Verdict {
+        let subject = subject(&happening.regarding);
+        if !self.allow(&subject, happening.at) {
+            return Verdict::Dropped;
+        }
+        let mut key = Key { subject, kind: happening.kind, reason: happening.reason.clone(), message: None };
+        let message = if self.is_flood(&key, happening) {
+            format!("(combined from similar events): {}", happening.message)
+        } else {
+            key.message = Some(happening.message.clone());
+            happening.message.clone()
+        };
+        match self.written.get(&key) {
+            None => Verdict::New { key, message },
+            Some(written) => {
+                written.count = written.count.saturating_add(1);
+                let (name, count, first) = (written.name.clone(), written.count, written.first);
+                Verdict::Seen { key, name, message, count, first }
+            }
+        }
+    }
+
+    pub(super) fn written(&mut self, key: Key, name: String, at: Timestamp) {
+        self.written.put(key, Written { name, count: 1, first: at });
+    }
+
+    pub(super) fn renamed(&mut self, key: &Key, name: String) {
+        if let Some(written) = self.written.get(key) {
+            written.name = name;
+        }
+    }
+
+    fn allow(&mut self, subject: &Subject, now: Timestamp) -> bool {
+        let Some(bucket) = self.buckets.get(subject) else {
+            self.buckets.put(subject.clone(), Bucket { tokens: BURST - 1.0, at: now });
+            return true;
+        };
+        let passed = now.duration_since(bucket.at).as_secs_f64().max(0.0);
+        bucket.tokens = (bucket.tokens + passed * REFILL_PER_SECOND).min(BURST);
+        bucket.at = now;
+        let allowed = bucket.tokens >= 1.0;
+        if allowed {
+            bucket.tokens -= 1.0;
+        }
+        allowed
+    }
+
+    fn is_flood(&mut self, key: &Key, happening: &Happening) -> bool {
+        let now = happening.at;
+        let Some(similar) = self.similar.get(key) else {
+            let messages = HashSet::from([happening.message.clone()]);
+            self.similar.put(key.clone(), Similar { messages, last: now });
+            return false;
+        };
+        if now.duration_since(similar.last).unsigned_abs() > SIMILAR_WITHIN {
+            similar.messages.clear();
+        }
+        similar.last = now;
+        if similar.messages.len() < SIMILAR {
+            similar.messages.insert(happening.message.clone());
+        }
+        similar.messages.len() >= SIMILAR
+    }
+}
+
+fn subject(regarding: &ObjectReference) -> Subject {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    Subject {
+        api_version: text(&regarding.api_version),
+        kind: text(&regarding.kind),
+        namespace: text(&regarding.namespace),
+        name: text(&regarding.name),
+        uid: text(&regarding.uid),
+        field: text(&regarding.field_path),
+    }
+}
+
+/// A map that forgets the half that was not used for longest when it is full.
+struct Memory<K, V> {
+    entries: HashMap<K, (u64, V)>,
+    clock: u64,
+}
+
+impl<K, V> Default for Memory<K, V> {
+    fn default() -> Self {
+        Self { entries: HashMap::new(), clock: 0 }
+    }
+}
+
+impl<K: Eq + Hash, V> Memory<K, V> {
+    fn get(&mut self, key: &K) -> Option<&mut V> {
+        self.clock += 1;
+        let (used, value) = self.entries.get_mut(key)?;
+        *used = self.clock;
+        Some(value)
+    }
+
+    fn put(&mut self, key: K, value: V) {
+        if self.entries.len() >= MEMORY {
+            let mut times: Vec<u64> = self.entries.values().map(|(used, _)| *used).collect();
+            times.sort_unstable();
+            let middle = times[times.len() / 2];
+            self.entries.retain(|_, (used, _)| *used >= middle);
+        }
+        self.clock += 1;
+        self.entries.insert(key, (self.clock, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn happening(message: &str, second: i64) -> Happening {
+        Happening {
+            regarding: ObjectReference { uid: Some("u".into()), ..ObjectReference::default() },
+            kind: EventType::Normal,
+            reason: "Because".into(),
+            message: message.into(),
+            at: Timestamp::from_second(second).expect("a time"),
+        }
+    }
+
+    /// Plays messages, one per second, and shows what became of each: `new`, its count, or `-`.
+    fn check(messages: &[&str], expected: &[&str]) {
+        let mut correlator = Correlator::default();
+        let mut seen = Vec::new();
+        for (second, message) in (0..).zip(messages) {
+            let happening = happening(message, second);
+            seen.push(match correlator.judge(&happening) {
+                Verdict::Dropped => "-".to_owned(),
+                Verdict::New { key, message } => {
+                    let combined = if message.starts_with("(combined") { "combined" } else { "new" };
+                    correlator.written(key, "name".into(), happening.at);
+                    combined.to_owned()
+                }
+                Verdict::Seen { count, .. } => count.to_string(),
+            });
+        }
+        assert_eq!(seen, expected, "{messages:?}");
+    }
+
+    #[test]
+    fn equal_events_are_counted_and_similar_ones_combined() {
+        check(&["a", "b", "a", "a"], &["new", "new", "2", "3"]);
+        let letters = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+        check(&letters, &["new", "new", "new", "new", "new", "new", "new", "new", "new", "combined", "2", "3"]);
+    }
+
+    #[test]
+    fn a_flood_is_cut() {
+        let mut correlator = Correlator::default();
+        let dropped = (0..40).filter(|_| matches!(correlator.judge(&happening("a", 0)), Verdict::Dropped)).count();
+        assert_eq!(dropped, 15);
+        assert!(!matches!(correlator.judge(&happening("a", 301)), Verdict::Dropped));
+    }
+}

@@ -1,0 +1,207 @@
+//! Records Events about objects, in the background, as upstream's recorders do: repeated ones are counted, floods cut.
+
+mod correlate;
+
+use std::time::Duration;
+
+use ferry_tasks::Tasks;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::write;
+use correlate::{Correlator, Verdict};
+
+const QUEUE: usize = 1000;
+const ATTEMPTS: u32 = 5;
+const LONGEST_NAME: usize = 253;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EventType {
+    Normal,
+    Warning,
+}
+
+impl EventType {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// What happened to an object, before it is correlated with what happened before.
+#[derive(Clone, Debug)]
+pub(crate) struct Happening {
+    regarding: ObjectReference,
+    kind: EventType,
+    reason: String,
+    message: String,
+    at: Timestamp,
+}
+
+/// Hands events to a task that writes them. Recording never waits and never fails: when the queue is full, the event
+/// is lost and a log line says so.
+#[derive(Clone)]
+pub struct Recorder {
+    sender: Option<mpsc::Sender<Happening>>,
+}
+
+impl Recorder {
+    /// `component` is the source's name, as in `deployment-controller` or `default-scheduler`.
+    pub fn new(client: Client, component: &str, tasks: &Tasks) -> Self {
+        Self::with_host(client, component, None, tasks)
+    }
+
+    /// A recorder of one node's component.
+    pub fn with_host(client: Client, component: &str, host: Option<&str>, tasks: &Tasks) -> Self {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let source = EventSource { component: Some(component.to_owned()), host: host.map(str::to_owned) };
+        tasks.spawn_until_stopped("recorder", record(client, source, receiver));
+        Self { sender: Some(sender) }
+    }
+
+    /// A recorder that drops everything.
+    pub fn silent() -> Self {
+        Self { sender: None }
+    }
+
+    pub fn event<K>(&self, object: &K, kind: EventType, reason: &str, message: impl Into<String>)
+    where
+        K: Resource,
+        K::DynamicType: Default,
+    {
+        let mut reference = object.object_ref(&K::DynamicType::default());
+        reference.resource_version = object.meta().resource_version.clone();
+        self.event_for(reference, kind, reason, message);
+    }
+
+    pub fn event_for(&self, regarding: ObjectReference, kind: EventType, reason: &str, message: impl Into<String>) {
+        let happening =
+            Happening { regarding, kind, reason: reason.to_owned(), message: message.into(), at: Timestamp::now() };
+        if let Some(sender) = &self.sender
+            && let Err(error) = sender.try_send(happening)
+        {
+            tracing::warn!(reason, "an event was lost: {error}");
+        }
+    }
+}
+
+async fn record(client: Client, source: EventSource, mut receiver: mpsc::Receiver<Happening>) {
+    let mut correlator = Correlator::default();
+    while let Some(happening) = receiver.recv().await {
+        let namespace = namespace_of(&happening.regarding).to_owned();
+        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        match correlator.judge(&happening) {
+            Verdict::Dropped => {}
+            Verdict::New { key, message } => {
+                let event = event(&happening, &source, message, 1, happening.at);
+                if let Some(name) = create(&api, &event).await {
+                    correlator.written(key, name, happening.at);
+                }
+            }
+            Verdict::Seen { key, name, message, count, first } => {
+                let patch = json!({ "count": count, "lastTimestamp": Time(happening.at), "message": message });
+                let (patch, parameters) = (Patch::Strategic(patch), PatchParams::default());
+                let patched = retried(|| api.patch(&name, &parameters, &patch)).await;
+                // The event's time to live may have ended.
+                if patched.is_err_and(|error| write::is_not_found(&error)) {
+                    let event = event(&happening, &source, message, count, first);
+                    if let Some(name) = create(&api, &event).await {
+                        correlator.renamed(&key, name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn create(api: &Api<Event>, event: &Event) -> Option<String> {
+    let parameters = PostParams::default();
+    match retried(|| api.create(&parameters, event)).await {
+        Ok(created) => created.metadata.name,
+        Err(error) => {
+            let name = event.metadata.name.as_deref();
+            tracing::debug!(name, "the server refused an event: {}", write::short(&error));
+            None
+        }
+    }
+}
+
+/// Tries again while the server is away; what it refuses stays refused.
+async fn retried<T, F, Fut>(mut attempt: F) -> Result<T, kube::Error>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, kube::Error>>,
+{
+    let mut delay = Duration::from_millis(200);
+    for _ in 1..ATTEMPTS {
+        match attempt().await {
+            Err(error) if write::status_of(&error).is_none_or(|status| status.code >= 500 || status.code == 429) => {
+                tokio::time::sleep(delay).await;
+                delay *= 3;
+            }
+            other => return other,
+        }
+    }
+    attempt().await
+}
+
+fn namespace_of(regarding: &ObjectReference) -> &str {
+    match regarding.namespace.as_deref() {
+        None | Some("") => "default",
+        Some(namespace) => namespace,
+    }
+}
+
+fn event(happening: &Happening, source: &EventSource, message: String, count: i32, first: Timestamp) -> Event {
+    let object = happening.regarding.name.as_deref().unwrap_or_default();
+    let suffix = format!(".{:x}", happening.at.as_nanosecond());
+    let mut end = object.len().min(LONGEST_NAME - suffix.len());
+    while !object.is_char_boundary(end) {
+        end -= 1;
+    }
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{}{suffix}", &object[..end])),
+            namespace: Some(namespace_of(&happening.regarding).to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: happening.regarding.clone(),
+        reason: Some(happening.reason.clone()),
+        message: Some(message),
+        type_: Some(happening.kind.as_str().to_owned()),
+        count: Some(count),
+        first_timestamp: Some(Time(first)),
+        last_timestamp: Some(Time(happening.at)),
+        source: Some(source.clone()),
+        reporting_component: source.component.clone(),
+        reporting_instance: Some(source.host.clone().unwrap_or_default()),
+        ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_names_its_object_and_source() {
+        let regarding =
+            ObjectReference { name: Some("node-1".into()), kind: Some("Node".into()), ..Default::default() };
+        let at: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
+        let happening =
+            Happening { regarding, kind: EventType::Warning, reason: "Why".into(), message: String::new(), at };
+        let source = EventSource { component: Some("kubelet".into()), host: Some("node-1".into()) };
+        let made = event(&happening, &source, "what".into(), 3, at);
+        assert_eq!(made.metadata.name.as_deref(), Some("node-1.1886caf21c963200"));
+        assert_eq!(made.metadata.namespace.as_deref(), Some("default"));
+        assert_eq!((made.count, made.type_.as_deref()), (Some(3), Some("Warning")));
+        assert_eq!(made.reporting_component.as_deref(), Some("kubelet"));
+    }
+}

@@ -1,0 +1,95 @@
+//! Helpers for writing: what an error means, retries on conflict, deletion with preconditions, times.
+
+use std::future::Future;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use kube::core::Status;
+use kube::{Api, Error, Resource};
+use serde::de::DeserializeOwned;
+
+pub fn status_of(error: &Error) -> Option<&Status> {
+    match error {
+        Error::Api(status) => Some(status),
+        _ => None,
+    }
+}
+
+pub fn is_not_found(error: &Error) -> bool {
+    status_of(error).is_some_and(Status::is_not_found)
+}
+
+pub fn is_conflict(error: &Error) -> bool {
+    status_of(error).is_some_and(|status| status.reason == "Conflict")
+}
+
+pub fn is_already_exists(error: &Error) -> bool {
+    status_of(error).is_some_and(Status::is_already_exists)
+}
+
+pub fn is_invalid(error: &Error) -> bool {
+    status_of(error).is_some_and(Status::is_invalid)
+}
+
+pub fn is_forbidden(error: &Error) -> bool {
+    status_of(error).is_some_and(Status::is_forbidden)
+}
+
+/// A creation was refused because the namespace is being deleted: trying again is of no use.
+pub fn is_namespace_terminating(error: &Error) -> bool {
+    let causes = status_of(error).and_then(|status| status.details.as_ref()).map(|details| &details.causes);
+    causes.into_iter().flatten().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// The server's own words, without the dump of the whole Status that kube prints.
+pub fn short(error: &Error) -> String {
+    match error {
+        Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Now, as the wire knows it: in whole seconds, so that what is compared with the cache can be equal.
+pub fn now() -> Time {
+    let now = Timestamp::now();
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+/// Runs `attempt` until it does not end in a conflict, five times at most. It should read afresh each time.
+pub async fn retry_on_conflict<T, F, Fut>(mut attempt: F) -> Result<T, Error>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, Error>>,
+{
+    let mut delay = Duration::from_millis(10);
+    for _ in 0..4 {
+        match attempt().await {
+            Err(error) if is_conflict(&error) => {
+                tokio::time::sleep(delay.mul_f64(rand::random_range(1.0..1.1))).await;
+                delay *= 2;
+            }
+            other => return other,
+        }
+    }
+    attempt().await
+}
+
+/// Deletes exactly this object: one that took its name meanwhile stays. True when this call deleted it.
+pub async fn delete<K>(api: &Api<K>, object: &K, policy: Option<PropagationPolicy>) -> Result<bool, Error>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let meta = object.meta();
+    let parameters = DeleteParams {
+        propagation_policy: policy,
+        preconditions: Some(Preconditions { uid: meta.uid.clone(), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    match api.delete(meta.name.as_deref().unwrap_or_default(), &parameters).await {
+        Ok(_) => Ok(true),
+        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
