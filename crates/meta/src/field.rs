@@ -102,13 +102,15 @@ pub struct FieldError {
     pub path: Path,
     pub value: Value,
     pub detail: String,
+    /// How the value prints, where its JSON would not do: upstream prints the fields of a type in its own order.
+    pub shown: Option<String>,
 }
 
 pub type FieldErrors = Vec<FieldError>;
 
 impl FieldError {
     fn new(kind: ErrorType, path: &Path, value: Value, detail: impl Into<String>) -> Self {
-        Self { kind, path: path.clone(), value, detail: detail.into() }
+        Self { kind, path: path.clone(), value, detail: detail.into(), shown: None }
     }
 
     pub fn required(path: &Path, detail: impl Into<String>) -> Self {
@@ -159,6 +161,12 @@ impl FieldError {
         Self::new(ErrorType::TooMany, path, Value::Null, format!("{actual}: must have at most {max} {unit}"))
     }
 
+    #[must_use]
+    pub fn shown_as(mut self, text: impl Into<String>) -> Self {
+        self.shown = Some(text.into());
+        self
+    }
+
     /// The line of a Status message: the path, then the cause.
     pub fn line(&self) -> String {
         format!("{}: {self}", self.path)
@@ -169,7 +177,10 @@ impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.words())?;
         if self.kind.shows_value() {
-            write!(f, ": {}", go_value(&self.value))?;
+            match &self.shown {
+                Some(text) => write!(f, ": {text}")?,
+                None => write!(f, ": {}", go_value(&self.value))?,
+            }
         }
         if self.detail.is_empty() { Ok(()) } else { write!(f, ": {}", self.detail) }
     }

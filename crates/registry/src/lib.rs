@@ -2,8 +2,14 @@
 //!
 //! Routes, discovery, OpenAPI, RBAC attributes, storage keys and tables derive from a row. Pure: no I/O, no runtime.
 
+mod builtin;
+pub mod cells;
+pub mod object_meta;
+pub mod plain;
 pub mod resource;
+mod strategies;
 pub mod strategy;
 
+pub use plain::Plain;
 pub use resource::{Column, Resource, ResourceTable, Subresource};
 pub use strategy::{Context, Strategy};

@@ -1,5 +1,6 @@
 //! Rows of the resource table.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ferry_meta::{GroupKind, GroupResource, GroupVersionKind};
@@ -34,6 +35,7 @@ pub struct Subresource {
     pub verbs: Vec<String>,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Column {
     pub name: String,
     pub kind: String,
@@ -65,17 +67,62 @@ impl Resource {
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }
+
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| v == verb)
+    }
+
+    /// The field a selector's label names, or upstream's refusal.
+    pub fn field_label<'a>(&self, label: &'a str) -> Result<&'a str, String> {
+        let fields = self.strategy.selectable_fields();
+        match label {
+            "metadata.name" => Ok(label),
+            "metadata.namespace" if self.namespaced || fields.is_empty() => Ok(label),
+            // Old clients of pods say so.
+            "spec.host" if self.plural == "pods" && self.gvk.group.is_empty() => Ok("spec.nodeName"),
+            _ if fields.contains(&label) => Ok(label),
+            _ if fields.is_empty() => {
+                Err(format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""))
+            }
+            _ if self.gvk.kind == "Job" && self.gvk.group == "batch" => {
+                Err(format!("field label {label:?} not supported for Job"))
+            }
+            _ => Err(format!("field label not supported: {label}")),
+        }
+    }
+
+    /// The value of a selectable field, the two of the metadata included.
+    pub fn field(&self, object: &serde_json::Value, field: &str) -> String {
+        match field {
+            "metadata.name" => ferry_meta::object::name(object).to_owned(),
+            "metadata.namespace" => ferry_meta::object::namespace(object).to_owned(),
+            _ => self.strategy.field(object, field),
+        }
+    }
 }
 
-/// All rows. Immutable: a CRD makes a new table, which the server swaps in.
+/// All rows, in the order discovery lists groups, versions and resources. Immutable: a CRD makes a new table, which the
+/// server swaps in.
 #[derive(Clone, Default)]
 pub struct ResourceTable {
     rows: Vec<Arc<Resource>>,
+    by_plural: HashMap<Key, usize>,
+    by_kind: HashMap<GroupVersionKind, usize>,
 }
+
+type Key = (String, String, String);
 
 impl ResourceTable {
     pub fn new(rows: Vec<Arc<Resource>>) -> Self {
-        Self { rows }
+        let mut table = Self::default();
+        for row in rows {
+            let index = table.rows.len();
+            let key = (row.gvk.group.clone(), row.gvk.version.clone(), row.plural.clone());
+            table.by_plural.entry(key).or_insert(index);
+            table.by_kind.entry(row.gvk.clone()).or_insert(index);
+            table.rows.push(row);
+        }
+        table
     }
 
     pub fn rows(&self) -> &[Arc<Resource>] {
@@ -83,6 +130,30 @@ impl ResourceTable {
     }
 
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.rows.iter().find(|r| r.gvk.group == group && r.gvk.version == version && r.plural == plural)
+        let key = (group.to_owned(), version.to_owned(), plural.to_owned());
+        self.by_plural.get(&key).map(|index| &self.rows[*index])
+    }
+
+    pub fn find_kind(&self, kind: &GroupVersionKind) -> Option<&Arc<Resource>> {
+        self.by_kind.get(kind).map(|index| &self.rows[*index])
+    }
+
+    /// The row of a resource in its preferred version.
+    pub fn find_resource(&self, resource: &GroupResource) -> Option<&Arc<Resource>> {
+        self.rows.iter().find(|row| row.gvk.group == resource.group && row.plural == resource.resource)
+    }
+
+    /// Groups in discovery's order, each with its versions, the preferred one first.
+    pub fn groups(&self) -> Vec<(&str, Vec<&str>)> {
+        let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+        for row in &self.rows {
+            let (group, version) = (row.gvk.group.as_str(), row.gvk.version.as_str());
+            match groups.iter_mut().find(|(name, _)| *name == group) {
+                Some((_, versions)) if versions.contains(&version) => {}
+                Some((_, versions)) => versions.push(version),
+                None => groups.push((group, vec![version])),
+            }
+        }
+        groups
     }
 }

@@ -1,7 +1,8 @@
 //! What is truly a kind's own.
 
-use ferry_meta::{FieldErrors, UserInfo};
-use serde_json::{Map, Value};
+use ferry_meta::{FieldErrors, UserInfo, names};
+use jiff::Timestamp;
+use serde_json::Value;
 
 /// What a strategy may know of the request.
 pub struct Context<'a> {
@@ -13,7 +14,8 @@ pub struct Context<'a> {
 
 /// The hooks of one kind. Objects are decoded, pruned maps of the row's version; hooks that say nothing do the common thing.
 /// Order on create: default → prepare_create → (mutating admission) → validate_create; on update: default → prepare_update →
-/// (mutating admission) → validate_update. ObjectMeta is defaulted and validated by the caller.
+/// (mutating admission) → validate_update. ObjectMeta is defaulted and validated by the caller through `object_meta`, whose
+/// errors come first.
 pub trait Strategy: Send + Sync {
     /// Fills in upstream's defaults; must be idempotent.
     fn default(&self, _object: &mut Value) {}
@@ -33,7 +35,7 @@ pub trait Strategy: Send + Sync {
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
-        self.validate_create(context, object)
+        if context.subresource.is_empty() { self.validate_create(context, object) } else { FieldErrors::new() }
     }
 
     /// `Warning` headers for what was accepted but is doubtful.
@@ -41,8 +43,10 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// Rules for the object's name beyond a DNS subdomain: errors as upstream words them.
-    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String>;
+    /// Whether a name (or with `prefix` a generateName) is allowed: errors as upstream words them.
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        subdomain_name(name, prefix)
+    }
 
     /// Whether `status` is a subresource with rules of its own.
     fn has_status(&self) -> bool;
@@ -74,31 +78,138 @@ pub trait Strategy: Send + Sync {
         false
     }
 
-    /// Field selectors beyond metadata.name and metadata.namespace: (field, value) pairs of this object.
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &[]
+    /// Field selectors beyond metadata.name and metadata.namespace.
+    fn selectable_fields(&self) -> Vec<&str> {
+        Vec::new()
     }
 
-    /// The value of one selectable field.
-    fn field(&self, _object: &Value, _field: &str) -> String {
-        String::new()
+    /// The value of one selectable field of an object of the row's version.
+    fn field(&self, object: &Value, field: &str) -> String {
+        common::field_text(object, field)
+    }
+
+    /// The fields (dotted) that a write to `subresource` never takes from the client, so that no manager owns them by it.
+    fn reset_fields(&self, subresource: &str) -> Vec<&'static str> {
+        match subresource {
+            "" if self.has_status() => vec!["status"],
+            "status" => vec!["spec"],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Turns an object of the row's version into the stored one, where they differ.
+    fn to_storage(&self, object: Value) -> Value {
+        object
+    }
+
+    /// Turns a stored object into the row's version, where they differ.
+    fn from_storage(&self, object: Value) -> Value {
+        object
     }
 
     /// The cells of a Table row, one per column of the row of the resource table.
-    fn cells(&self, object: &Value) -> Vec<Value>;
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value>;
+}
+
+/// The name rule of most kinds.
+pub fn subdomain_name(name: &str, prefix: bool) -> Vec<String> {
+    if prefix { names::dns1123_subdomain(&names::mask_trailing_dash(name)) } else { names::dns1123_subdomain(name) }
+}
+
+pub fn label_name(name: &str, prefix: bool) -> Vec<String> {
+    if prefix { names::dns1123_label(&names::mask_trailing_dash(name)) } else { names::dns1123_label(name) }
 }
 
 pub mod common {
     //! What most kinds do on create and update.
 
-    use super::{Context, Map, Value};
+    use ferry_meta::object;
+    use serde_json::{Map, Value};
 
+    use super::Context;
+
+    /// Status starts empty, generation at one.
     pub fn prepare_create(has_status: bool, has_generation: bool, _context: &Context<'_>, object: &mut Value) {
-        let _ = (has_status, has_generation);
-        let _: Option<&mut Map<String, Value>> = object.as_object_mut();
+        if has_status && let Some(map) = object.as_object_mut() {
+            map.insert("status".into(), Value::Object(Map::new()));
+        }
+        // Kinds that do not count keep what was sent.
+        if has_generation {
+            set_generation(object, 1);
+        }
     }
 
-    pub fn prepare_update(has_status: bool, has_generation: bool, _context: &Context<'_>, object: &mut Value, old: &Value) {
-        let _ = (has_status, has_generation, object, old);
+    /// A main write keeps the old status; a status write keeps everything but status and the managed fields.
+    pub fn prepare_update(
+        has_status: bool,
+        has_generation: bool,
+        context: &Context<'_>,
+        object: &mut Value,
+        old: &Value,
+    ) {
+        if context.subresource == "status" {
+            keep_all_but_status(object, old);
+            return;
+        }
+        if has_status {
+            keep(object, old, "status");
+        }
+        let changed = has_generation && !same_but(object, old, &["metadata", "status"]);
+        let generation = generation(old) + i64::from(changed);
+        set_generation(object, generation);
+    }
+
+    pub fn generation(object: &Value) -> i64 {
+        object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
+    }
+
+    /// Zero removes the field, as it is printed.
+    pub fn set_generation(object: &mut Value, generation: i64) {
+        let metadata = object::metadata_mut(object);
+        if generation == 0 {
+            metadata.remove("generation");
+        } else {
+            metadata.insert("generation".into(), generation.into());
+        }
+    }
+
+    /// A status write: spec and other top-level fields and the metadata that only main writes change stay as they were.
+    pub fn keep_all_but_status(object: &mut Value, old: &Value) {
+        let (Some(map), Some(was)) = (object.as_object_mut(), old.as_object()) else { return };
+        let mut kept = was.clone();
+        for key in ["status", "metadata"] {
+            match map.remove(key) {
+                Some(value) => kept.insert(key.to_owned(), value),
+                None => kept.remove(key),
+            };
+        }
+        *map = kept;
+        set_generation(object, generation(old));
+    }
+
+    /// Takes a top-level field from `old`, absence included.
+    pub fn keep(object: &mut Value, old: &Value, field: &str) {
+        let Some(map) = object.as_object_mut() else { return };
+        match old.get(field) {
+            Some(value) => map.insert(field.to_owned(), value.clone()),
+            None => map.remove(field),
+        };
+    }
+
+    /// Whether all top-level fields but these are the same.
+    pub fn same_but(left: &Value, right: &Value, but: &[&str]) -> bool {
+        let (Some(left), Some(right)) = (left.as_object(), right.as_object()) else { return left == right };
+        let keys = left.keys().chain(right.keys());
+        keys.filter(|key| !but.contains(&key.as_str())).all(|key| left.get(key) == right.get(key))
+    }
+
+    /// The text of a dotted field: empty when absent, numbers and booleans as they print.
+    pub fn field_text(object: &Value, field: &str) -> String {
+        let value = field.split('.').try_fold(object, |value, part| value.get(part));
+        match value {
+            Some(Value::String(text)) => text.clone(),
+            None | Some(Value::Null) => String::new(),
+            Some(other) => other.to_string(),
+        }
     }
 }

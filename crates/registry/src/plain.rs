@@ -1,0 +1,76 @@
+//! The strategy of a kind that has nothing of its own, and the base of those that have little.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::cells;
+use crate::strategy::{Strategy, subdomain_name};
+
+/// How an object of this kind may be named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NameRule {
+    #[default]
+    Subdomain,
+    Label,
+    /// Anything that may stand in a path.
+    PathSegment,
+}
+
+/// What the table's data says of a kind.
+#[derive(Clone, Debug, Default)]
+pub struct Plain {
+    pub has_status: bool,
+    pub has_generation: bool,
+    pub create_on_update: bool,
+    /// Updates must name the resourceVersion they stand on.
+    pub conditional: bool,
+    pub returns_object: bool,
+    pub orphans: bool,
+    pub name_rule: NameRule,
+    /// One expression per column: see `cells::evaluate`.
+    pub cells: Vec<String>,
+}
+
+impl Plain {
+    pub fn name(&self, name: &str, prefix: bool) -> Vec<String> {
+        match self.name_rule {
+            NameRule::Subdomain => subdomain_name(name, prefix),
+            NameRule::Label => crate::strategy::label_name(name, prefix),
+            NameRule::PathSegment => ferry_meta::names::path_segment_name(name, prefix),
+        }
+    }
+}
+
+impl Strategy for Plain {
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        self.name(name, prefix)
+    }
+
+    fn has_status(&self) -> bool {
+        self.has_status
+    }
+
+    fn has_generation(&self) -> bool {
+        self.has_generation
+    }
+
+    fn allow_create_on_update(&self) -> bool {
+        self.create_on_update
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        !self.conditional
+    }
+
+    fn delete_returns_object(&self) -> bool {
+        self.returns_object
+    }
+
+    fn orphans_by_default(&self) -> bool {
+        self.orphans
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        self.cells.iter().map(|expression| cells::evaluate(expression, object, now)).collect()
+    }
+}
