@@ -29,7 +29,6 @@ impl Tasks {
     }
 
     /// Runs until it ends by itself; it should listen to `stopping()` and end soon after.
-    #[expect(clippy::disallowed_methods, reason = "the one place that spawns")]
     pub fn spawn<F>(&self, task: &'static str, future: F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,

@@ -1,0 +1,106 @@
+//! The fixed part of the table: hooks, the order of decisions, and the maps that services fill.
+
+use std::fmt::Write;
+
+/// The bit of the packet mark that asks for masquerading; the one Kubernetes has always used.
+const MASQUERADE_MARK: &str = "0x4000";
+
+pub(crate) const MASQUERADE_CHAIN: &str = "masquerade-later";
+pub(crate) const REJECT_CHAIN: &str = "reject-it";
+
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) table: String,
+    pub(crate) pod_cidr: String,
+    pub(crate) service_cidrs: Vec<String>,
+    /// Replies between pods of one bridge skip the host unless the kernel filters bridged packets. Where it cannot,
+    /// such connections must be masqueraded, or the client sees answers from an address it never called.
+    pub(crate) masquerade_between_pods: bool,
+}
+
+impl Frame {
+    /// Empties the table first: the same transaction also creates it, so deleting never fails.
+    pub(crate) fn render(&self) -> String {
+        let Self { table, pod_cidr, service_cidrs, masquerade_between_pods } = self;
+        let mut text = format!("add table ip {table}\ndelete table ip {table}\n");
+        let service_cidrs = service_cidrs.join(", ");
+        let unknown_service = match service_cidrs.is_empty() {
+            true => String::new(),
+            false => format!("ip daddr {{ {service_cidrs} }} reject"),
+        };
+        let between_pods = match masquerade_between_pods {
+            true => format!("ct status dnat ip saddr {pod_cidr} ip daddr {pod_cidr} masquerade fully-random"),
+            false => String::new(),
+        };
+        let _ = write!(
+            text,
+            "table ip {table} {{
+  comment \"Kubernetes Services, kept by ferry: changes made by hand do not last\"
+
+  set cluster-addresses {{ type ipv4_addr; }}
+  set hairpin {{ type ipv4_addr . ipv4_addr; }}
+  map services {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
+  map node-ports {{ type inet_proto . inet_service : verdict; }}
+  map no-endpoints {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
+  map no-endpoint-node-ports {{ type inet_proto . inet_service : verdict; }}
+  map firewall {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
+
+  chain {MASQUERADE_CHAIN} {{
+    meta mark set meta mark or {MASQUERADE_MARK}
+  }}
+  chain {REJECT_CHAIN} {{
+    reject
+  }}
+  chain dispatch {{
+    ip daddr @cluster-addresses ip saddr != {pod_cidr} jump {MASQUERADE_CHAIN}
+    ip daddr . meta l4proto . th dport vmap @services
+    ip daddr != 127.0.0.0/8 fib daddr type local meta l4proto . th dport vmap @node-ports
+  }}
+  chain leftover {{
+    ct status dnat return
+    ip daddr . meta l4proto . th dport vmap @no-endpoints
+    ip daddr != 127.0.0.0/8 fib daddr type local meta l4proto . th dport vmap @no-endpoint-node-ports
+    ip daddr @cluster-addresses reject
+    {unknown_service}
+  }}
+
+  chain firewall-prerouting {{
+    type filter hook prerouting priority -110; policy accept;
+    ct state new ip daddr . meta l4proto . th dport vmap @firewall
+  }}
+  chain firewall-output {{
+    type filter hook output priority -110; policy accept;
+    ct state new ip daddr . meta l4proto . th dport vmap @firewall
+  }}
+  chain nat-prerouting {{
+    type nat hook prerouting priority -100; policy accept;
+    jump dispatch
+  }}
+  chain nat-output {{
+    type nat hook output priority -100; policy accept;
+    jump dispatch
+  }}
+  chain nat-postrouting {{
+    type nat hook postrouting priority 100; policy accept;
+    meta mark & {MASQUERADE_MARK} != 0 meta mark set meta mark xor {MASQUERADE_MARK} masquerade fully-random
+    ct status dnat ip saddr . ip daddr @hairpin masquerade fully-random
+    {between_pods}
+  }}
+  chain filter-input {{
+    type filter hook input priority 0; policy accept;
+    ct state new jump leftover
+  }}
+  chain filter-forward {{
+    type filter hook forward priority 0; policy accept;
+    ct state new jump leftover
+  }}
+  chain filter-output {{
+    type filter hook output priority 0; policy accept;
+    ct state new jump leftover
+  }}
+}}
+"
+        );
+        text
+    }
+}

@@ -1,0 +1,278 @@
+//! The rules in a real kernel: a node, two pods on its bridge and a client outside, each in a network namespace.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::{Value, json};
+
+use crate::nft::Nft;
+use crate::plan_tests::{service, slice, state};
+use crate::state::State;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+struct Lab {
+    prefix: String,
+}
+
+impl Lab {
+    /// Nothing where namespaces cannot be made: without root there is no proxy either.
+    fn new(tag: &str) -> Option<Self> {
+        let lab = Self { prefix: format!("fp{}{tag}", std::process::id()) };
+        if !Command::new("ip").args(["netns", "add", &lab.name("node")]).status().is_ok_and(|status| status.success()) {
+            eprintln!("network namespaces cannot be made here: the kernel is not tested");
+            return None;
+        }
+        for other in ["pod-a", "pod-b", "client"] {
+            lab.run(&format!("ip netns add {}", lab.name(other)));
+        }
+        lab.inside("node", "ip link set lo up");
+        lab.inside("node", "ip link add br0 type bridge");
+        lab.inside("node", "ip addr add 10.244.0.1/24 dev br0");
+        lab.inside("node", "ip link set br0 up");
+        lab.inside("node", "sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1");
+        for (pod, address) in [("pod-a", "10.244.0.5/24"), ("pod-b", "10.244.0.6/24")] {
+            lab.inside("node", &format!("ip link add {pod} type veth peer name eth0 netns {}", lab.name(pod)));
+            lab.inside("node", &format!("ip link set {pod} master br0 up"));
+            lab.inside("node", &format!("bridge link set dev {pod} hairpin on"));
+            lab.join(pod, address, "10.244.0.1");
+        }
+        lab.inside("node", &format!("ip link add out type veth peer name eth0 netns {}", lab.name("client")));
+        lab.inside("node", "ip addr add 198.51.100.1/24 dev out");
+        lab.inside("node", "ip link set out up");
+        // Where the host's default route would be: ClusterIPs must be routable for the output hook to see them.
+        lab.inside("node", "ip route add default via 198.51.100.2");
+        lab.join("client", "198.51.100.2/24", "198.51.100.1");
+        Some(lab)
+    }
+
+    fn name(&self, namespace: &str) -> String {
+        format!("{}-{namespace}", self.prefix)
+    }
+
+    fn join(&self, namespace: &str, address: &str, gateway: &str) {
+        self.inside(namespace, "ip link set lo up");
+        self.inside(namespace, &format!("ip addr add {address} dev eth0"));
+        self.inside(namespace, "ip link set eth0 up");
+        self.inside(namespace, &format!("ip route add default via {gateway}"));
+    }
+
+    fn run(&self, line: &str) -> String {
+        let mut words = line.split_whitespace();
+        let output = Command::new(words.next().expect("a program")).args(words).output().expect("the command runs");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn inside(&self, namespace: &str, line: &str) -> String {
+        self.run(&format!("ip netns exec {} {line}", self.name(namespace)))
+    }
+
+    fn nft(&self) -> Nft {
+        Nft::new(["ip", "netns", "exec", &self.name("node"), "nft"].map(str::to_owned).to_vec())
+    }
+
+    /// Runs on a thread of its own that stands in the namespace; sockets made there stay there.
+    fn within<T: Send + 'static>(&self, namespace: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let path = format!("/run/netns/{}", self.name(namespace));
+        let thread = std::thread::spawn(move || {
+            let file = std::fs::File::open(path).expect("the namespace");
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("entering the namespace");
+            work()
+        });
+        thread.join().expect("work inside the namespace")
+    }
+
+    /// A server that answers each connection or datagram with its name and the address it saw.
+    fn serve(&self, namespace: &'static str) {
+        let (tcp, udp) = self.within(namespace, || {
+            (TcpListener::bind("0.0.0.0:8080").expect("tcp"), UdpSocket::bind("0.0.0.0:8080").expect("udp"))
+        });
+        std::thread::spawn(move || {
+            for mut stream in tcp.incoming().flatten() {
+                if let Ok(peer) = stream.peer_addr() {
+                    let _ = stream.write_all(format!("{namespace} {}", peer.ip()).as_bytes());
+                }
+            }
+        });
+        std::thread::spawn(move || {
+            let mut buffer = [0; 64];
+            while let Ok((_, peer)) = udp.recv_from(&mut buffer) {
+                let _ = udp.send_to(format!("{namespace} {}", peer.ip()).as_bytes(), peer);
+            }
+        });
+    }
+
+    /// `server source-address`, or what went wrong: `refused` or `silence`.
+    fn call(&self, from: &str, to: &str) -> String {
+        let address: SocketAddr = to.parse().expect("an address");
+        self.within(from, move || {
+            let answer = TcpStream::connect_timeout(&address, PATIENCE).and_then(|mut stream| {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                let mut text = String::new();
+                stream.read_to_string(&mut text)?;
+                Ok(text)
+            });
+            outcome(answer)
+        })
+    }
+
+    fn call_udp(&self, from: &str, to: &str) -> String {
+        let address: SocketAddr = to.parse().expect("an address");
+        self.within(from, move || {
+            let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+            let mut buffer = [0; 64];
+            let answer = socket.connect(address).and_then(|()| {
+                socket.set_read_timeout(Some(PATIENCE))?;
+                socket.send(b"x")?;
+                socket.recv(&mut buffer)
+            });
+            outcome(answer.map(|length| String::from_utf8_lossy(&buffer[..length]).into_owned()))
+        })
+    }
+}
+
+fn outcome(answer: std::io::Result<String>) -> String {
+    match answer {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => "refused".into(),
+        Err(error) if matches!(error.kind(), std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock) => {
+            "silence".into()
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for namespace in ["pod-a", "pod-b", "client", "node"] {
+            let _ = Command::new("ip").args(["netns", "del", &self.name(namespace)]).status();
+        }
+    }
+}
+
+fn endpoints(addresses: &[&str]) -> Value {
+    addresses.iter().map(|address| json!({"addresses": [address], "nodeName": "here"})).collect()
+}
+
+async fn change(lab: &Lab, state: &mut State) {
+    let transaction = state.transaction();
+    lab.nft().apply(&transaction).await.unwrap_or_else(|error| panic!("{error}\n{transaction}"));
+}
+
+/// Calls until both servers have answered; fails when one never does.
+fn spread(lab: &Lab, from: &str, to: &str) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    for _ in 0..60 {
+        seen.insert(lab.call(from, to));
+        if seen.len() >= 2 {
+            break;
+        }
+    }
+    seen
+}
+
+fn set<const N: usize>(items: [&str; N]) -> BTreeSet<String> {
+    items.map(str::to_owned).into()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_carry_traffic() {
+    let Some(lab) = Lab::new("t") else { return };
+    lab.serve("pod-a");
+    lab.serve("pod-b");
+    let mut state = state();
+    lab.nft().apply(&state.resync()).await.expect("the empty table");
+    assert_eq!(lab.call("pod-a", "10.96.0.7:80"), "refused", "an address that no service has");
+    assert_eq!(lab.call("node", "10.96.0.7:80"), "refused");
+
+    let ports = json!([{"port": 80, "protocol": "TCP", "nodePort": 30080}]);
+    let spec = json!({"type": "NodePort", "clusterIP": "10.96.0.7", "externalIPs": ["203.0.113.9"], "ports": ports});
+    state.service(&service("web", spec.clone(), Value::Null), true);
+    change(&lab, &mut state).await;
+    assert_eq!(lab.call("pod-a", "10.96.0.7:80"), "refused", "no endpoints");
+    assert_eq!(lab.call("client", "198.51.100.1:30080"), "refused", "no endpoints");
+
+    state.slice(&slice("web", 8080, "TCP", endpoints(&["10.244.0.5", "10.244.0.6"])), true);
+    change(&lab, &mut state).await;
+    // A pod keeps its address, except where it talks to itself and the answer must come back through the node.
+    assert_eq!(spread(&lab, "pod-a", "10.96.0.7:80"), set(["pod-a 10.244.0.1", "pod-b 10.244.0.5"]));
+    assert_eq!(spread(&lab, "node", "10.96.0.7:80"), set(["pod-a 10.244.0.1", "pod-b 10.244.0.1"]));
+    assert_eq!(spread(&lab, "client", "198.51.100.1:30080"), set(["pod-a 10.244.0.1", "pod-b 10.244.0.1"]));
+    assert_eq!(spread(&lab, "node", "198.51.100.1:30080").len(), 2, "a node port from the node itself");
+    assert_eq!(spread(&lab, "client", "203.0.113.9:80").len(), 2, "an external address");
+    assert_eq!(lab.call("pod-a", "10.96.0.7:81"), "refused", "a port the service does not have");
+
+    state.slice(&slice("web", 8080, "TCP", endpoints(&["10.244.0.6"])), true);
+    change(&lab, &mut state).await;
+    for _ in 0..5 {
+        assert_eq!(lab.call("pod-a", "10.96.0.7:80"), "pod-b 10.244.0.5");
+    }
+
+    // The policy Local keeps the client's address; without a local endpoint the client hears nothing.
+    let mut local = spec.clone();
+    local["externalTrafficPolicy"] = json!("Local");
+    state.service(&service("web", local, Value::Null), true);
+    change(&lab, &mut state).await;
+    assert_eq!(lab.call("client", "198.51.100.1:30080"), "pod-b 198.51.100.2");
+    let elsewhere = json!([{"addresses": ["10.244.0.6"], "nodeName": "there"}]);
+    state.slice(&slice("web", 8080, "TCP", elsewhere), true);
+    change(&lab, &mut state).await;
+    assert_eq!(lab.call("client", "198.51.100.1:30080"), "silence");
+    assert_eq!(lab.call("pod-a", "198.51.100.1:30080"), "pod-b 10.244.0.5");
+
+    state.service(&service("web", spec, Value::Null), false);
+    change(&lab, &mut state).await;
+    assert_eq!(lab.call("pod-a", "10.96.0.7:80"), "refused");
+    let left = lab.inside("node", "nft list table ip t");
+    assert!(!left.contains("default/web"), "{left}");
+    lab.nft().apply(&state.resync()).await.expect("a resync over an existing table");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn affinity_datagrams_and_firewalls_work() {
+    let Some(lab) = Lab::new("a") else { return };
+    lab.serve("pod-a");
+    lab.serve("pod-b");
+    let mut state = state();
+    lab.nft().apply(&state.resync()).await.expect("the empty table");
+    let sticky = json!({"clusterIP": "10.96.0.8", "sessionAffinity": "ClientIP", "ports": [{"port": 80}]});
+    let datagrams = json!({"clusterIP": "10.96.0.10", "ports": [{"port": 53, "protocol": "UDP"}]});
+    let balanced = json!({
+        "type": "LoadBalancer", "clusterIP": "10.96.0.11", "ports": [{"port": 80}], "loadBalancerSourceRanges": ["198.51.100.7/32"],
+    });
+    let both = endpoints(&["10.244.0.5", "10.244.0.6"]);
+    state.service(&service("sticky", sticky, Value::Null), true);
+    state.slice(&slice("sticky", 8080, "TCP", both.clone()), true);
+    state.service(&service("dns", datagrams, Value::Null), true);
+    state.slice(&slice("dns", 8080, "UDP", both.clone()), true);
+    let ingress = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.4"}]}});
+    state.service(&service("balanced", balanced, ingress), true);
+    state.slice(&slice("balanced", 8080, "TCP", both), true);
+    change(&lab, &mut state).await;
+
+    let first = lab.call("client", "10.96.0.8:80");
+    let mut words = first.split(' ');
+    let chosen = words.next().unwrap_or_default().to_owned();
+    for _ in 0..12 {
+        assert_eq!(lab.call("client", "10.96.0.8:80"), first, "the same client keeps its endpoint");
+    }
+    // The client stays where it is while its endpoint lives, and moves when it goes.
+    let (stays, goes) = if chosen == "pod-a" { ("10.244.0.5", "10.244.0.6") } else { ("10.244.0.6", "10.244.0.5") };
+    state.slice(&slice("sticky", 8080, "TCP", endpoints(&[stays])), true);
+    change(&lab, &mut state).await;
+    assert_eq!(lab.call("client", "10.96.0.8:80"), first);
+    state.slice(&slice("sticky", 8080, "TCP", endpoints(&[goes])), true);
+    change(&lab, &mut state).await;
+    assert_ne!(lab.call("client", "10.96.0.8:80"), first);
+
+    let seen: BTreeSet<String> = (0..30).map(|_| lab.call_udp("pod-a", "10.96.0.10:53")).collect();
+    assert_eq!(seen, set(["pod-a 10.244.0.1", "pod-b 10.244.0.5"]));
+    assert_eq!(lab.call("client", "203.0.113.4:80"), "silence", "a source outside of the ranges");
+    assert_eq!(lab.call("client", "10.96.0.11:80").split(' ').count(), 2, "the ranges are the load balancer's alone");
+}

@@ -1,0 +1,184 @@
+//! Scenarios from objects to rules: what a service becomes, and what a change costs.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::{Value, json};
+
+use crate::endpoints::NodeView;
+use crate::frame::Frame;
+use crate::plan::View;
+use crate::state::State;
+
+pub(crate) fn service(name: &str, spec: Value, status: Value) -> Arc<Service> {
+    let object = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec, "status": status});
+    Arc::new(serde_json::from_value(object).expect("a service"))
+}
+
+pub(crate) fn slice(service: &str, port: i32, protocol: &str, endpoints: Value) -> Arc<EndpointSlice> {
+    let object = json!({
+        "metadata": {"name": format!("{service}-1"), "namespace": "default", "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": port, "protocol": protocol}],
+    });
+    Arc::new(serde_json::from_value(object).expect("a slice"))
+}
+
+pub(crate) fn state() -> State {
+    let frame = Frame {
+        table: "t".into(),
+        pod_cidr: "10.244.0.0/16".into(),
+        service_cidrs: vec!["10.96.0.0/16".into()],
+        masquerade_between_pods: false,
+    };
+    State::new(frame, View { node: NodeView { name: "here".into(), zone: None }, pod_cidr: "10.244.0.0/16".into() })
+}
+
+fn check(spec: Value, status: Value, endpoints: Value, expected: &[&str]) {
+    let mut state = state();
+    state.service(&service("web", spec.clone(), status), true);
+    state.slice(&slice("web", 8080, "TCP", endpoints.clone()), true);
+    let transaction = state.transaction();
+    for line in expected {
+        let (wanted, line) = line.strip_prefix('!').map_or((true, *line), |line| (false, line));
+        assert_eq!(
+            transaction.lines().any(|l| l.contains(line)),
+            wanted,
+            "{line:?} for {spec} {endpoints} in\n{transaction}"
+        );
+    }
+    state.service(&service("web", spec.clone(), Value::Null), false);
+    state.slice(&slice("web", 8080, "TCP", endpoints), false);
+    let removal = state.transaction();
+    let count = |verb: &str, text: &str| text.lines().filter(|line| line.starts_with(verb)).count();
+    assert_eq!(count("add chain", &transaction), count("delete chain", &removal), "chains left by {spec}");
+    assert_eq!(count("add set", &transaction), count("delete set", &removal), "sets left by {spec}");
+    assert_eq!(count("add element", &transaction), count("delete element", &removal), "elements left by {spec}");
+}
+
+#[test]
+fn services_become_rules() {
+    let none = || Value::Null;
+    let two = json!([{"addresses": ["10.244.0.5"]}, {"addresses": ["10.244.0.6"], "nodeName": "here"}]);
+    let far = json!([{"addresses": ["10.244.9.5"], "nodeName": "there"}]);
+    let port = json!([{"port": 80, "protocol": "TCP"}]);
+    check(
+        json!({"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ports": port}),
+        none(),
+        two.clone(),
+        &[
+            "add element ip t services { 10.96.0.7 . tcp . 80 : goto svc-default/web/tcp/80 }",
+            "add element ip t cluster-addresses { 10.96.0.7 }",
+            "add element ip t hairpin { 10.244.0.5 . 10.244.0.5, 10.244.0.6 . 10.244.0.6 }",
+            "svc-default/web/tcp/80 meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.0.5 . 8080, 1 : 10.244.0.6 . 8080 }",
+            "!no-endpoints",
+        ],
+    );
+    check(
+        json!({"clusterIP": "10.96.0.7", "ports": port}),
+        none(),
+        json!([]),
+        &["add element ip t no-endpoints { 10.96.0.7 . tcp . 80 : goto reject-it }", "!add chain"],
+    );
+    check(json!({"clusterIP": "None", "ports": port}), none(), two.clone(), &["!add"]);
+    check(json!({"type": "ExternalName", "externalName": "example.com"}), none(), json!([]), &["!add"]);
+    // Local inside: the endpoint of this node only; dropped while only other nodes have one.
+    check(
+        json!({"clusterIP": "10.96.0.7", "ports": port, "internalTrafficPolicy": "Local"}),
+        none(),
+        two.clone(),
+        &["local-default/web/tcp/80 meta l4proto tcp dnat to 10.244.0.6:8080", "!10.244.0.5"],
+    );
+    check(
+        json!({"clusterIP": "10.96.0.7", "ports": port, "internalTrafficPolicy": "Local"}),
+        none(),
+        far.clone(),
+        &["no-endpoints { 10.96.0.7 . tcp . 80 : drop }"],
+    );
+    let node_port = json!([{"port": 80, "protocol": "TCP", "nodePort": 30080}]);
+    check(
+        json!({"type": "NodePort", "clusterIP": "10.96.0.7", "ports": node_port, "externalIPs": ["192.0.2.9"]}),
+        none(),
+        two.clone(),
+        &[
+            "node-ports { tcp . 30080 : goto ext-default/web/tcp/80 }",
+            "192.0.2.9 . tcp . 80 : goto ext-default/web/tcp/80",
+            "ext-default/web/tcp/80 jump masquerade-later",
+        ],
+    );
+    check(
+        json!({"type": "NodePort", "clusterIP": "10.96.0.7", "ports": node_port, "externalTrafficPolicy": "Local"}),
+        none(),
+        two.clone(),
+        &[
+            "ext-default/web/tcp/80 ip saddr 10.244.0.0/16 goto svc-default/web/tcp/80",
+            "ext-default/web/tcp/80 goto local-default/web/tcp/80",
+            "!ext-default/web/tcp/80 jump masquerade-later",
+        ],
+    );
+    check(
+        json!({"type": "NodePort", "clusterIP": "10.96.0.7", "ports": node_port, "externalTrafficPolicy": "Local"}),
+        none(),
+        far,
+        &["no-endpoint-node-ports { tcp . 30080 : drop }", "fib saddr type local goto svc-default/web/tcp/80"],
+    );
+    check(
+        json!({"type": "LoadBalancer", "clusterIP": "10.96.0.7", "ports": port, "loadBalancerSourceRanges": ["198.51.100.0/24", "198.51.100.8/32", "bad"]}),
+        json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.4"}, {"ip": "203.0.113.5", "ipMode": "Proxy"}]}}),
+        two.clone(),
+        &[
+            "203.0.113.4 . tcp . 80 : goto ext-default/web/tcp/80",
+            "fw-default/web/tcp/80 ip saddr != { 198.51.100.0/24 } drop",
+            "firewall { 203.0.113.4 . tcp . 80 : goto fw-default/web/tcp/80 }",
+            "!203.0.113.5",
+        ],
+    );
+    check(
+        json!({"clusterIP": "10.96.0.7", "ports": port, "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 7}}}),
+        none(),
+        two,
+        &[
+            "add set ip t clients-default/web/tcp/80/10.244.0.5/8080/7 { type ipv4_addr; flags dynamic,timeout; timeout 7s; }",
+            "svc-default/web/tcp/80 ip saddr @clients-default/web/tcp/80/10.244.0.5/8080/7 goto ep-default/web/tcp/80/10.244.0.5/8080",
+            "numgen random mod 2 vmap { 0 : goto ep-default/web/tcp/80/10.244.0.5/8080, 1 :",
+        ],
+    );
+}
+
+#[test]
+fn a_change_touches_only_its_service() {
+    let mut state = state();
+    for (name, address) in [("a", "10.96.0.1"), ("b", "10.96.0.2")] {
+        state.service(&service(name, json!({"clusterIP": address, "ports": [{"port": 80}]}), Value::Null), true);
+        state.slice(&slice(name, 80, "TCP", json!([{"addresses": ["10.244.0.5"]}])), true);
+    }
+    assert!(state.transaction().contains("default/b/"));
+    assert_eq!(state.transaction(), "");
+    state.slice(&slice("a", 80, "TCP", json!([{"addresses": ["10.244.0.6"]}])), true);
+    let change = state.transaction();
+    let expected = "flush chain ip t svc-default/a/tcp/80
+add rule ip t svc-default/a/tcp/80 meta l4proto tcp dnat to 10.244.0.6:80
+add element ip t hairpin { 10.244.0.6 . 10.244.0.6 }
+";
+    assert_eq!(change, expected, "the address that b still has must stay");
+    state.slice(&slice("a", 80, "TCP", json!([{"addresses": ["10.244.0.6"]}])), true);
+    assert_eq!(state.transaction(), "");
+}
+
+#[test]
+fn of_two_claims_on_an_address_one_holds_until_it_goes() {
+    let mut state = state();
+    for (name, address) in [("a", "10.96.0.1"), ("b", "10.96.0.2")] {
+        let spec = json!({"clusterIP": address, "externalIPs": ["192.0.2.9"], "ports": [{"port": 80}]});
+        state.service(&service(name, spec, Value::Null), true);
+        state.slice(&slice(name, 80, "TCP", json!([{"addresses": ["10.244.0.5"]}])), true);
+    }
+    let both = state.transaction();
+    assert!(
+        both.contains("192.0.2.9 . tcp . 80 : goto ext-default/a") && !both.contains(": goto ext-default/b"),
+        "{both}"
+    );
+    state.service(&service("a", json!({}), Value::Null), false);
+    let one = state.transaction();
+    assert!(one.contains("192.0.2.9 . tcp . 80 : goto ext-default/b"), "{one}");
+}
