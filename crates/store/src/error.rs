@@ -1,3 +1,7 @@
+//! What an operation on the store may fail with.
+
+use std::path::PathBuf;
+
 use crate::types::{Entry, Revision};
 
 #[derive(Clone, Debug, thiserror::Error)]
@@ -22,7 +26,20 @@ pub enum StoreError {
     Unavailable(String),
     #[error("the store is damaged: {0}")]
     Corrupt(String),
+    /// Another process has the folder open.
+    #[error("{} is in use by another process; stop it or choose another data folder", .0.display())]
+    Locked(PathBuf),
+    /// The folder holds something else, or data of another version of the format.
+    #[error("{} cannot be used as the store's folder: {why}", .path.display())]
+    Incompatible { path: PathBuf, why: String },
     /// The watcher fell too far behind and was dropped.
     #[error("the watch fell behind and was dropped")]
     SlowWatcher,
+}
+
+impl StoreError {
+    /// Whether the same request may succeed later without anyone changing it.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::SlowWatcher)
+    }
 }

@@ -2,12 +2,18 @@
 //!
 //! Knows bytes and keys, nothing of Kubernetes objects. Must not depend on any Ferry crate but `meta`.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod embedded;
 mod error;
+pub mod key;
 mod types;
 
+pub use embedded::{EmbeddedStore, Options};
 pub use error::StoreError;
 pub use types::{
-    Commit, Entry, Event, EventKind, Got, LeaseId, Op, Range, RangeResult, Revision, Transaction, WatchBatch, WatchRequest,
+    Commit, Entry, Event, EventKind, Got, LeaseId, Op, Range, RangeResult, Revision, Transaction, WatchBatch,
+    WatchRequest,
 };
 
 use futures::stream::BoxStream;

@@ -1,0 +1,114 @@
+//! The embedded engine beyond the suite: restarts, damaged and foreign folders, slow watchers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{EmbeddedStore, Options};
+use crate::{Op, Range, Store, StoreError, Transaction, WatchRequest, conformance};
+
+fn open(path: &Path) -> Arc<EmbeddedStore> {
+    EmbeddedStore::open(path, Options::default()).expect("open")
+}
+
+async fn create(store: &EmbeddedStore, name: &str) -> u64 {
+    let key = format!("/registry/things/{name}");
+    let op = Op::Create { key, value: Bytes::from_static(b"{}"), lease: None };
+    store.commit(Transaction::one(op)).await.expect("create").revision
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conforms() {
+    let folder = tempfile::tempdir().expect("folder");
+    let options = Options { progress_interval: std::time::Duration::from_millis(50), ..Options::default() };
+    conformance::run(EmbeddedStore::open(folder.path(), options).expect("open")).await;
+}
+
+#[tokio::test]
+async fn a_restart_keeps_state_history_and_leases() {
+    let folder = tempfile::tempdir().expect("folder");
+    let store = open(folder.path());
+    let first = create(&store, "a").await;
+    let lease = store.grant_lease(1000).await.expect("lease");
+    let leased = Op::Create { key: "/registry/things/leased".into(), value: Bytes::new(), lease: Some(lease) };
+    store.commit(Transaction::one(leased)).await.expect("create");
+    let delete = Op::Delete { key: "/registry/things/a".into(), expected: first };
+    let last = store.commit(Transaction::one(delete)).await.expect("delete").revision;
+    drop(store);
+
+    let store = open(folder.path());
+    assert_eq!(store.revision().await.expect("revision"), last);
+    let range = Range { prefix: "/registry/things/".into(), revision: Some(first), ..Range::default() };
+    assert_eq!(store.range(range).await.expect("range").entries.len(), 1);
+    let request = WatchRequest { prefix: "/registry/".into(), after: first - 1 };
+    let mut watch = store.watch(request).await.expect("watch");
+    for revision in first..=last {
+        assert_eq!(conformance::next(&mut watch).await.expect("batch").revision, revision);
+    }
+    store.revoke_lease(lease).await.expect("revoke");
+    assert!(store.get("/registry/things/leased").await.expect("get").entry.is_none());
+    store.compact(last + 1).await.expect("compact");
+    drop(store);
+    let store = open(folder.path());
+    assert_eq!(store.revision().await.expect("revision"), last + 1);
+    assert!(matches!(store.compact(last).await, Err(StoreError::Compacted { .. })));
+}
+
+#[tokio::test]
+async fn a_slow_watcher_is_dropped() {
+    let folder = tempfile::tempdir().expect("folder");
+    let options = Options { watch_buffer: 4, ..Options::default() };
+    let store = EmbeddedStore::open(folder.path(), options).expect("open");
+    let after = store.revision().await.expect("revision");
+    let mut watch = store.watch(WatchRequest { prefix: "/registry/".into(), after }).await.expect("watch");
+    for step in 0..6 {
+        create(&store, &step.to_string()).await;
+    }
+    // The mark, the four that fit, and the end.
+    for _ in 0..5 {
+        conformance::next(&mut watch).await.expect("what fitted");
+    }
+    assert!(matches!(conformance::next(&mut watch).await, Err(StoreError::SlowWatcher)));
+    assert!(futures::StreamExt::next(&mut watch).await.is_none());
+}
+
+#[tokio::test]
+async fn folders_that_cannot_be_used_are_refused() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("data");
+    let store = open(&path);
+    create(&store, "a").await;
+    assert!(matches!(EmbeddedStore::open(&path, Options::default()).err(), Some(StoreError::Locked(_))));
+    drop(store);
+
+    std::fs::write(path.join("FORMAT"), "ferry-store 9\n").expect("write");
+    let error = EmbeddedStore::open(&path, Options::default()).err().expect("refused").to_string();
+    assert!(error.contains("ferry-store 9"), "{error}");
+    std::fs::write(path.join("FORMAT"), "ferry-store 1\n").expect("write");
+
+    std::fs::rename(path.join("tables"), folder.path().join("aside")).expect("rename");
+    let error = EmbeddedStore::open(&path, Options::default()).err().expect("refused");
+    assert!(matches!(&error, StoreError::Corrupt(text) if text.contains("tables")), "{error}");
+    std::fs::rename(folder.path().join("aside"), path.join("tables")).expect("rename");
+    assert!(open(&path).get("/registry/things/a").await.expect("get").entry.is_some());
+
+    let foreign = folder.path().join("foreign");
+    std::fs::create_dir(&foreign).expect("create");
+    std::fs::write(foreign.join("photo.jpg"), "x").expect("write");
+    let error = EmbeddedStore::open(&foreign, Options::default()).err().expect("refused");
+    assert!(matches!(error, StoreError::Incompatible { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_writes_and_serves_reads() {
+    let folder = tempfile::tempdir().expect("folder");
+    create(&open(folder.path()), "a").await;
+    let options = Options { minimum_free_bytes: u64::MAX / 2, ..Options::default() };
+    let store = EmbeddedStore::open(folder.path(), options).expect("open");
+    let op = Op::Create { key: "/registry/things/b".into(), value: Bytes::new(), lease: None };
+    let refused = store.commit(Transaction::one(op)).await;
+    assert!(matches!(&refused, Err(error @ StoreError::Unavailable(_)) if error.is_retryable()), "{refused:?}");
+    assert!(store.health().await.is_err());
+    assert!(store.get("/registry/things/a").await.expect("get").entry.is_some());
+}
