@@ -1,4 +1,4 @@
-//! The authentication chain.
+//! The contracts of authentication: what a request carries, and who may say whose it is.
 
 use ferry_meta::UserInfo;
 use rustls_pki_types::CertificateDer;
@@ -21,4 +21,90 @@ pub enum AuthnError {
 pub trait Authenticator: Send + Sync {
     /// `None`: these credentials are not of this authenticator's kind; ask the next one.
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<UserInfo>, AuthnError>;
+}
+
+/// The owner of a token, and for whom the token is good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenIdentity {
+    pub user: UserInfo,
+    /// Those of the asked audiences that the token was made for.
+    pub audiences: Vec<String>,
+}
+
+#[async_trait::async_trait]
+pub trait TokenAuthenticator: Send + Sync {
+    /// `None`: not a token of this kind. An error text says why a token of this kind is refused.
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String>;
+}
+
+/// The token of an `Authorization: Bearer` header. An empty token is no token, as upstream has it.
+pub fn bearer_token(headers: &http::HeaderMap) -> Option<&str> {
+    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?.trim();
+    let mut parts = value.splitn(3, ' ');
+    let scheme = parts.next()?;
+    let token = parts.next()?;
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+const WEBSOCKET_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// The token browsers send as a WebSocket subprotocol, since they cannot set headers.
+/// It counts only beside another protocol, which is the one to answer with.
+pub fn websocket_token(headers: &http::HeaderMap) -> Option<String> {
+    use base64::Engine;
+    if !headers.get(http::header::UPGRADE)?.to_str().ok()?.eq_ignore_ascii_case("websocket") {
+        return None;
+    }
+    let protocols: Vec<&str> = headers
+        .get_all(http::header::SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .collect();
+    let mut tokens = protocols.iter().filter_map(|protocol| protocol.strip_prefix(WEBSOCKET_PREFIX));
+    let encoded = tokens.next()?;
+    if tokens.next().is_some() || protocols.len() < 2 {
+        return None;
+    }
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(encoded.trim_end_matches('=')).ok()?;
+    String::from_utf8(bytes).ok().filter(|token| !token.is_empty())
+}
+
+/// Whether a WebSocket subprotocol is a token in disguise: it must not be answered or logged.
+pub fn is_token_protocol(protocol: &str) -> bool {
+    protocol.starts_with(WEBSOCKET_PREFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bearer_tokens_are_read_as_upstream_reads_them() {
+        for (value, want) in [
+            ("Bearer abc", Some("abc")),
+            ("bearer abc", Some("abc")),
+            ("  BEARER abc  ", Some("abc")),
+            ("Bearer ", None),
+            ("Bearer", None),
+            ("Basic YWRtaW46YWRtaW4=", None),
+            ("Bearer abc def", Some("abc")),
+        ] {
+            let mut headers = http::HeaderMap::new();
+            headers.insert(http::header::AUTHORIZATION, value.parse().expect("a header"));
+            assert_eq!(bearer_token(&headers), want, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_websocket_token_needs_another_protocol() {
+        let mut headers = http::HeaderMap::new();
+        headers.insert(http::header::UPGRADE, "websocket".parse().expect("a header"));
+        let alone = "base64url.bearer.authorization.k8s.io.YWJj";
+        headers.insert(http::header::SEC_WEBSOCKET_PROTOCOL, alone.parse().expect("a header"));
+        assert_eq!(websocket_token(&headers), None);
+        headers.append(http::header::SEC_WEBSOCKET_PROTOCOL, "v5.channel.k8s.io".parse().expect("a header"));
+        assert_eq!(websocket_token(&headers).as_deref(), Some("abc"));
+    }
 }

@@ -1,9 +1,63 @@
 //! Who is calling, and may they: the authentication and authorization chains.
 //!
 //! Reads cluster state only through `meta::ObjectReader`; must not depend on the store, the registry or the API server.
+//!
+//! How the API server is wired:
+//! ```text
+//! let audiences = vec![issuer.clone()];                              // what its own tokens are for
+//! let loopback = Arc::new(LoopbackTokens::new(audiences.clone()));   // loopback.issue(UserInfo) -> token
+//! let issuer = TokenIssuer::new(issuer, audiences.clone(), SigningKey::from_pem(&pem)?, reader.clone());
+//! let accounts = ServiceAccountTokens::new(vec![issuer.issuer().into()],
+//!                                          vec![issuer.signing_key().verifying_key().clone()], reader.clone());
+//! let authentication = Chain::new(audiences.clone())
+//!     .with(Arc::new(X509))
+//!     .with_tokens(loopback)
+//!     .with_tokens(Arc::new(StaticTokens::parse(&file, audiences.clone())?))
+//!     .with_tokens(Arc::new(accounts))
+//!     .with_tokens(Arc::new(BootstrapTokens::new(reader.clone(), audiences)));
+//! let user = authentication.authenticate(&Credentials { headers, certificates }).await?;   // Err: 401
+//!
+//! let rbac = Arc::new(Rbac::new(reader.clone()));
+//! let authorization = Arc::new(AuthorizerChain::new()
+//!     .with("node", Arc::new(NodeAuthorizer::new(reader)))
+//!     .with("rbac", rbac.clone()));
+//! let impersonator = Impersonator::new(authorization.clone());
+//! let user = impersonator.resolve(headers, &attributes).await?.unwrap_or(user);
+//! authorization.check(&attributes).await?;                           // Err: the 403
+//! rbac::check_write(&rbac, &*authorization, &user, &resource, &object, old).await?;   // before roles and bindings are stored
+//! ```
+//! `bootstrap::objects()` and `bootstrap::reconcile()` say what to write at start; `TokenIssuer::request` answers
+//! TokenRequests, `Chain::review` TokenReviews, `Rbac::rules_for` SelfSubjectRulesReviews.
 
 pub mod authenticate;
 pub mod authorize;
+pub mod bootstrap;
+pub mod rbac;
+pub mod selector;
 
-pub use authenticate::{Authenticator, AuthnError, Credentials};
-pub use authorize::{Attributes, Authorizer, Decision};
+mod bootstrap_token;
+mod chain;
+mod impersonate;
+mod node;
+mod resources;
+mod serviceaccount;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod tokens;
+mod x509;
+
+pub use authenticate::{Authenticator, AuthnError, Credentials, TokenAuthenticator, TokenIdentity};
+pub use authorize::{AlwaysAllow, AlwaysDeny, Attributes, Authorizer, AuthorizerChain, Decision, forbidden};
+pub use bootstrap_token::BootstrapTokens;
+pub use chain::Chain;
+pub use impersonate::Impersonator;
+pub use node::{NodeAuthorizer, node_name};
+pub use rbac::{PolicyRule, Rbac};
+pub use serviceaccount::{
+    KeyError, ServiceAccountTokens, SigningKey, TokenIssuer, VerifyingKey, jwks, openid_configuration,
+};
+pub use tokens::{LoopbackTokens, StaticTokens, TokenFileError};
+pub use x509::X509;
+
+/// The `extra` key that names the credential a user came with.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";

@@ -1,0 +1,309 @@
+//! Impersonation: acting as someone else, after asking the authorizers for every part of that someone.
+//!
+//! Constrained modes (`impersonate:<mode>` and `impersonate-on:<mode>:<verb>`) are tried before the old verb
+//! `impersonate`; the mode that last succeeded for a requester is tried first, and its refusal is the one shown.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::sync::Arc;
+
+use ferry_meta::field::quote;
+use ferry_meta::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, MASTERS};
+use ferry_meta::{ApiError, UserInfo};
+use parking_lot::Mutex;
+
+use crate::authorize::{Attributes, Authorizer, forbidden};
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+/// From so many groups or extras on, one question for all of them is asked first.
+const MANY: usize = 4;
+const REMEMBERED: usize = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    AssociatedNode,
+    ArbitraryNode,
+    ServiceAccount,
+    UserInfo,
+    Legacy,
+}
+
+const MODES: [Mode; 5] =
+    [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::AssociatedNode => "associated-node",
+            Self::ArbitraryNode => "arbitrary-node",
+            Self::ServiceAccount => "serviceaccount",
+            Self::UserInfo => "user-info",
+            Self::Legacy => "",
+        }
+    }
+
+    fn verb(self) -> String {
+        if self == Self::Legacy { "impersonate".into() } else { format!("impersonate:{}", self.name()) }
+    }
+
+    /// Whether this mode is for such a wanted user at all.
+    fn applies(self, wanted: &UserInfo, requester: &UserInfo) -> bool {
+        let only_name = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
+        let (node, account) = (node_of(&wanted.name), account_of(&wanted.name));
+        match self {
+            Self::AssociatedNode => {
+                let own = requester.extra.get("authentication.kubernetes.io/node-name").map(Vec::as_slice);
+                only_name
+                    && node.is_some()
+                    && account_of(&requester.name).is_some()
+                    && matches!(own, Some([one]) if node == Some(one))
+            }
+            Self::ArbitraryNode => only_name && node.is_some(),
+            Self::ServiceAccount => only_name && account.is_some(),
+            Self::UserInfo => node.is_none() && account.is_none(),
+            Self::Legacy => true,
+        }
+    }
+}
+
+pub struct Impersonator {
+    authorizer: Arc<dyn Authorizer>,
+    /// The mode that last succeeded, by requester.
+    succeeded: Mutex<HashMap<String, Mode>>,
+}
+
+impl Impersonator {
+    pub fn new(authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { authorizer, succeeded: Mutex::default() }
+    }
+
+    /// The user to act as, or `None` when the request does not impersonate. `attributes` are the request's own, with
+    /// the requester as its user.
+    pub async fn resolve(
+        &self,
+        headers: &http::HeaderMap,
+        attributes: &Attributes<'_>,
+    ) -> Result<Option<UserInfo>, ApiError> {
+        let Some(wanted) = wanted_user(headers)? else { return Ok(None) };
+        let requester = attributes.user;
+        let key = format!("{requester:?}");
+        let last = self.succeeded.lock().get(&key).copied();
+        let mut first_error = None;
+        for mode in last.into_iter().chain(MODES.into_iter().filter(|mode| Some(*mode) != last)) {
+            if !mode.applies(&wanted, requester) {
+                continue;
+            }
+            match self.check(mode, &wanted, attributes).await {
+                Ok(user) => {
+                    if last != Some(mode) {
+                        let mut succeeded = self.succeeded.lock();
+                        if succeeded.len() >= REMEMBERED {
+                            succeeded.clear();
+                        }
+                        succeeded.insert(key, mode);
+                    }
+                    return Ok(Some(user));
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        Err(first_error.unwrap_or_else(|| ApiError::internal("all impersonation modes failed")))
+    }
+
+    async fn ask(&self, attributes: &Attributes<'_>) -> Result<(), ApiError> {
+        let decision = self.authorizer.authorize(attributes).await;
+        if decision.is_allowed() { Ok(()) } else { Err(forbidden(attributes, decision.reason())) }
+    }
+
+    async fn check(&self, mode: Mode, wanted: &UserInfo, request: &Attributes<'_>) -> Result<UserInfo, ApiError> {
+        // A node's agent is asked for without its extras: the same answer holds for all pods of its account.
+        let stripped;
+        let requester = if mode == Mode::AssociatedNode {
+            let keys: Vec<String> = request.user.extra.keys().cloned().collect();
+            let extra = BTreeMap::from([("authentication.kubernetes.io/associated-node-keys".to_owned(), keys)]);
+            stripped = UserInfo { extra, ..request.user.clone() };
+            &stripped
+        } else {
+            request.user
+        };
+        if mode != Mode::Legacy {
+            let verb = format!("impersonate-on:{}:{}", mode.name(), request.verb);
+            self.ask(&Attributes { verb: &verb, user: requester, ..request.clone() }).await?;
+        }
+        let verb = mode.verb();
+        let (group, version) = if mode == Mode::Legacy { ("", "v1") } else { (AUTHENTICATION, "v1") };
+        let about = |group, resource| Attributes { version, ..Attributes::resource(requester, &verb, group, resource) };
+        let mut user = wanted.clone();
+
+        let mut name = Attributes { name: &wanted.name, ..about(group, "users") };
+        if mode != Mode::Legacy
+            && let Some(node) = node_of(&wanted.name)
+        {
+            name.resource = "nodes";
+            name.name = if mode == Mode::AssociatedNode { "*" } else { node };
+            user.groups = vec!["system:nodes".into()];
+        }
+        if let Some((namespace, account)) = account_of(&wanted.name) {
+            name.resource = "serviceaccounts";
+            name.namespace = namespace;
+            name.name = account;
+            if wanted.groups.is_empty() {
+                user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+            }
+        }
+        self.ask(&name).await?;
+        if !wanted.uid.is_empty() {
+            self.ask(&Attributes { name: &wanted.uid, ..about(AUTHENTICATION, "uids") }).await?;
+        }
+        self.ask_groups(mode, wanted, &about(group, "groups")).await?;
+        self.ask_extra(mode, wanted, &about(AUTHENTICATION, "userextras")).await?;
+
+        let group = if user.name == ANONYMOUS { ALL_UNAUTHENTICATED } else { ALL_AUTHENTICATED };
+        if !user.in_group(group) && !user.in_group(ALL_UNAUTHENTICATED) {
+            user.groups.push(group.into());
+        }
+        Ok(user)
+    }
+
+    async fn ask_groups(&self, mode: Mode, wanted: &UserInfo, about: &Attributes<'_>) -> Result<(), ApiError> {
+        if mode != Mode::Legacy {
+            if wanted.in_group("") {
+                return Err(forbidden(about, "impersonating the empty string group is not allowed"));
+            }
+            if wanted.in_group(MASTERS) {
+                let about = Attributes { name: MASTERS, ..about.clone() };
+                return Err(forbidden(&about, "impersonating the system:masters group is not allowed"));
+            }
+            if wanted.groups.len() >= MANY && self.ask(&Attributes { name: "*", ..about.clone() }).await.is_ok() {
+                return Ok(());
+            }
+        }
+        for group in &wanted.groups {
+            self.ask(&Attributes { name: group, ..about.clone() }).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask_extra(&self, mode: Mode, wanted: &UserInfo, about: &Attributes<'_>) -> Result<(), ApiError> {
+        if mode != Mode::Legacy {
+            let count: usize = wanted.extra.values().map(Vec::len).sum();
+            if let Some(why) = invalid_extra(wanted) {
+                return Err(forbidden(about, why));
+            }
+            let all = Attributes { subresource: "*", name: "*", ..about.clone() };
+            if wanted.extra.len().max(count) >= MANY && self.ask(&all).await.is_ok() {
+                return Ok(());
+            }
+        }
+        for (key, values) in &wanted.extra {
+            for value in values {
+                self.ask(&Attributes { subresource: key, name: value, ..about.clone() }).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn invalid_extra(wanted: &UserInfo) -> Option<&'static str> {
+    wanted.extra.iter().find_map(|(key, values)| {
+        if key.is_empty() {
+            Some("impersonating the empty string key in extra is not allowed")
+        } else if values.is_empty() {
+            Some("impersonating empty values in extra is not allowed")
+        } else if values.iter().any(String::is_empty) {
+            Some("impersonating the empty string value in extra is not allowed")
+        } else {
+            None
+        }
+    })
+}
+
+/// The node that a user name stands for.
+fn node_of(user: &str) -> Option<&str> {
+    let node = user.strip_prefix("system:node:")?;
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let valid = node.len() <= 253
+        && node.split('.').all(|label| {
+            label.bytes().all(|b| plain(b) || b == b'-')
+                && label.bytes().next().is_some_and(plain)
+                && label.bytes().last().is_some_and(plain)
+        });
+    valid.then_some(node)
+}
+
+/// The namespace and name of the service account that a user name stands for.
+fn account_of(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
+fn wanted_user(headers: &http::HeaderMap) -> Result<Option<UserInfo>, ApiError> {
+    let one = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let texts = |name: &http::HeaderName| -> Vec<String> {
+        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
+    };
+    let group = http::HeaderName::from_static("impersonate-group");
+    let mut wanted = UserInfo {
+        name: one("impersonate-user"),
+        uid: one("impersonate-uid"),
+        groups: texts(&group),
+        ..UserInfo::default()
+    };
+    for name in headers.keys() {
+        if let Some(key) = name.as_str().strip_prefix("impersonate-extra-") {
+            wanted.extra.entry(unescape(key)).or_default().extend(texts(name));
+        }
+    }
+    if !wanted.name.is_empty() {
+        return Ok(Some(wanted));
+    }
+    if wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty() {
+        return Ok(None);
+    }
+    Err(ApiError::bad_request(format!("requested {} without impersonating a user name", go_syntax(&wanted))))
+}
+
+/// Header names cannot hold every character; they stand percent-encoded there.
+fn unescape(key: &str) -> String {
+    let bytes = key.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let digits = (bytes[at] == b'%').then(|| key.get(at + 1..at + 3)).flatten();
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    // What does not decode stays as it was sent.
+    String::from_utf8(out).unwrap_or_else(|_| key.to_owned())
+}
+
+/// The user as Go's `%#v` prints it: the message upstream answers with.
+fn go_syntax(user: &UserInfo) -> String {
+    let list = |items: &[String]| {
+        let items: Vec<String> = items.iter().map(|item| quote(item)).collect();
+        format!("[]string{{{}}}", items.join(", "))
+    };
+    let groups = if user.groups.is_empty() { "[]string(nil)".to_owned() } else { list(&user.groups) };
+    let mut extra = String::from("map[string][]string");
+    if user.extra.is_empty() {
+        extra.push_str("(nil)");
+    } else {
+        let pairs: Vec<String> =
+            user.extra.iter().map(|(key, values)| format!("{}:{}", quote(key), list(values))).collect();
+        let _ = write!(extra, "{{{}}}", pairs.join(", "));
+    }
+    format!("&user.DefaultInfo{{Name:{}, UID:{}, Groups:{groups}, Extra:{extra}}}", quote(&user.name), quote(&user.uid))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+use super::*;
+use crate::authorize::{AuthorizerChain, Decision};
+use crate::rbac::PolicyRule;
+
+struct Rules(Vec<PolicyRule>);
+
+#[async_trait::async_trait]
+impl Authorizer for Rules {
+    async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        if self.0.iter().any(|rule| rule.allows(attributes)) { Decision::allow() } else { Decision::no_opinion("") }
+    }
+}
+
+fn headers(pairs: &[(&str, &str)]) -> http::HeaderMap {
+    let mut headers = http::HeaderMap::new();
+    for (name, value) in pairs {
+        headers.append(http::HeaderName::from_bytes(name.as_bytes()).expect("a name"), value.parse().expect("a value"));
+    }
+    headers
+}
+
+async fn resolve(impersonator: &Impersonator, user: &UserInfo, pairs: &[(&str, &str)]) -> Result<UserInfo, String> {
+    let attributes = Attributes { namespace: "a", ..Attributes::resource(user, "list", "", "configmaps") };
+    let user = impersonator.resolve(&headers(pairs), &attributes).await.map_err(|error| error.0.message)?;
+    Ok(user.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn admin_becomes_anyone() {
+    let impersonator = Impersonator::new(Arc::new(AuthorizerChain::new()));
+    let admin = UserInfo::new("admin", &[MASTERS]);
+    let check = async |pairs: &[(&str, &str)], groups: &[&str]| {
+        assert_eq!(resolve(&impersonator, &admin, pairs).await.expect("a user").groups, groups);
+    };
+    check(&[("Impersonate-User", "jane")], &["system:authenticated"]).await;
+    check(&[("Impersonate-User", "jane"), ("Impersonate-Group", "ops")], &["ops", "system:authenticated"]).await;
+    check(&[("Impersonate-User", "system:anonymous")], &["system:unauthenticated"]).await;
+    check(&[("Impersonate-User", "jane"), ("Impersonate-Group", MASTERS)], &[MASTERS, "system:authenticated"]).await;
+    check(
+        &[("Impersonate-User", "system:serviceaccount:default:robot")],
+        &["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"],
+    )
+    .await;
+    let extra = [("Impersonate-User", "jane"), ("Impersonate-Extra-Acme.com%2Fproject", "x")];
+    assert_eq!(resolve(&impersonator, &admin, &extra).await.expect("a user").extra["acme.com/project"], ["x"]);
+    assert_eq!(
+        resolve(&impersonator, &admin, &[("Impersonate-Group", "ops")]).await,
+        Err("requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"ops\"}, Extra:map[string][]string(nil)} without impersonating a user name".into())
+    );
+}
+
+#[tokio::test]
+async fn refusals_speak_of_the_mode_that_last_worked() {
+    let jane =
+        PolicyRule { resource_names: vec!["jane".into()], ..PolicyRule::new(&["impersonate"], &[""], &["users"]) };
+    let impersonator = Impersonator::new(Arc::new(Rules(vec![jane])));
+    let bob = UserInfo::new("bob", &[]);
+    let refused = async |pairs: &[(&str, &str)], want: &str| {
+        assert_eq!(resolve(&impersonator, &bob, pairs).await, Err(want.to_owned()));
+    };
+    let (jim, node) = (("Impersonate-User", "jim"), ("Impersonate-User", "system:node:n1"));
+    refused(&[jim], r#"configmaps is forbidden: User "bob" cannot impersonate-on:user-info:list resource "configmaps" in API group "" in the namespace "a""#).await;
+    refused(&[node], r#"configmaps is forbidden: User "bob" cannot impersonate-on:arbitrary-node:list resource "configmaps" in API group "" in the namespace "a""#).await;
+    assert_eq!(resolve(&impersonator, &bob, &[("Impersonate-User", "jane")]).await.expect("jane").name, "jane");
+    refused(&[jim], r#"users "jim" is forbidden: User "bob" cannot impersonate resource "users" in API group "" at the cluster scope"#).await;
+    refused(&[("Impersonate-User", "jane"), ("Impersonate-Extra-Scopes", "view")], r#"userextras.authentication.k8s.io "view" is forbidden: User "bob" cannot impersonate resource "userextras/scopes" in API group "authentication.k8s.io" at the cluster scope"#).await;
+}

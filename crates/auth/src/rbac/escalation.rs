@@ -1,0 +1,122 @@
+//! Nobody may give rights away that they do not have: the check before a role or a binding is written.
+
+use ferry_meta::object::{name, namespace, text};
+use ferry_meta::user::MASTERS;
+use ferry_meta::{ApiError, GroupResource, UserInfo};
+use serde_json::Value;
+
+use super::{PolicyRule, Rbac, compact, rules_of, uncovered};
+use crate::authorize::{Attributes, Authorizer};
+use crate::chain::aggregate;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// To be called before a write of roles, clusterroles, rolebindings or clusterrolebindings is stored, with the object
+/// as it would be stored; other resources pass. `authorizer` is the whole chain: the verbs `escalate` and `bind` lift
+/// the check.
+pub async fn check_write(
+    rbac: &Rbac,
+    authorizer: &dyn Authorizer,
+    user: &UserInfo,
+    resource: &GroupResource,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    if resource.group != GROUP || user.in_group(MASTERS) {
+        return Ok(());
+    }
+    match resource.resource.as_str() {
+        "roles" | "clusterroles" => check_role(rbac, authorizer, user, resource, object, old).await,
+        "rolebindings" | "clusterrolebindings" => check_binding(rbac, authorizer, user, resource, object, old).await,
+        _ => Ok(()),
+    }
+}
+
+async fn check_role(
+    rbac: &Rbac,
+    authorizer: &dyn Authorizer,
+    user: &UserInfo,
+    resource: &GroupResource,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    let rules = rules_of(object);
+    let aggregation = object.get("aggregationRule").filter(|rule| !rule.is_null());
+    if let Some(old) = old {
+        let same = aggregation == old.get("aggregationRule").filter(|rule| !rule.is_null());
+        if same && rules_of(old) == rules {
+            return Ok(());
+        }
+    }
+    let escalate = Attributes {
+        version: "v1",
+        namespace: namespace(object),
+        name: name(object),
+        ..Attributes::resource(user, "escalate", GROUP, &resource.resource)
+    };
+    if authorizer.authorize(&escalate).await.is_allowed() {
+        return Ok(());
+    }
+    let refuse = |why: &str| ApiError::forbidden(resource, name(object), why);
+    confirm(rbac, user, namespace(object), &rules).map_err(|why| refuse(&why))?;
+    if aggregation.is_some() {
+        let everything = [
+            PolicyRule::new(&["*"], &["*"], &["*"]),
+            PolicyRule { verbs: vec!["*".into()], non_resource_urls: vec!["*".into()], ..PolicyRule::default() },
+        ];
+        confirm(rbac, user, "", &everything)
+            .map_err(|_| refuse("must have cluster-admin privileges to use the aggregationRule"))?;
+    }
+    Ok(())
+}
+
+async fn check_binding(
+    rbac: &Rbac,
+    authorizer: &dyn Authorizer,
+    user: &UserInfo,
+    resource: &GroupResource,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    if old.is_some_and(|old| ["roleRef", "subjects"].iter().all(|field| old.get(field) == object.get(field))) {
+        return Ok(());
+    }
+    let (kind, role) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
+    let referred = match kind {
+        "ClusterRole" => "clusterroles",
+        _ => "roles",
+    };
+    let bind = Attributes {
+        version: "v1",
+        namespace: namespace(object),
+        name: role,
+        ..Attributes::resource(user, "bind", GROUP, referred)
+    };
+    if authorizer.authorize(&bind).await.is_allowed() {
+        return Ok(());
+    }
+    let rules = rbac.role_rules(namespace(object), kind, role).map_err(|_| ApiError::not_found(resource, role))?;
+    confirm(rbac, user, namespace(object), &rules).map_err(|why| ApiError::forbidden(resource, name(object), &why))
+}
+
+/// The text that lists what the user lacks.
+fn confirm(rbac: &Rbac, user: &UserInfo, namespace: &str, rules: &[PolicyRule]) -> Result<(), String> {
+    let held = rbac.rules_for(user, namespace);
+    let missing = uncovered(&held.rules, rules);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut lines: Vec<String> = compact(missing).iter().map(PolicyRule::compact).collect();
+    lines.sort();
+    let groups: Vec<String> = user.groups.iter().map(|group| ferry_meta::field::quote(group)).collect();
+    let mut text = format!(
+        "user {} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
+        ferry_meta::field::quote(&user.name),
+        groups.join(" "),
+        lines.join("\n")
+    );
+    if !held.errors.is_empty() {
+        text.push_str(&format!("; resolution errors: {}", aggregate(held.errors)));
+    }
+    Err(text)
+}

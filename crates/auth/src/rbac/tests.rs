@@ -1,0 +1,191 @@
+use super::*;
+use crate::authorize::AuthorizerChain;
+use crate::testing::Objects;
+use ferry_meta::GroupResource;
+use serde_json::{Value, json};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+fn put(objects: &Objects, resource: &str, object: Value) {
+    objects.put(GROUP, resource, object);
+}
+
+fn binding(namespace: &str, name: &str, kind: &str, role: &str, subjects: Value) -> Value {
+    let mut metadata = json!({"name": name});
+    if !namespace.is_empty() {
+        metadata["namespace"] = json!(namespace);
+    }
+    json!({"metadata": metadata, "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role}, "subjects": subjects})
+}
+
+fn role(namespace: &str, name: &str, rules: Value) -> Value {
+    let mut metadata = json!({"name": name});
+    if !namespace.is_empty() {
+        metadata["namespace"] = json!(namespace);
+    }
+    json!({"metadata": metadata, "rules": rules})
+}
+
+fn cluster() -> Arc<Objects> {
+    let objects = Objects::default();
+    for object in crate::bootstrap::objects() {
+        let resource = match ferry_meta::object::text(&object, "/kind") {
+            "ClusterRole" => "clusterroles",
+            "ClusterRoleBinding" => "clusterrolebindings",
+            "Role" => "roles",
+            "RoleBinding" => "rolebindings",
+            _ => continue,
+        };
+        put(&objects, resource, object);
+    }
+    Arc::new(objects)
+}
+
+fn bob() -> UserInfo {
+    UserInfo::new("bob", &["devs", "system:authenticated"])
+}
+
+fn decide(rbac: &Rbac, user: &UserInfo, verb: &str, resource: &str, namespace: &str) -> Decision {
+    let (group, resource) = resource.split_once(':').unwrap_or(("", resource));
+    rbac.decide(&Attributes { namespace, ..Attributes::resource(user, verb, group, resource) })
+}
+
+#[test]
+fn reasons_name_binding_role_and_subject() {
+    let objects = cluster();
+    let rbac = Rbac::new(objects.clone());
+    put(&objects, "roles", role("a", "r", json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}])));
+    put(&objects, "rolebindings", binding("a", "b", "Role", "r", json!([{"kind": "User", "name": "bob"}])));
+    put(
+        &objects,
+        "rolebindings",
+        binding("a", "s", "ClusterRole", "view", json!([{"kind": "ServiceAccount", "name": "robot"}])),
+    );
+    let allowed = |user: &UserInfo, verb: &str, resource: &str, namespace: &str, want: &str| {
+        assert_eq!(decide(&rbac, user, verb, resource, namespace), Decision::Allow { reason: want.into() });
+    };
+    allowed(&bob(), "get", "configmaps", "a", r#"RBAC: allowed by RoleBinding "b/a" of Role "r" to User "bob""#);
+    let robot = UserInfo::service_account("a", "robot", "u");
+    allowed(
+        &robot,
+        "list",
+        "apps:deployments",
+        "a",
+        r#"RBAC: allowed by RoleBinding "s/a" of ClusterRole "view" to ServiceAccount "robot/a""#,
+    );
+    let healthz = rbac.decide(&Attributes::path(&bob(), "get", "/api/v1"));
+    assert_eq!(
+        healthz.reason(),
+        r#"RBAC: allowed by ClusterRoleBinding "system:discovery" of ClusterRole "system:discovery" to Group "system:authenticated""#
+    );
+    for (verb, resource, namespace) in
+        [("get", "configmaps", "b"), ("get", "configmaps", ""), ("list", "configmaps", "a")]
+    {
+        assert_eq!(decide(&rbac, &bob(), verb, resource, namespace), Decision::no_opinion(""));
+    }
+}
+
+#[test]
+fn anonymous_reaches_health_and_version_only() {
+    let rbac = Rbac::new(cluster());
+    let anonymous = UserInfo::anonymous();
+    for (path, want) in [
+        ("/healthz", true),
+        ("/livez", true),
+        ("/readyz", true),
+        ("/version", true),
+        ("/version/", true),
+        ("/livez/ping", false),
+        ("/healthz/", false),
+        ("/", false),
+        ("/api", false),
+        ("/metrics", false),
+    ] {
+        assert_eq!(rbac.decide(&Attributes::path(&anonymous, "get", path)).is_allowed(), want, "{path}");
+    }
+}
+
+#[test]
+fn a_missing_role_is_told_and_a_change_is_seen_at_once() {
+    let objects = cluster();
+    let rbac = Rbac::new(objects.clone());
+    put(&objects, "rolebindings", binding("a", "b", "ClusterRole", "gone", json!([{"kind": "Group", "name": "devs"}])));
+    assert_eq!(
+        decide(&rbac, &bob(), "list", "secrets", "a"),
+        Decision::no_opinion(r#"RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found"#)
+    );
+    put(&objects, "clusterroles", role("", "gone", json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}])));
+    assert!(decide(&rbac, &bob(), "list", "secrets", "a").is_allowed());
+    objects.remove(GROUP, "rolebindings", "a", "b");
+    assert_eq!(decide(&rbac, &bob(), "list", "secrets", "a"), Decision::no_opinion(""));
+}
+
+#[test]
+fn aggregated_roles_are_whole_from_the_start() {
+    let objects = cluster();
+    put(&objects, "rolebindings", binding("a", "b", "ClusterRole", "admin", json!([{"kind": "User", "name": "bob"}])));
+    let rbac = Rbac::new(objects);
+    for (verb, resource) in
+        [("create", "apps:deployments"), ("get", "secrets"), ("create", "rbac.authorization.k8s.io:roles")]
+    {
+        assert!(decide(&rbac, &bob(), verb, resource, "a").is_allowed(), "{verb} {resource}");
+    }
+    assert!(!decide(&rbac, &bob(), "create", "nodes", "a").is_allowed());
+}
+
+#[tokio::test]
+async fn nobody_gives_away_what_they_do_not_hold() {
+    let objects = cluster();
+    let rules = json!([
+        {"apiGroups": [GROUP], "resources": ["roles", "rolebindings"], "verbs": ["create", "update"]},
+        {"apiGroups": [GROUP], "resources": ["roles"], "verbs": ["bind"], "resourceNames": ["strong"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]},
+    ]);
+    put(&objects, "roles", role("a", "mgr", rules));
+    let secrets = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["*"]}]);
+    put(&objects, "roles", role("a", "strong", secrets.clone()));
+    put(&objects, "roles", role("a", "other", secrets));
+    put(&objects, "rolebindings", binding("a", "mgr", "Role", "mgr", json!([{"kind": "User", "name": "bob"}])));
+    let rbac = Arc::new(Rbac::new(objects.clone()));
+    let chain = AuthorizerChain::new().with("rbac", rbac.clone());
+    let write = async |resource: &str, object: &Value| {
+        check_write(&rbac, &chain, &bob(), &GroupResource::new(GROUP, resource), object, None)
+            .await
+            .map_err(|e| e.0.message)
+    };
+    let own = role("a", "own", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]));
+    assert_eq!(write("roles", &own).await, Ok(()));
+    let more = role(
+        "a",
+        "more",
+        json!([
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "delete"]},
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
+        ]),
+    );
+    assert_eq!(write("roles", &more).await, Err("roles.rbac.authorization.k8s.io \"more\" is forbidden: user \"bob\" (groups=[\"devs\" \"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"configmaps\"], Verbs:[\"delete\"]}\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}".into()));
+    let bind =
+        |name: &str, kind: &str, role: &str| binding("a", name, kind, role, json!([{"kind": "User", "name": "jim"}]));
+    assert_eq!(write("rolebindings", &bind("ok", "Role", "strong")).await, Ok(()));
+    assert!(
+        write("rolebindings", &bind("no", "Role", "other"))
+            .await
+            .expect_err("forbidden")
+            .ends_with("not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"*\"]}")
+    );
+    assert_eq!(
+        write("rolebindings", &bind("bn", "Role", "missing")).await,
+        Err("rolebindings.rbac.authorization.k8s.io \"missing\" not found".into())
+    );
+    assert!(
+        write("rolebindings", &bind("ba", "ClusterRole", "cluster-admin")).await.expect_err("forbidden").ends_with(
+            "held:\n{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}\n{NonResourceURLs:[\"*\"], Verbs:[\"*\"]}"
+        )
+    );
+    let aggregated = json!({"metadata": {"name": "x"}, "rules": [], "aggregationRule": {"clusterRoleSelectors": [{}]}});
+    assert_eq!(write("clusterroles", &aggregated).await, Err("clusterroles.rbac.authorization.k8s.io \"x\" is forbidden: must have cluster-admin privileges to use the aggregationRule".into()));
+    let escalate = json!([{"apiGroups": [GROUP], "resources": ["roles"], "verbs": ["escalate"]}]);
+    put(&objects, "roles", role("a", "esc", escalate));
+    put(&objects, "rolebindings", binding("a", "esc", "Role", "esc", json!([{"kind": "User", "name": "bob"}])));
+    assert_eq!(write("roles", &more).await, Ok(()));
+}

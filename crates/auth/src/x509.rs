@@ -1,0 +1,97 @@
+//! Client certificates: the common name is the user, each organization a group.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use ferry_meta::UserInfo;
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::CREDENTIAL_ID;
+use crate::authenticate::{Authenticator, AuthnError, Credentials};
+
+/// The subject attribute that carries a user's uid.
+const UID_OID: &str = "1.3.6.1.4.1.57683.2";
+
+/// TLS has verified the chain when the connection was made; what may change afterwards, the time, is looked at here.
+#[derive(Debug, Default)]
+pub struct X509;
+
+#[async_trait::async_trait]
+impl Authenticator for X509 {
+    async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<UserInfo>, AuthnError> {
+        let Some(leaf) = credentials.certificates.first() else { return Ok(None) };
+        user(leaf, ferry_meta::time::now().as_second())
+    }
+}
+
+fn user(der: &[u8], now: i64) -> Result<Option<UserInfo>, AuthnError> {
+    let invalid = |why: String| AuthnError::Invalid(why);
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|e| invalid(format!("x509: {e}")))?;
+    let validity = certificate.validity();
+    if now > validity.not_after.timestamp() || now < validity.not_before.timestamp() {
+        return Err(invalid("x509: certificate has expired or is not yet valid".into()));
+    }
+    if let Ok(Some(usage)) = certificate.extended_key_usage()
+        && !usage.value.client_auth
+        && !usage.value.any
+    {
+        return Err(invalid("x509: certificate specifies an incompatible key usage".into()));
+    }
+    let subject = certificate.subject();
+    let texts = |attributes: Vec<&x509_parser::x509::AttributeTypeAndValue<'_>>| -> Vec<String> {
+        attributes.iter().filter_map(|a| a.as_str().ok()).map(str::to_owned).collect()
+    };
+    // The last common name counts, as in Go.
+    let Some(name) = texts(subject.iter_common_name().collect()).pop().filter(|name| !name.is_empty()) else {
+        return Ok(None);
+    };
+    let groups = texts(subject.iter_organization().collect());
+    let uids = texts(subject.iter_attributes().filter(|a| a.attr_type().to_id_string() == UID_OID).collect());
+    if uids.len() > 1 {
+        return Err(invalid("x509: expected 1 UID, but found multiple".into()));
+    }
+    let mut fingerprint = String::from("X509SHA256=");
+    for byte in Sha256::digest(der) {
+        let _ = write!(fingerprint, "{byte:02x}");
+    }
+    let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![fingerprint])]);
+    Ok(Some(UserInfo { name, uid: uids.into_iter().next().unwrap_or_default(), groups, extra }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate(name: Option<&str>, groups: &[&str], usage: rcgen::ExtendedKeyUsagePurpose) -> Vec<u8> {
+        let mut parameters = rcgen::CertificateParams::default();
+        parameters.distinguished_name = rcgen::DistinguishedName::new();
+        if let Some(name) = name {
+            parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
+        }
+        for group in groups {
+            parameters.distinguished_name.push(rcgen::DnType::OrganizationName, *group);
+        }
+        parameters.not_before = rcgen::date_time_ymd(2025, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(2027, 1, 1);
+        parameters.extended_key_usages = vec![usage];
+        let key = rcgen::KeyPair::generate().expect("a key");
+        parameters.self_signed(&key).expect("a certificate").der().to_vec()
+    }
+
+    #[test]
+    fn a_certificate_names_its_user_while_it_is_valid() {
+        let at = |year: i64| (year - 1970) * 31_556_952;
+        let client = rcgen::ExtendedKeyUsagePurpose::ClientAuth;
+        let der = certificate(Some("system:node:n1"), &["system:nodes"], client.clone());
+        let found = user(&der, at(2026)).expect("valid").expect("a user");
+        assert_eq!((found.name.as_str(), found.groups), ("system:node:n1", vec!["system:nodes".to_owned()]));
+        assert!(found.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
+        assert!(user(&der, at(2028)).is_err(), "expired");
+        assert!(user(&der, at(2024)).is_err(), "not yet valid");
+        assert!(user(&certificate(None, &["g"], client), at(2026)).expect("valid").is_none(), "no name");
+        let server = certificate(Some("a"), &[], rcgen::ExtendedKeyUsagePurpose::ServerAuth);
+        assert!(user(&server, at(2026)).is_err(), "a server's certificate");
+        assert!(user(b"garbage", at(2026)).is_err());
+    }
+}
