@@ -1,0 +1,242 @@
+//! Which names the cluster has: Services, their endpoints and namespaces, as the informers know them.
+
+use std::net::IpAddr;
+
+use ferry_client::{Index, Informer};
+use k8s_openapi::api::core::v1::{Namespace, Service, ServicePort};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+
+/// The label by which a slice names its service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Set on the slices of headless services only.
+const HEADLESS: &str = "service.kubernetes.io/headless";
+
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    services: Informer<Service>,
+    slices: Informer<EndpointSlice>,
+    namespaces: Informer<Namespace>,
+    services_by_address: Index<Service>,
+    slices_by_service: Index<EndpointSlice>,
+    slices_by_address: Index<EndpointSlice>,
+}
+
+/// One address of a service with the name it has below the service's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Host {
+    pub(crate) address: IpAddr,
+    pub(crate) name: String,
+    /// Name, protocol and number of the ports it serves.
+    pub(crate) ports: Vec<Port>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Port {
+    pub(crate) name: String,
+    pub(crate) protocol: String,
+    pub(crate) number: u16,
+}
+
+/// How a service answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Virtual { addresses: Vec<IpAddr>, ports: Vec<Port> },
+    Headless(Vec<Host>),
+    External(String),
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        services: Informer<Service>,
+        slices: Informer<EndpointSlice>,
+        namespaces: Informer<Namespace>,
+    ) -> Self {
+        let services_by_address = services
+            .index("dns: address", |service: &Service| addresses_of(service).iter().map(IpAddr::to_string).collect());
+        let slices_by_service =
+            slices.index("dns: service", |slice: &EndpointSlice| service_of(slice).into_iter().collect());
+        let slices_by_address = slices.index("dns: address", |slice: &EndpointSlice| {
+            let endpoints = slice.endpoints.iter().flatten();
+            endpoints.flat_map(|endpoint| &endpoint.addresses).filter_map(|text| canonical(text)).collect()
+        });
+        Self { services, slices, namespaces, services_by_address, slices_by_service, slices_by_address }
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        self.services.is_synced() && self.slices.is_synced() && self.namespaces.is_synced()
+    }
+
+    pub(crate) fn has_namespace(&self, namespace: &str) -> bool {
+        self.namespaces.get("", namespace).is_some()
+    }
+
+    pub(crate) fn target(&self, namespace: &str, name: &str) -> Option<Target> {
+        let service = self.services.get(namespace, name)?;
+        let spec = service.spec.as_ref()?;
+        if spec.type_.as_deref() == Some("ExternalName") {
+            return spec.external_name.clone().map(Target::External);
+        }
+        if is_headless(&service) {
+            return Some(Target::Headless(self.hosts(namespace, name)));
+        }
+        let ports = spec.ports.iter().flatten().filter_map(service_port).collect();
+        Some(Target::Virtual { addresses: addresses_of(&service), ports })
+    }
+
+    /// Endpoints that are ready (which the slices also claim of those that publish addresses before readiness).
+    pub(crate) fn hosts(&self, namespace: &str, name: &str) -> Vec<Host> {
+        let mut hosts = Vec::new();
+        for slice in self.slices_by_service.get(&format!("{namespace}/{name}")) {
+            let ports: Vec<Port> = slice
+                .ports
+                .iter()
+                .flatten()
+                .filter_map(|port| {
+                    Some(Port {
+                        name: port.name.clone().unwrap_or_default(),
+                        protocol: port.protocol.as_deref().unwrap_or("TCP").to_ascii_lowercase(),
+                        number: u16::try_from(port.port?).ok()?,
+                    })
+                })
+                .collect();
+            for endpoint in slice.endpoints.iter().flatten() {
+                if endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(false) {
+                    continue;
+                }
+                for address in endpoint.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok()) {
+                    let name = endpoint.hostname.clone().unwrap_or_else(|| dashed(&address));
+                    hosts.push(Host { address, name: name.to_ascii_lowercase(), ports: ports.clone() });
+                }
+            }
+        }
+        hosts.sort();
+        hosts.dedup();
+        hosts
+    }
+
+    /// Names for an address, relative to `svc.<zone>`: services' first, else those of endpoints that have one.
+    pub(crate) fn names_of(&self, address: IpAddr) -> Vec<String> {
+        let text = address.to_string();
+        let services = self.services_by_address.get(&text);
+        if !services.is_empty() {
+            return services.iter().map(|service| relative_name(service.as_ref())).collect();
+        }
+        let mut names = Vec::new();
+        for slice in self.slices_by_address.get(&text) {
+            let Some(service) = service_of(&slice) else { continue };
+            let (namespace, service) = service.split_once('/').unwrap_or_default();
+            let headless = slice.labels().contains_key(HEADLESS)
+                || self.services.get(namespace, service).is_some_and(|service| is_headless(&service));
+            for endpoint in slice.endpoints.iter().flatten() {
+                let ours = endpoint.addresses.iter().filter_map(|text| canonical(text)).any(|other| other == text);
+                if ours && (headless || endpoint.hostname.is_some()) {
+                    let host = endpoint.hostname.clone().unwrap_or_else(|| dashed(&address));
+                    names.push(format!("{host}.{service}.{namespace}"));
+                }
+            }
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+fn relative_name(service: &Service) -> String {
+    format!("{}.{}", service.name_any(), service.namespace().unwrap_or_default())
+}
+
+fn is_headless(service: &Service) -> bool {
+    service.spec.as_ref().is_some_and(|spec| spec.cluster_ip.as_deref() == Some("None"))
+}
+
+fn addresses_of(service: &Service) -> Vec<IpAddr> {
+    let Some(spec) = &service.spec else { return Vec::new() };
+    match &spec.cluster_ips {
+        Some(list) if !list.is_empty() => list.iter().filter_map(|text| text.parse().ok()).collect(),
+        _ => spec.cluster_ip.iter().filter_map(|text| text.parse().ok()).collect(),
+    }
+}
+
+fn service_of(slice: &EndpointSlice) -> Option<String> {
+    let name = slice.labels().get(SERVICE_NAME)?;
+    Some(format!("{}/{name}", slice.namespace().unwrap_or_default()))
+}
+
+fn service_port(port: &ServicePort) -> Option<Port> {
+    Some(Port {
+        name: port.name.clone().unwrap_or_default(),
+        protocol: port.protocol.as_deref().unwrap_or("TCP").to_ascii_lowercase(),
+        number: u16::try_from(port.port).ok()?,
+    })
+}
+
+fn canonical(text: &str) -> Option<String> {
+    text.parse::<IpAddr>().ok().map(|address| address.to_string())
+}
+
+/// An address as one label: `10-244-0-5`.
+pub(crate) fn dashed(address: &IpAddr) -> String {
+    address.to_string().replace(['.', ':'], "-")
+}
+
+/// The address that a label of that form names; IPv6 where it cannot be IPv4.
+pub(crate) fn undashed(label: &str) -> Option<IpAddr> {
+    label.replace('-', ".").parse().ok().or_else(|| label.replace('-', ":").parse().ok())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn parse<K: serde::de::DeserializeOwned>(value: Value) -> K {
+        serde_json::from_value(value).expect("an object")
+    }
+
+    /// A cluster with a Service of each sort in `default`.
+    pub(crate) fn sample() -> Cluster {
+        let (services, slices, namespaces) = (Informer::detached(), Informer::detached(), Informer::detached());
+        let meta = |name: &str| json!({"name": name, "namespace": "default"});
+        let ports =
+            json!([{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"}]);
+        for spec in [
+            json!({"metadata": meta("web"), "spec": {"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ports": ports}}),
+            json!({"metadata": meta("dual"), "spec": {"clusterIP": "10.96.0.8", "clusterIPs": ["10.96.0.8", "fd00::8"], "ports": ports}}),
+            json!({"metadata": meta("db"), "spec": {"clusterIP": "None", "ports": ports}}),
+            json!({"metadata": meta("empty"), "spec": {"clusterIP": "None"}}),
+            json!({"metadata": meta("ext"), "spec": {"type": "ExternalName", "externalName": "Elsewhere.example."}}),
+            json!({"metadata": meta("inner"), "spec": {"type": "ExternalName", "externalName": "web.default.svc.cluster.local"}}),
+            json!({"metadata": meta("loop"), "spec": {"type": "ExternalName", "externalName": "loop.default.svc.cluster.local"}}),
+        ] {
+            services.apply(parse(spec));
+        }
+        let slice = |service: &str, endpoints: Value| {
+            json!({
+                "metadata": {"name": format!("{service}-1"), "namespace": "default", "labels": {"kubernetes.io/service-name": service}},
+                "addressType": "IPv4", "endpoints": endpoints, "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+            })
+        };
+        slices.apply(parse(slice("web", json!([{"addresses": ["10.244.0.9"]}]))));
+        let members = json!([
+            {"addresses": ["10.244.0.5"], "hostname": "db-0"}, {"addresses": ["10.244.0.6"]},
+            {"addresses": ["10.244.0.7"], "hostname": "db-2", "conditions": {"ready": false}},
+        ]);
+        slices.apply(parse(slice("db", members)));
+        namespaces.apply(parse(json!({"metadata": {"name": "default"}})));
+        services.mark_synced();
+        slices.mark_synced();
+        namespaces.mark_synced();
+        Cluster::new(services, slices, namespaces)
+    }
+
+    #[test]
+    fn labels_and_addresses_convert_both_ways() {
+        for (address, label) in [("10.244.0.5", "10-244-0-5"), ("fd00::8", "fd00--8")] {
+            let address: IpAddr = address.parse().expect("an address");
+            assert_eq!(dashed(&address), label);
+            assert_eq!(undashed(label), Some(address));
+        }
+        assert_eq!(undashed("web"), None);
+    }
+}
