@@ -1,1 +1,31 @@
-fn main() {}
+//! `ferry`: arguments → checked configuration → wiring. The only crate that sees both the client and the server side.
+
+mod arguments;
+mod cluster;
+mod commands;
+mod config;
+mod log;
+mod node;
+mod pki;
+mod process;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Command};
+
+fn main() -> std::process::ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::Up(options) => commands::up::run(&options),
+        Command::Down(options) => commands::down::run(&options),
+        Command::Run(options) => commands::run::run(&options),
+        Command::Apiserver(options) => commands::apiserver::run(&options),
+    };
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ferry: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

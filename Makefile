@@ -1,0 +1,37 @@
+# Ferry: two commands to know are `make up` and `make test`.
+SHELL := /bin/bash
+CACHE := $(or $(FERRY_CACHE),$(HOME)/.cache/ferry)
+# Outside the clone, so that fresh clones and CI reuse what is built already.
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+export FERRY_CACHE := $(CACHE)
+
+.PHONY: up down build test lint fmt bench audit oracle catalogue
+
+up: ## install what is missing, build, start a cluster, deploy the example and show it
+	@hack/up.sh
+
+down: ## stop everything `make up` started; the cluster's data stays (PURGE=1 removes it)
+	@hack/down.sh
+
+build:
+	cargo build --release -p ferry
+
+test: ## everything: unit, store, oracle, end to end with real kubectl and containers
+	@hack/test.sh
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+fmt:
+	cargo fmt --all
+
+bench: ## figures as JSON lines and tables; nothing is asserted
+	@hack/bench.sh
+
+audit: ## licences, bans and sources of all dependencies
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny check licenses bans sources
+
+catalogue: ## make the type catalogue anew from k8s-openapi and the wire facts
+	cargo run -p xtask -- catalogue

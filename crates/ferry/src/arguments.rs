@@ -1,0 +1,114 @@
+//! Every flag, declared once.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A complete Kubernetes in one binary.
+#[derive(Parser)]
+#[command(name = "ferry", version, propagate_version = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Start a cluster on this machine in the background and wait until its node is Ready.
+    Up(ClusterOptions),
+    /// Stop the cluster and everything it started on this machine; the data folder stays.
+    Down(DownOptions),
+    /// Run the cluster in the foreground.
+    Run(ClusterOptions),
+    /// Run the API server alone.
+    Apiserver(ApiserverOptions),
+}
+
+/// Where a cluster keeps its files.
+#[derive(Args, Clone, Debug)]
+pub struct Folders {
+    /// Cluster state, certificates, images and the kubeconfig.
+    #[arg(long, default_value = "/var/lib/ferry")]
+    pub data_dir: PathBuf,
+    /// Sockets, locks and what need not outlive a reboot.
+    #[arg(long, default_value = "/run/ferry")]
+    pub run_dir: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ClusterOptions {
+    #[command(flatten)]
+    pub folders: Folders,
+    /// The port of the API server.
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// The address the API server listens on.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The port of the kubelet.
+    #[arg(long, default_value_t = 10250)]
+    pub kubelet_port: u16,
+    /// The port of the cluster DNS on the pod network's gateway.
+    #[arg(long, default_value_t = 10053)]
+    pub dns_port: u16,
+    /// Pods get their addresses from here.
+    #[arg(long, default_value = "10.244.0.0/16")]
+    pub cluster_cidr: String,
+    /// Services get their addresses from here.
+    #[arg(long, default_value = "10.96.0.0/16")]
+    pub service_cluster_ip_range: String,
+    #[arg(long, default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// The node's name; the host's name when not given.
+    #[arg(long)]
+    pub node_name: Option<String>,
+    /// The node's address; the one that reaches the default gateway when not given.
+    #[arg(long)]
+    pub node_ip: Option<IpAddr>,
+    /// The bridge that pods are attached to.
+    #[arg(long, default_value = "ferry0")]
+    pub bridge: String,
+    /// Pull images of a registry from elsewhere first: `docker.io=http://127.0.0.1:5000`. May be given several times.
+    #[arg(long, value_name = "REGISTRY=URL")]
+    pub registry_mirror: Vec<String>,
+    /// The image that holds a pod's namespaces.
+    #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
+    pub pause_image: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct DownOptions {
+    #[command(flatten)]
+    pub folders: Folders,
+    /// Delete the data folder too: the cluster's state is gone after that.
+    #[arg(long)]
+    pub purge: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ApiserverOptions {
+    /// The embedded store and generated certificates live here.
+    #[arg(long, default_value = "/var/lib/ferry")]
+    pub data_dir: PathBuf,
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The address other components reach the API server at.
+    #[arg(long)]
+    pub advertise_address: Option<IpAddr>,
+    #[arg(long, default_value = "10.96.0.0/16")]
+    pub service_cluster_ip_range: String,
+    /// The serving certificate; one is made from the data folder's CA when not given.
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Client certificates signed by one of these CAs are accepted; the data folder's CA when not given.
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
+    /// Static tokens: lines of `token,user,uid,"group1,group2"`.
+    #[arg(long)]
+    pub token_auth_file: Option<PathBuf>,
+}

@@ -1,0 +1,2 @@
+//! (wiring, written next)
+pub const READY: &str = "ready";

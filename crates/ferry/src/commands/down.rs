@@ -1,0 +1,46 @@
+//! `ferry down`: stops the cluster's process, its pods and its containerd, and takes away what they made on this machine.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::arguments::DownOptions;
+use crate::node::containerd::Containerd;
+use crate::node::remove;
+use crate::process;
+
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn run(options: &DownOptions) -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "stopping a cluster needs root; run it as root or with sudo");
+    let data_dir = std::path::absolute(&options.folders.data_dir)?;
+    let run_dir = std::path::absolute(&options.folders.run_dir)?;
+
+    if let Some(pid) = process::holder(&run_dir.join("ferry.lock"))? {
+        process::end(pid, STOP_PATIENCE).context("cannot stop the cluster's process")?;
+        println!("stopped the cluster's process");
+    }
+    let containerd = Containerd::new(&data_dir, &run_dir);
+    if let Some(pid) = containerd.running() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        match runtime.block_on(remove::pods(&containerd.socket())) {
+            Ok(count) => println!("stopped {count} pods"),
+            Err(error) => eprintln!("cannot stop all pods: {error:#}"),
+        }
+        process::end(pid, STOP_PATIENCE).context("cannot stop containerd")?;
+        println!("stopped containerd");
+    }
+    remove::mounts(&[&data_dir, &run_dir]);
+    let bridge = fs::read_to_string(data_dir.join("bridge")).unwrap_or_else(|_| "ferry0".to_owned());
+    remove::network(bridge.trim());
+    remove::control_groups("kubepods");
+    if run_dir.exists() {
+        fs::remove_dir_all(&run_dir).with_context(|| format!("cannot remove {}", run_dir.display()))?;
+    }
+    if options.purge && data_dir.exists() {
+        fs::remove_dir_all(&data_dir).with_context(|| format!("cannot remove {}", data_dir.display()))?;
+        println!("removed {}", data_dir.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! One file per command.
+
+pub mod apiserver;
+pub mod down;
+pub mod run;
+pub mod up;

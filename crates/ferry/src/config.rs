@@ -1,0 +1,204 @@
+//! Checked configuration: what the wiring starts from. Everything that can be refused is refused here, before anything is written.
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::arguments::ClusterOptions;
+
+/// An IPv4 range such as `10.244.0.0/16`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr {
+    pub base: Ipv4Addr,
+    pub length: u8,
+}
+
+impl Cidr {
+    pub fn parse(flag: &str, text: &str) -> Result<Self> {
+        let parsed = text.split_once('/').and_then(|(base, length)| {
+            let (base, length) = (base.parse::<Ipv4Addr>().ok()?, length.parse::<u8>().ok()?);
+            (length <= 32).then_some(Self { base, length })
+        });
+        let Some(cidr) = parsed else {
+            bail!("--{flag} {text:?} is no IPv4 range; write it like 10.244.0.0/16");
+        };
+        ensure!(
+            u32::from(cidr.base) & !cidr.mask() == 0,
+            "--{flag} {text:?} has bits set behind its prefix length; the range's first address is {}",
+            Ipv4Addr::from(u32::from(cidr.base) & cidr.mask())
+        );
+        Ok(cidr)
+    }
+
+    fn mask(self) -> u32 {
+        u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or(0)
+    }
+
+    pub fn contains(self, address: Ipv4Addr) -> bool {
+        u32::from(address) & self.mask() == u32::from(self.base)
+    }
+
+    pub fn overlaps(self, other: Self) -> bool {
+        self.contains(other.base) || other.contains(self.base)
+    }
+
+    /// The n-th address of the range.
+    pub fn address(self, n: u32) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.base).saturating_add(n))
+    }
+}
+
+impl std::fmt::Display for Cidr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.base, self.length)
+    }
+}
+
+/// A registry and the server to ask before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    pub registry: String,
+    pub url: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    pub data_dir: PathBuf,
+    pub run_dir: PathBuf,
+    pub bind_address: IpAddr,
+    pub secure_port: u16,
+    pub kubelet_port: u16,
+    pub dns_port: u16,
+    pub cluster_cidr: Cidr,
+    pub service_cidr: Cidr,
+    pub cluster_domain: String,
+    pub node_name: String,
+    pub node_ip: IpAddr,
+    pub bridge: String,
+    pub mirrors: Vec<Mirror>,
+    pub pause_image: String,
+}
+
+impl ClusterConfig {
+    pub fn check(options: &ClusterOptions) -> Result<Self> {
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "a cluster needs root for namespaces, mounts and packet rules; run it as root or with sudo"
+        );
+        let cluster_cidr = Cidr::parse("cluster-cidr", &options.cluster_cidr)?;
+        let service_cidr = Cidr::parse("service-cluster-ip-range", &options.service_cluster_ip_range)?;
+        ensure!(
+            !cluster_cidr.overlaps(service_cidr),
+            "--cluster-cidr {cluster_cidr} and --service-cluster-ip-range {service_cidr} overlap; choose ranges apart from each other"
+        );
+        ensure!(cluster_cidr.length <= 24, "--cluster-cidr {cluster_cidr} is too small: a node takes a /24 of it");
+        ensure!((12..=28).contains(&service_cidr.length), "--service-cluster-ip-range {service_cidr} must be a /12 to /28");
+        ensure!(
+            !options.bridge.is_empty() && options.bridge.len() <= 15,
+            "--bridge {:?} is no interface name: 1 to 15 characters",
+            options.bridge
+        );
+        let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
+        Ok(Self {
+            data_dir: absolute(&options.folders.data_dir)?,
+            run_dir: absolute(&options.folders.run_dir)?,
+            bind_address: options.bind_address,
+            secure_port: options.secure_port,
+            kubelet_port: options.kubelet_port,
+            dns_port: options.dns_port,
+            cluster_cidr,
+            service_cidr,
+            cluster_domain: options.cluster_domain.clone(),
+            node_name: match &options.node_name {
+                Some(name) => name.clone(),
+                None => host_name(),
+            },
+            node_ip: match options.node_ip {
+                Some(address) => address,
+                None => default_address().unwrap_or_else(|| cluster_cidr.address(1).into()),
+            },
+            bridge: options.bridge.clone(),
+            mirrors,
+            pause_image: options.pause_image.clone(),
+        })
+    }
+
+    /// Fails when another process holds a port this cluster needs.
+    pub fn check_ports(&self) -> Result<()> {
+        for (address, port, flag) in
+            [(self.bind_address, self.secure_port, "secure-port"), (self.node_ip, self.kubelet_port, "kubelet-port")]
+        {
+            TcpListener::bind((address, port)).with_context(|| {
+                format!("port {port} is in use or not allowed; stop what listens there, or choose another with --{flag}")
+            })?;
+        }
+        Ok(())
+    }
+
+    pub fn dns_address(&self) -> Ipv4Addr {
+        self.service_cidr.address(10)
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.data_dir.join("kubeconfig")
+    }
+
+    pub fn log_file(&self) -> PathBuf {
+        self.data_dir.join("ferry.log")
+    }
+
+    pub fn containerd_socket(&self) -> PathBuf {
+        self.run_dir.join("containerd.sock")
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("{} is no usable path", path.display()))
+}
+
+fn parse_mirror(text: &str) -> Result<Mirror> {
+    match text.split_once('=') {
+        Some((registry, url)) if !registry.is_empty() && (url.starts_with("http://") || url.starts_with("https://")) => {
+            Ok(Mirror { registry: registry.to_owned(), url: url.trim_end_matches('/').to_owned() })
+        }
+        _ => bail!("--registry-mirror {text:?} is not understood; write it like docker.io=http://127.0.0.1:5000"),
+    }
+}
+
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().to_lowercase()
+}
+
+/// The address the kernel would send from toward the internet. Connecting a UDP socket sends no packet.
+pub fn default_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("198.51.100.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_unspecified() && !address.is_loopback()).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_checked() {
+        let cidr = Cidr::parse("x", "10.96.0.0/16").unwrap();
+        assert_eq!(cidr.address(10), Ipv4Addr::new(10, 96, 0, 10));
+        assert!(cidr.contains(Ipv4Addr::new(10, 96, 255, 1)));
+        assert!(!cidr.contains(Ipv4Addr::new(10, 97, 0, 1)));
+        for bad in ["10.96.0.0", "10.96.0.1/16", "10.96.0.0/33", "x/8", ""] {
+            let message = Cidr::parse("x", bad).unwrap_err().to_string();
+            assert!(message.contains("--x"), "{bad}: {message}");
+        }
+        assert!(cidr.overlaps(Cidr::parse("x", "10.0.0.0/8").unwrap()));
+    }
+
+    #[test]
+    fn mirrors_are_checked() {
+        assert_eq!(parse_mirror("docker.io=http://127.0.0.1:5000/").unwrap().url, "http://127.0.0.1:5000");
+        assert!(parse_mirror("docker.io").is_err());
+        assert!(parse_mirror("docker.io=127.0.0.1").is_err());
+    }
+}

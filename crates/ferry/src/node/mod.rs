@@ -1,0 +1,6 @@
+//! What a node of this machine needs around its kubelet: a container runtime of its own, a pod network, clean removal.
+
+pub mod containerd;
+pub mod network;
+pub mod remove;
+pub mod tools;

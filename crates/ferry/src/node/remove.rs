@@ -1,0 +1,66 @@
+//! Takes away what a node made on its machine: mounts, the bridge, packet rules, control groups.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use ferry_cri::{CriClient, v1};
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::node::network::{node_table, proxy_table};
+use crate::node::tools::run;
+
+/// Stops and removes every pod of a runtime; returns how many there were.
+pub async fn pods(socket: &Path) -> Result<usize> {
+    let (client, _) = CriClient::connect(&socket.to_string_lossy()).await?;
+    let sandboxes = client.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await?.items;
+    for sandbox in &sandboxes {
+        let pod_sandbox_id = sandbox.id.clone();
+        client.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() }).await?;
+        client.remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id }).await?;
+    }
+    Ok(sandboxes.len())
+}
+
+/// Unmounts everything below the folders, innermost first.
+pub fn mounts(folders: &[&Path]) {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut points: Vec<PathBuf> = table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(1))
+        .map(|point| PathBuf::from(point.replace("\\040", " ")))
+        .filter(|point| folders.iter().any(|folder| point.starts_with(folder)))
+        .collect();
+    points.sort();
+    for point in points.iter().rev() {
+        if let Err(error) = unmount(point, UnmountFlags::DETACH) {
+            eprintln!("cannot unmount {}: {error}", point.display());
+        }
+    }
+}
+
+/// Removes the bridge and the packet rules; what is not there is no error.
+pub fn network(bridge: &str) {
+    for table in [node_table(bridge), proxy_table(bridge)] {
+        let _ = run("nft", &["delete", "table", "ip", &table]);
+    }
+    let _ = run("ip", &["link", "delete", bridge]);
+}
+
+/// Removes an emptied tree of control groups in every hierarchy.
+pub fn control_groups(name: &str) {
+    let Ok(hierarchies) = fs::read_dir("/sys/fs/cgroup") else { return };
+    let root = PathBuf::from("/sys/fs/cgroup").join(name);
+    for tree in hierarchies.flatten().map(|entry| entry.path().join(name)).chain([root]) {
+        remove_tree(&tree);
+    }
+}
+
+/// rmdir from the leaves up: the files in a control group's folder cannot be deleted and need not be.
+fn remove_tree(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for child in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir())) {
+        remove_tree(&child.path());
+    }
+    let _ = fs::remove_dir(folder);
+}

@@ -1,0 +1,51 @@
+//! Programs of the host that Ferry runs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// Where Debian, and the CNI project's own archives, put network plugins.
+const PLUGIN_FOLDERS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
+
+/// (program, the Debian package that has it)
+const PROGRAMS: [(&str, &str); 4] =
+    [("containerd", "containerd"), ("runc", "runc"), ("nft", "nftables"), ("ip", "iproute2")];
+
+/// Names every missing program at once, and the packages that bring them.
+pub fn check() -> Result<()> {
+    let mut missing: Vec<&str> =
+        PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
+    if plugin_folder().is_none() {
+        missing.push("containernetworking-plugins");
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    bail!("this machine lacks {}; install with: apt-get install {}", missing.join(", "), missing.join(" "))
+}
+
+pub fn plugin_folder() -> Option<&'static Path> {
+    PLUGIN_FOLDERS.iter().map(Path::new).find(|folder| folder.join("bridge").exists())
+}
+
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let extra = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(extra).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Runs a program to its end; its error output is the error.
+pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
+    let path = find(program).unwrap_or_else(|| program.into());
+    let output = Command::new(path)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {program}"))?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        bail!("`{program} {}` failed: {}", arguments.join(" "), why.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,96 @@
+//! Processes that outlive the one that started them: found again by a lock they hold, ended by a handle to that very process.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// A lock file that names its holder. The kernel frees the lock when the holder dies, however it dies.
+pub struct Lock(#[expect(dead_code, reason = "held open for its lock")] File);
+
+impl Lock {
+    /// Takes the lock for this process, or says who has it.
+    pub fn take(path: &Path) -> Result<Self> {
+        let mut file = open(path)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let holder = read_pid(&mut file).map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+            bail!("a cluster with this folder runs already ({holder} holds {}); stop it with `ferry down`", path.display());
+        }
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| write!(file, "{}", std::process::id()))?;
+        Ok(Self(file))
+    }
+}
+
+/// The process that holds a lock file, if one does.
+pub fn holder(path: &Path) -> Result<Option<i32>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mut file = open(path)?;
+    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        return Ok(None);
+    }
+    read_pid(&mut file).map(Some).with_context(|| format!("{} is locked but names no process", path.display()))
+}
+
+fn open(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .with_context(|| format!("cannot open {}", path.display()))
+}
+
+fn read_pid(file: &mut File) -> Option<i32> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Asks a process to end, waits, and ends it by force at the deadline. Returns once it is gone.
+pub fn end(pid: i32, patience: Duration) -> Result<()> {
+    let Some(pid) = Pid::from_raw(pid) else { return Ok(()) };
+    // The descriptor pins this very process: a recycled number cannot be hit.
+    let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+    for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, Duration::from_secs(10))] {
+        let _ = pidfd_send_signal(&handle, signal);
+        let timeout = rustix::event::Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: 0 };
+        let mut wait = [PollFd::new(&handle, PollFlags::IN)];
+        if poll(&mut wait, Some(&timeout))? > 0 {
+            return Ok(());
+        }
+    }
+    bail!("process {pid:?} does not end, not even by force")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_names_its_holder_and_is_exclusive() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        assert_eq!(holder(&path).unwrap(), None);
+        let lock = Lock::take(&path).unwrap();
+        assert_eq!(holder(&path).unwrap(), Some(std::process::id().cast_signed()));
+        assert!(Lock::take(&path).err().unwrap().to_string().contains("ferry down"));
+        drop(lock);
+        assert_eq!(holder(&path).unwrap(), None);
+    }
+
+    #[test]
+    fn a_process_is_ended() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        end(child.id().cast_signed(), Duration::from_secs(10)).unwrap();
+        assert!(!child.wait().unwrap().success());
+    }
+}

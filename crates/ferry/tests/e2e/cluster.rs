@@ -1,0 +1,180 @@
+//! A cluster of its own for the tests: own folders, ports, bridge and address ranges, removed at the end whatever happens.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long a state that must come may take to come. Long: a loaded machine is slow, and no test asserts on time.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+pub struct Cluster {
+    folder: tempfile::TempDir,
+    run_dir: tempfile::TempDir,
+    kubectl: PathBuf,
+    flags: Vec<String>,
+}
+
+impl Cluster {
+    pub fn start() -> Self {
+        let cache = std::env::var("FERRY_CACHE").map_or_else(
+            |_| PathBuf::from(std::env::var("HOME").expect("HOME is set")).join(".cache/ferry"),
+            PathBuf::from,
+        );
+        let registry = std::env::var("FERRY_TEST_REGISTRY").unwrap_or_else(|_| "http://127.0.0.1:5057".into());
+        let folder = tempfile::Builder::new().prefix("ferry-e2e-").tempdir().expect("a folder for the cluster");
+        // Short: the path of a socket has at most 108 bytes.
+        let run_dir = tempfile::Builder::new().prefix("ferry-e2e-").tempdir_in("/run").expect("a folder for sockets");
+        let text = |path: &std::path::Path| path.to_str().expect("a path of plain characters").to_owned();
+        let flags = [
+            ("data-dir", text(folder.path())),
+            ("run-dir", text(run_dir.path())),
+            ("secure-port", "16443".into()),
+            ("kubelet-port", "20250".into()),
+            ("dns-port", "20053".into()),
+            ("cluster-cidr", "10.207.0.0/16".into()),
+            ("service-cluster-ip-range", "10.208.0.0/16".into()),
+            ("bridge", "ferrytest0".into()),
+            ("node-name", "e2e".into()),
+            ("registry-mirror", format!("docker.io={registry}")),
+            ("registry-mirror", format!("registry.k8s.io={registry}")),
+        ];
+        let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        let cluster = Self { folder, run_dir, kubectl: cache.join("kubectl"), flags };
+        cluster.up();
+        cluster
+    }
+
+    pub fn ferry(&self) -> Command {
+        Command::new(env!("CARGO_BIN_EXE_ferry"))
+    }
+
+    /// `ferry up` with this cluster's flags; returns when the node is Ready.
+    pub fn up(&self) {
+        let output = self.ferry().arg("up").args(&self.flags).output().expect("ferry runs");
+        print!("{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "ferry up failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// `ferry down`: the data stays.
+    pub fn down(&self) {
+        let folders = &self.flags[..2];
+        let output = self.ferry().arg("down").args(folders).output().expect("ferry runs");
+        assert!(output.status.success(), "ferry down failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub fn data_dir(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    pub fn run_dir(&self) -> &std::path::Path {
+        self.run_dir.path()
+    }
+
+    /// The number of the cluster's process.
+    pub fn pid(&self) -> i32 {
+        let text = std::fs::read_to_string(self.run_dir.path().join("ferry.lock")).expect("the lock file");
+        text.trim().parse().expect("a process id")
+    }
+
+    pub fn server(&self) -> String {
+        "https://127.0.0.1:16443".into()
+    }
+
+    pub fn try_kubectl(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = Command::new(&self.kubectl)
+            .arg("--kubeconfig")
+            .arg(self.folder.path().join("kubeconfig"))
+            .args(arguments)
+            .env("HOME", self.folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl runs");
+        child.stdin.take().expect("its input").write_all(input.as_bytes()).ok();
+        child.wait_with_output().expect("kubectl ends")
+    }
+
+    /// Runs kubectl, which must succeed, and returns what it printed.
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        self.kubectl_with(arguments, "")
+    }
+
+    pub fn kubectl_with(&self, arguments: &[&str], input: &str) -> String {
+        let output = self.try_kubectl(arguments, input);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kubectl {} failed: {errors}", arguments.join(" "));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Runs kubectl, which must fail, and returns what it complained about.
+    pub fn kubectl_refused(&self, arguments: &[&str], input: &str) -> String {
+        let output = self.try_kubectl(arguments, input);
+        assert!(!output.status.success(), "kubectl {} succeeded", arguments.join(" "));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    pub fn apply(&self, manifest: &str) {
+        self.kubectl_with(&["apply", "-f", "-"], manifest);
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let mut all = arguments.to_vec();
+        all.extend(["-o", "json"]);
+        serde_json::from_str(&self.kubectl(&all)).expect("kubectl prints JSON")
+    }
+
+    pub fn items(&self, arguments: &[&str]) -> Vec<Value> {
+        self.json(arguments)["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// What went on, for the reader of a failed run.
+    pub fn show_state(&self) {
+        for arguments in [&["get", "pods", "-A", "-o", "wide"][..], &["get", "events", "-A"]] {
+            let output = self.try_kubectl(arguments, "");
+            println!("{}", String::from_utf8_lossy(&output.stdout));
+        }
+        let log = std::fs::read_to_string(self.folder.path().join("ferry.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        println!("{}", lines[lines.len().saturating_sub(60)..].join("\n"));
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.down();
+    }
+}
+
+/// Waits until `probe` gives a value. The deadline only ends a test that has failed already.
+pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(value) = probe() {
+            return value;
+        }
+        assert!(begin.elapsed() < PATIENCE, "never happened: {what}");
+        pause(Duration::from_millis(100));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test that looks at a real cluster from outside has no event to wait for")]
+pub fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// One HTTP GET without a library: status line and body, or None when nothing answered in time.
+pub fn http_get(address: &str, port: u16) -> Option<String> {
+    use std::io::Read;
+    let target = format!("{address}:{port}").parse().ok()?;
+    let mut stream = std::net::TcpStream::connect_timeout(&target, Duration::from_secs(5)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    write!(stream, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.1 200").then(|| body.trim().to_owned())
+}

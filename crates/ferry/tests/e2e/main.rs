@@ -1,0 +1,65 @@
+//! End to end: a real cluster of this binary, driven by real kubectl, running real containers.
+//!
+//! One process, one cluster, scenarios one after the other: a cluster owns ports, a bridge and packet rules of the host.
+//! Needs root, the packages of `hack/setup.sh --test` and the registry of `hack/registry.sh`; `make test` sees to both.
+//! Arguments that are not flags choose scenarios by a part of their name.
+
+mod cluster;
+mod failures;
+mod front_door;
+mod spine;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use cluster::Cluster;
+
+type Scenario = (&'static str, fn(&mut Cluster));
+
+const SCENARIOS: &[Scenario] = &[
+    ("spine::three_pods_answer_behind_a_service", spine::three_pods_answer_behind_a_service),
+    ("spine::events_tell_the_story_in_order", spine::events_tell_the_story_in_order),
+    ("spine::logs_and_exec_reach_the_container", spine::logs_and_exec_reach_the_container),
+    ("spine::a_deleted_pod_is_replaced_and_traffic_follows", spine::a_deleted_pod_is_replaced_and_traffic_follows),
+    ("spine::volumes_carry_configuration", spine::volumes_carry_configuration),
+    ("front_door::a_wrong_token_is_401", front_door::a_wrong_token_is_401),
+    ("front_door::a_missing_right_is_403", front_door::a_missing_right_is_403),
+    ("front_door::bad_manifests_name_the_field", front_door::bad_manifests_name_the_field),
+    ("front_door::a_body_over_the_limit_is_refused", front_door::a_body_over_the_limit_is_refused),
+    ("failures::an_unschedulable_pod_says_why", failures::an_unschedulable_pod_says_why),
+    ("failures::a_wrong_image_backs_off", failures::a_wrong_image_backs_off),
+    ("failures::a_crashing_container_backs_off", failures::a_crashing_container_backs_off),
+    ("failures::a_failing_readiness_probe_keeps_the_pod_out", failures::a_failing_readiness_probe_keeps_the_pod_out),
+    ("spine::a_rollout_loses_no_request", spine::a_rollout_loses_no_request),
+    ("spine::killed_in_the_middle_nothing_is_lost", spine::killed_in_the_middle_nothing_is_lost),
+    ("spine::deleting_a_namespace_takes_everything_in_it", spine::deleting_a_namespace_takes_everything_in_it),
+    ("spine::down_leaves_nothing_behind", spine::down_leaves_nothing_behind),
+];
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let chosen: Vec<&Scenario> =
+        SCENARIOS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()))).collect();
+    if chosen.is_empty() {
+        println!("0 passed, 0 failed");
+        return ExitCode::SUCCESS;
+    }
+    let mut cluster = Cluster::start();
+    let mut failed = Vec::new();
+    for (name, scenario) in &chosen {
+        let begin = Instant::now();
+        let ok = catch_unwind(AssertUnwindSafe(|| scenario(&mut cluster))).is_ok();
+        println!("test {name} ... {} ({:.1} s)", if ok { "ok" } else { "FAILED" }, begin.elapsed().as_secs_f64());
+        if !ok {
+            cluster.show_state();
+            failed.push(*name);
+        }
+    }
+    drop(cluster);
+    for name in &failed {
+        println!("failed: {name}");
+    }
+    println!("{} passed, {} failed", chosen.len() - failed.len(), failed.len());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

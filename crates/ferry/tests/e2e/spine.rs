@@ -1,0 +1,217 @@
+//! From `kubectl apply` to a running, reachable pod, and what must hold after that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, http_get, pause, until};
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/nginx-demo.yaml");
+
+fn demo_pods(cluster: &Cluster) -> Vec<Value> {
+    cluster.items(&["get", "pods", "-l", "app=nginx-demo"])
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    pod["metadata"]["deletionTimestamp"].is_null() && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
+fn service_address(cluster: &Cluster) -> String {
+    cluster.kubectl(&["get", "service", "nginx-demo", "-o", "jsonpath={.spec.clusterIP}"])
+}
+
+/// The pods that answer on the Service's address, with how often each did.
+fn answers(address: &str, count: usize) -> BTreeMap<String, usize> {
+    let mut seen = BTreeMap::new();
+    for _ in 0..count {
+        *seen.entry(http_get(address, 80).unwrap_or_else(|| "nobody".into())).or_default() += 1;
+    }
+    seen
+}
+
+fn wait_for_rollout(cluster: &Cluster) {
+    cluster.kubectl(&["rollout", "status", "deployment/nginx-demo", "--timeout=180s"]);
+}
+
+pub fn three_pods_answer_behind_a_service(cluster: &mut Cluster) {
+    cluster.kubectl(&["apply", "-f", DEMO]);
+    wait_for_rollout(cluster);
+    let pods = demo_pods(cluster);
+    assert_eq!(pods.iter().filter(|p| is_ready(p)).count(), 3);
+    let names: BTreeSet<String> = pods.iter().map(name).collect();
+    let address = service_address(cluster);
+    let host = until("every pod answers from the host", || {
+        let seen = answers(&address, 30);
+        names.iter().all(|name| seen.contains_key(name)).then_some(seen)
+    });
+    assert!(!host.contains_key("nobody"), "{host:?}");
+    let script = "for i in $(seq 30); do wget -qO- -T 5 http://nginx-demo.default.svc.cluster.local/ || echo nobody; done; wget -qO- -T 5 http://nginx-demo/";
+    let inside = cluster.kubectl(&["exec", "deployment/nginx-demo", "--", "sh", "-c", script]);
+    let seen: BTreeSet<String> = inside.lines().map(str::to_owned).collect();
+    assert_eq!(seen, names, "by name from inside a pod");
+    let table = cluster.kubectl(&["get", "pods", "-l", "app=nginx-demo"]);
+    assert!(table.lines().next().is_some_and(|l| l.split_whitespace().eq(["NAME", "READY", "STATUS", "RESTARTS", "AGE"])), "{table}");
+    assert_eq!(table.lines().filter(|l| l.contains("1/1") && l.contains("Running")).count(), 3, "{table}");
+}
+
+pub fn events_tell_the_story_in_order(cluster: &mut Cluster) {
+    cluster.apply(r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"story"},"spec":{"replicas":1,"selector":{"matchLabels":{"app":"story"}},
+        "template":{"metadata":{"labels":{"app":"story"}},"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c","image":"busybox:1.36","command":["sleep","1000"]}]}}}}"#);
+    cluster.kubectl(&["rollout", "status", "deployment/story", "--timeout=180s"]);
+    let wanted = ["ScalingReplicaSet", "SuccessfulCreate", "Scheduled", "Pulled", "Created", "Started"];
+    let reasons = until("all events", || {
+        let mut events = cluster.items(&["get", "events"]);
+        events.retain(|e| e["involvedObject"]["name"].as_str().is_some_and(|n| n.starts_with("story")));
+        events.sort_by_key(|e| e["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<u64>().ok()));
+        let reasons: Vec<String> = events.iter().map(|e| e["reason"].as_str().unwrap_or_default().to_owned()).collect();
+        wanted.iter().all(|w| reasons.iter().any(|r| r == w)).then_some(reasons)
+    });
+    let story: Vec<&str> = reasons.iter().map(String::as_str).filter(|r| wanted[2..].contains(r)).collect();
+    assert_eq!(story, wanted[2..], "the pod's events in the order they were written");
+    cluster.kubectl(&["delete", "deployment", "story"]);
+    until("the garbage collector takes the ReplicaSet and its pod", || {
+        let left = cluster.items(&["get", "replicasets,pods", "-l", "app=story"]);
+        left.is_empty().then_some(())
+    });
+}
+
+pub fn logs_and_exec_reach_the_container(cluster: &mut Cluster) {
+    cluster.apply(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"talker"},"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c","image":"busybox:1.36","command":["sh","-c","echo one; echo two >&2; sleep 1000"]}]}}"#);
+    cluster.kubectl(&["wait", "pod/talker", "--for=condition=Ready", "--timeout=180s"]);
+    until("both lines", || {
+        let logs = cluster.kubectl(&["logs", "talker"]);
+        (logs.contains("one\n") && logs.contains("two\n")).then_some(())
+    });
+    assert_eq!(cluster.kubectl(&["logs", "talker", "--tail=1"]).lines().count(), 1);
+    assert_eq!(cluster.kubectl(&["exec", "talker", "--", "echo", "hello"]), "hello\n");
+    assert_eq!(cluster.kubectl(&["exec", "talker", "--", "hostname"]), "talker\n");
+    let output = cluster.try_kubectl(&["exec", "talker", "--", "sh", "-c", "exit 7"], "");
+    assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
+    cluster.kubectl(&["delete", "pod", "talker", "--wait=true"]);
+}
+
+pub fn a_deleted_pod_is_replaced_and_traffic_follows(cluster: &mut Cluster) {
+    let victim = name(&demo_pods(cluster)[0]);
+    cluster.kubectl(&["delete", "pod", &victim, "--wait=false"]);
+    let names = until("three ready pods without the deleted one", || {
+        let ready: BTreeSet<String> = demo_pods(cluster).iter().filter(|p| is_ready(p)).map(name).collect();
+        (ready.len() == 3 && !ready.contains(&victim)).then_some(ready)
+    });
+    let address = service_address(cluster);
+    until("traffic reaches the three and nobody else", || {
+        let seen: BTreeSet<String> = answers(&address, 30).into_keys().collect();
+        (seen == names).then_some(())
+    });
+}
+
+pub fn volumes_carry_configuration(cluster: &mut Cluster) {
+    cluster.kubectl(&["create", "configmap", "settings", "--from-literal=color=blue"]);
+    cluster.kubectl(&["create", "secret", "generic", "hidden", "--from-literal=word=sesame"]);
+    cluster.apply(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"reader","labels":{"tier":"one"}},"spec":{"terminationGracePeriodSeconds":1,
+      "containers":[{"name":"c","image":"busybox:1.36","command":["sleep","1000"],
+        "env":[{"name":"COLOR","valueFrom":{"configMapKeyRef":{"name":"settings","key":"color"}}},{"name":"POD","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}],
+        "volumeMounts":[{"name":"settings","mountPath":"/settings"},{"name":"hidden","mountPath":"/hidden"},{"name":"scratch","mountPath":"/scratch"},{"name":"all","mountPath":"/all"}]}],
+      "volumes":[{"name":"settings","configMap":{"name":"settings"}},{"name":"hidden","secret":{"secretName":"hidden"}},{"name":"scratch","emptyDir":{}},
+        {"name":"all","projected":{"sources":[{"configMap":{"name":"settings"}},{"downwardAPI":{"items":[{"path":"tier","fieldRef":{"fieldPath":"metadata.labels['tier']"}}]}}]}}]}}"#);
+    cluster.kubectl(&["wait", "pod/reader", "--for=condition=Ready", "--timeout=180s"]);
+    let script = "cat /settings/color; echo; cat /hidden/word; echo; cat /all/color; echo; cat /all/tier; echo; echo $COLOR $POD; echo x > /scratch/f && cat /scratch/f; ls /var/run/secrets/kubernetes.io/serviceaccount | tr '\\n' ' '";
+    let printed = cluster.kubectl(&["exec", "reader", "--", "sh", "-c", script]);
+    assert_eq!(printed.lines().collect::<Vec<_>>(), ["blue", "sesame", "blue", "one", "blue reader", "x", "ca.crt namespace token "]);
+    cluster.kubectl(&["delete", "pod/reader", "configmap/settings", "secret/hidden", "--wait=true"]);
+}
+
+/// Asks the Service again and again in the background; `finish` returns how many requests were made and how many failed.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    worker: std::thread::JoinHandle<(usize, usize)>,
+}
+
+impl Traffic {
+    fn start(address: String) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let worker = std::thread::spawn(move || {
+            let (mut made, mut failed) = (0, 0);
+            while !seen.load(Ordering::Relaxed) {
+                made += 1;
+                failed += usize::from(http_get(&address, 80).is_none());
+                pause(Duration::from_millis(5));
+            }
+            (made, failed)
+        });
+        Self { stop, worker }
+    }
+
+    fn finish(self) -> (usize, usize) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.worker.join().expect("the traffic's thread")
+    }
+}
+
+pub fn a_rollout_loses_no_request(cluster: &mut Cluster) {
+    let before: BTreeSet<String> = demo_pods(cluster).iter().map(name).collect();
+    let traffic = Traffic::start(service_address(cluster));
+    cluster.kubectl(&["rollout", "restart", "deployment/nginx-demo"]);
+    wait_for_rollout(cluster);
+    let (made, failed) = traffic.finish();
+    assert!(made > 0);
+    assert_eq!(failed, 0, "of {made} requests during the rollout");
+    let after: BTreeSet<String> = demo_pods(cluster).iter().filter(|p| is_ready(p)).map(name).collect();
+    assert_eq!(after.len(), 3);
+    assert!(before.is_disjoint(&after), "all pods are new: {before:?} {after:?}");
+}
+
+pub fn killed_in_the_middle_nothing_is_lost(cluster: &mut Cluster) {
+    cluster.apply(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"survivor"},"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c","image":"busybox:1.36","command":["sleep","100000"]}]}}"#);
+    cluster.kubectl(&["wait", "pod/survivor", "--for=condition=Ready", "--timeout=180s"]);
+    let container = |cluster: &Cluster| cluster.kubectl(&["get", "pod", "survivor", "-o", "jsonpath={.status.containerStatuses[0].containerID}/{.status.containerStatuses[0].restartCount}"]);
+    let before = container(cluster);
+    cluster.kubectl(&["rollout", "restart", "deployment/nginx-demo"]);
+    for i in 0..20 {
+        cluster.kubectl(&["create", "configmap", &format!("kept-{i}"), "--from-literal=a=b"]);
+    }
+    let killed = Command::new("kill").args(["-9", &cluster.pid().to_string()]).status().expect("kill runs");
+    assert!(killed.success());
+    // Without Ferry the containers run on, and the packet rules still lead to them.
+    cluster.up();
+    for i in 0..20 {
+        cluster.kubectl(&["get", "configmap", &format!("kept-{i}")]);
+    }
+    wait_for_rollout(cluster);
+    cluster.kubectl(&["wait", "pod/survivor", "--for=condition=Ready", "--timeout=180s"]);
+    assert_eq!(container(cluster), before, "the container was neither restarted nor replaced");
+    cluster.kubectl(&["delete", "pod", "survivor", "--wait=true"]);
+}
+
+pub fn deleting_a_namespace_takes_everything_in_it(cluster: &mut Cluster) {
+    cluster.kubectl(&["create", "namespace", "short-lived"]);
+    cluster.kubectl(&["create", "deployment", "web", "--image=nginx:1.25", "-n", "short-lived"]);
+    cluster.kubectl(&["rollout", "status", "deployment/web", "-n", "short-lived", "--timeout=180s"]);
+    cluster.kubectl(&["delete", "namespace", "short-lived", "--timeout=180s"]);
+    cluster.kubectl_refused(&["get", "namespace", "short-lived"], "");
+    assert!(cluster.items(&["get", "pods,deployments,replicasets", "-n", "short-lived"]).is_empty());
+}
+
+pub fn down_leaves_nothing_behind(cluster: &mut Cluster) {
+    cluster.down();
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    for folder in [cluster.data_dir(), cluster.run_dir()] {
+        let folder = folder.to_str().unwrap();
+        assert!(!mounts.contains(folder), "mounts are left: {mounts}");
+        let processes = Command::new("pgrep").args(["-af", folder]).output().expect("pgrep runs");
+        assert!(processes.stdout.is_empty(), "processes are left: {}", String::from_utf8_lossy(&processes.stdout));
+    }
+    assert!(!std::path::Path::new("/sys/class/net/ferrytest0").exists(), "the bridge is left");
+    let tables = Command::new("nft").args(["list", "tables"]).output().expect("nft runs");
+    assert!(!String::from_utf8_lossy(&tables.stdout).contains("ferry"), "packet rules are left");
+    std::fs::create_dir_all(cluster.run_dir()).unwrap();
+}

@@ -1,0 +1,63 @@
+//! The allowed edges between Ferry's crates. An edge that is not listed here is a mistake, or a decision to write down.
+
+use std::fs;
+use std::path::Path;
+
+/// (crate, the Ferry crates it may depend on)
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("meta", &[]),
+    ("tasks", &[]),
+    ("schema", &["meta"]),
+    // Server side.
+    ("store", &["meta", "tasks"]),
+    ("auth", &["meta", "tasks"]),
+    ("admission", &["auth", "meta", "tasks"]),
+    ("registry", &["meta", "schema"]),
+    ("apiserver", &["admission", "auth", "meta", "registry", "schema", "store", "tasks"]),
+    // Client side: talks to the API and nothing else.
+    ("client", &["meta", "tasks"]),
+    ("controllers", &["client", "meta", "tasks"]),
+    ("scheduler", &["client", "meta", "tasks"]),
+    ("proxy", &["client", "meta", "tasks"]),
+    ("dns", &["client", "meta", "tasks"]),
+    // Node side.
+    ("cri", &[]),
+    ("kubelet", &["client", "cri", "meta", "tasks"]),
+    // Sees everything: arguments, configuration, wiring.
+    (
+        "ferry",
+        &[
+            "admission", "apiserver", "auth", "client", "controllers", "cri", "dns", "kubelet", "meta", "proxy", "registry",
+            "scheduler", "schema", "store", "tasks",
+        ],
+    ),
+];
+
+#[test]
+fn crates_depend_downward_only() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
+    let mut wrong = Vec::new();
+    for folder in fs::read_dir(&crates).unwrap().flatten() {
+        let name = folder.file_name().into_string().unwrap();
+        let manifest = fs::read_to_string(folder.path().join("Cargo.toml")).unwrap();
+        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| *known == name) else {
+            wrong.push(format!("crate {name} is not in the table of allowed edges"));
+            continue;
+        };
+        for line in manifest.lines().map(str::trim_start) {
+            let Some(edge) = line.strip_prefix("ferry-") else { continue };
+            let target = edge.split(['.', ' ', '=']).next().unwrap_or_default();
+            if !allowed.contains(&target) {
+                wrong.push(format!("{name} must not depend on {target}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn unsafe_code_stands_in_node_side_crates_only() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    assert!(manifest.contains("unsafe_code = \"deny\""), "the workspace denies unsafe code by default");
+}
