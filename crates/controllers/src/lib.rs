@@ -1,1 +1,53 @@
-//! (being built)
+//! The controllers: loops that watch, compare and act through the API, and nothing else.
+//!
+//! One folder per controller: `plan.rs` is a pure function of what was observed, `reconcile.rs` reads the caches,
+//! carries the plan out and writes the status. Each has an identity of its own
+//! (`system:serviceaccount:kube-system:<name>`) with upstream's role. Must not depend on any server-side crate.
+
+mod apps;
+mod common;
+mod core;
+
+use std::sync::Arc;
+
+use ferry_client::Informers;
+use ferry_tasks::Tasks;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::ReplicationController;
+use kube::Client;
+
+/// What the controllers need to know of the cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// PEM of the authority that signs the API server's certificate, for `kube-root-ca.crt`.
+    pub root_ca: String,
+}
+
+/// What every controller is started with.
+pub(crate) struct Context {
+    pub(crate) informers: Informers,
+    clients: Arc<dyn Fn(&str) -> Client + Send + Sync>,
+    pub(crate) tasks: Tasks,
+    pub(crate) config: Config,
+}
+
+impl Context {
+    /// The client of the controller with that name.
+    pub(crate) fn client(&self, controller: &str) -> Client {
+        (self.clients)(controller)
+    }
+}
+
+/// Starts all controllers and returns at once; they wait for their caches by themselves. `clients` gives a client
+/// that acts as `system:serviceaccount:kube-system:<controller>`.
+pub fn start<F>(informers: &Informers, clients: F, tasks: &Tasks, config: Config)
+where
+    F: Fn(&str) -> Client + Send + Sync + 'static,
+{
+    let context = Context { informers: informers.clone(), clients: Arc::new(clients), tasks: tasks.clone(), config };
+    apps::replicaset::start::<ReplicaSet>(&context);
+    apps::replicaset::start::<ReplicationController>(&context);
+    apps::deployment::start(&context);
+    core::service_account::start(&context);
+    core::root_ca::start(&context);
+}

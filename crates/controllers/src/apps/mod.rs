@@ -1,0 +1,4 @@
+//! The controllers of the `apps` group, and ReplicationController, which is ReplicaSet's elder.
+
+pub(crate) mod deployment;
+pub(crate) mod replicaset;

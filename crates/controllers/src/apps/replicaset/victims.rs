@@ -1,0 +1,152 @@
+//! Which pods go first when there are too many.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+
+use crate::common::pod;
+
+const COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+pub(super) fn choose(
+    active: &[Arc<Pod>],
+    related: impl FnOnce() -> Vec<Arc<Pod>>,
+    surplus: usize,
+    now: Timestamp,
+) -> Vec<Arc<Pod>> {
+    let mut pods = active.to_vec();
+    if surplus < pods.len() {
+        let mut on_node: HashMap<String, usize> = HashMap::new();
+        for pod in related().iter().filter(|pod| pod::is_active(pod)) {
+            *on_node.entry(pod::node(pod).to_owned()).or_default() += 1;
+        }
+        pods.sort_by(|one, other| order(one, other, &on_node, now));
+        pods.truncate(surplus);
+    }
+    pods
+}
+
+/// Less goes first.
+fn order(one: &Pod, other: &Pod, on_node: &HashMap<String, usize>, now: Timestamp) -> Ordering {
+    let crowd = |pod: &Pod| Reverse(on_node.get(pod::node(pod)).copied().unwrap_or_default());
+    (!pod::node(one).is_empty())
+        .cmp(&!pod::node(other).is_empty())
+        .then_with(|| phase(one).cmp(&phase(other)))
+        .then_with(|| pod::is_ready(one).cmp(&pod::is_ready(other)))
+        .then_with(|| cost(one).cmp(&cost(other)))
+        .then_with(|| crowd(one).cmp(&crowd(other)))
+        .then_with(|| younger_first(pod::ready_since(one), pod::ready_since(other), one, other, now))
+        .then_with(|| restarts(one).cmp(&restarts(other)))
+        .then_with(|| younger_first(created(one), created(other), one, other, now))
+}
+
+fn phase(pod: &Pod) -> u8 {
+    match pod::phase(pod) {
+        "Unknown" => 1,
+        "Running" => 2,
+        _ => 0,
+    }
+}
+
+fn cost(pod: &Pod) -> i32 {
+    let text = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(COST_ANNOTATION));
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// The most restarts of any container, then of any sidecar; more go first.
+fn restarts(pod: &Pod) -> Reverse<(i32, i32)> {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_ref());
+    let most = containers.into_iter().flatten().map(|status| status.restart_count).max().unwrap_or_default();
+    let is_sidecar = |name: &str| {
+        let init = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref());
+        init.into_iter()
+            .flatten()
+            .any(|container| container.name == name && container.restart_policy.as_deref() == Some("Always"))
+    };
+    let init = status.and_then(|status| status.init_container_statuses.as_ref());
+    let sidecars = init.into_iter().flatten().filter(|status| is_sidecar(&status.name));
+    Reverse((most, sidecars.map(|status| status.restart_count).max().unwrap_or_default()))
+}
+
+fn created(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
+}
+
+/// Ages are compared on a logarithmic scale, and pods of about the same age by their uid: which of them goes is as
+/// good as random, so that a scale-down does not empty one zone after the other.
+fn younger_first(one: Option<Timestamp>, other: Option<Timestamp>, a: &Pod, b: &Pod, now: Timestamp) -> Ordering {
+    match (one, other) {
+        (Some(one), Some(other)) if one != other => {
+            let rank =
+                |at: Timestamp| u128::try_from(now.duration_since(at).as_nanos()).ok().and_then(u128::checked_ilog2);
+            rank(one).cmp(&rank(other)).then_with(|| a.metadata.uid.cmp(&b.metadata.uid))
+        }
+        // No time counts as the youngest.
+        (one, other) => one.is_some().cmp(&other.is_some()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pods as JSON in the order in which they should go.
+    fn check(pods: &[serde_json::Value]) {
+        let now = Timestamp::from_second(100_000).expect("a time");
+        let pods: Vec<Arc<Pod>> =
+            pods.iter().map(|json| Arc::new(serde_json::from_value(json.clone()).expect("a pod"))).collect();
+        for turn in 0..pods.len() {
+            let mut shuffled = pods.clone();
+            shuffled.rotate_left(turn);
+            for surplus in 1..pods.len() {
+                let chosen = choose(&shuffled, || pods.clone(), surplus, now);
+                let names = |pods: &[Arc<Pod>]| pods.iter().map(|pod| pod.metadata.name.clone()).collect::<Vec<_>>();
+                assert_eq!(names(&chosen), names(&pods[..surplus]));
+            }
+        }
+    }
+
+    fn ready(name: &str, node: &str, since: i64) -> serde_json::Value {
+        let at = Timestamp::from_second(since).expect("a time").to_string();
+        serde_json::json!({
+            "metadata": { "name": name, "uid": name }, "spec": { "nodeName": node, "containers": [] },
+            "status": {
+                "phase": "Running", "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": at }],
+            },
+        })
+    }
+
+    #[test]
+    fn earlier_in_life_goes_first() {
+        let mut costly = ready("costly", "d", 10);
+        costly["metadata"]["annotations"] = serde_json::json!({ COST_ANNOTATION: "100" });
+        let mut cheap = ready("cheap", "c", 10);
+        cheap["metadata"]["annotations"] = serde_json::json!({ COST_ANNOTATION: "-5" });
+        check(&[
+            serde_json::json!({ "metadata": { "name": "unassigned" } }),
+            serde_json::json!({ "metadata": { "name": "pending" }, "spec": { "nodeName": "e", "containers": [] } }),
+            serde_json::json!({
+                "metadata": { "name": "unready" }, "spec": { "nodeName": "e", "containers": [] },
+                "status": { "phase": "Running" },
+            }),
+            cheap,
+            ready("young", "a", 99_000),
+            ready("old", "b", 100),
+            costly,
+        ]);
+    }
+
+    #[test]
+    fn crowded_nodes_are_relieved_and_restarters_go() {
+        check(&[ready("doubled-1", "a", 10), ready("doubled-2", "a", 11), ready("alone", "b", 99_000)]);
+        let mut restarted = ready("restarted", "b", 10);
+        restarted["status"]["containerStatuses"] = serde_json::json!([
+            { "name": "c", "restartCount": 7, "image": "", "imageID": "", "ready": true },
+        ]);
+        check(&[restarted, ready("steady", "a", 10)]);
+    }
+}

@@ -1,0 +1,9 @@
+//! What several controllers share: pods' states, selectors, claiming, creating pods from templates, percentages.
+
+pub(crate) mod claim;
+pub(crate) mod conditions;
+pub(crate) mod number;
+pub(crate) mod pod;
+pub(crate) mod pod_control;
+pub(crate) mod selector;
+pub(crate) mod template;

@@ -1,0 +1,4 @@
+//! The controllers of the core group.
+
+pub(crate) mod root_ca;
+pub(crate) mod service_account;
