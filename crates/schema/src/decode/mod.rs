@@ -1,0 +1,275 @@
+//! Decoding: JSON or YAML in; a checked, pruned and normalised object out.
+
+mod scan;
+mod typed;
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::catalogue::Type;
+use crate::yaml;
+
+pub(crate) use typed::float;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Yaml,
+}
+
+/// `fieldValidation`: what unknown and duplicate fields do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+impl Validation {
+    /// The value of the query parameter; the empty one is the default.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "Ignore" => Some(Self::Ignore),
+            "" | "Warn" => Some(Self::Warn),
+            "Strict" => Some(Self::Strict),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    pub object: Value,
+    /// Texts for `Warning` headers, without code and quotes.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DecodeError {
+    /// No JSON or YAML, or no object: the kind could not even be read.
+    #[error("{0}")]
+    Unrecognized(String),
+    /// A value of the wrong type, in Go's words.
+    #[error("{0}")]
+    Type(String),
+    /// Unknown or duplicate fields under strict validation.
+    #[error("strict decoding error: {}", .0.join(", "))]
+    Strict(Vec<String>),
+}
+
+impl DecodeError {
+    /// The message of the 400 that upstream answers with. `kind` and `version` are what the body says it is (or, where it
+    /// says nothing, what the request expects), `expected` is the kind of the resource.
+    pub fn message(&self, kind: &str, version: &str, expected: &str, body: &[u8]) -> String {
+        match self {
+            Self::Unrecognized(why) => {
+                format!("the object provided is unrecognized (must be of type {expected}): {why} ({})", summary(body))
+            }
+            other => format!("{kind} in version {version:?} cannot be handled as a {expected}: {other}"),
+        }
+    }
+}
+
+/// The first bytes of a body, as upstream shows them.
+pub fn summary(body: &[u8]) -> String {
+    use std::fmt::Write;
+    const SHOWN: usize = 30;
+    let head = body.get(..SHOWN).unwrap_or(body);
+    let more = if body.len() > SHOWN { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)),
+        Some(_) => {
+            let mut hex = String::new();
+            for byte in head {
+                let _ = write!(hex, "{byte:02x}");
+            }
+            hex + more
+        }
+    }
+}
+
+/// What a body says it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeMeta {
+    pub api_version: String,
+    pub kind: String,
+}
+
+/// Reads `apiVersion` and `kind` alone.
+pub fn type_meta(body: &[u8], format: Format) -> Result<TypeMeta, DecodeError> {
+    let (json, _) = to_json(body, format)?;
+    find_kind(&json)
+}
+
+/// Decodes a body into an object of this type.
+pub fn decode(ty: &Type, body: &[u8], format: Format, validation: Validation) -> Result<Decoded, DecodeError> {
+    let (json, duplicates) = to_json(body, format)?;
+    find_kind(&json)?;
+    read(ty, &json, validation, duplicates)
+}
+
+/// Checks, prunes and normalises an object that is JSON already, such as the result of a patch.
+pub fn decode_value(ty: &Type, object: &Value, validation: Validation) -> Result<Decoded, DecodeError> {
+    let json = serde_json::to_vec(object).map_err(|e| DecodeError::Unrecognized(e.to_string()))?;
+    read(ty, &json, validation, None)
+}
+
+/// The same for an object that was normalised before and was changed since by code that knows the type (defaulting,
+/// admission): gives it the form of a Go round trip again. What is of a wrong type is dropped.
+pub fn normalize(ty: &Type, object: &mut Value) {
+    if let Ok(json) = serde_json::to_vec(object) {
+        *object = typed::Reader::new(&json, ty.catalogue(), false).root(ty.id());
+    }
+}
+
+fn read(
+    ty: &Type,
+    json: &[u8],
+    validation: Validation,
+    duplicates: Option<yaml::Duplicates>,
+) -> Result<Decoded, DecodeError> {
+    let mut reader = typed::Reader::new(json, ty.catalogue(), validation != Validation::Ignore);
+    let object = reader.root(ty.id());
+    if let Some(error) = reader.error {
+        return Err(DecodeError::Type(error));
+    }
+    let mut found = Vec::new();
+    match validation {
+        Validation::Ignore => {}
+        Validation::Strict => found.extend(duplicates.map(|d| d.error())),
+        Validation::Warn => found.extend(duplicates.into_iter().flat_map(|d| d.lines)),
+    }
+    found.append(&mut reader.strict_errors);
+    if validation == Validation::Strict && !found.is_empty() {
+        return Err(DecodeError::Strict(found));
+    }
+    Ok(Decoded { object, warnings: found })
+}
+
+/// Well-formed JSON, and the duplicate keys of a YAML text (those of a JSON text are found while it is read).
+fn to_json(body: &[u8], format: Format) -> Result<(Cow<'_, [u8]>, Option<yaml::Duplicates>), DecodeError> {
+    if format == Format::Yaml && !looks_like_json(body) {
+        let document = yaml::parse(body).map_err(DecodeError::Unrecognized)?;
+        let duplicates = if document.duplicates.lines.is_empty() { None } else { Some(document.duplicates) };
+        let json = serde_json::to_vec(&document.value).map_err(|e| DecodeError::Unrecognized(e.to_string()))?;
+        return Ok((json.into(), duplicates));
+    }
+    scan::validate(body)
+        .map_err(|e| DecodeError::Unrecognized(format!("couldn't get version/kind; json parse error: {e}")))?;
+    Ok((body.into(), None))
+}
+
+/// A YAML body that is JSON needs no YAML reader, unless a key is there twice: then YAML words the complaint.
+fn looks_like_json(body: &[u8]) -> bool {
+    body.first() == Some(&b'{') && scan::validate(body).is_ok() && !has_duplicates(body)
+}
+
+fn has_duplicates(body: &[u8]) -> bool {
+    // A stack of the keys seen in each open object.
+    let mut open: Vec<Option<std::collections::HashSet<String>>> = Vec::new();
+    let mut at = 0;
+    let mut key_next = false;
+    while let Some(byte) = body.get(at).copied() {
+        match byte {
+            b'{' => {
+                open.push(Some(std::collections::HashSet::new()));
+                key_next = true;
+                at += 1;
+            }
+            b'[' => {
+                open.push(None);
+                key_next = false;
+                at += 1;
+            }
+            b'}' | b']' => {
+                open.pop();
+                key_next = false;
+                at += 1;
+            }
+            b',' => {
+                key_next = matches!(open.last(), Some(Some(_)));
+                at += 1;
+            }
+            b'"' => {
+                let (text, end) = scan::read_string(body, at);
+                if let (true, Some(Some(keys))) = (key_next, open.last_mut())
+                    && !keys.insert(text)
+                {
+                    return true;
+                }
+                key_next = false;
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    false
+}
+
+fn find_kind(json: &[u8]) -> Result<TypeMeta, DecodeError> {
+    const TARGET: &str =
+        r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let unrecognized =
+        |why: String| DecodeError::Unrecognized(format!("couldn't get version/kind; json parse error: {why}"));
+    let mut at = scan::skip_space(json, 0);
+    let cannot = |what: &str| unrecognized(format!("json: cannot unmarshal {what} into Go value of type {TARGET}"));
+    match json.get(at).copied() {
+        Some(b'{') => {}
+        Some(b'n') => return Ok(TypeMeta::default()),
+        Some(b'[') => return Err(cannot("array")),
+        Some(b'"') => return Err(cannot("string")),
+        Some(b't' | b'f') => return Err(cannot("bool")),
+        _ => return Err(cannot("number")),
+    }
+    let mut meta = TypeMeta::default();
+    at = scan::skip_space(json, at + 1);
+    while json.get(at) == Some(&b'"') {
+        let (key, end) = scan::read_string(json, at);
+        at = scan::skip_space(json, scan::skip_space(json, end) + 1);
+        // Go's own reader, unlike the one for objects, does not mind the case of these two names.
+        let target = if key.eq_ignore_ascii_case("apiVersion") {
+            Some(&mut meta.api_version)
+        } else if key.eq_ignore_ascii_case("kind") {
+            Some(&mut meta.kind)
+        } else {
+            None
+        };
+        if let Some(target) = target {
+            let found = match json.get(at).copied() {
+                Some(b'"') => {
+                    *target = scan::read_string(json, at).0;
+                    None
+                }
+                Some(b'n') => None,
+                Some(b'{') => Some("object"),
+                Some(b'[') => Some("array"),
+                Some(b't' | b'f') => Some("bool"),
+                _ => Some("number"),
+            };
+            if let Some(found) = found {
+                let name = if key.eq_ignore_ascii_case("kind") { "kind" } else { "apiVersion" };
+                return Err(unrecognized(format!(
+                    "json: cannot unmarshal {found} into Go struct field .{name} of type string"
+                )));
+            }
+        }
+        at = scan::skip_space(json, scan::skip_value(json, at));
+        if json.get(at) == Some(&b',') {
+            at = scan::skip_space(json, at + 1);
+        }
+    }
+    Ok(meta)
+}
+
+/// Parses a patch or another free-form body; the error is Go's.
+pub fn any(body: &[u8]) -> Result<Value, String> {
+    scan::validate(body)?;
+    let mut reader = typed::Reader::new(body, crate::builtin(), false);
+    let value = reader.free_form();
+    match reader.error {
+        Some(error) => Err(error),
+        None => Ok(value),
+    }
+}

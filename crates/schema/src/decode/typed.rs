@@ -1,0 +1,462 @@
+//! Reads well-formed JSON into the form a Go round trip through the kind's struct would give.
+//!
+//! Like Go, it reads on after a value of the wrong type and reports the first one.
+
+use base64::Engine;
+use serde_json::{Map, Number, Value};
+
+use super::scan;
+use crate::catalogue::{Catalogue, Field, Item, Shape, TypeId};
+use crate::zero;
+
+/// Nesting that is kept. Types are not this deep; only free-form values can be, and everything that later reads the stored
+/// bytes must be able to.
+const MAX_DEPTH: usize = 100;
+/// As many unknown and duplicate fields are reported.
+const MAX_STRICT_ERRORS: usize = 100;
+
+pub(crate) struct Reader<'i, 'c> {
+    input: &'i [u8],
+    at: usize,
+    catalogue: &'c Catalogue,
+    /// Collect unknown and duplicate fields.
+    strict: bool,
+    pub(crate) strict_errors: Vec<String>,
+    /// The first value of a wrong type, in Go's words.
+    pub(crate) error: Option<String>,
+    /// `spec.containers[0].` of the place being read.
+    path: String,
+    /// JSON names of the struct fields being read, and the innermost struct: Go's errors name both.
+    stack: Vec<&'c str>,
+    within: &'c str,
+    depth: usize,
+}
+
+impl<'i, 'c> Reader<'i, 'c> {
+    pub(crate) fn new(input: &'i [u8], catalogue: &'c Catalogue, strict: bool) -> Self {
+        Self {
+            input,
+            at: 0,
+            catalogue,
+            strict,
+            strict_errors: Vec::new(),
+            error: None,
+            path: String::new(),
+            stack: Vec::new(),
+            within: "",
+            depth: 0,
+        }
+    }
+
+    /// The whole text as a value of this type; `null` is the zero value.
+    pub(crate) fn root(&mut self, id: TypeId) -> Value {
+        let definition = self.catalogue.get(id);
+        match self.peek() {
+            b'{' => Value::Object(self.object(id, Map::new())),
+            b'n' => zero::structure(self.catalogue, id),
+            _ => {
+                let found = self.found();
+                self.type_error(found, &definition.go_name);
+                Value::Null
+            }
+        }
+    }
+
+    /// The whole text as a free-form value.
+    pub(crate) fn free_form(&mut self) -> Value {
+        self.any()
+    }
+
+    fn peek(&mut self) -> u8 {
+        self.at = scan::skip_space(self.input, self.at);
+        self.input.get(self.at).copied().unwrap_or(b'n')
+    }
+
+    fn skip(&mut self) -> &'i [u8] {
+        self.at = scan::skip_space(self.input, self.at);
+        let start = self.at;
+        self.at = scan::skip_value(self.input, start);
+        self.input.get(start..self.at).unwrap_or_default()
+    }
+
+    fn string(&mut self) -> String {
+        let (text, end) = scan::read_string(self.input, self.at);
+        self.at = end;
+        text
+    }
+
+    /// What Go calls the value that stands here.
+    fn found(&mut self) -> &'static str {
+        match self.peek() {
+            b'{' => "object",
+            b'[' => "array",
+            b'"' => "string",
+            b't' | b'f' => "bool",
+            b'n' => "null",
+            _ => "number",
+        }
+    }
+
+    fn save(&mut self, error: String) {
+        if self.error.is_none() {
+            self.error = Some(error);
+        }
+    }
+
+    fn type_error(&mut self, value: &str, go_type: &str) {
+        if self.error.is_some() {
+            return;
+        }
+        self.error = Some(if self.within.is_empty() {
+            format!("json: cannot unmarshal {value} into Go value of type {go_type}")
+        } else {
+            let fields = self.stack.join(".");
+            format!("json: cannot unmarshal {value} into Go struct field {}.{fields} of type {go_type}", self.within)
+        });
+    }
+
+    fn strict_error(&mut self, what: &str, key: &str) {
+        if !self.strict || self.strict_errors.len() >= MAX_STRICT_ERRORS {
+            return;
+        }
+        let path = self.path.strip_prefix('.').unwrap_or(&self.path);
+        let dot = if path.is_empty() { "" } else { "." };
+        let error = format!("{what} field {}", crate::text::quote(&format!("{path}{dot}{key}")));
+        if !self.strict_errors.contains(&error) {
+            self.strict_errors.push(error);
+        }
+    }
+
+    /// Runs on one nested value with the path extended; refuses what is nested too deeply.
+    fn nested<T>(&mut self, segment: std::fmt::Arguments<'_>, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        use std::fmt::Write;
+        if self.depth >= MAX_DEPTH {
+            self.skip();
+            self.save("exceeded max depth".to_owned());
+            return None;
+        }
+        let length = self.path.len();
+        let _ = self.path.write_fmt(segment);
+        self.depth += 1;
+        let result = read(self);
+        self.depth -= 1;
+        self.path.truncate(length);
+        Some(result)
+    }
+
+    fn object(&mut self, id: TypeId, mut map: Map<String, Value>) -> Map<String, Value> {
+        let catalogue = self.catalogue;
+        let definition = catalogue.get(id);
+        let mut seen = 0u128;
+        self.at += 1;
+        while self.peek() == b'"' {
+            let key = self.string();
+            self.peek();
+            self.at += 1; // the colon
+            match definition.field_index(&key) {
+                None if definition.preserve_unknown => {
+                    let value = self.nested(format_args!(".{key}"), Self::any).unwrap_or_default();
+                    map.insert(key, value);
+                }
+                None => {
+                    self.strict_error("unknown", &key);
+                    self.skip();
+                }
+                Some(index) => {
+                    let bit = 1u128.checked_shl(index as u32).unwrap_or(0);
+                    if seen & bit != 0 {
+                        self.strict_error("duplicate", &key);
+                    }
+                    seen |= bit;
+                    self.field(&definition.leaf, &definition.fields[index], key, &mut map);
+                }
+            }
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
+        zero::fill(catalogue, id, &mut map);
+        map
+    }
+
+    fn field(&mut self, leaf: &'c str, field: &'c Field, key: String, map: &mut Map<String, Value>) {
+        let before = map.remove(&key);
+        if self.peek() == b'n' {
+            self.skip();
+            // Null leaves a plain value as it is and takes away what can be absent.
+            let keeps = !field.item.pointer
+                && !matches!(field.item.shape, Shape::List(_) | Shape::Map(_) | Shape::Bytes | Shape::Quantity)
+                && !field.item.shape.is_any();
+            if let (true, Some(before)) = (keeps, before) {
+                map.insert(key, before);
+            }
+            return;
+        }
+        let (outer, depth) = (std::mem::replace(&mut self.within, leaf), self.stack.len());
+        self.stack.push(&field.name);
+        let value = self.nested(format_args!(".{key}"), |reader| reader.value(&field.item, before)).flatten();
+        self.stack.truncate(depth);
+        self.within = outer;
+        if let Some(value) = value
+            && !(field.omit_empty && zero::is_empty(&field.item, &value))
+        {
+            map.insert(key, value);
+        }
+    }
+
+    /// A value that is not null; None if it is of the wrong type or means null.
+    fn value(&mut self, item: &'c Item, before: Option<Value>) -> Option<Value> {
+        let start = self.peek();
+        match (&item.shape, start) {
+            (Shape::Struct(id), b'{') => {
+                let before = if let Some(Value::Object(map)) = before { map } else { Map::new() };
+                return Some(Value::Object(self.object(*id, before)));
+            }
+            (Shape::Map(inner), b'{') => {
+                let before = if let Some(Value::Object(map)) = before { map } else { Map::new() };
+                return Some(Value::Object(self.map(inner, before)));
+            }
+            (Shape::List(inner), b'[') => return Some(self.list(inner)),
+            (Shape::String | Shape::Duration, b'"') => return Some(Value::String(self.string())),
+            (Shape::Bool, b't' | b'f') => {
+                self.skip();
+                return Some(Value::Bool(start == b't'));
+            }
+            (Shape::Bytes, b'"') => return self.bytes(),
+            (Shape::Time | Shape::MicroTime, b'"') => {
+                let text = self.string();
+                let parsed = if item.shape == Shape::Time {
+                    crate::go_time::time(&text)
+                } else {
+                    crate::go_time::micro_time(&text)
+                };
+                return match parsed {
+                    Ok(value) => value.map(Value::String),
+                    Err(error) => {
+                        self.save(error);
+                        None
+                    }
+                };
+            }
+            (Shape::Quantity, _) => return self.quantity(),
+            (Shape::IntOrString, b'"') => return Some(Value::String(self.string())),
+            (shape, _) if shape.is_any() => return Some(self.any()),
+            (Shape::SchemaOrArray | Shape::SchemaOrBool | Shape::SchemaOrStrings, _) => return self.schema_or(&item.shape),
+            (_, b'-' | b'0'..=b'9') => {
+                if let Some(value) = self.number(item) {
+                    return value;
+                }
+            }
+            _ => {}
+        }
+        let found = self.found();
+        self.type_error(found, &item.go_type);
+        self.skip();
+        None
+    }
+
+    /// None where a number does not belong.
+    fn number(&mut self, item: &'c Item) -> Option<Option<Value>> {
+        let at = self.at;
+        let text = std::str::from_utf8(self.skip()).unwrap_or_default();
+        let number = match item.shape {
+            Shape::Int32 | Shape::IntOrString => text.parse::<i32>().ok().map(Number::from),
+            Shape::Int64 => text.parse::<i64>().ok().map(Number::from),
+            Shape::Uint32 => text.parse::<u32>().ok().map(Number::from),
+            Shape::Uint64 => text.parse::<u64>().ok().map(Number::from),
+            Shape::Float => text.parse::<f64>().ok().filter(|f| f.is_finite()).and_then(float),
+            _ => {
+                self.at = at;
+                return None;
+            }
+        };
+        if number.is_none() {
+            self.type_error(&format!("number {text}"), &item.go_type);
+        }
+        Some(number.map(Value::Number))
+    }
+
+    fn quantity(&mut self) -> Option<Value> {
+        let text = if self.peek() == b'"' {
+            self.string()
+        } else {
+            String::from_utf8_lossy(self.skip()).into_owned()
+        };
+        match crate::quantity::canonical(text.trim()) {
+            Ok(canonical) => Some(Value::String(canonical.into_owned())),
+            Err(error) => {
+                self.save(error.to_owned());
+                None
+            }
+        }
+    }
+
+    fn bytes(&mut self) -> Option<Value> {
+        let text = self.string();
+        match decode_base64(&text) {
+            Ok(bytes) => Some(Value::String(base64::engine::general_purpose::STANDARD.encode(bytes))),
+            Err(error) => {
+                self.save(error);
+                None
+            }
+        }
+    }
+
+    fn list(&mut self, inner: &'c Item) -> Value {
+        let mut items = Vec::new();
+        self.at += 1;
+        while self.peek() != b']' && self.at < self.input.len() {
+            let value = if self.peek() == b'n' {
+                self.skip();
+                None
+            } else {
+                self.nested(format_args!("[{}]", items.len()), |reader| reader.value(inner, None)).flatten()
+            };
+            items.push(value.unwrap_or_else(|| zero::item(self.catalogue, inner)));
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
+        Value::Array(items)
+    }
+
+    fn map(&mut self, inner: &'c Item, mut map: Map<String, Value>) -> Map<String, Value> {
+        let mut seen = Map::new();
+        self.at += 1;
+        while self.peek() == b'"' {
+            let key = self.string();
+            self.peek();
+            self.at += 1;
+            if seen.contains_key(&key) {
+                self.strict_error("duplicate", &key);
+            }
+            let value = if self.peek() == b'n' {
+                self.skip();
+                None
+            } else {
+                self.nested(format_args!(".{key}"), |reader| reader.value(inner, None)).flatten()
+            };
+            seen.insert(key, value.unwrap_or_else(|| zero::item(self.catalogue, inner)));
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
+        if map.is_empty() {
+            return seen;
+        }
+        map.append(&mut seen);
+        map
+    }
+
+    /// A free-form value, as it is.
+    fn any(&mut self) -> Value {
+        match self.peek() {
+            b'{' => {
+                let mut map = Map::new();
+                self.at += 1;
+                while self.peek() == b'"' {
+                    let key = self.string();
+                    self.peek();
+                    self.at += 1;
+                    let value = self.nested(format_args!(".{key}"), Self::any).unwrap_or_default();
+                    map.insert(key, value);
+                    if self.peek() == b',' {
+                        self.at += 1;
+                    }
+                }
+                self.at += 1;
+                Value::Object(map)
+            }
+            b'[' => {
+                let mut items = Vec::new();
+                self.at += 1;
+                while self.peek() != b']' && self.at < self.input.len() {
+                    let value = self.nested(format_args!("[{}]", items.len()), Self::any).unwrap_or_default();
+                    items.push(value);
+                    if self.peek() == b',' {
+                        self.at += 1;
+                    }
+                }
+                self.at += 1;
+                Value::Array(items)
+            }
+            b'"' => Value::String(self.string()),
+            b't' => {
+                self.skip();
+                Value::Bool(true)
+            }
+            b'f' => {
+                self.skip();
+                Value::Bool(false)
+            }
+            b'n' => {
+                self.skip();
+                Value::Null
+            }
+            _ => serde_json::from_slice::<Number>(self.skip()).map_or(Value::Null, Value::Number),
+        }
+    }
+
+    /// The unions of `JSONSchemaProps`. Their Go types read themselves, and not strictly.
+    fn schema_or(&mut self, shape: &Shape) -> Option<Value> {
+        let strict = std::mem::replace(&mut self.strict, false);
+        let start = self.peek();
+        let schema = self.catalogue.id("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
+        let result = match (shape, start, schema) {
+            (_, b'{', Some(id)) => Some(Value::Object(self.object(id, Map::new()))),
+            (Shape::SchemaOrArray, b'[', _) | (Shape::SchemaOrStrings, b'[', _) => {
+                let mut items = Vec::new();
+                self.at += 1;
+                while self.peek() != b']' && self.at < self.input.len() {
+                    let value = self.nested(format_args!("[{}]", items.len()), |reader| match (reader.peek(), schema) {
+                        (b'{', Some(id)) => Value::Object(reader.object(id, Map::new())),
+                        _ => reader.any(),
+                    });
+                    items.extend(value);
+                    if self.peek() == b',' {
+                        self.at += 1;
+                    }
+                }
+                self.at += 1;
+                Some(Value::Array(items))
+            }
+            (Shape::SchemaOrBool, b't' | b'f', _) => {
+                self.skip();
+                Some(Value::Bool(start == b't'))
+            }
+            _ => {
+                self.skip();
+                if *shape == Shape::SchemaOrBool {
+                    self.save("boolean or JSON schema expected".to_owned());
+                }
+                None
+            }
+        };
+        self.strict = strict;
+        result
+    }
+}
+
+/// Go writes whole floats without a fraction.
+pub(crate) fn float(value: f64) -> Option<Number> {
+    if value.fract() == 0.0 && value.abs() < 9e15 { Some(Number::from(value as i64)) } else { Number::from_f64(value) }
+}
+
+/// Base64 as Go's standard encoding reads it: line ends are skipped.
+fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
+    let cleaned: std::borrow::Cow<'_, str> =
+        if text.contains(['\r', '\n']) { text.replace(['\r', '\n'], "").into() } else { text.into() };
+    base64::engine::general_purpose::STANDARD.decode(cleaned.as_bytes()).map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => {
+                // Go points behind the last whole group it could read.
+                text.len() - text.len() % 4
+            }
+        };
+        format!("illegal base64 data at input byte {at}")
+    })
+}

@@ -1,0 +1,354 @@
+//! Encoding: JSON as Go writes it, with fields in the order of the structs and Go's escapes.
+
+use serde_json::{Map, Value};
+
+use crate::catalogue::{Catalogue, Item, Shape, Type, TypeId};
+use crate::zero;
+
+/// Compact JSON, without a newline at its end.
+pub fn encode_json(ty: &Type, object: &Value) -> Vec<u8> {
+    let mut writer = Writer { out: Vec::with_capacity(512), indent: None };
+    writer.root(ty, object);
+    writer.out
+}
+
+/// Indented by two spaces, without a newline at its end.
+pub fn encode_json_pretty(ty: &Type, object: &Value) -> Vec<u8> {
+    let mut writer = Writer { out: Vec::with_capacity(1024), indent: Some(0) };
+    writer.root(ty, object);
+    writer.out
+}
+
+/// JSON of any value with Go's escapes and sorted keys, as for custom resources.
+pub fn encode_any(value: &Value, pretty: bool) -> Vec<u8> {
+    let mut writer = Writer { out: Vec::with_capacity(512), indent: pretty.then_some(0) };
+    writer.any(value);
+    writer.out
+}
+
+/// Puts line breaks and two spaces per level into compact JSON that was encoded before.
+pub fn indent(compact: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(compact.len() * 2);
+    let mut depth = 0usize;
+    let mut in_string = false;
+    let mut at = 0;
+    let line = |out: &mut Vec<u8>, depth: usize| {
+        out.push(b'\n');
+        out.resize(out.len() + 2 * depth, b' ');
+    };
+    while let Some(byte) = compact.get(at).copied() {
+        at += 1;
+        if in_string {
+            out.push(byte);
+            match byte {
+                b'\\' => {
+                    out.extend(compact.get(at));
+                    at += 1;
+                }
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => {
+                in_string = true;
+                out.push(byte);
+            }
+            b'{' | b'[' => {
+                out.push(byte);
+                if let Some(close @ (b'}' | b']')) = compact.get(at).copied() {
+                    out.push(close);
+                    at += 1;
+                } else {
+                    depth += 1;
+                    line(&mut out, depth);
+                }
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(byte);
+            }
+            b',' => {
+                out.push(byte);
+                line(&mut out, depth);
+            }
+            b':' => out.extend_from_slice(b": "),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+struct Writer {
+    out: Vec<u8>,
+    /// The current depth, when indenting.
+    indent: Option<usize>,
+}
+
+impl Writer {
+    fn root(&mut self, ty: &Type, object: &Value) {
+        match object {
+            Value::Object(map) => self.structure(ty.catalogue(), ty.id(), map),
+            other => self.any(other),
+        }
+    }
+
+    fn open(&mut self, bracket: u8) {
+        self.out.push(bracket);
+        if let Some(depth) = &mut self.indent {
+            *depth += 1;
+        }
+    }
+
+    fn close(&mut self, bracket: u8, empty: bool) {
+        if let Some(depth) = &mut self.indent {
+            *depth -= 1;
+            if !empty {
+                self.line();
+            }
+        }
+        self.out.push(bracket);
+    }
+
+    fn line(&mut self) {
+        if let Some(depth) = self.indent {
+            self.out.push(b'\n');
+            self.out.resize(self.out.len() + 2 * depth, b' ');
+        }
+    }
+
+    fn separate(&mut self, first: &mut bool) {
+        if !std::mem::replace(first, false) {
+            self.out.push(b',');
+        }
+        self.line();
+    }
+
+    fn key(&mut self, key: &str) {
+        self.string(key);
+        self.out.extend_from_slice(if self.indent.is_some() { b": " } else { b":" });
+    }
+
+    fn structure(&mut self, catalogue: &Catalogue, id: TypeId, map: &Map<String, Value>) {
+        let definition = catalogue.get(id);
+        if definition.preserve_unknown {
+            return self.map(map);
+        }
+        // The fields to write, in the struct's order: those that are there, and those Go always writes.
+        let mut fields: Vec<(usize, Option<&Value>)> = Vec::with_capacity(map.len() + definition.always.len());
+        for (key, value) in map {
+            if let Some(index) = definition.field_index(key) {
+                fields.push((index, Some(value)));
+            }
+        }
+        for index in &definition.always {
+            let index = usize::from(*index);
+            if !map.contains_key(&*definition.fields[index].name) {
+                fields.push((index, None));
+            }
+        }
+        fields.sort_unstable_by_key(|(index, _)| *index);
+        self.open(b'{');
+        let mut first = true;
+        for (index, value) in fields {
+            let field = &definition.fields[index];
+            if let Some(value) = value {
+                let left_out = (field.omit_empty && zero::is_empty(&field.item, value))
+                    || (field.omit_zero && value.is_null());
+                if left_out {
+                    continue;
+                }
+            }
+            self.separate(&mut first);
+            self.key(&field.name);
+            match value {
+                Some(value) => self.item(catalogue, &field.item, value),
+                None => self.zero(catalogue, &field.item),
+            }
+        }
+        self.close(b'}', first);
+    }
+
+    fn zero(&mut self, catalogue: &Catalogue, item: &Item) {
+        match (&item.shape, item.pointer) {
+            (Shape::Struct(id), false) => self.structure(catalogue, *id, &Map::new()),
+            _ => self.any(&zero::item(catalogue, item)),
+        }
+    }
+
+    fn item(&mut self, catalogue: &Catalogue, item: &Item, value: &Value) {
+        match (&item.shape, value) {
+            (Shape::Struct(id), Value::Object(map)) => self.structure(catalogue, *id, map),
+            (Shape::List(inner), Value::Array(items)) => {
+                self.open(b'[');
+                let mut first = true;
+                for value in items {
+                    self.separate(&mut first);
+                    self.item(catalogue, inner, value);
+                }
+                self.close(b']', first);
+            }
+            (Shape::Map(inner), Value::Object(map)) => {
+                self.open(b'{');
+                let mut first = true;
+                for (key, value) in map {
+                    self.separate(&mut first);
+                    self.key(key);
+                    self.item(catalogue, inner, value);
+                }
+                self.close(b'}', first);
+            }
+            (Shape::SchemaOrArray | Shape::SchemaOrBool | Shape::SchemaOrStrings, value) => {
+                self.schema_or(catalogue, value);
+            }
+            (Shape::Struct(_) | Shape::Quantity | Shape::IntOrString, Value::Null) if !item.pointer => {
+                self.zero(catalogue, item);
+            }
+            (_, value) => self.any(value),
+        }
+    }
+
+    fn schema_or(&mut self, catalogue: &Catalogue, value: &Value) {
+        let schema = catalogue.id("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
+        match (value, schema) {
+            (Value::Object(map), Some(id)) => self.structure(catalogue, id, map),
+            (Value::Array(items), Some(_)) => {
+                self.open(b'[');
+                let mut first = true;
+                for value in items {
+                    self.separate(&mut first);
+                    self.schema_or(catalogue, value);
+                }
+                self.close(b']', first);
+            }
+            _ => self.any(value),
+        }
+    }
+
+    fn map(&mut self, map: &Map<String, Value>) {
+        self.open(b'{');
+        let mut first = true;
+        for (key, value) in map {
+            self.separate(&mut first);
+            self.key(key);
+            self.any(value);
+        }
+        self.close(b'}', first);
+    }
+
+    fn any(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.out.extend_from_slice(b"null"),
+            Value::Bool(true) => self.out.extend_from_slice(b"true"),
+            Value::Bool(false) => self.out.extend_from_slice(b"false"),
+            Value::Number(number) => self.number(number),
+            Value::String(text) => self.string(text),
+            Value::Array(items) => {
+                self.open(b'[');
+                let mut first = true;
+                for value in items {
+                    self.separate(&mut first);
+                    self.any(value);
+                }
+                self.close(b']', first);
+            }
+            Value::Object(map) => self.map(map),
+        }
+    }
+
+    fn number(&mut self, number: &serde_json::Number) {
+        match number.as_f64() {
+            Some(float) if number.is_f64() => self.out.extend_from_slice(go_float(float).as_bytes()),
+            _ => self.out.extend_from_slice(number.to_string().as_bytes()),
+        }
+    }
+
+    fn string(&mut self, text: &str) {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        self.out.push(b'"');
+        let bytes = text.as_bytes();
+        let mut start = 0;
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at).copied() {
+            let escape: &[u8] = match byte {
+                b'"' => b"\\\"",
+                b'\\' => b"\\\\",
+                b'\n' => b"\\n",
+                b'\r' => b"\\r",
+                b'\t' => b"\\t",
+                8 => b"\\b",
+                12 => b"\\f",
+                0..0x20 | b'<' | b'>' | b'&' => {
+                    let low = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
+                    self.out.extend_from_slice(&bytes[start..at]);
+                    self.out.extend_from_slice(b"\\u00");
+                    self.out.extend_from_slice(&low);
+                    at += 1;
+                    start = at;
+                    continue;
+                }
+                // U+2028 and U+2029, which JavaScript takes for line ends.
+                0xe2 if bytes.get(at + 1) == Some(&0x80) && matches!(bytes.get(at + 2), Some(0xa8 | 0xa9)) => {
+                    self.out.extend_from_slice(&bytes[start..at]);
+                    self.out.extend_from_slice(if bytes[at + 2] == 0xa8 { b"\\u2028" } else { b"\\u2029" });
+                    at += 3;
+                    start = at;
+                    continue;
+                }
+                _ => {
+                    at += 1;
+                    continue;
+                }
+            };
+            self.out.extend_from_slice(&bytes[start..at]);
+            self.out.extend_from_slice(escape);
+            at += 1;
+            start = at;
+        }
+        self.out.extend_from_slice(&bytes[start..]);
+        self.out.push(b'"');
+    }
+}
+
+/// A float as Go's JSON writes it: exponents only for the very small and the very large, without padding zeros.
+fn go_float(value: f64) -> String {
+    let magnitude = value.abs();
+    if magnitude != 0.0 && !(1e-6..1e21).contains(&magnitude) {
+        let text = format!("{value:e}");
+        return match text.split_once('e') {
+            Some((mantissa, exponent)) if !exponent.starts_with('-') => format!("{mantissa}e+{exponent}"),
+            _ => text,
+        };
+    }
+    format!("{value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn strings_are_escaped_as_gos() {
+        let text = encode_any(&json!({"k": "<&>é\u{2028}\u{1}\n\"\\"}), false);
+        assert_eq!(String::from_utf8_lossy(&text), "{\"k\":\"\\u003c\\u0026\\u003eé\\u2028\\u0001\\n\\\"\\\\\"}");
+    }
+
+    #[test]
+    fn floats_are_written_as_gos() {
+        for (value, text) in [(1.5, "1.5"), (1e21, "1e+21"), (1e-7, "1e-7"), (100.0, "100"), (0.000001, "0.000001")] {
+            assert_eq!(go_float(value), text);
+        }
+    }
+
+    #[test]
+    fn indenting_agrees_with_writing_indented() {
+        let value = json!({"a": [], "b": {}, "c": [1, {"d": "x,:{}[]\\\""}], "e": {"f": null}});
+        assert_eq!(
+            String::from_utf8_lossy(&indent(&encode_any(&value, false))),
+            String::from_utf8_lossy(&encode_any(&value, true))
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! Times as Go reads and writes them: RFC 3339 in, UTC out, and Go's words for what is wrong.
+
+use crate::text::quote;
+use jiff::Timestamp;
+
+/// The layouts, as Go's errors print them.
+const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
+const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
+
+/// Canonical text of a `Time`; None for the zero time, which Go writes as null.
+pub fn time(text: &str) -> Result<Option<String>, String> {
+    Ok(parse(text, SECONDS)?.filter(|t| !is_zero(*t)).map(ferry_meta::time::time))
+}
+
+/// Canonical text of a `MicroTime`.
+pub fn micro_time(text: &str) -> Result<Option<String>, String> {
+    Ok(parse(text, MICROS)?.filter(|t| !is_zero(*t)).map(ferry_meta::time::micro_time))
+}
+
+/// Go's zero time is the first second of year 1.
+fn is_zero(at: Timestamp) -> bool {
+    at.as_second() == -62_135_596_800 && at.subsec_nanosecond() == 0
+}
+
+fn parse(text: &str, layout: &'static str) -> Result<Option<Timestamp>, String> {
+    if is_canonical(text) {
+        // The common case: nothing to complain about.
+        if let Ok(at) = text.parse::<Timestamp>() {
+            if layout == SECONDS {
+                return Ok(Some(at));
+            }
+        }
+    }
+    Reader { text, rest: text, layout }.read().map(Some)
+}
+
+fn is_canonical(text: &str) -> bool {
+    text.len() == 20 && text.ends_with('Z') && text.as_bytes()[10] == b'T'
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    rest: &'a str,
+    layout: &'static str,
+}
+
+impl Reader<'_> {
+    fn read(&mut self) -> Result<Timestamp, String> {
+        let year = self.digits(4, "2006")?;
+        self.literal("-")?;
+        let month = self.digits(2, "01")?;
+        let month_ok = (1..=12).contains(&month);
+        if !month_ok {
+            return Err(self.out_of_range("month"));
+        }
+        self.literal("-")?;
+        let day = self.digits(2, "02")?;
+        self.literal("T")?;
+        let hour = self.digits(2, "15")?;
+        if hour >= 24 {
+            return Err(self.out_of_range("hour"));
+        }
+        self.literal(":")?;
+        let minute = self.digits(2, "04")?;
+        if minute >= 60 {
+            return Err(self.out_of_range("minute"));
+        }
+        self.literal(":")?;
+        let second = self.digits(2, "05")?;
+        if second >= 60 {
+            return Err(self.out_of_range("second"));
+        }
+        let nanos = self.fraction()?;
+        let offset = self.zone()?;
+        if !self.rest.is_empty() {
+            return Err(format!("parsing time {}: extra text: {}", quote(self.text), quote(self.rest)));
+        }
+        let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let days = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        if day < 1 || day > days[month as usize - 1] {
+            return Err(self.out_of_range("day"));
+        }
+        let at = jiff::civil::DateTime::new(
+            year as i16,
+            month as i8,
+            day as i8,
+            hour as i8,
+            minute as i8,
+            second as i8,
+            nanos as i32,
+        )
+        .ok()
+        .and_then(|civil| civil.to_zoned(jiff::tz::TimeZone::UTC).ok())
+        .and_then(|zoned| Timestamp::new(zoned.timestamp().as_second() - offset, nanos as i32).ok());
+        at.ok_or_else(|| self.out_of_range("year"))
+    }
+
+    fn cannot(&self, element: &str) -> String {
+        format!(
+            "parsing time {} as {}: cannot parse {} as {}",
+            quote(self.text),
+            quote(self.layout),
+            quote(self.rest),
+            quote(element)
+        )
+    }
+
+    fn out_of_range(&self, what: &str) -> String {
+        format!("parsing time {}: {what} out of range", quote(self.text))
+    }
+
+    fn digits(&mut self, count: usize, element: &str) -> Result<i64, String> {
+        let found = self.rest.get(..count).filter(|d| d.bytes().all(|c| c.is_ascii_digit()));
+        let value = found.and_then(|d| d.parse().ok()).ok_or_else(|| self.cannot(element))?;
+        self.rest = &self.rest[count..];
+        Ok(value)
+    }
+
+    fn literal(&mut self, literal: &str) -> Result<(), String> {
+        self.rest = self.rest.strip_prefix(literal).ok_or_else(|| self.cannot(literal))?;
+        Ok(())
+    }
+
+    /// Nanoseconds. Six digits are required where the layout has them; elsewhere any fraction may follow the seconds.
+    fn fraction(&mut self) -> Result<i64, String> {
+        let digits = self.rest.strip_prefix(['.', ',']).map(|r| r.bytes().take_while(u8::is_ascii_digit).count());
+        let length = if self.layout == MICROS {
+            if digits.is_none_or(|d| d < 6) {
+                return Err(self.cannot(".000000"));
+            }
+            6
+        } else {
+            match digits {
+                None | Some(0) => return Ok(0),
+                Some(count) => count,
+            }
+        };
+        let text = &self.rest[1..=length];
+        self.rest = &self.rest[length + 1..];
+        Ok(format!("{text:0<9}").get(..9).and_then(|t| t.parse().ok()).unwrap_or(0))
+    }
+
+    /// Seconds east of UTC.
+    fn zone(&mut self) -> Result<i64, String> {
+        if let Some(rest) = self.rest.strip_prefix('Z') {
+            self.rest = rest;
+            return Ok(0);
+        }
+        let bytes = self.rest.as_bytes();
+        let well_formed = bytes.len() >= 6
+            && matches!(bytes[0], b'+' | b'-')
+            && bytes[3] == b':'
+            && [1, 2, 4, 5].iter().all(|i| bytes[*i].is_ascii_digit());
+        if !well_formed {
+            return Err(self.cannot("Z07:00"));
+        }
+        let two = |at: usize| i64::from(bytes[at] - b'0') * 10 + i64::from(bytes[at + 1] - b'0');
+        let (hours, minutes) = (two(1), two(4));
+        if hours > 24 {
+            return Err(self.out_of_range("time zone offset hour"));
+        }
+        if minutes > 60 {
+            return Err(self.out_of_range("time zone offset minute"));
+        }
+        let seconds = (hours * 60 + minutes) * 60;
+        let east = bytes[0] == b'+';
+        self.rest = &self.rest[6..];
+        Ok(if east { seconds } else { -seconds })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_canonical() {
+        assert_eq!(time("2024-01-02T03:04:05Z"), Ok(Some("2024-01-02T03:04:05Z".into())));
+        assert_eq!(time("2024-01-02T03:04:05.123+02:00"), Ok(Some("2024-01-02T01:04:05Z".into())));
+        assert_eq!(time("0001-01-01T00:00:00Z"), Ok(None));
+        assert_eq!(micro_time("2024-01-02T03:04:05.123456Z"), Ok(Some("2024-01-02T03:04:05.123456Z".into())));
+        assert_eq!(time("2024-02-29T00:00:00Z"), Ok(Some("2024-02-29T00:00:00Z".into())));
+    }
+
+    #[test]
+    fn errors_read_as_gos() {
+        for (text, error) in [
+            (
+                "yesterday",
+                r#"parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006""#,
+            ),
+            ("", r#"parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),
+            (
+                "2024-01-02",
+                r#"parsing time "2024-01-02" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#,
+            ),
+            ("2024-13-01T00:00:00Z", r#"parsing time "2024-13-01T00:00:00Z": month out of range"#),
+            ("2024-02-30T00:00:00Z", r#"parsing time "2024-02-30T00:00:00Z": day out of range"#),
+            ("2024-02-03T00:00:00Zx", r#"parsing time "2024-02-03T00:00:00Zx": extra text: "x""#),
+        ] {
+            assert_eq!(time(text).err().as_deref(), Some(error));
+        }
+        assert!(micro_time("2024-01-02T03:04:05Z").is_err());
+    }
+}

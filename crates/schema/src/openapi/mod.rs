@@ -1,0 +1,3 @@
+//! OpenAPI documents of the served kinds.
+
+pub mod built_in;

@@ -1,0 +1,254 @@
+//! YAML out, in the layout of upstream's answers: sorted keys, lists at the indent of their key, no folding.
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value};
+
+use super::resolve;
+
+/// A document; ends with a newline.
+pub fn to_yaml(value: &Value) -> String {
+    let mut out = String::new();
+    match value {
+        Value::Object(map) if !map.is_empty() => write_map(&mut out, map, 0, false),
+        Value::Array(items) if !items.is_empty() => write_list(&mut out, items, 0, false),
+        other => {
+            write_scalar(&mut out, other, 0);
+            out.push('\n');
+        }
+    }
+    out
+}
+
+fn indent(out: &mut String, depth: usize) {
+    out.extend(std::iter::repeat_n("  ", depth));
+}
+
+fn write_map(out: &mut String, map: &Map<String, Value>, depth: usize, mut inline: bool) {
+    let mut keys: Vec<&String> = map.keys().collect();
+    keys.sort_by(|a, b| natural(a, b));
+    for key in keys {
+        if !std::mem::replace(&mut inline, false) {
+            indent(out, depth);
+        }
+        write_string(out, key, depth, true);
+        out.push(':');
+        match map.get(key).unwrap_or(&Value::Null) {
+            Value::Object(inner) if !inner.is_empty() => {
+                out.push('\n');
+                write_map(out, inner, depth + 1, false);
+            }
+            Value::Array(items) if !items.is_empty() => {
+                out.push('\n');
+                write_list(out, items, depth, false);
+            }
+            other => {
+                out.push(' ');
+                write_scalar(out, other, depth + 1);
+                out.push('\n');
+            }
+        }
+    }
+}
+
+fn write_list(out: &mut String, items: &[Value], depth: usize, mut inline: bool) {
+    for item in items {
+        if !std::mem::replace(&mut inline, false) {
+            indent(out, depth);
+        }
+        out.push_str("- ");
+        match item {
+            Value::Object(inner) if !inner.is_empty() => write_map(out, inner, depth + 1, true),
+            Value::Array(inner) if !inner.is_empty() => write_list(out, inner, depth + 1, true),
+            other => {
+                write_scalar(out, other, depth + 1);
+                out.push('\n');
+            }
+        }
+    }
+}
+
+fn write_scalar(out: &mut String, value: &Value, depth: usize) {
+    match value {
+        Value::String(text) => write_string(out, text, depth, false),
+        Value::Array(_) => out.push_str("[]"),
+        Value::Object(_) => out.push_str("{}"),
+        other => out.push_str(&String::from_utf8_lossy(&crate::encode::encode_any(other, false))),
+    }
+}
+
+fn write_string(out: &mut String, text: &str, depth: usize, key: bool) {
+    let special = text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{feff}' || c == '\u{fffe}');
+    let resolves = !matches!(resolve::plain_scalar(text), Value::String(_)) || looks_like_time_or_base_60(text);
+    if text.contains('\n') && !key && !special && !text.starts_with([' ', '\n']) && !text.contains(" \n") {
+        return write_literal(out, text, depth);
+    }
+    if special || text.contains('\n') {
+        return write_double_quoted(out, text);
+    }
+    if resolves {
+        out.push('"');
+        out.push_str(&text.replace('\\', "\\\\").replace('"', "\\\""));
+        out.push('"');
+    } else if is_plain(text) {
+        out.push_str(text);
+    } else {
+        out.push('\'');
+        out.push_str(&text.replace('\'', "''"));
+        out.push('\'');
+    }
+}
+
+fn write_literal(out: &mut String, text: &str, depth: usize) {
+    let body = text.trim_end_matches('\n');
+    let ends = text.len() - body.len();
+    out.push_str(match ends {
+        0 => "|-",
+        1 => "|",
+        _ => "|+",
+    });
+    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
+        out.push('\n');
+        if !line.is_empty() {
+            indent(out, depth);
+            out.push_str(line);
+        }
+    }
+}
+
+fn write_double_quoted(out: &mut String, text: &str) {
+    use std::fmt::Write;
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{0}' => out.push_str("\\0"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            '\u{1b}' => out.push_str("\\e"),
+            '\u{feff}' => out.push_str("\\uFEFF"),
+            c if c.is_control() && (c as u32) < 0x100 => {
+                let _ = write!(out, "\\x{:02X}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Timestamps and sexagesimal numbers would be read as such by other readers.
+fn looks_like_time_or_base_60(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let digits = |at: std::ops::Range<usize>| bytes.get(at).is_some_and(|d| d.iter().all(u8::is_ascii_digit));
+    let date = digits(0..4) && bytes.get(4) == Some(&b'-') && bytes.get(5).is_some_and(u8::is_ascii_digit);
+    if date {
+        let mut parts = text.splitn(3, '-');
+        let (_, month, rest) = (parts.next(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let day: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        let tail = &rest[day.len()..];
+        let shaped = (1..=2).contains(&month.len())
+            && month.bytes().all(|c| c.is_ascii_digit())
+            && (1..=2).contains(&day.len())
+            && (tail.is_empty() || tail.starts_with(['T', 't', ' ']));
+        if shaped {
+            return true;
+        }
+    }
+    let body = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let mut groups = body.split(':');
+    let first = groups.next().unwrap_or_default();
+    let rest: Vec<&str> = groups.collect();
+    !rest.is_empty()
+        && !first.is_empty()
+        && first.bytes().all(|c| c.is_ascii_digit() || c == b'_')
+        && rest.iter().all(|g| {
+            let g = g.split('.').next().unwrap_or_default();
+            (1..=2).contains(&g.len()) && g.bytes().all(|c| c.is_ascii_digit()) && g < "60"
+        })
+}
+
+fn is_plain(text: &str) -> bool {
+    let mut chars = text.chars();
+    let Some(first) = chars.next() else { return false };
+    let second = chars.next();
+    let indicator = match first {
+        '-' | '?' | ':' => second.is_none_or(|c| c == ' '),
+        '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => true,
+        _ => false,
+    };
+    !(indicator
+        || text.starts_with([' ', '\t'])
+        || text.ends_with([' ', '\t', ':'])
+        || text.contains(": ")
+        || text.contains(" #")
+        || text.starts_with("---")
+        || text.starts_with("..."))
+}
+
+/// Keys are ordered so that `a2` comes before `a10`.
+fn natural(left: &str, right: &str) -> Ordering {
+    let (a, b): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
+    let mut digits = false;
+    for i in 0..a.len().min(b.len()) {
+        if a[i] == b[i] {
+            digits = a[i].is_ascii_digit();
+            continue;
+        }
+        let (left_letter, right_letter) = (a[i].is_alphabetic(), b[i].is_alphabetic());
+        if left_letter && right_letter {
+            return a[i].cmp(&b[i]);
+        }
+        if left_letter || right_letter {
+            return if digits == left_letter { Ordering::Less } else { Ordering::Greater };
+        }
+        let number = |chars: &[char]| {
+            let run: String = chars[i..].iter().take_while(|c| c.is_ascii_digit()).collect();
+            (run.len(), run.parse::<u64>().unwrap_or(0))
+        };
+        let zeros = (a[i] == '0' || b[i] == '0') && (0..i).rev().take_while(|j| a[*j].is_ascii_digit()).any(|j| a[j] != '0');
+        let ((left_length, left_number), (right_length, right_number)) = (number(&a), number(&b));
+        if !zeros && left_number != right_number && left_length > 0 && right_length > 0 {
+            return left_number.cmp(&right_number);
+        }
+        if left_length != right_length {
+            return left_length.cmp(&right_length);
+        }
+        return a[i].cmp(&b[i]);
+    }
+    a.len().cmp(&b.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn answers_are_laid_out_as_upstreams() {
+        let value = json!({
+            "apiVersion": "v1",
+            "data": {"multi": "one\ntwo\n", "num": "1", "true": "yes", "a10": "x: y", "a2": "", "colon": "a:b"},
+            "metadata": {
+                "creationTimestamp": "2024-01-01T00:00:00Z", "resourceVersion": "12",
+                "managedFields": [{"apiVersion": "v1", "fieldsV1": {"f:data": {".": {}, "f:k": {}}}}],
+                "finalizers": ["a/b", "- x"], "generation": 1,
+            },
+            "items": [], "none": null
+        });
+        let expected = concat!(
+            "apiVersion: v1\n",
+            "data:\n  a2: \"\"\n  a10: 'x: y'\n  colon: a:b\n  multi: |\n    one\n    two\n  num: \"1\"\n  \"true\": \"yes\"\n",
+            "items: []\n",
+            "metadata:\n  creationTimestamp: \"2024-01-01T00:00:00Z\"\n  finalizers:\n  - a/b\n  - '- x'\n  generation: 1\n",
+            "  managedFields:\n  - apiVersion: v1\n    fieldsV1:\n      f:data:\n        .: {}\n        f:k: {}\n",
+            "  resourceVersion: \"12\"\nnone: null\n",
+        );
+        assert_eq!(to_yaml(&value), expected);
+    }
+}

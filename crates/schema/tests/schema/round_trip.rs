@@ -1,0 +1,66 @@
+//! The same objects as JSON and as protobuf, written by upstream.
+
+use std::path::{Path, PathBuf};
+
+use ferry_schema::{Format, Validation, decode, encode_json};
+use serde_json::Value;
+
+/// `FERRY_ROUNDTRIP_DIR`, or `../shared/facts/roundtrip` beside the workspace; None where there is none.
+fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("FERRY_ROUNDTRIP_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/facts/roundtrip"),
+        PathBuf::from,
+    );
+    folder.is_dir().then_some(folder)
+}
+
+/// (name, JSON, protobuf) of every pair.
+pub(crate) fn pairs() -> Vec<(String, Vec<u8>, Vec<u8>)> {
+    let Some(folder) = folder() else { return Vec::new() };
+    let mut pairs = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder").flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|e| e == "json") {
+            let json = std::fs::read(&path).expect("JSON");
+            let protobuf = std::fs::read(path.with_extension("pb")).expect("protobuf");
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            pairs.push((name, json, protobuf));
+        }
+    }
+    pairs.sort();
+    pairs
+}
+
+pub(crate) fn type_of(json: &[u8], name: &str) -> ferry_schema::Type {
+    let value: Value = serde_json::from_slice(json).expect("JSON");
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let kind = if text("kind").is_empty() { name.rsplit('.').next().unwrap_or_default().to_owned() } else { text("kind") };
+    let version = if text("apiVersion").is_empty() { "v1".to_owned() } else { text("apiVersion") };
+    let (group, version) = version.split_once('/').unwrap_or(("", &version));
+    crate::kind(group, version, &kind)
+}
+
+#[test]
+fn json_comes_back_byte_for_byte() {
+    let mut failures = Vec::new();
+    for (name, json, _) in pairs() {
+        let ty = type_of(&json, &name);
+        let decoded = match decode(&ty, &json, Format::Json, Validation::Strict) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                failures.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
+        let ours = String::from_utf8(ferry_schema::encode_json_pretty(&ty, &decoded.object)).expect("UTF-8");
+        let theirs = String::from_utf8(json).expect("UTF-8");
+        if let Some((a, b)) = ours.lines().zip(theirs.lines()).find(|(a, b)| a != b) {
+            failures.push(format!("{name}: ours {a:?}, theirs {b:?}"));
+        } else if ours.trim() != theirs.trim() {
+            failures.push(format!("{name}: lengths {} and {}", ours.len(), theirs.len()));
+        }
+        let again = encode_json(&ty, &decoded.object);
+        assert_eq!(ferry_schema::encode::indent(&again), ours.as_bytes(), "{name}");
+    }
+    assert_eq!(failures, Vec::<String>::new(), "{} failures", failures.len());
+}
