@@ -1,9 +1,25 @@
 //! Admission: plug-ins that change or refuse a write after authorization and before the store.
 //!
 //! Reads cluster state only through `meta::ObjectReader`; must not depend on the store, the registry or the API server.
+//!
+//! `Chain::new(Dependencies { reader, authorizer, quotas })` has the built-in plug-ins in upstream's order. The API server
+//! calls `chain.mutate(&mut request)` before it validates the object and `chain.validate(&mut request)` afterwards, for
+//! creations, updates, deletions and connections alike; subresources that take an object of their own (`token`,
+//! `eviction`, `binding`) pass that object. An error is the answer to the client.
+
+mod chain;
+mod plugins;
+mod pod;
+mod quota_store;
+mod resources;
+#[cfg(test)]
+mod testing;
 
 use ferry_meta::{ApiError, GroupVersionKind, GroupVersionResource, UserInfo};
 use serde_json::Value;
+
+pub use chain::{Chain, Dependencies};
+pub use quota_store::QuotaStore;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -11,6 +27,18 @@ pub enum Operation {
     Update,
     Delete,
     Connect,
+}
+
+impl Operation {
+    /// As it stands in rules of webhooks and in messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
 }
 
 /// One write on its way to the store. `object` is None for deletions, `old` None for creations.
@@ -29,6 +57,34 @@ pub struct Request<'a> {
     pub options: &'a Value,
     /// `Warning` headers for the answer.
     pub warnings: Vec<String>,
+}
+
+impl Request<'_> {
+    /// Whether it is for this resource, whatever the subresource.
+    pub fn concerns(&self, group: &str, resource: &str) -> bool {
+        self.resource.group == group && self.resource.resource == resource
+    }
+
+    /// Whether it is for this resource itself, not for a subresource.
+    pub fn is(&self, group: &str, resource: &str) -> bool {
+        self.subresource.is_empty() && self.concerns(group, resource)
+    }
+
+    /// A name to show before one has been generated.
+    pub fn shown_name(&self) -> &str {
+        use ferry_meta::object::text;
+        let object = self.object.as_deref();
+        let of = |pointer: &str| object.map(|object| text(object, pointer)).unwrap_or_default();
+        [self.name, of("/metadata/name"), of("/metadata/generateName")]
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or_default()
+    }
+
+    /// The 403 of a plug-in.
+    pub fn forbidden(&self, why: impl std::fmt::Display) -> ApiError {
+        ApiError::forbidden(&self.resource.group_resource(), self.shown_name(), &why.to_string())
+    }
 }
 
 #[async_trait::async_trait]

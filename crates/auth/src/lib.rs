@@ -33,7 +33,6 @@ pub mod authenticate;
 pub mod authorize;
 pub mod bootstrap;
 pub mod rbac;
-pub mod selector;
 
 mod bootstrap_token;
 mod chain;

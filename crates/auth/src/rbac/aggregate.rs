@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ferry_meta::object::{items, labels, name};
+use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
 use super::rule::{PolicyRule, rules_of};
-use crate::selector;
 
 /// The rules an aggregated role must have, or `None` when it is not aggregated. `all` are all ClusterRoles.
 pub fn aggregated_rules(role: &Value, all: &[Arc<Value>]) -> Option<Vec<PolicyRule>> {
@@ -19,8 +19,9 @@ pub fn aggregated_rules(role: &Value, all: &[Arc<Value>]) -> Option<Vec<PolicyRu
 fn collect<'a>(role: &'a Value, all: &'a [Arc<Value>], visiting: &mut Vec<&'a str>) -> Vec<PolicyRule> {
     let mut rules: Vec<PolicyRule> = Vec::new();
     for selector in items(role, "/aggregationRule/clusterRoleSelectors") {
-        let mut selected: Vec<&'a Arc<Value>> =
-            all.iter().filter(|other| selector::matches(Some(selector), labels(other))).collect();
+        // A selector that cannot be read selects nothing.
+        let selector = LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::nothing());
+        let mut selected: Vec<&'a Arc<Value>> = all.iter().filter(|other| selector.matches(labels(other))).collect();
         selected.sort_by_key(|other| name(other));
         for other in selected {
             if visiting.contains(&name(other)) {
