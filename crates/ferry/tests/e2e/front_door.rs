@@ -16,7 +16,7 @@ pub fn a_missing_right_is_403(cluster: &mut Cluster) {
     let token = cluster.kubectl(&["create", "token", "visitor"]);
     let server = cluster.server();
     let base = ["--kubeconfig=/dev/null", "--server", &server, "--insecure-skip-tls-verify", "--token", token.trim()];
-    let get = |arguments: &[&str]| [&base[..], arguments].concat();
+    let get = |arguments: &[&'static str]| [&base[..], arguments].concat();
     let refused = cluster.kubectl_refused(&get(&["get", "pods", "-n", "default"]), "");
     assert!(
         refused.contains(
