@@ -79,7 +79,7 @@ where
 fn report<Key: std::fmt::Debug>(name: &str, key: &Key, error: &Error) {
     let api = error.downcast_ref::<kube::Error>();
     match api {
-        Some(error) if write::is_conflict(error) => {
+        Some(error) if write::is_conflict(error) || write::is_already_exists(error) => {
             tracing::debug!(controller = name, ?key, "conflict, will retry: {}", write::short(error));
         }
         Some(error) => tracing::warn!(controller = name, ?key, "reconciling failed: {}", write::short(error)),

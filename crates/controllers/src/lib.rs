@@ -7,6 +7,7 @@
 mod apps;
 mod common;
 mod core;
+mod discovery;
 
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ where
     apps::replicaset::start::<ReplicaSet>(&context);
     apps::replicaset::start::<ReplicationController>(&context);
     apps::deployment::start(&context);
+    core::endpoints::start(&context);
+    discovery::endpointslice::start(&context);
     core::service_account::start(&context);
     core::root_ca::start(&context);
 }

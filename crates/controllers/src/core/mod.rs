@@ -1,4 +1,5 @@
 //! The controllers of the core group.
 
+pub(crate) mod endpoints;
 pub(crate) mod root_ca;
 pub(crate) mod service_account;

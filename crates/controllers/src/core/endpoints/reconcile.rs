@@ -1,0 +1,99 @@
+//! The loop of Endpoints.
+
+use std::sync::Arc;
+
+use ferry_client::controller::{self, Action};
+use ferry_client::{Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use super::plan;
+use crate::Context;
+use crate::common::endpoint;
+
+const NAME: &str = "endpoint-controller";
+const WORKERS: usize = 5;
+
+struct Loop {
+    client: Client,
+    recorder: Recorder,
+    services: Informer<Service>,
+    pods: Informer<Pod>,
+    endpoints: Informer<Endpoints>,
+    queue: WorkQueue<ObjectKey>,
+}
+
+pub(crate) fn start(context: &Context) {
+    let client = context.client(NAME);
+    let (services, pods) = (context.informers.of::<Service>(), context.informers.of::<Pod>());
+    let endpoints = context.informers.of::<Endpoints>();
+    let this = Arc::new(Loop {
+        recorder: Recorder::new(client.clone(), NAME, &context.tasks),
+        client,
+        services: services.clone(),
+        pods: pods.clone(),
+        endpoints: endpoints.clone(),
+        queue: WorkQueue::new(),
+    });
+
+    let handler = this.clone();
+    services.on_change(move |change| handler.queue.add(ObjectKey::of(&**change.object())));
+    let handler = this.clone();
+    pods.on_change(move |change| endpoint::enqueue_services(&handler.services, &handler.queue, change));
+    let handler = this.clone();
+    // Our own writes come back too; a look at the cache is all they cost.
+    endpoints.on_change(move |change| handler.queue.add(ObjectKey::of(&**change.object())));
+
+    let ready = async move {
+        services.synced().await;
+        pods.synced().await;
+        endpoints.synced().await;
+    };
+    let queue = this.queue.clone();
+    controller::run(&context.tasks, NAME, &queue, WORKERS, ready, move |key| {
+        let this = this.clone();
+        async move { this.reconcile(&key).await }
+    });
+}
+
+impl Loop {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
+        let api: Api<Endpoints> = Api::namespaced(self.client.clone(), &key.namespace);
+        let existing = self.endpoints.get_key(key);
+        let Some(service) = self.services.get_key(key) else {
+            // Endpoints without a Service of the same name serve nobody. Leader locks of old were kept in some.
+            if let Some(existing) = existing.filter(|existing| !is_lock(existing)) {
+                write::delete(&api, &*existing, None).await?;
+            }
+            return Ok(Action::Done);
+        };
+        let Some(selector) = endpoint::selector(&service) else { return Ok(Action::Done) };
+        if service.metadata.deletion_timestamp.is_some() {
+            return Ok(Action::Done);
+        }
+        let mut pods = self.pods.list_in(&key.namespace);
+        pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
+        let Some(wanted) = plan::plan(&service, &pods, existing.as_deref()) else { return Ok(Action::Done) };
+        let written = match &existing {
+            None => api.create(&PostParams::default(), &wanted).await,
+            Some(_) => api.replace(&key.name, &PostParams::default(), &wanted).await,
+        };
+        match written {
+            Ok(_) => Ok(Action::Done),
+            Err(error) if write::is_namespace_terminating(&error) => Ok(Action::Done),
+            Err(error) => {
+                if !write::is_conflict(&error) && !write::is_already_exists(&error) {
+                    let message = format!("Failed to update endpoint {key}: {}", write::short(&error));
+                    self.recorder.event(&*service, EventType::Warning, "FailedToUpdateEndpoint", message);
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
+
+fn is_lock(endpoints: &Endpoints) -> bool {
+    let annotations = endpoints.metadata.annotations.as_ref();
+    annotations.is_some_and(|annotations| annotations.contains_key("control-plane.alpha.kubernetes.io/leader"))
+}

@@ -1,0 +1,135 @@
+//! The loop of EndpointSlice.
+
+use std::sync::Arc;
+
+use ferry_client::controller::{self, Action};
+use ferry_client::{Change, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+
+use super::plan::{self, MANAGER, MANAGER_LABEL, SERVICE_LABEL};
+use crate::Context;
+use crate::common::endpoint;
+
+const NAME: &str = "endpointslice-controller";
+const WORKERS: usize = 5;
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+
+struct Loop {
+    client: Client,
+    recorder: Recorder,
+    services: Informer<Service>,
+    pods: Informer<Pod>,
+    nodes: Informer<Node>,
+    slices: Index<EndpointSlice>,
+    /// Slices that were created and not yet seen: names are made up by the server, so that a second one would be
+    /// another.
+    expectations: Expectations,
+    queue: WorkQueue<ObjectKey>,
+}
+
+pub(crate) fn start(context: &Context) {
+    let client = context.client(NAME);
+    let (services, pods) = (context.informers.of::<Service>(), context.informers.of::<Pod>());
+    let (nodes, slices) = (context.informers.of::<Node>(), context.informers.of::<EndpointSlice>());
+    let this = Arc::new(Loop {
+        recorder: Recorder::new(client.clone(), NAME, &context.tasks),
+        client,
+        services: services.clone(),
+        pods: pods.clone(),
+        nodes: nodes.clone(),
+        slices: slices.index("service", |slice| service_of(slice).map(|key| key.to_string()).into_iter().collect()),
+        expectations: Expectations::new(),
+        queue: WorkQueue::new(),
+    });
+
+    let handler = this.clone();
+    services.on_change(move |change| {
+        let key = ObjectKey::of(&**change.object());
+        if matches!(change, Change::Deleted(_)) {
+            handler.expectations.forget(&key);
+        } else {
+            handler.queue.add(key);
+        }
+    });
+    let handler = this.clone();
+    pods.on_change(move |change| endpoint::enqueue_services(&handler.services, &handler.queue, change));
+    let handler = this.clone();
+    slices.on_change(move |change| {
+        let Some(key) = service_of(change.object()) else { return };
+        if matches!(change, Change::Added(_)) {
+            handler.expectations.created(&key);
+        }
+        handler.queue.add(key);
+    });
+
+    let ready = async move {
+        services.synced().await;
+        pods.synced().await;
+        nodes.synced().await;
+        slices.synced().await;
+    };
+    let queue = this.queue.clone();
+    controller::run(&context.tasks, NAME, &queue, WORKERS, ready, move |key| {
+        let this = this.clone();
+        async move { this.reconcile(&key).await }
+    });
+}
+
+/// The Service that a slice of this controller belongs to.
+fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
+    let labels = slice.labels();
+    if labels.get(MANAGER_LABEL).map(String::as_str) != Some(MANAGER) {
+        return None;
+    }
+    Some(ObjectKey::new(slice.namespace().unwrap_or_default(), labels.get(SERVICE_LABEL)?))
+}
+
+impl Loop {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
+        let Some(service) = self.services.get_key(key) else { return Ok(Action::Done) };
+        if let Some(left) = self.expectations.pending(key) {
+            return Ok(Action::After(left));
+        }
+        let Some(selector) = endpoint::selector(&service) else { return Ok(Action::Done) };
+        if service.metadata.deletion_timestamp.is_some() {
+            return Ok(Action::Done);
+        }
+        let mut pods = self.pods.list_in(&key.namespace);
+        pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
+        let existing = self.slices.get(&key.to_string());
+        let zone = |node: &str| self.nodes.get("", node)?.labels().get(ZONE_LABEL).cloned();
+        let result = self.carry_out(key, plan::plan(&service, &pods, &existing, zone)).await;
+        if let Err(error) = &result
+            && !write::is_conflict(error)
+        {
+            let message = format!("Error updating Endpoint Slices for Service {key}: {}", write::short(error));
+            self.recorder.event(&*service, EventType::Warning, "FailedToUpdateEndpointSlices", message);
+        }
+        result?;
+        Ok(Action::Done)
+    }
+
+    async fn carry_out(&self, key: &ObjectKey, plan: plan::Plan) -> Result<(), kube::Error> {
+        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
+        let parameters = PostParams::default();
+        self.expectations.expect_creations(key, plan.create.len());
+        for (done, slice) in plan.create.iter().enumerate() {
+            if let Err(error) = api.create(&parameters, slice).await {
+                for _ in done..plan.create.len() {
+                    self.expectations.creation_failed(key);
+                }
+                return if write::is_namespace_terminating(&error) { Ok(()) } else { Err(error) };
+            }
+        }
+        for slice in &plan.update {
+            api.replace(&slice.name_any(), &parameters, slice).await?;
+        }
+        for slice in &plan.delete {
+            write::delete(&api, &**slice, None).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,3 @@
+//! The controllers of `discovery.k8s.io`.
+
+pub(crate) mod endpointslice;
