@@ -8,6 +8,7 @@ pub mod decode;
 pub mod encode;
 pub mod go_time;
 pub mod openapi;
+pub mod patch;
 pub mod quantity;
 mod text;
 pub mod yaml;

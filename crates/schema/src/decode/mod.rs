@@ -263,13 +263,22 @@ fn find_kind(json: &[u8]) -> Result<TypeMeta, DecodeError> {
     Ok(meta)
 }
 
-/// Parses a patch or another free-form body; the error is Go's.
-pub fn any(body: &[u8]) -> Result<Value, String> {
-    scan::validate(body)?;
-    let mut reader = typed::Reader::new(body, crate::builtin(), false);
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum FreeFormError {
+    /// No JSON; in Go's words.
+    #[error("{0}")]
+    Syntax(String),
+    #[error("{0}")]
+    Depth(String),
+}
+
+/// Reads a body of no particular type, such as a patch, and (where asked) the complaints about its duplicate fields.
+pub fn free_form(body: &[u8], strict: bool) -> Result<(Value, Vec<String>), FreeFormError> {
+    scan::validate(body).map_err(FreeFormError::Syntax)?;
+    let mut reader = typed::Reader::new(body, crate::builtin(), strict);
     let value = reader.free_form();
     match reader.error {
-        Some(error) => Err(error),
-        None => Ok(value),
+        Some(error) => Err(FreeFormError::Depth(error)),
+        None => Ok((value, reader.strict_errors)),
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Reader<'i, 'c> {
     stack: Vec<&'c str>,
     within: &'c str,
     depth: usize,
+    /// Duplicate keys count in free-form values too: they are what is being read, not a part of an object.
+    watches_free_form: bool,
 }
 
 impl<'i, 'c> Reader<'i, 'c> {
@@ -45,6 +47,7 @@ impl<'i, 'c> Reader<'i, 'c> {
             stack: Vec::new(),
             within: "",
             depth: 0,
+            watches_free_form: false,
         }
     }
 
@@ -64,6 +67,7 @@ impl<'i, 'c> Reader<'i, 'c> {
 
     /// The whole text as a free-form value.
     pub(crate) fn free_form(&mut self) -> Value {
+        self.watches_free_form = true;
         self.any()
     }
 
@@ -361,6 +365,9 @@ impl<'i, 'c> Reader<'i, 'c> {
                     let key = self.string();
                     self.peek();
                     self.at += 1;
+                    if self.watches_free_form && map.contains_key(&key) {
+                        self.strict_error("duplicate", &key);
+                    }
                     let value = self.nested(format_args!(".{key}"), Self::any).unwrap_or_default();
                     map.insert(key, value);
                     if self.peek() == b',' {

@@ -1,6 +1,7 @@
 //! The schema engine from outside: one binary, data-driven.
 
 mod decoding;
+mod patches;
 mod round_trip;
 
 use ferry_meta::GroupVersionKind;

@@ -1,0 +1,71 @@
+//! Strategic merge upstream ends in a conversion from maps to structs, which has words of its own for wrong types.
+
+use serde_json::Value;
+
+use crate::catalogue::{Catalogue, Item, Shape, Type, TypeId};
+
+/// The first value that does not fit its type.
+pub(super) fn first_error(ty: &Type, object: &Value) -> Option<String> {
+    match object {
+        Value::Object(_) => structure(ty.catalogue(), ty.id(), object),
+        _ => None,
+    }
+}
+
+fn structure(catalogue: &Catalogue, id: TypeId, value: &Value) -> Option<String> {
+    let Value::Object(map) = value else { return Some(format!("cannot restore struct from: {}", kind(value))) };
+    catalogue.get(id).fields.iter().find_map(|field| item(catalogue, &field.item, map.get(&*field.name)?))
+}
+
+fn item(catalogue: &Catalogue, expected: &Item, value: &Value) -> Option<String> {
+    if value.is_null() {
+        return None;
+    }
+    match (&expected.shape, value) {
+        (Shape::Struct(id), _) => structure(catalogue, *id, value),
+        (Shape::List(inner), Value::Array(items)) => items.iter().find_map(|v| item(catalogue, inner, v)),
+        (Shape::List(_), other) => Some(format!("cannot restore slice from {}", kind(other))),
+        (Shape::Map(inner), Value::Object(map)) => map.values().find_map(|v| item(catalogue, inner, v)),
+        (Shape::Map(_), other) => Some(format!("cannot restore map from {}", kind(other))),
+        (Shape::String, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => None,
+        (Shape::String, _) => Some("unrecognized type: string".to_owned()),
+        (Shape::Bool, _) => Some("unrecognized type: bool".to_owned()),
+        (Shape::Int32, Value::Number(number)) => match number.as_i64() {
+            Some(n) if i32::try_from(n).is_ok() => None,
+            _ => Some("unrecognized type: int32".to_owned()),
+        },
+        (Shape::Int32, _) => Some("unrecognized type: int32".to_owned()),
+        (Shape::Int64, Value::Number(number)) if number.is_i64() => None,
+        (Shape::Int64, _) => Some("unrecognized type: int64".to_owned()),
+        // The rest is read from JSON upstream too, and complains in the same words.
+        _ => None,
+    }
+}
+
+/// Go's `reflect.Kind` of a decoded JSON value.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    }
+}
+
+/// A value as Go's `%v` prints it: `map[a:1 b:[x y]]`.
+pub(super) fn go_print(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(on) => on.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(go_print).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let entries: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", go_print(v))).collect();
+            format!("map[{}]", entries.join(" "))
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Patches: JSON patch, merge patch and strategic merge patch, with upstream's semantics, codes and words.
+
+mod convert;
+mod json;
+mod merge;
+mod strategic;
+
+use ferry_meta::error::StatusDetails;
+use ferry_meta::{ApiError, FieldError, GroupKind, Path, Reason};
+use serde_json::Value;
+
+use crate::catalogue::Type;
+use crate::decode::{self, DecodeError, Decoded, Validation};
+
+pub use json::json_patch;
+pub use merge::merge_patch;
+pub use strategic::strategic_merge;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    Json,
+    Merge,
+    Strategic,
+}
+
+impl PatchKind {
+    /// By media type, without its parameters. Apply is another matter.
+    pub fn of_media_type(media_type: &str) -> Option<Self> {
+        match media_type {
+            "application/json-patch+json" => Some(Self::Json),
+            "application/merge-patch+json" => Some(Self::Merge),
+            "application/strategic-merge-patch+json" => Some(Self::Strategic),
+            _ => None,
+        }
+    }
+}
+
+/// Why a patch was refused; [`ApiError`] is made of it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PatchError {
+    /// The patch is malformed: 400.
+    #[error("{0}")]
+    BadRequest(String),
+    /// Too many operations: 413.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The patch does not apply to this object: 422 without particulars.
+    #[error("{0}")]
+    DoesNotApply(String),
+    /// The result is no object of its kind: 422 that shows the patch (or the result) and why.
+    #[error("{why}")]
+    Invalid { shown: String, why: String },
+    /// What upstream answers with a bare 500.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl From<PatchError> for ApiError {
+    fn from(error: PatchError) -> Self {
+        match error {
+            PatchError::BadRequest(message) => Self::bad_request(message),
+            PatchError::TooLarge(message) => {
+                Self::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
+            }
+            PatchError::DoesNotApply(_) => {
+                Self::new(422, Reason::Invalid, "the server rejected our request due to an error in our request")
+                    .with_details(StatusDetails::default())
+            }
+            PatchError::Invalid { shown, why } => {
+                let error = FieldError::invalid(&Path::new("patch"), shown, why);
+                let nameless = GroupKind { group: String::new(), kind: String::new() };
+                Self::invalid(&nameless, "", &vec![error])
+            }
+            PatchError::Internal(message) => Self::new(500, Reason::Unknown, message),
+        }
+    }
+}
+
+/// Applies a patch to an object and checks that the result is of its type.
+pub fn apply(
+    kind: PatchKind,
+    ty: &Type,
+    current: &Value,
+    body: &[u8],
+    validation: Validation,
+) -> Result<Decoded, PatchError> {
+    let (mut patch, duplicates) = decode::free_form(body, validation != Validation::Ignore).map_err(|error| match error {
+        decode::FreeFormError::Syntax(_) => PatchError::BadRequest("invalid JSON patch".to_owned()),
+        decode::FreeFormError::Depth(error) => PatchError::BadRequest(format!("error decoding patch: {error}")),
+    })?;
+    match kind {
+        PatchKind::Json => {
+            let mut strict = json::check_operations(&patch, validation)?;
+            strict.extend(duplicates.iter().map(|d| format!("json patch {d}")));
+            let patched = json_patch(current.clone(), &patch)?;
+            finish(ty, &patched, validation, strict, || encoded(ty, &patched))
+        }
+        PatchKind::Merge => {
+            let patched = merge_patch(current.clone(), &patch)?;
+            finish(ty, &patched, validation, duplicates, || encoded(ty, &patched))
+        }
+        PatchKind::Strategic => {
+            if !patch.is_object() && !patch.is_null() {
+                return Err(PatchError::BadRequest(merge::not_a_map(&patch)));
+            }
+            let patched = strategic::merge_in_place(ty, current.clone(), &mut patch)?;
+            if let Some(why) = convert::first_error(ty, &patched) {
+                return Err(PatchError::Invalid { shown: convert::go_print(&patch), why });
+            }
+            finish(ty, &patched, validation, duplicates, || convert::go_print(&patch))
+        }
+    }
+}
+
+fn encoded(ty: &Type, patched: &Value) -> String {
+    // Unknown fields stand in the text that upstream shows; it keeps no order that could be told here.
+    let _ = ty;
+    String::from_utf8(crate::encode::encode_any(patched, false)).unwrap_or_default()
+}
+
+/// Checks the result, and joins what the patch text and the result have of unknown and duplicate fields.
+fn finish(
+    ty: &Type,
+    patched: &Value,
+    validation: Validation,
+    mut strict: Vec<String>,
+    shown: impl Fn() -> String,
+) -> Result<Decoded, PatchError> {
+    let refuse = |why: String| PatchError::Invalid { shown: shown(), why };
+    let reading = if validation == Validation::Strict { Validation::Warn } else { validation };
+    let decoded = decode::decode_value(ty, patched, reading).map_err(|error| refuse(error.to_string()))?;
+    strict.extend(decoded.warnings);
+    if validation == Validation::Strict && !strict.is_empty() {
+        return Err(refuse(DecodeError::Strict(strict).to_string()));
+    }
+    Ok(Decoded { object: decoded.object, warnings: strict })
+}
