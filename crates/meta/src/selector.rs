@@ -64,6 +64,11 @@ impl LabelSelector {
         !self.nothing && self.requirements.iter().all(|r| r.matches(labels.get(&r.key).and_then(Value::as_str)))
     }
 
+    /// As `matches`, for labels kept in another form.
+    pub fn matches_with<'a>(&self, mut value_of: impl FnMut(&str) -> Option<&'a str>) -> bool {
+        !self.nothing && self.requirements.iter().all(|r| r.matches(value_of(&r.key)))
+    }
+
     /// Reads `labelSelector` of a query. The error is upstream's text.
     pub fn parse(text: &str) -> Result<Self, String> {
         Parser::new(text).parse().map(|requirements| Self { requirements, nothing: false })

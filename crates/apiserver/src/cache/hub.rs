@@ -1,0 +1,134 @@
+//! The task that reads the store's changes and routes them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_store::{Event, Range, Revision, StoreError, WatchBatch, WatchRequest};
+use futures::StreamExt;
+
+use super::resource::ResourceCache;
+use super::{Cache, Routes};
+
+const ROOT: &str = "/registry/";
+/// How far back a fresh start reads, so that watches of before a restart can go on.
+const PAST: Revision = 4096;
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_LAST: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    Now,
+    InThePast,
+}
+
+/// Fills every cache with the state at one revision, which is returned.
+pub(super) async fn load(cache: &Cache, start: Start) -> Result<Revision, StoreError> {
+    let whole = |revision| Range { prefix: ROOT.into(), revision, ..Range::default() };
+    let mut at = None;
+    let found = if start == Start::InThePast {
+        let newest = cache.store.revision().await?;
+        let past = newest.saturating_sub(PAST).max(1);
+        at = Some(past.min(newest));
+        match cache.store.range(whole(at)).await {
+            Err(StoreError::Compacted { oldest, .. }) => {
+                at = Some(oldest);
+                match cache.store.range(whole(at)).await {
+                    // Compacted once more in between: then without a past.
+                    Err(StoreError::Compacted { .. }) => {
+                        at = None;
+                        cache.store.range(whole(None)).await?
+                    }
+                    found => found?,
+                }
+            }
+            found => found?,
+        }
+    } else {
+        cache.store.range(whole(None)).await?
+    };
+    let revision = at.unwrap_or(found.revision);
+    let routes = cache.routes.read();
+    let mut rest = found.entries.as_slice();
+    let mut loaded = Vec::new();
+    // Entries come in key order, so those of a resource lie together.
+    while let Some(first) = rest.first() {
+        let Some(resource) = routes.route(&first.key) else {
+            rest = &rest[1..];
+            continue;
+        };
+        let root = &resource.registration.root;
+        let count = rest.iter().take_while(|entry| entry.key.starts_with(root)).count().max(1);
+        resource.load(revision, &rest[..count]);
+        loaded.push(Arc::as_ptr(resource));
+        rest = &rest[count..];
+    }
+    for resource in routes.by_prefix.values().filter(|resource| !loaded.contains(&Arc::as_ptr(resource))) {
+        resource.load(revision, &[]);
+    }
+    drop(routes);
+    cache.revision.send_modify(|reached| *reached = revision.max(*reached));
+    Ok(revision)
+}
+
+/// Runs as long as the server does: a failed watch goes on where it ended, or starts over where that is compacted.
+pub(super) async fn feed(cache: Arc<Cache>, mut from: Revision) {
+    let mut pause = RETRY_FIRST;
+    loop {
+        let before = from;
+        let error = follow(&cache, &mut from).await;
+        if from > before {
+            pause = RETRY_FIRST;
+        }
+        tracing::warn!("the watch of the store ended at revision {from}: {error}");
+        if matches!(error, StoreError::Compacted { .. } | StoreError::Future { .. }) {
+            match load(&cache, Start::Now).await {
+                Ok(revision) => {
+                    from = revision;
+                    continue;
+                }
+                Err(error) => tracing::warn!("the caches cannot be loaded: {error}"),
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY_LAST);
+    }
+}
+
+async fn follow(cache: &Cache, from: &mut Revision) -> StoreError {
+    let mut watch = match cache.store.watch(WatchRequest { prefix: ROOT.into(), after: *from }).await {
+        Ok(watch) => watch,
+        Err(error) => return error,
+    };
+    loop {
+        match watch.next().await {
+            Some(Ok(batch)) => {
+                *from = (*from).max(batch.revision);
+                apply(&cache.routes.read(), &batch);
+                cache.revision.send_modify(|reached| *reached = batch.revision.max(*reached));
+            }
+            Some(Err(error)) => return error,
+            None => return StoreError::Unavailable("the watch ended".into()),
+        }
+    }
+}
+
+fn apply(routes: &Routes, batch: &WatchBatch) {
+    if let [event] = batch.events.as_slice() {
+        if let Some(resource) = routes.route(&event.entry.key) {
+            resource.apply(batch.revision, &[event]);
+        }
+        return;
+    }
+    // A resource's events of one revision are applied in one step.
+    let mut by_resource: Vec<(&Arc<ResourceCache>, Vec<&Event>)> = Vec::new();
+    for event in &batch.events {
+        let Some(resource) = routes.route(&event.entry.key) else { continue };
+        match by_resource.iter_mut().find(|(known, _)| Arc::ptr_eq(known, resource)) {
+            Some((_, events)) => events.push(event),
+            None => by_resource.push((resource, vec![event])),
+        }
+    }
+    for (resource, events) in by_resource {
+        resource.apply(batch.revision, &events);
+    }
+}

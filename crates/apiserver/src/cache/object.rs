@@ -1,0 +1,307 @@
+//! One object as the cache keeps it: ready-made JSON, and the little that selectors ask for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use ferry_meta::selector::{FieldSelector, LabelSelector};
+use ferry_store::Revision;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::registration::Registration;
+
+/// Forms of one object that are kept beside its JSON (protobuf, CBOR): few, or memory doubles for nothing.
+const KEPT_FORMS: usize = 3;
+
+pub struct CachedObject {
+    pub key: Arc<str>,
+    pub revision: Revision,
+    pub created: Revision,
+    /// The storage version with `metadata.resourceVersion` in it.
+    pub json: Bytes,
+    pub uid: Box<str>,
+    /// Sorted by key.
+    pub labels: Box<[(Box<str>, Box<str>)]>,
+    /// In the order of the registration's fields.
+    pub fields: Box<[Box<str>]>,
+    /// Where the spliced-in version begins and ends in `json`, so that another can take its place.
+    version_at: (usize, usize),
+    registration: Arc<Registration>,
+    forms: Mutex<Vec<(Box<str>, Bytes)>>,
+}
+
+impl fmt::Debug for CachedObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CachedObject({}@{})", self.key, self.revision)
+    }
+}
+
+impl CachedObject {
+    /// Reads a stored value: one pass over the JSON, keeping only metadata and selectable fields.
+    pub(super) fn ingest(
+        registration: &Arc<Registration>,
+        key: Arc<str>,
+        value: &Bytes,
+        created: Revision,
+        revision: Revision,
+    ) -> Result<Self, String> {
+        let stored = registration.decode(&key, value)?;
+        let parts = match Parts::read(&stored, registration).map_err(|e| e.to_string())? {
+            Some(parts) => parts,
+            None => {
+                // Written by somebody who left a version in: rare, so the slow way will do.
+                let mut object: Value = serde_json::from_slice(&stored).map_err(|e| e.to_string())?;
+                ferry_meta::object::metadata_mut(&mut object).remove("resourceVersion");
+                let cleaned = Bytes::from(serde_json::to_vec(&object).map_err(|e| e.to_string())?);
+                let parts = Parts::read(&cleaned, registration).map_err(|e| e.to_string())?;
+                return Ok(Self::assemble(registration, key, &cleaned, created, revision, parts.ok_or("no metadata")?));
+            }
+        };
+        Ok(Self::assemble(registration, key, &stored, created, revision, parts))
+    }
+
+    fn assemble(
+        registration: &Arc<Registration>,
+        key: Arc<str>,
+        stored: &[u8],
+        created: Revision,
+        revision: Revision,
+        parts: Parts,
+    ) -> Self {
+        let mut json = BytesMut::with_capacity(stored.len() + 48);
+        json.put_slice(&stored[..parts.metadata_at]);
+        let start = json.len();
+        put_version(&mut json, revision, parts.metadata_is_empty);
+        let version_at = (start, json.len());
+        json.put_slice(&stored[parts.metadata_at..]);
+        Self {
+            key,
+            revision,
+            created,
+            json: json.freeze(),
+            uid: parts.uid,
+            labels: parts.labels,
+            fields: registration.field_values(&parts.wanted),
+            version_at,
+            registration: registration.clone(),
+            forms: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The same state under another revision: what a watcher is shown when the object goes.
+    pub(super) fn at(&self, revision: Revision) -> Self {
+        let (start, end) = self.version_at;
+        let mut json = BytesMut::with_capacity(self.json.len() + 20);
+        json.put_slice(&self.json[..start]);
+        put_version(&mut json, revision, self.json.get(end) == Some(&b'}'));
+        let version_at = (start, json.len());
+        json.put_slice(&self.json[end..]);
+        Self {
+            key: self.key.clone(),
+            revision,
+            created: self.created,
+            json: json.freeze(),
+            uid: self.uid.clone(),
+            labels: self.labels.clone(),
+            fields: self.fields.clone(),
+            version_at,
+            registration: self.registration.clone(),
+            forms: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(super) fn registration(&self) -> &Registration {
+        &self.registration
+    }
+
+    /// Empty for cluster-scoped objects.
+    pub fn namespace(&self) -> &str {
+        self.registration.split(&self.key).0
+    }
+
+    pub fn name(&self) -> &str {
+        self.registration.split(&self.key).1
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let found = self.labels.binary_search_by(|(have, _)| (**have).cmp(key)).ok()?;
+        Some(&self.labels[found].1)
+    }
+
+    /// A selectable field; unknown ones are empty.
+    pub fn field(&self, field: &str) -> &str {
+        match field {
+            "metadata.name" => self.name(),
+            "metadata.namespace" => self.namespace(),
+            _ => {
+                let position = self.registration.fields.iter().position(|have| have == field);
+                position.and_then(|at| self.fields.get(at)).map_or("", |value| value)
+            }
+        }
+    }
+
+    pub fn matches(&self, labels: &LabelSelector, fields: &FieldSelector) -> bool {
+        (labels.is_everything() || labels.matches_with(|key| self.label(key)))
+            && (fields.is_everything() || fields.matches(|field| self.field(field).to_owned().into()))
+    }
+
+    pub fn parse(&self) -> serde_json::Result<Value> {
+        serde_json::from_slice(&self.json)
+    }
+
+    /// Another encoding of this object, made once and kept. `form` names encoding and version.
+    pub fn form<E>(&self, form: &str, make: impl FnOnce(&Self) -> Result<Bytes, E>) -> Result<Bytes, E> {
+        if let Some((_, bytes)) = self.forms.lock().iter().find(|(have, _)| **have == *form) {
+            return Ok(bytes.clone());
+        }
+        let bytes = make(self)?;
+        let mut forms = self.forms.lock();
+        if forms.len() < KEPT_FORMS && !forms.iter().any(|(have, _)| **have == *form) {
+            forms.push((form.into(), bytes.clone()));
+        }
+        Ok(bytes)
+    }
+}
+
+fn put_version(json: &mut BytesMut, revision: Revision, last: bool) {
+    json.put_slice(b"\"resourceVersion\":\"");
+    json.put_slice(itoa::Buffer::new().format(revision).as_bytes());
+    json.put_slice(if last { b"\"" } else { b"\"," });
+}
+
+/// What one pass over a stored value finds.
+struct Parts {
+    /// Just behind the opening brace of `metadata`.
+    metadata_at: usize,
+    metadata_is_empty: bool,
+    uid: Box<str>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    /// The object cut down to the registration's fields.
+    wanted: Value,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Metadata {
+    uid: Option<Box<str>>,
+    labels: Option<std::collections::BTreeMap<Box<str>, Box<str>>>,
+    #[serde(rename = "resourceVersion")]
+    resource_version: Option<IgnoredAny>,
+}
+
+impl Parts {
+    /// None when the metadata already has a version.
+    fn read(json: &[u8], registration: &Registration) -> serde_json::Result<Option<Self>> {
+        let text = std::str::from_utf8(json).map_err(de::Error::custom)?;
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let (metadata, wanted) = Top(registration).deserialize(&mut reader)?;
+        reader.end()?;
+        let metadata = metadata.ok_or_else(|| de::Error::custom("the object has no metadata"))?;
+        let content = metadata.get();
+        let parsed: Metadata = serde_json::from_str(content)?;
+        if parsed.resource_version.is_some() {
+            return Ok(None);
+        }
+        // The raw value borrows from `text`, so the distance of the two is its place.
+        let start = content.as_ptr() as usize - text.as_ptr() as usize;
+        let inside = content.strip_prefix('{').ok_or_else(|| de::Error::custom("the metadata is no object"))?;
+        Ok(Some(Self {
+            metadata_at: start + 1,
+            metadata_is_empty: inside.trim_start().starts_with('}'),
+            uid: parsed.uid.unwrap_or_default(),
+            labels: parsed.labels.unwrap_or_default().into_iter().collect(),
+            wanted,
+        }))
+    }
+}
+
+struct Top<'a>(&'a Registration);
+
+impl<'de> DeserializeSeed<'de> for Top<'_> {
+    type Value = (Option<&'de RawValue>, Value);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Top<'_> {
+    type Value = (Option<&'de RawValue>, Value);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut metadata = None;
+        let mut wanted = Map::new();
+        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            if key == "metadata" {
+                metadata = Some(map.next_value()?);
+                continue;
+            }
+            let below = Below::of(self.0.fields.iter().map(String::as_str), &key);
+            match below.is_empty() {
+                true => drop(map.next_value::<IgnoredAny>()?),
+                false => drop(wanted.insert(key.into_owned(), map.next_value_seed(below)?)),
+            }
+        }
+        Ok((metadata, Value::Object(wanted)))
+    }
+}
+
+/// What is wanted below one key: the rest of each path, `""` for the value itself.
+struct Below<'a>(Vec<&'a str>);
+
+impl<'a> Below<'a> {
+    fn of(paths: impl Iterator<Item = &'a str>, key: &str) -> Self {
+        let rest = |path: &'a str| match path.split_once('.') {
+            Some((first, rest)) => (first == key).then_some(rest),
+            None => (path == key).then_some(""),
+        };
+        Self(paths.filter_map(rest).collect())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Below<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.0.contains(&"") {
+            return Value::deserialize(deserializer);
+        }
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        if !raw.get().starts_with('{') {
+            return Ok(Value::Null);
+        }
+        serde_json::Deserializer::from_str(raw.get()).deserialize_map(self).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Visitor<'de> for Below<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut wanted = Map::new();
+        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            let below = Below::of(self.0.iter().copied(), &key);
+            match below.is_empty() {
+                true => drop(map.next_value::<IgnoredAny>()?),
+                false => drop(wanted.insert(key.into_owned(), map.next_value_seed(below)?)),
+            }
+        }
+        Ok(Value::Object(wanted))
+    }
+}
