@@ -8,7 +8,6 @@ mod apps;
 mod common;
 mod core;
 mod discovery;
-mod garbagecollector;
 
 use std::sync::Arc;
 
@@ -54,6 +53,4 @@ where
     discovery::endpointslice::start(&context);
     core::service_account::start(&context);
     core::root_ca::start(&context);
-    core::namespace::start(&context);
-    garbagecollector::start(&context);
 }

@@ -2,8 +2,11 @@
 //!
 //! Routes, discovery, OpenAPI, RBAC attributes, storage keys and tables derive from a row. Pure: no I/O, no runtime.
 
+pub mod at;
 mod builtin;
 pub mod cells;
+pub mod check;
+pub mod core;
 pub mod object_meta;
 pub mod plain;
 pub mod resource;

@@ -1,9 +1,5 @@
 //! The strategy of a kind that has nothing of its own, and the base of those that have little.
 
-use jiff::Timestamp;
-use serde_json::Value;
-
-use crate::cells;
 use crate::strategy::{Strategy, subdomain_name};
 
 /// How an object of this kind may be named.
@@ -42,35 +38,7 @@ impl Plain {
 }
 
 impl Strategy for Plain {
-    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
-        self.name(name, prefix)
-    }
-
-    fn has_status(&self) -> bool {
-        self.has_status
-    }
-
-    fn has_generation(&self) -> bool {
-        self.has_generation
-    }
-
-    fn allow_create_on_update(&self) -> bool {
-        self.create_on_update
-    }
-
-    fn allow_unconditional_update(&self) -> bool {
-        !self.conditional
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        self.returns_object
-    }
-
-    fn orphans_by_default(&self) -> bool {
-        self.orphans
-    }
-
-    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        self.cells.iter().map(|expression| cells::evaluate(expression, object, now)).collect()
+    fn plain(&self) -> &Plain {
+        self
     }
 }

@@ -4,6 +4,9 @@ use ferry_meta::{FieldErrors, UserInfo, names};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::cells;
+use crate::plain::Plain;
+
 /// What a strategy may know of the request.
 pub struct Context<'a> {
     pub user: &'a UserInfo,
@@ -17,6 +20,9 @@ pub struct Context<'a> {
 /// (mutating admission) → validate_update. ObjectMeta is defaulted and validated by the caller through `object_meta`, whose
 /// errors come first.
 pub trait Strategy: Send + Sync {
+    /// What the table's data says of the kind.
+    fn plain(&self) -> &Plain;
+
     /// Fills in upstream's defaults; must be idempotent.
     fn default(&self, _object: &mut Value) {}
 
@@ -45,27 +51,32 @@ pub trait Strategy: Send + Sync {
 
     /// Whether a name (or with `prefix` a generateName) is allowed: errors as upstream words them.
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
-        subdomain_name(name, prefix)
+        self.plain().name(name, prefix)
     }
 
     /// Whether `status` is a subresource with rules of its own.
-    fn has_status(&self) -> bool;
+    fn has_status(&self) -> bool {
+        self.plain().has_status
+    }
+
     /// Whether metadata.generation counts changes of the spec.
-    fn has_generation(&self) -> bool;
+    fn has_generation(&self) -> bool {
+        self.plain().has_generation
+    }
 
     /// PUT on an absent object creates it.
     fn allow_create_on_update(&self) -> bool {
-        false
+        self.plain().create_on_update
     }
 
     /// PUT without a resourceVersion overwrites.
     fn allow_unconditional_update(&self) -> bool {
-        true
+        !self.plain().conditional
     }
 
     /// DELETE answers with the object instead of a Status.
     fn delete_returns_object(&self) -> bool {
-        false
+        self.plain().returns_object
     }
 
     /// The grace period of a deletion; None deletes at once.
@@ -75,7 +86,7 @@ pub trait Strategy: Send + Sync {
 
     /// Dependents are orphaned when a deletion does not say otherwise.
     fn orphans_by_default(&self) -> bool {
-        false
+        self.plain().orphans
     }
 
     /// Field selectors beyond metadata.name and metadata.namespace.
@@ -107,8 +118,15 @@ pub trait Strategy: Send + Sync {
         object
     }
 
+    /// The conditions of a Table row: that a pod or job has ended.
+    fn row_conditions(&self, _object: &Value) -> Vec<Value> {
+        Vec::new()
+    }
+
     /// The cells of a Table row, one per column of the row of the resource table.
-    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value>;
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        self.plain().cells.iter().map(|expression| cells::evaluate(expression, object, now)).collect()
+    }
 }
 
 /// The name rule of most kinds.

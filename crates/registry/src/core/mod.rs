@@ -1,0 +1,4 @@
+//! The core group.
+
+pub mod persistent_volume_claim;
+pub mod pod;

@@ -1,0 +1,179 @@
+//! How upstream prints the values of its internal types in errors: all fields, in the order and with the names of its code.
+//!
+//! `internal.tsv` holds one type per line with its fields as `name:json:kind`; an empty json name is the field's with a small
+//! first letter. Kinds: `s` text, `i` number, `b` boolean, `q` quantity, `x` number or text, `p` anything that is null when
+//! unset, `tT` a T, `*T` a T or null, `lT` a list of T, `eT` the fields of T in place, `j` JSON as it is.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+struct Field {
+    name: &'static str,
+    json: String,
+    kind: u8,
+    target: &'static str,
+}
+
+static TYPES: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
+    let lines = include_str!("internal.tsv").lines().skip(1);
+    lines
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(name, fields)| (name, fields.split(' ').filter_map(field).collect()))
+        .collect()
+});
+
+fn field(text: &'static str) -> Option<Field> {
+    let mut parts = text.splitn(3, ':');
+    let (name, json, kind) = (parts.next()?, parts.next()?, parts.next()?);
+    let json = if json.is_empty() && !name.is_empty() {
+        format!("{}{}", name[..1].to_lowercase(), &name[1..])
+    } else {
+        json.to_owned()
+    };
+    Some(Field { name, json, kind: *kind.as_bytes().first()?, target: &kind[1..] })
+}
+
+/// The value of an internal type on one line.
+pub fn show(name: &str, value: &Value) -> String {
+    let mut printer = Printer { out: String::new(), indent: None };
+    printer.structure(name, value, 0);
+    printer.out
+}
+
+/// The value over several lines, each level one space deeper, as upstream compares old and new specs.
+pub fn show_lines(name: &str, value: &Value) -> String {
+    let mut printer = Printer { out: String::new(), indent: Some(1) };
+    printer.structure(name, value, 0);
+    printer.out
+}
+
+struct Printer {
+    out: String,
+    indent: Option<usize>,
+}
+
+impl Printer {
+    fn line(&mut self, depth: usize) {
+        if let Some(width) = self.indent {
+            self.out.push('\n');
+            self.out.extend(std::iter::repeat_n(' ', width * depth));
+        }
+    }
+
+    fn key(&mut self, name: &str) {
+        let _ = write!(self.out, "\"{name}\":");
+        if self.indent.is_some() {
+            self.out.push(' ');
+        }
+    }
+
+    fn structure(&mut self, name: &str, value: &Value, depth: usize) {
+        self.out.push('{');
+        let mut first = true;
+        self.fields(name, value, depth, &mut first);
+        if !first {
+            self.line(depth);
+        }
+        self.out.push('}');
+    }
+
+    fn fields(&mut self, name: &str, value: &Value, depth: usize, first: &mut bool) {
+        let Some(fields) = TYPES.get(name) else { return };
+        for field in fields {
+            if field.kind == b'e' {
+                self.fields(field.target, value, depth, first);
+                continue;
+            }
+            if field.kind == b'j' {
+                continue;
+            }
+            if !std::mem::replace(first, false) {
+                self.out.push(',');
+            }
+            self.line(depth + 1);
+            self.key(field.name);
+            self.field_value(field, value.get(&field.json).unwrap_or(&Value::Null), depth + 1);
+        }
+    }
+
+    fn field_value(&mut self, field: &Field, value: &Value, depth: usize) {
+        match (field.kind, value) {
+            (b't', value) => self.structure(field.target, value, depth),
+            (b's', Value::Null) => self.out.push_str("\"\""),
+            (b'i' | b'x', Value::Null) => self.out.push('0'),
+            (b'q', Value::Null) => self.out.push_str("\"0\""),
+            (b'b', Value::Null) => self.out.push_str("false"),
+            (b'*', Value::Object(_)) => self.structure(field.target, value, depth),
+            (b'l', Value::Array(items)) => {
+                self.list(items.len(), depth, |printer, index, depth| {
+                    printer.structure(field.target, &items[index], depth)
+                });
+            }
+            (_, value) => self.json(value, depth),
+        }
+    }
+
+    fn list(&mut self, length: usize, depth: usize, mut item: impl FnMut(&mut Self, usize, usize)) {
+        self.out.push('[');
+        for index in 0..length {
+            if index > 0 {
+                self.out.push(',');
+            }
+            self.line(depth + 1);
+            item(self, index, depth + 1);
+        }
+        if length > 0 {
+            self.line(depth);
+        }
+        self.out.push(']');
+    }
+
+    /// Plain JSON in the same layout.
+    fn json(&mut self, value: &Value, depth: usize) {
+        match value {
+            Value::Array(items) => {
+                self.list(items.len(), depth, |printer, index, depth| printer.json(&items[index], depth))
+            }
+            Value::Object(map) => {
+                self.out.push('{');
+                for (index, (key, value)) in map.iter().enumerate() {
+                    if index > 0 {
+                        self.out.push(',');
+                    }
+                    self.line(depth + 1);
+                    self.key(key);
+                    self.json(value, depth + 1);
+                }
+                if !map.is_empty() {
+                    self.line(depth);
+                }
+                self.out.push('}');
+            }
+            other => {
+                let _ = write!(self.out, "{other}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn internal_values_print_with_all_their_fields() {
+        assert_eq!(
+            show("SecurityContext", &json!({"privileged": true, "seccompProfile": {"type": "Localhost"}})),
+            r#"{"Capabilities":null,"Privileged":true,"SELinuxOptions":null,"WindowsOptions":null,"RunAsUser":null,"RunAsGroup":null,"RunAsNonRoot":null,"ReadOnlyRootFilesystem":null,"AllowPrivilegeEscalation":null,"ProcMount":null,"SeccompProfile":{"Type":"Localhost","LocalhostProfile":null},"AppArmorProfile":null}"#
+        );
+        assert!(
+            show_lines("PodSpec", &json!({"nodeName": "n1"}))
+                .contains("\n \"NodeName\": \"n1\",\n \"HostNetwork\": false,")
+        );
+    }
+}

@@ -1,0 +1,390 @@
+//! Pods: the strategy, and the spec's rules that all workloads share.
+
+mod container;
+mod defaults;
+mod diff;
+mod environment;
+pub mod internal;
+mod mount;
+mod probe;
+mod projection;
+pub mod resources;
+pub mod scheduling;
+mod security;
+pub mod spec;
+mod status;
+mod table;
+mod update;
+mod volume;
+pub mod warnings;
+
+use ferry_meta::{FieldErrors, Path, names};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::at::{At, Report, map_mut, maps_mut, object_at};
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy, common};
+
+pub use defaults::{resource_list, spec as default_spec};
+pub use diff::unified as difference;
+pub use projection::signer_name;
+pub use volume::csi_driver_name;
+
+pub struct Pod(pub Plain);
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// The rules of a template: the metadata it may carry and the spec.
+pub fn validate_template(errors: &mut FieldErrors, template: &At<'_>) {
+    let metadata = template.get("metadata");
+    errors.extend(crate::object_meta::label_errors(metadata.map("labels"), &metadata.at("labels")));
+    errors.extend(crate::object_meta::annotation_errors(metadata.map("annotations"), &metadata.at("annotations")));
+    let spec = template.get("spec");
+    annotations(errors, &metadata, &spec);
+    spec::validate(errors, &spec, &At::new(&Value::Null, Path::root()), false);
+    if !spec.array("ephemeralContainers").is_empty() {
+        errors.forbidden(spec.at("ephemeralContainers"), "ephemeral containers not allowed in pod template");
+    }
+}
+
+/// The defaults of a template.
+pub fn default_template(template: &mut Map<String, Value>) {
+    template.entry("metadata").or_insert_with(|| json!({}));
+    template.entry("spec").or_insert_with(|| json!({}));
+    if let Some(spec) = map_mut(template, "spec") {
+        default_spec(spec);
+        drop_disabled(spec);
+    }
+}
+
+fn annotations(errors: &mut FieldErrors, metadata: &At<'_>, spec: &At<'_>) {
+    let annotations = metadata.get("annotations");
+    if annotations.has(MIRROR) && spec.text("nodeName").is_empty() {
+        let detail = "must set spec.nodeName if mirror pod annotation is set";
+        errors.invalid(annotations.path.key(MIRROR), annotations.text(MIRROR), detail);
+    }
+    let cost = annotations.text(DELETION_COST);
+    let well_formed = cost.parse::<i32>().is_ok() && !cost.starts_with('+') && (cost == "0" || !cost.starts_with('0'));
+    if annotations.has(DELETION_COST) && !well_formed {
+        errors.invalid(annotations.path.key(DELETION_COST), cost, "must be a 32bit integer");
+    }
+}
+
+fn metadata_and_spec(errors: &mut FieldErrors, pod: &At<'_>) {
+    let (metadata, spec) = (pod.get("metadata"), pod.get("spec"));
+    annotations(errors, &metadata, &spec);
+    spec::validate(errors, &spec, &metadata, true);
+    if spec.text("serviceAccountName").is_empty() {
+        for source in spec.items("volumes").iter().flat_map(|v| v.get("projected").items("sources")) {
+            if source.has("serviceAccountToken") {
+                let detail = "must not be specified when serviceAccountName is not set";
+                errors.forbidden(source.at("serviceAccountToken"), detail);
+            }
+        }
+    }
+    if let Some(seconds) = spec.int("terminationGracePeriodSeconds") {
+        errors.non_negative(spec.at("terminationGracePeriodSeconds"), seconds);
+    }
+    for container in spec.items("containers").iter().chain(&spec.items("initContainers")) {
+        container::image_has_no_padding(errors, container);
+    }
+}
+
+/// Fields whose features are off are dropped on the way in.
+fn drop_disabled(spec: &mut Map<String, Value>) {
+    for key in ["schedulingGroup", "evictionResponders"] {
+        spec.remove(key);
+    }
+    for volume in maps_mut(spec, "volumes") {
+        if let Some(empty) = map_mut(volume, "emptyDir") {
+            empty.remove("mode");
+        }
+    }
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for container in maps_mut(spec, list) {
+            for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
+                if let Some(probe) = map_mut(container, key) {
+                    drop_from_handler(probe);
+                }
+            }
+            if let Some(lifecycle) = map_mut(container, "lifecycle") {
+                lifecycle.remove("stopSignal");
+                for hook in ["postStart", "preStop"] {
+                    if let Some(hook) = map_mut(lifecycle, hook) {
+                        drop_from_handler(hook);
+                    }
+                }
+            }
+            for mount in maps_mut(container, "volumeMounts") {
+                mount.remove("bindMountOptions");
+            }
+        }
+    }
+}
+
+fn drop_from_handler(handler: &mut Map<String, Value>) {
+    if let Some(get) = map_mut(handler, "httpGet") {
+        get.remove("protocol");
+    }
+    if let Some(grpc) = map_mut(handler, "grpc") {
+        grpc.remove("mode");
+    }
+}
+
+/// Label keys to match become requirements of the selector beside them, with the pod's own values.
+fn merge_label_keys(pod: &mut Value) {
+    let labels = ferry_meta::object::labels(pod).clone();
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let apply = |term: &mut Map<String, Value>| {
+        for (list, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+            let keys: Vec<String> = term
+                .get(list)
+                .and_then(Value::as_array)
+                .map(|keys| keys.iter().filter_map(|k| k.as_str().map(str::to_owned)).collect())
+                .unwrap_or_default();
+            let Some(selector) = map_mut(term, "labelSelector") else { return };
+            for (key, value) in keys.into_iter().filter_map(|key| Some((key.clone(), labels.get(&key)?))) {
+                let expressions = selector.entry("matchExpressions").or_insert_with(|| json!([]));
+                if let Some(expressions) = expressions.as_array_mut() {
+                    expressions.push(json!({"key": key, "operator": operator, "values": [value]}));
+                }
+            }
+        }
+    };
+    if let Some(affinity) = map_mut(spec, "affinity") {
+        for kind in ["podAffinity", "podAntiAffinity"] {
+            let Some(pods) = map_mut(affinity, kind) else { continue };
+            maps_mut(pods, "preferredDuringSchedulingIgnoredDuringExecution")
+                .filter_map(|term| map_mut(term, "podAffinityTerm"))
+                .for_each(apply);
+            maps_mut(pods, "requiredDuringSchedulingIgnoredDuringExecution").for_each(apply);
+        }
+    }
+    maps_mut(spec, "topologySpreadConstraints").for_each(apply);
+}
+
+/// Requests of the pod as a whole follow from its containers or its limits.
+fn default_pod_level_requests(pod: &mut Value) {
+    let at = At::root(pod);
+    let resources = at.get("spec").get("resources");
+    if resources.map("requests").is_empty() && resources.map("limits").is_empty() {
+        return;
+    }
+    let mut requests = resources.map("requests").clone();
+    let totals = resources::total(&at.get("spec"), "requests");
+    for (name, total) in
+        totals.iter().filter(|(name, _)| *name == "cpu" || *name == "memory" || resources::is_huge_pages(name))
+    {
+        requests.entry(name.clone()).or_insert_with(|| total.to_string().into());
+    }
+    for (name, limit) in resources.map("limits") {
+        requests.entry(name.clone()).or_insert_with(|| limit.clone());
+    }
+    object_at(pod, &["spec", "resources"]).insert("requests".into(), Value::Object(requests));
+}
+
+impl Strategy for Pod {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        let spec = object_at(object, &["spec"]);
+        defaults::spec(spec);
+        defaults::pod(spec);
+        drop_disabled(spec);
+        if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+            defaults::status(status);
+        }
+    }
+
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        common::set_generation(object, 1);
+        merge_label_keys(object);
+        default_pod_level_requests(object);
+        let spec = At::root(object).get("spec");
+        let mut status = json!({"phase": "Pending", "qosClass": resources::quality_of_service(&spec)});
+        if !spec.array("schedulingGates").is_empty() {
+            status["conditions"] = json!([{
+                "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": null,
+                "lastTransitionTime": null, "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }]);
+        }
+        if let Some(map) = object.as_object_mut() {
+            map.insert("status".into(), status);
+        }
+    }
+
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        match context.subresource {
+            "status" => return status::prepare(object, old),
+            "ephemeralcontainers" => {
+                let containers = object.pointer("/spec/ephemeralContainers").cloned();
+                common::keep(object, old, "spec");
+                keep_metadata(object, old);
+                if let Some(containers) = containers {
+                    object_at(object, &["spec"]).insert("ephemeralContainers".into(), containers);
+                }
+            }
+            "resize" => keep_all_but_size(object, old),
+            _ => {}
+        }
+        common::keep(object, old, "status");
+        let changed = object.get("spec") != old.get("spec");
+        common::set_generation(object, common::generation(old) + i64::from(changed));
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let pod = At::root(object);
+        metadata_and_spec(&mut errors, &pod);
+        let spec = pod.get("spec");
+        if !spec.array("ephemeralContainers").is_empty() {
+            errors.forbidden(spec.at("ephemeralContainers"), "cannot be set on create");
+        }
+        if !spec.text("nodeName").is_empty() && !spec.array("schedulingGates").is_empty() {
+            errors.forbidden(spec.at("nodeName"), "cannot be set until all schedulingGates have been cleared");
+        }
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let (new, old) = (At::root(object), At::root(old));
+        if context.subresource == "status" {
+            status::validate(&mut errors, &new, &old);
+            return errors;
+        }
+        metadata_and_spec(&mut errors, &new);
+        match context.subresource {
+            "ephemeralcontainers" => update::ephemeral_containers(&mut errors, &new, &old),
+            "resize" => update::resize(&mut errors, &new, &old),
+            _ => update::validate(&mut errors, &new, &old),
+        }
+        errors
+    }
+
+    fn warnings(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let pod = At::root(object);
+        if old.is_some() {
+            if context.subresource != "status" {
+                return Vec::new();
+            }
+            let lists = [pod.get("status").items("podIPs"), pod.get("status").items("hostIPs")];
+            return lists.iter().flatten().filter_map(|ip| warnings::address(&ip.at("ip"), ip.text("ip"))).collect();
+        }
+        let mut found = Vec::new();
+        let reasons = names::dns1123_label(ferry_meta::object::name(object));
+        if !reasons.is_empty() {
+            found.push(format!(
+                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
+                reasons.join(" ")
+            ));
+        }
+        found.extend(warnings::of(&pod));
+        found
+    }
+
+    /// Pods that run wait for their kubelet; those that never ran or have ended go at once.
+    fn grace_period(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
+        let pod = At::root(object);
+        let (spec, status) = (pod.get("spec"), pod.get("status"));
+        let unbound = spec.text("nodeName").is_empty();
+        if unbound || ["Failed", "Succeeded"].contains(&status.text("phase")) {
+            return Some(0);
+        }
+        let period = requested.or(spec.int("terminationGracePeriodSeconds")).unwrap_or_default();
+        Some(if period < 0 { 1 } else { period })
+    }
+
+    fn selectable_fields(&self) -> Vec<&str> {
+        vec![
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ]
+    }
+
+    fn field(&self, object: &Value, field: &str) -> String {
+        match field {
+            "spec.hostNetwork" => (object.pointer("/spec/hostNetwork") == Some(&Value::Bool(true))).to_string(),
+            "status.podIP" => {
+                object.pointer("/status/podIPs/0/ip").and_then(Value::as_str).unwrap_or_default().to_owned()
+            }
+            // Known to the parser, set by nobody.
+            "status.podIPs" => String::new(),
+            _ => common::field_text(object, field),
+        }
+    }
+
+    fn reset_fields(&self, subresource: &str) -> Vec<&'static str> {
+        match subresource {
+            "" => vec!["status"],
+            "status" => vec!["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
+            _ => Vec::new(),
+        }
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        table::cells(object, now)
+    }
+
+    fn row_conditions(&self, object: &Value) -> Vec<Value> {
+        table::row_conditions(object)
+    }
+}
+
+/// Subresources that change the spec leave the metadata alone.
+fn keep_metadata(object: &mut Value, old: &Value) {
+    let (new, was) = (ferry_meta::object::metadata_mut(object), ferry_meta::object::map(old, "/metadata"));
+    for key in
+        ["deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "finalizers", "ownerReferences"]
+    {
+        match was.get(key) {
+            Some(value) => new.insert(key.into(), value.clone()),
+            None => new.remove(key),
+        };
+    }
+}
+
+fn keep_all_but_size(object: &mut Value, old: &Value) {
+    let same = |list: &str| {
+        let names = |v: &Value| -> Vec<String> {
+            ferry_meta::object::items(v, list).iter().map(|c| c["name"].to_string()).collect()
+        };
+        names(object) == names(old)
+    };
+    if !same("/spec/containers") || !same("/spec/initContainers") {
+        return;
+    }
+    let Some(mut spec) = old.get("spec").cloned() else { return };
+    if let Some(resources) = object.pointer("/spec/resources") {
+        spec["resources"] = resources.clone();
+    }
+    for list in ["containers", "initContainers"] {
+        let sizes = ferry_meta::object::items(object, &format!("/spec/{list}"));
+        let Some(containers) = spec.get_mut(list).and_then(Value::as_array_mut) else { continue };
+        for (container, new) in containers.iter_mut().zip(sizes) {
+            for key in ["resources", "resizePolicy"] {
+                if let Some(map) = container.as_object_mut() {
+                    match new.get(key) {
+                        Some(value) => map.insert(key.into(), value.clone()),
+                        None => map.remove(key),
+                    };
+                }
+            }
+        }
+    }
+    if let Some(map) = object.as_object_mut() {
+        map.insert("spec".into(), spec);
+    }
+    keep_metadata(object, old);
+}

@@ -1,0 +1,313 @@
+//! The rules of resource requests and limits, and the quality-of-service class that follows from them.
+
+use std::collections::BTreeMap;
+
+use ferry_meta::{FieldError, FieldErrors, Path, Quantity, names};
+use serde_json::{Map, Value};
+
+use super::spec::Whole;
+use crate::at::{At, NOT_NEGATIVE, Report};
+
+pub type NameRule = fn(&mut FieldErrors, &Path, &str);
+
+const STANDARD: [&str; 20] = [
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "storage",
+    "requests.storage",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
+const COUNTED: [&str; 9] = [
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
+pub fn is_huge_pages(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+pub fn is_extended(name: &str) -> bool {
+    !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
+}
+
+fn may_overcommit(name: &str) -> bool {
+    is_native(name) && !is_huge_pages(name)
+}
+
+pub fn is_integer(name: &str) -> bool {
+    COUNTED.contains(&name) || is_extended(name)
+}
+
+/// A resource's name as any field takes it; whether it was well-formed.
+pub fn any_name(errors: &mut FieldErrors, path: &Path, name: &str) -> bool {
+    let reasons = names::qualified_name(name);
+    if !reasons.is_empty() {
+        errors.reasons(path.clone(), name, reasons);
+        return false;
+    }
+    let standard = STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-");
+    if !name.contains('/') && !standard {
+        errors.invalid(path.clone(), name, "must be a standard resource type or fully qualified");
+        return false;
+    }
+    true
+}
+
+pub fn container_name(errors: &mut FieldErrors, path: &Path, name: &str) {
+    any_name(errors, path, name);
+    if !name.contains('/') {
+        if !["cpu", "memory", "ephemeral-storage"].contains(&name) && !is_huge_pages(name) {
+            errors.invalid(path.clone(), name, "must be a standard resource for containers");
+        }
+    } else if !is_native(name) && !is_extended(name) {
+        errors.invalid(path.clone(), name, "doesn't follow extended resource name standard");
+    }
+}
+
+fn pod_level_name(errors: &mut FieldErrors, path: &Path, name: &str) {
+    let known = ["cpu", "memory"].contains(&name) || is_huge_pages(name);
+    if any_name(errors, path, name) && !known {
+        errors.unsupported(path.clone(), name, &["cpu", "hugepages-", "memory"]);
+    }
+}
+
+/// Not negative, and whole where the resource is counted.
+pub fn amount(errors: &mut FieldErrors, path: &Path, name: &str, quantity: &Quantity) {
+    if quantity.is_negative() {
+        errors.invalid(path.clone(), quantity.to_string(), NOT_NEGATIVE);
+    }
+    if is_integer(name) && quantity.milli_value() % 1000 != 0 {
+        errors.invalid(path.clone(), quantity.to_string(), "must be an integer");
+    }
+}
+
+fn huge_pages(errors: &mut FieldErrors, path: &Path, name: &str, quantity: &Quantity) {
+    let size = name.strip_prefix("hugepages-").and_then(|size| size.parse::<Quantity>().ok());
+    let divisible = size.is_some_and(|size| size.value() > 0 && quantity.value() % size.value() == 0);
+    if !divisible {
+        let detail = format!("{quantity} is not positive integer multiple of {name}");
+        errors.invalid(path.clone(), quantity.to_string(), detail);
+    }
+}
+
+pub fn validate(errors: &mut FieldErrors, requirements: &At<'_>, claims: &[&str], name_rule: NameRule) {
+    let is_compute = |name: &str| name == "cpu" || name == "memory";
+    let (mut compute, mut huge) = (false, false);
+    let mut each = |errors: &mut FieldErrors, name: &str, at: &At<'_>| -> Quantity {
+        let quantity = at.as_quantity().unwrap_or_default();
+        name_rule(errors, &at.path, name);
+        amount(errors, &at.path, name, &quantity);
+        compute |= is_compute(name);
+        huge |= is_huge_pages(name);
+        quantity
+    };
+    for (name, at) in requirements.entries("limits") {
+        let quantity = each(errors, name, &at);
+        if is_huge_pages(name) {
+            huge_pages(errors, &at.path, name, &quantity);
+        }
+    }
+    let limits = requirements.get("limits");
+    for (name, at) in requirements.entries("requests") {
+        let quantity = each(errors, name, &at);
+        let path = || requirements.at("requests");
+        match limits.quantity(name) {
+            Some(limit) if quantity != limit && !may_overcommit(name) => {
+                errors.invalid(path(), quantity.to_string(), format!("must be equal to {name} limit of {limit}"));
+            }
+            Some(limit) if quantity > limit => {
+                let detail = format!("must be less than or equal to {name} limit of {limit}");
+                errors.invalid(path(), quantity.to_string(), detail);
+            }
+            None if !may_overcommit(name) => {
+                errors.required(limits.path.clone(), "Limit must be set for non overcommitable resources");
+            }
+            _ => {}
+        }
+        if is_huge_pages(name) {
+            huge_pages(errors, &at.path, name, &quantity);
+        }
+    }
+    if huge && !compute {
+        errors.forbidden(requirements.path.clone(), "HugePages require cpu or memory");
+    }
+    claim_names(errors, requirements, claims);
+}
+
+fn claim_names(errors: &mut FieldErrors, requirements: &At<'_>, claims: &[&str]) {
+    let mut seen: Vec<String> = Vec::new();
+    for claim in requirements.items("claims") {
+        let (name, request) = (claim.text("name"), claim.text("request"));
+        let path = || claim.path.clone();
+        if name.is_empty() {
+            errors.required(path(), "");
+            continue;
+        }
+        if seen.iter().any(|s| s == name) {
+            errors.duplicate(path(), name);
+        } else {
+            let mut key = name.to_owned();
+            if !request.is_empty() {
+                errors.reasons(claim.at("request"), request, names::dns1123_label(request));
+                key = format!("{name}/{request}");
+            }
+            if seen.contains(&key) {
+                errors.duplicate(path(), key.as_str());
+            } else if request.is_empty() && seen.iter().any(|s| s.split('/').next() == Some(name)) {
+                errors.duplicate(path(), name);
+            }
+            seen.push(key);
+        }
+        if !claims.contains(&name) {
+            let mut known = claims.to_vec();
+            known.sort_unstable();
+            let mut error = FieldError::not_found(&path(), name);
+            error.detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
+            error.detail +=
+                &if known.is_empty() { " which is empty".to_owned() } else { format!(": {}", known.join(", ")) };
+            errors.push(error);
+        }
+    }
+}
+
+pub fn validate_overhead(errors: &mut FieldErrors, spec: &At<'_>) {
+    if !spec.has("overhead") {
+        return;
+    }
+    let wrapped = serde_json::json!({"limits": spec.raw("overhead")});
+    validate(errors, &At::new(&wrapped, spec.at("overhead")), &[], container_name);
+}
+
+/// Requests and limits of the pod as a whole.
+pub fn validate_pod_level(errors: &mut FieldErrors, spec: &At<'_>, whole: &Whole<'_>) {
+    let requirements = spec.get("resources");
+    if !requirements.exists() {
+        return;
+    }
+    if whole.os == "windows" {
+        return errors.forbidden(requirements.path, "may not be set for a windows pod");
+    }
+    if requirements.has("claims") {
+        errors.forbidden(requirements.at("claims"), "claims may not be set for Resources at pod-level");
+    }
+    validate(errors, &requirements, &whole.claims, pod_level_name);
+    for (name, total) in total(spec, "requests") {
+        if let Some(pod) = requirements.get("requests").quantity(&name)
+            && total > pod
+        {
+            let detail = format!("must be greater than or equal to aggregate container requests of {total}");
+            errors.invalid(requirements.at("requests").key(&name), pod.to_string(), detail);
+        }
+    }
+    for (index, container) in spec.items("containers").iter().enumerate() {
+        for (name, at) in container.get("resources").entries("limits") {
+            let limit = at.as_quantity().unwrap_or_default();
+            if let Some(pod) = requirements.get("limits").quantity(name)
+                && limit > pod
+            {
+                let path = requirements.at("containers").index(index).key(name).child("limits");
+                errors.invalid(path, limit.to_string(), format!("must be less than or equal to pod limits of {pod}"));
+            }
+        }
+    }
+}
+
+/// What all containers ask for at the same time: the running ones together, or the largest moment of starting up.
+pub fn total(spec: &At<'_>, which: &str) -> BTreeMap<String, Quantity> {
+    let mut running: BTreeMap<String, Quantity> = BTreeMap::new();
+    let add = |sum: &mut BTreeMap<String, Quantity>, list: &Map<String, Value>| {
+        for (name, value) in list {
+            let quantity = value.as_str().and_then(|t| t.parse::<Quantity>().ok()).unwrap_or_default();
+            let entry = sum.entry(name.clone()).or_default();
+            *entry = entry.add(&quantity);
+        }
+    };
+    for container in spec.items("containers") {
+        add(&mut running, container.get("resources").map(which));
+    }
+    let mut sidecars: BTreeMap<String, Quantity> = BTreeMap::new();
+    let mut starting: BTreeMap<String, Quantity> = BTreeMap::new();
+    for container in spec.items("initContainers") {
+        let mut moment = sidecars.clone();
+        add(&mut moment, container.get("resources").map(which));
+        if container.text("restartPolicy") == "Always" {
+            add(&mut running, container.get("resources").map(which));
+            sidecars = moment.clone();
+        }
+        for (name, quantity) in moment {
+            let entry = starting.entry(name).or_default();
+            *entry = std::mem::take(entry).max(quantity);
+        }
+    }
+    for (name, quantity) in starting {
+        let entry = running.entry(name).or_default();
+        *entry = std::mem::take(entry).max(quantity);
+    }
+    running
+}
+
+/// Guaranteed, Burstable or BestEffort, by cpu and memory alone.
+pub fn quality_of_service(spec: &At<'_>) -> &'static str {
+    if spec.has("resources") {
+        let pod = spec.get("resources");
+        let amounts = |key: &str| compute_amounts(pod.map(key));
+        return class(&[(amounts("requests"), amounts("limits"))]);
+    }
+    let containers = spec.items("containers").into_iter().chain(spec.items("initContainers"));
+    let each: Vec<(Amounts, Amounts)> = containers
+        .map(|container| {
+            let resources = container.get("resources");
+            (compute_amounts(resources.map("requests")), compute_amounts(resources.map("limits")))
+        })
+        .collect();
+    class(&each)
+}
+
+type Amounts = BTreeMap<String, Quantity>;
+
+fn compute_amounts(list: &Map<String, Value>) -> Amounts {
+    list.iter()
+        .filter(|(name, _)| *name == "cpu" || *name == "memory")
+        .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.parse::<Quantity>().ok()?)))
+        .filter(|(_, quantity)| !quantity.is_zero() && !quantity.is_negative())
+        .collect()
+}
+
+fn class(containers: &[(Amounts, Amounts)]) -> &'static str {
+    if containers.iter().all(|(requests, limits)| requests.is_empty() && limits.is_empty()) {
+        return "BestEffort";
+    }
+    let complete = |(requests, limits): &(Amounts, Amounts)| {
+        limits.len() == 2
+            && requests.iter().all(|(name, quantity)| limits.get(name) == Some(quantity))
+            && requests.len() == 2
+    };
+    if containers.iter().all(complete) { "Guaranteed" } else { "Burstable" }
+}

@@ -1,0 +1,231 @@
+//! The rules of affinity, spreading and tolerations.
+
+use ferry_meta::{FieldError, FieldErrors, names};
+
+use crate::at::{At, Report};
+use crate::check;
+
+pub fn affinity(errors: &mut FieldErrors, affinity: &At<'_>) {
+    let node = affinity.get("nodeAffinity");
+    let required = node.get("requiredDuringSchedulingIgnoredDuringExecution");
+    if required.exists() {
+        node_selector(errors, &required);
+    }
+    for term in node.items("preferredDuringSchedulingIgnoredDuringExecution") {
+        weight(errors, &term);
+        node_selector_term(errors, &term.get("preference"), false);
+    }
+    for pods in ["podAffinity", "podAntiAffinity"].map(|key| affinity.get(key)) {
+        for term in pods.items("requiredDuringSchedulingIgnoredDuringExecution") {
+            pod_term(errors, &term);
+        }
+        for term in pods.items("preferredDuringSchedulingIgnoredDuringExecution") {
+            weight(errors, &term);
+            pod_term(errors, &term.get("podAffinityTerm"));
+        }
+    }
+}
+
+fn weight(errors: &mut FieldErrors, term: &At<'_>) {
+    let weight = term.number("weight");
+    if !(1..=100).contains(&weight) {
+        errors.invalid(term.at("weight"), weight, "must be in the range 1-100");
+    }
+}
+
+pub fn node_selector(errors: &mut FieldErrors, selector: &At<'_>) {
+    let terms = selector.items("nodeSelectorTerms");
+    if terms.is_empty() {
+        return errors.required(selector.at("nodeSelectorTerms"), "must have at least one node selector term");
+    }
+    for term in terms {
+        node_selector_term(errors, &term, true);
+    }
+}
+
+fn node_selector_term(errors: &mut FieldErrors, term: &At<'_>, check_values: bool) {
+    for requirement in term.items("matchExpressions") {
+        let values = requirement.array("values");
+        match requirement.text("operator") {
+            "In" | "NotIn" if values.is_empty() => {
+                errors.required(requirement.at("values"), "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.forbidden(requirement.at("values"), detail);
+            }
+            "Gt" | "Lt" if values.len() != 1 => {
+                let detail = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+                errors.required(requirement.at("values"), detail);
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+            other => errors.invalid(requirement.at("operator"), other, "not a valid selector operator"),
+        }
+        errors.reasons(requirement.at("key"), requirement.text("key"), names::label_key(requirement.text("key")));
+        if check_values {
+            for value in requirement.items("values") {
+                errors.reasons(value.path.clone(), value.as_text(), names::label_value(value.as_text()));
+            }
+        }
+    }
+    for requirement in term.items("matchFields") {
+        match requirement.text("operator") {
+            "In" | "NotIn" if requirement.array("values").len() != 1 => {
+                let detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+                errors.required(requirement.at("values"), detail);
+            }
+            "In" | "NotIn" => {}
+            other => errors.invalid(requirement.at("operator"), other, "not a valid selector operator"),
+        }
+        if requirement.text("key") == "metadata.name" {
+            for value in requirement.items("values") {
+                errors.reasons(value.path.clone(), value.as_text(), names::dns1123_subdomain(value.as_text()));
+            }
+        } else {
+            errors.invalid(requirement.at("key"), requirement.text("key"), "not a valid field selector key");
+        }
+    }
+}
+
+fn pod_term(errors: &mut FieldErrors, term: &At<'_>) {
+    check::label_selector(errors, &term.get("labelSelector"));
+    check::label_selector(errors, &term.get("namespaceSelector"));
+    for namespace in term.texts("namespaces") {
+        errors.reasons(term.at("namespace"), namespace, names::dns1123_label(namespace));
+    }
+    label_keys(errors, term);
+    let key = term.text("topologyKey");
+    if key.is_empty() {
+        errors.required(term.at("topologyKey"), "can not be empty");
+    }
+    errors.reasons(term.at("topologyKey"), key, names::label_key(key));
+}
+
+/// `matchLabelKeys` and `mismatchLabelKeys` need a selector to add to, and must not contradict it or each other.
+fn label_keys(errors: &mut FieldErrors, term: &At<'_>) {
+    let selector = term.get("labelSelector");
+    for list in ["matchLabelKeys", "mismatchLabelKeys"] {
+        if term.array(list).is_empty() {
+            continue;
+        }
+        if !selector.exists() {
+            errors.forbidden(term.at(list), "must not be specified when labelSelector is not set");
+            continue;
+        }
+        for key in term.items(list) {
+            errors.reasons(key.path.clone(), key.as_text(), names::label_key(key.as_text()));
+        }
+    }
+    let matching: Vec<&str> = term.texts("matchLabelKeys").collect();
+    let mut selected: Vec<&str> = selector.map("matchLabels").keys().map(String::as_str).collect();
+    for expression in selector.items("matchExpressions") {
+        let key = expression.text("key");
+        if let Some(index) = matching.iter().position(|k| *k == key)
+            && selected.contains(&key)
+        {
+            errors.invalid(term.path.index(index), key, "exists in both matchLabelKeys and labelSelector");
+        }
+        selected.push(key);
+    }
+    for (index, key) in matching.iter().enumerate() {
+        if term.texts("mismatchLabelKeys").any(|other| other == *key) {
+            let path = term.at("matchLabelKeys").index(index);
+            errors.invalid(path, *key, "exists in both matchLabelKeys and mismatchLabelKeys");
+        }
+    }
+}
+
+pub fn spread(errors: &mut FieldErrors, spec: &At<'_>) {
+    let constraints = spec.items("topologySpreadConstraints");
+    for (index, constraint) in constraints.iter().enumerate() {
+        errors.positive(constraint.at("maxSkew"), constraint.number("maxSkew"));
+        let (key, action) = (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"));
+        if key.is_empty() {
+            errors.required(constraint.at("topologyKey"), "can not be empty");
+        }
+        let actions = ["DoNotSchedule", "ScheduleAnyway"];
+        if !actions.contains(&action) {
+            errors.unsupported(constraint.at("whenUnsatisfiable"), action, &actions);
+        }
+        let again = |other: &At<'_>| other.text("topologyKey") == key && other.text("whenUnsatisfiable") == action;
+        if constraints[index + 1..].iter().any(again) {
+            errors.duplicate(constraint.at("{topologyKey, whenUnsatisfiable}"), format!("{{{key}, {action}}}"));
+        }
+        if let Some(domains) = constraint.int("minDomains") {
+            errors.positive(constraint.at("minDomains"), domains);
+            if action != "DoNotSchedule" {
+                let detail = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+                errors.invalid(constraint.at("minDomains"), domains, detail);
+            }
+        }
+        for key in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            if let Some(policy) = constraint.raw(key).as_str().filter(|p| !["Honor", "Ignore"].contains(p)) {
+                errors.unsupported(constraint.at(key), policy, &["Honor", "Ignore"]);
+            }
+        }
+        label_keys(errors, constraint);
+        check::label_selector(errors, &constraint.get("labelSelector"));
+    }
+}
+
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+pub fn tolerations(errors: &mut FieldErrors, spec: &At<'_>) {
+    for toleration in spec.items("tolerations") {
+        let (key, operator) = (toleration.text("key"), toleration.text("operator"));
+        let (value, effect) = (toleration.text("value"), toleration.text("effect"));
+        if !key.is_empty() {
+            errors.reasons(toleration.at("key"), key, names::label_key(key));
+        }
+        if key.is_empty() && operator != "Exists" {
+            let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            errors.invalid(toleration.at("operator"), operator, detail);
+        }
+        if toleration.has("tolerationSeconds") && effect != "NoExecute" {
+            let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            errors.invalid(toleration.at("effect"), effect, detail);
+        }
+        match operator {
+            "Equal" | "" => {
+                let reasons = names::label_value(value);
+                if !reasons.is_empty() {
+                    errors.invalid(toleration.at("operator"), value, reasons.join(";"));
+                }
+            }
+            "Exists" if !value.is_empty() => {
+                errors.invalid(toleration.at("operator"), value, "value must be empty when `operator` is 'Exists'");
+            }
+            "Exists" => {}
+            "Lt" | "Gt" => errors.unsupported(toleration.at("operator"), operator, &["Equal", "Exists", "Lt", "Gt"]),
+            other => errors.unsupported(toleration.at("operator"), other, &["Equal", "Exists"]),
+        }
+        if !effect.is_empty() && !EFFECTS.contains(&effect) {
+            errors.unsupported(toleration.at("effect"), effect, &EFFECTS);
+        }
+    }
+}
+
+/// The taints of a node.
+pub fn taints(errors: &mut FieldErrors, spec: &At<'_>) {
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for taint in spec.items("taints") {
+        let (key, effect) = (taint.text("key"), taint.text("effect"));
+        errors.reasons(taint.at("key"), key, names::label_key(key));
+        let reasons = names::label_value(taint.text("value"));
+        if !reasons.is_empty() {
+            errors.invalid(taint.at("value"), taint.text("value"), reasons.join(";"));
+        }
+        if effect.is_empty() {
+            errors.required(taint.at("effect"), "");
+        } else if !EFFECTS.contains(&effect) {
+            errors.unsupported(taint.at("effect"), effect, &EFFECTS);
+        }
+        if seen.contains(&(key, effect)) {
+            let mut error = FieldError::duplicate(&taint.path, taint.value.clone());
+            error.detail = "taints must be unique by key and effect pair".to_owned();
+            errors.push(error);
+            continue;
+        }
+        seen.push((key, effect));
+    }
+}

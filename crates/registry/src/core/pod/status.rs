@@ -1,0 +1,146 @@
+//! The rules of a pod's status.
+
+use ferry_meta::{FieldErrors, names};
+use serde_json::{Map, Value, json};
+
+use crate::at::{At, Report};
+use crate::check;
+
+/// Keeps from the old status what writers that do not know of it would drop.
+pub fn prepare(object: &mut Value, old: &Value) {
+    let Some(map) = object.as_object_mut() else { return };
+    match old.get("spec") {
+        Some(spec) => map.insert("spec".into(), spec.clone()),
+        None => map.remove("spec"),
+    };
+    if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("deletionTimestamp");
+        match old.pointer("/metadata/ownerReferences") {
+            Some(owners) => metadata.insert("ownerReferences".into(), owners.clone()),
+            None => metadata.remove("ownerReferences"),
+        };
+    }
+    let before = ferry_meta::object::map(old, "/status");
+    let status = map.entry("status").or_insert_with(|| json!({}));
+    let Some(status) = status.as_object_mut() else { return };
+    for key in ["qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus", "observedGeneration"] {
+        if status.get(key).is_none_or(Value::is_null)
+            && let Some(value) = before.get(key)
+        {
+            status.insert(key.into(), value.clone());
+        }
+    }
+    keep_observed_generations(status, before);
+}
+
+fn keep_observed_generations(status: &mut Map<String, Value>, before: &Map<String, Value>) {
+    let old: Vec<Value> = before.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    for condition in crate::at::maps_mut(status, "conditions") {
+        if condition.get("observedGeneration").and_then(Value::as_i64).unwrap_or_default() == 0
+            && let Some(same) = old.iter().find(|c| c.get("type") == condition.get("type"))
+            && let Some(generation) = same.get("observedGeneration")
+        {
+            condition.insert("observedGeneration".into(), generation.clone());
+        }
+    }
+}
+
+pub fn validate(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+    super::update::annotations(errors, new, old);
+    let (status, before) = (new.get("status"), old.get("status"));
+    conditions(errors, &status);
+    let nominated = status.text("nominatedNodeName");
+    if nominated != before.text("nominatedNodeName") && !nominated.is_empty() {
+        errors.reasons(status.at("nominatedNodeName"), nominated, names::dns1123_subdomain(nominated));
+        if !old.get("spec").text("nodeName").is_empty() {
+            let detail = "may not be set on pods that are already bound to a node";
+            errors.forbidden(status.at("nominatedNodeName"), detail);
+        }
+    }
+    if status.number("observedGeneration") < 0 {
+        let generation = status.number("observedGeneration");
+        errors.invalid(status.at("observedGeneration"), generation, "must be a non-negative integer");
+    }
+    if status.text("qosClass") != before.text("qosClass") {
+        errors.invalid(status.at("qosClass"), status.text("qosClass"), crate::at::IMMUTABLE);
+    }
+    let spec = old.get("spec");
+    for (key, list) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
+        transitions(errors, &status, &before, key, &spec, list);
+    }
+    addresses(errors, &status, &before, "podIP", "podIPs");
+    addresses(errors, &status, &before, "hostIP", "hostIPs");
+}
+
+fn conditions(errors: &mut FieldErrors, status: &At<'_>) {
+    const OURS: [&str; 4] = ["PodScheduled", "Ready", "ContainersReady", "Initialized"];
+    for condition in status.items("conditions") {
+        let generation = condition.number("observedGeneration");
+        if generation < 0 {
+            errors.invalid(condition.at("observedGeneration"), generation, "must be a non-negative integer");
+        }
+        let kind = condition.text("type");
+        if !OURS.contains(&kind) {
+            errors.reasons(condition.at("Type"), kind, names::qualified_name(kind));
+        }
+    }
+}
+
+/// A container that ended may start again only if its restart policy says so.
+fn transitions(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, key: &str, spec: &At<'_>, list: &str) {
+    for (index, was) in before.items(key).iter().enumerate() {
+        let ended = was.get("state").get("terminated");
+        if !ended.exists() {
+            continue;
+        }
+        let now = status.items(key).into_iter().find(|s| s.text("name") == was.text("name"));
+        if now.is_none_or(|now| now.get("state").has("terminated")) {
+            continue;
+        }
+        let container = spec.items(list).into_iter().find(|c| c.text("name") == was.text("name"));
+        if !container.is_some_and(|container| may_restart(&container, spec, ended.number("exitCode"))) {
+            let path = status.at(key).index(index).child("state");
+            errors.forbidden(path, "may not be transitioned to non-terminated state");
+        }
+    }
+}
+
+fn may_restart(container: &At<'_>, spec: &At<'_>, exit_code: i64) -> bool {
+    for rule in container.items("restartPolicyRules") {
+        let codes = rule.get("exitCodes");
+        let listed = codes.array("values").iter().any(|v| v.as_i64() == Some(exit_code));
+        if matches!((codes.text("operator"), listed), ("In", true) | ("NotIn", false)) {
+            return true;
+        }
+    }
+    let own = container.text("restartPolicy");
+    match if own.is_empty() { spec.text("restartPolicy") } else { own } {
+        "Always" => true,
+        "OnFailure" => exit_code != 0,
+        _ => false,
+    }
+}
+
+fn addresses(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, single: &str, list: &str) {
+    let items = status.items(list);
+    let known: Vec<&str> = before.array(list).iter().filter_map(|ip| ip["ip"].as_str()).collect();
+    for item in items.iter().filter(|item| !known.contains(&item.text("ip"))) {
+        check::ip(errors, item.path.clone(), item.text("ip"));
+    }
+    let families = |four: bool| items.iter().filter(|i| i.text("ip").contains('.') == four).count();
+    if items.len() > 2 || families(true) > 1 || families(false) > 1 {
+        let detail = "may specify no more than one IP for each IP family";
+        errors.invalid(status.at(list), status.raw(list).clone(), detail);
+    }
+    match (status.text(single), items.first()) {
+        ("", Some(_)) | (_, None) if (status.text(single).is_empty()) != items.is_empty() => {
+            let detail = format!("{single} and {list} must either both be set or both be unset");
+            errors.invalid(status.at(list), status.raw(list).clone(), detail);
+        }
+        (address, Some(first)) if address != first.text("ip") && !address.is_empty() => {
+            let detail = format!("must be equal to `{single}`");
+            errors.invalid(first.at("ip"), first.text("ip"), detail);
+        }
+        _ => {}
+    }
+}
