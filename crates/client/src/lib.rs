@@ -8,6 +8,7 @@
 //! Must not depend on any server-side crate.
 
 pub mod controller;
+pub mod discovery;
 pub mod expectations;
 pub mod informer;
 pub mod key;

@@ -8,6 +8,7 @@ mod apps;
 mod common;
 mod core;
 mod discovery;
+mod garbagecollector;
 
 use std::sync::Arc;
 
@@ -53,4 +54,6 @@ where
     discovery::endpointslice::start(&context);
     core::service_account::start(&context);
     core::root_ca::start(&context);
+    core::namespace::start(&context);
+    garbagecollector::start(&context);
 }

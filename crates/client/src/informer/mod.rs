@@ -98,8 +98,13 @@ impl<K: Cached> Informer<K> {
 
     /// An informer over exactly what `api` lists.
     pub fn over(api: Api<K>, tasks: &Tasks, config: watcher::Config) -> Self {
+        Self::trimmed(api, tasks, config, |_| {})
+    }
+
+    /// An informer that keeps only what `trim` leaves of each object.
+    pub fn trimmed(api: Api<K>, tasks: &Tasks, config: watcher::Config, trim: fn(&mut K)) -> Self {
         let informer = Self::detached();
-        tasks.spawn_until_stopped("informer", reflect::run(api, config, informer.shared.clone()));
+        tasks.spawn_until_stopped("informer", reflect::run(api, config, trim, informer.shared.clone()));
         informer
     }
 

@@ -14,7 +14,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(10);
 /// After an expired revision, so that not every client lists in the same instant.
 const RELIST_JITTER_MILLIS: u64 = 500;
 
-pub(super) async fn run<K: Cached>(api: Api<K>, config: watcher::Config, shared: Arc<Shared<K>>) {
+pub(super) async fn run<K: Cached>(api: Api<K>, config: watcher::Config, trim: fn(&mut K), shared: Arc<Shared<K>>) {
     let mut delay = FIRST_DELAY;
     loop {
         let mut stream = Box::pin(watcher(api.clone(), config.clone()));
@@ -23,7 +23,7 @@ pub(super) async fn run<K: Cached>(api: Api<K>, config: watcher::Config, shared:
             match event {
                 Ok(event) => {
                     delay = FIRST_DELAY;
-                    take(event, &mut listed, &shared);
+                    take(event.modify(|object| trimmed(object, trim)), &mut listed, &shared);
                 }
                 Err(error) => {
                     let expired = is_expired(&error);
@@ -43,17 +43,17 @@ pub(super) async fn run<K: Cached>(api: Api<K>, config: watcher::Config, shared:
 fn take<K: Cached>(event: Event<K>, listed: &mut Vec<K>, shared: &Shared<K>) {
     match event {
         Event::Init => listed.clear(),
-        Event::InitApply(object) => listed.push(trimmed(object)),
+        Event::InitApply(object) => listed.push(object),
         Event::InitDone => shared.replace(std::mem::take(listed)),
-        Event::Apply(object) => shared.apply(trimmed(object)),
-        Event::Delete(object) => shared.remove(trimmed(object)),
+        Event::Apply(object) => shared.apply(object),
+        Event::Delete(object) => shared.remove(object),
     }
 }
 
 /// managedFields are a third of many objects and no loop reads them.
-fn trimmed<K: Cached>(mut object: K) -> K {
+fn trimmed<K: Cached>(object: &mut K, trim: fn(&mut K)) {
     object.meta_mut().managed_fields = None;
-    object
+    trim(object);
 }
 
 /// Whether to list again instead of resuming: the revision is too old, or one that the server does not know because

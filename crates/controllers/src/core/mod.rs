@@ -1,5 +1,6 @@
 //! The controllers of the core group.
 
 pub(crate) mod endpoints;
+pub(crate) mod namespace;
 pub(crate) mod root_ca;
 pub(crate) mod service_account;

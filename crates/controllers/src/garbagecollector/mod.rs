@@ -1,0 +1,11 @@
+//! Garbage collector: deletes what its owners left behind, in the background, in the foreground, or not at all.
+//!
+//! `graph` is who owns whom, fed by a metadata watch per resource; `plan` decides what becomes of one object;
+//! `monitor` starts and stops the watches as resources come and go; `reconcile` carries out.
+
+mod graph;
+mod monitor;
+mod plan;
+mod reconcile;
+
+pub(crate) use reconcile::start;

@@ -1,0 +1,126 @@
+//! One metadata watch per resource that can be listed, watched and deleted, as the server has them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::discovery::{self, ServerResource};
+use ferry_client::{Change, Informer};
+use ferry_tasks::Tasks;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use tokio::sync::Notify;
+
+use super::reconcile::Collector;
+use crate::Context;
+
+type Metadata = PartialObjectMeta<DynamicObject>;
+
+/// Resources change with CustomResourceDefinitions, which are watched, and with aggregated servers, which are not.
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
+const RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// A definition changes several times while it is being established.
+const SETTLE: Duration = Duration::from_millis(200);
+
+pub(super) async fn run(
+    context_informers: ferry_client::Informers,
+    client: Client,
+    tasks: Tasks,
+    collector: Arc<Collector>,
+) {
+    let changed = Arc::new(Notify::new());
+    let mut watched: HashMap<ApiResource, Watch> = HashMap::new();
+    let mut watches_definitions = false;
+    let mut retry = RETRY;
+    loop {
+        match discovery::resources(&client).await {
+            Ok(found) => {
+                retry = RETRY;
+                let serves_definitions =
+                    found.resources.iter().any(|known| known.resource.plural == "customresourcedefinitions");
+                if serves_definitions && !watches_definitions {
+                    watches_definitions = true;
+                    let changed = changed.clone();
+                    let definitions = context_informers.of::<CustomResourceDefinition>();
+                    definitions.on_change(move |_| changed.notify_one());
+                }
+                let complete = found.failed.is_empty();
+                sync(&mut watched, found.resources, complete, &client, &tasks, &collector).await;
+                collector.complete();
+                tokio::select! {
+                    () = changed.notified() => tokio::time::sleep(SETTLE).await,
+                    () = tokio::time::sleep(LOOK_AGAIN) => {}
+                }
+            }
+            Err(error) => {
+                tracing::debug!("cannot discover resources: {}", ferry_client::write::short(&error));
+                tokio::time::sleep(retry).await;
+                retry = (retry * 2).min(LONGEST_RETRY);
+            }
+        }
+    }
+}
+
+struct Watch {
+    resource: Arc<ServerResource>,
+    informer: Informer<Metadata>,
+    tasks: Tasks,
+}
+
+async fn sync(
+    watched: &mut HashMap<ApiResource, Watch>,
+    found: Vec<ServerResource>,
+    complete: bool,
+    client: &Client,
+    tasks: &Tasks,
+    collector: &Arc<Collector>,
+) {
+    let wanted: HashMap<ApiResource, ServerResource> = found
+        .into_iter()
+        // Events refer to objects without owning or being owned, and there are many.
+        .filter(|resource| resource.resource.plural != "events")
+        .filter(|resource| ["list", "watch", "delete"].iter().all(|verb| resource.allows(verb)))
+        .map(|resource| (resource.resource.clone(), resource))
+        .collect();
+    collector.set_resources(wanted.values().cloned());
+    // While a group does not answer, its resources are not known to be gone.
+    if complete {
+        let gone: Vec<ApiResource> = watched.keys().filter(|known| !wanted.contains_key(*known)).cloned().collect();
+        for watch in gone.into_iter().filter_map(|resource| watched.remove(&resource)) {
+            watch.tasks.stop(Duration::from_secs(1)).await;
+            for object in watch.informer.list() {
+                collector.changed(&watch.resource, &Change::Deleted(object));
+            }
+        }
+    }
+    for (resource, server) in wanted {
+        watched.entry(resource).or_insert_with(|| start(server, client, tasks, collector));
+    }
+    for watch in watched.values() {
+        // A resource that cannot be listed must not hold up the collection of all others.
+        let _ = tokio::time::timeout(Duration::from_secs(30), watch.informer.synced()).await;
+    }
+}
+
+fn start(server: ServerResource, client: &Client, tasks: &Tasks, collector: &Arc<Collector>) -> Watch {
+    let resource = Arc::new(server);
+    let tasks = tasks.child("garbage collector's watch");
+    let api: Api<Metadata> = Api::all_with(client.clone(), &resource.resource);
+    let informer = Informer::trimmed(api, &tasks, watcher::Config::default(), |object: &mut Metadata| {
+        object.metadata.annotations = None;
+        object.metadata.labels = None;
+    });
+    let (collector, of) = (collector.clone(), resource.clone());
+    informer.on_change(move |change| collector.changed(&of, change));
+    Watch { resource, informer, tasks }
+}
+
+/// Starts the monitor in the context's tasks.
+pub(super) fn start_in(context: &Context, client: Client, collector: Arc<Collector>) {
+    let (informers, tasks) = (context.informers.clone(), context.tasks.clone());
+    context.tasks.spawn_until_stopped("garbage collector's monitor", run(informers, client, tasks, collector));
+}
