@@ -6,7 +6,10 @@ use ferry_auth::Authorizer;
 use ferry_meta::{ApiError, ObjectReader};
 
 use crate::plugins::{
-    DefaultTolerationSeconds, NamespaceLifecycle, NodeRestriction, Priority, ServiceAccount, TaintNodesByCondition,
+    CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
+    DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, LimitRanger, NamespaceLifecycle,
+    NodeRestriction, PersistentVolumeClaimResize, PodSecurity, PodTopologyLabels, Priority, ResourceQuota,
+    RuntimeClass, ServiceAccount, StorageObjectInUseProtection, TaintNodesByCondition,
 };
 use crate::{Plugin, QuotaStore, Request};
 
@@ -27,15 +30,32 @@ pub struct Chain {
 impl Chain {
     /// The built-in plug-ins that upstream runs by default, and NodeRestriction.
     pub fn new(dependencies: Dependencies) -> Self {
-        let Dependencies { reader, authorizer: _, quotas: _ } = dependencies;
-        Self::of(vec![
+        let Dependencies { reader, authorizer, quotas } = dependencies;
+        let mut plugins: Vec<Arc<dyn Plugin>> = vec![
             Arc::new(NamespaceLifecycle::new(reader.clone())),
+            Arc::new(LimitRanger::new(reader.clone())),
             Arc::new(ServiceAccount::new(reader.clone())),
             Arc::new(NodeRestriction::new(reader.clone())),
             Arc::new(TaintNodesByCondition),
-            Arc::new(Priority::new(reader)),
+            Arc::new(PodSecurity::new(reader.clone())),
+            Arc::new(Priority::new(reader.clone())),
             Arc::new(DefaultTolerationSeconds),
-        ])
+            Arc::new(DefaultStorageClass::new(reader.clone())),
+            Arc::new(StorageObjectInUseProtection),
+            Arc::new(PersistentVolumeClaimResize::new(reader.clone())),
+            Arc::new(RuntimeClass::new(reader.clone())),
+            Arc::new(CertificateApproval::new(authorizer.clone())),
+            Arc::new(CertificateSigning::new(authorizer.clone())),
+            Arc::new(ClusterTrustBundleAttest::new(authorizer)),
+            Arc::new(CertificateSubjectRestriction),
+            Arc::new(DefaultIngressClass::new(reader.clone())),
+            Arc::new(PodTopologyLabels::new(reader.clone())),
+        ];
+        // Last, so that only what everyone else lets pass is reserved.
+        if let Some(quotas) = quotas {
+            plugins.push(Arc::new(ResourceQuota::new(reader, quotas)));
+        }
+        Self::of(plugins)
     }
 
     pub fn of(plugins: Vec<Arc<dyn Plugin>>) -> Self {

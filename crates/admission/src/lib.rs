@@ -10,6 +10,7 @@
 mod chain;
 mod plugins;
 mod pod;
+mod pod_resources;
 mod quota_store;
 mod resources;
 #[cfg(test)]

@@ -11,9 +11,14 @@ macro_rules! resources {
 }
 
 resources! {
+    INGRESS_CLASSES: "networking.k8s.io", "ingressclasses";
+    LIMIT_RANGES: "", "limitranges";
     NAMESPACES: "", "namespaces";
     NODES: "", "nodes";
     PODS: "", "pods";
-    SERVICE_ACCOUNTS: "", "serviceaccounts";
     PRIORITY_CLASSES: "scheduling.k8s.io", "priorityclasses";
+    RESOURCE_QUOTAS: "", "resourcequotas";
+    RUNTIME_CLASSES: "node.k8s.io", "runtimeclasses";
+    SERVICE_ACCOUNTS: "", "serviceaccounts";
+    STORAGE_CLASSES: "storage.k8s.io", "storageclasses";
 }

@@ -54,6 +54,11 @@ impl Case {
         self
     }
 
+    pub(crate) fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+
     pub(crate) fn named(mut self, name: &str) -> Self {
         self.name = name.into();
         self

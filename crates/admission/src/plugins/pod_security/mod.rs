@@ -1,0 +1,200 @@
+//! Pod security standards: a namespace's labels say which level its pods must keep.
+
+mod checks;
+mod policy;
+mod restricted;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ferry_meta::object::{annotations, items, labels, name, text};
+use ferry_meta::{ApiError, GroupKind, ObjectReader};
+use serde_json::Value;
+
+use crate::resources::{NAMESPACES, PODS};
+use crate::{Operation, Plugin, Request};
+use checks::{Violation, violations};
+use policy::{Level, LevelVersion, Policy};
+
+/// How many pods a namespace's new level is tried on.
+const MOST_PODS: usize = 3000;
+
+pub(crate) struct PodSecurity {
+    reader: Arc<dyn ObjectReader>,
+}
+
+impl PodSecurity {
+    pub(crate) fn new(reader: Arc<dyn ObjectReader>) -> Self {
+        Self { reader }
+    }
+
+    fn policy(&self, request: &Request<'_>) -> Result<Policy, ApiError> {
+        let namespace = self
+            .reader
+            .get(&NAMESPACES, "", request.namespace)
+            .ok_or_else(|| ApiError::internal(format_args!("failed to lookup namespace {}", request.namespace)))?;
+        Ok(Policy::of(labels(&namespace)).0)
+    }
+
+    fn namespace(&self, request: &mut Request<'_>) -> Result<(), ApiError> {
+        let Some(namespace) = request.object.as_deref().filter(|_| request.subresource.is_empty()) else {
+            return Ok(());
+        };
+        let (policy, errors) = Policy::of(labels(namespace));
+        let old = request.old.map(|old| Policy::of(labels(old)));
+        if !errors.is_empty() && old.as_ref().is_none_or(|(_, old_errors)| *old_errors != errors) {
+            let kind = GroupKind { group: String::new(), kind: "Namespace".into() };
+            return Err(ApiError::invalid(&kind, name(namespace), &errors));
+        }
+        let Some((old, _)) = old else { return Ok(()) };
+        let relaxed = policy.enforce.version == old.enforce.version && policy.enforce.level <= old.enforce.level;
+        if policy.enforce.level == Level::Privileged || relaxed {
+            return Ok(());
+        }
+        let warnings = self.existing_pods(name(namespace), policy.enforce);
+        request.warnings.extend(warnings);
+        Ok(())
+    }
+
+    /// What pods that are already there would be refused for.
+    fn existing_pods(&self, namespace: &str, enforce: LevelVersion) -> Vec<String> {
+        let pods = self.reader.list(&PODS, namespace);
+        let mut warnings = Vec::new();
+        if pods.len() > MOST_PODS {
+            warnings.push(format!(
+                "new PodSecurity enforce level only checked against the first {MOST_PODS} of {} existing pods",
+                pods.len()
+            ));
+        }
+        let mut found: HashMap<String, (String, usize)> = HashMap::new();
+        for pod in pods.iter().take(MOST_PODS) {
+            let Some(spec) = pod.get("spec") else { continue };
+            let reasons: Vec<&str> = violations(enforce, pod, spec).iter().map(|v| v.reason).collect();
+            if !reasons.is_empty() {
+                let entry = found.entry(reasons.join(", ")).or_insert_with(|| (name(pod).to_owned(), 0));
+                if name(pod) < entry.0.as_str() {
+                    entry.0 = name(pod).to_owned();
+                }
+                entry.1 += 1;
+            }
+        }
+        if found.is_empty() {
+            return warnings;
+        }
+        warnings.push(format!(
+            "existing pods in namespace {namespace:?} violate the new PodSecurity enforce level \"{enforce}\""
+        ));
+        let mut lines: Vec<String> = found
+            .into_iter()
+            .map(|(reasons, (first, count))| match count {
+                1 => format!("{first}: {reasons}"),
+                2 => format!("{first} (and 1 other pod): {reasons}"),
+                more => format!("{first} (and {} other pods): {reasons}", more - 1),
+            })
+            .collect();
+        lines.sort();
+        warnings.extend(lines);
+        warnings
+    }
+
+    fn pod(&self, request: &mut Request<'_>) -> Result<(), ApiError> {
+        if matches!(
+            request.subresource,
+            "exec" | "attach" | "binding" | "eviction" | "log" | "portforward" | "proxy" | "status"
+        ) {
+            return Ok(());
+        }
+        let policy = self.policy(request)?;
+        if policy.enforce.level == Level::Privileged && policy.warn.level == Level::Privileged {
+            return Ok(());
+        }
+        let Some(pod) = request.object.as_deref() else { return Ok(()) };
+        let Some(spec) = pod.get("spec") else { return Ok(()) };
+        if request.operation == Operation::Update && request.old.is_some_and(|old| !is_significant(pod, old)) {
+            return Ok(());
+        }
+        let found = violations(policy.enforce, pod, spec);
+        if !found.is_empty() {
+            let detail = details(&found);
+            return Err(request.forbidden(format_args!("violates PodSecurity \"{}\": {detail}", policy.enforce)));
+        }
+        let warning = warning(policy.warn, pod, spec);
+        request.warnings.extend(warning);
+        Ok(())
+    }
+
+    /// Workloads are never refused: their pods will be. They are warned.
+    fn workload(&self, request: &mut Request<'_>, template: &str) -> Result<(), ApiError> {
+        let policy = self.policy(request)?;
+        let template = request.object.as_deref().and_then(|object| object.pointer(template));
+        let Some(template) = template.filter(|_| policy.warn.level != Level::Privileged) else { return Ok(()) };
+        let Some(spec) = template.get("spec") else { return Ok(()) };
+        let warning = warning(policy.warn, template, spec);
+        request.warnings.extend(warning);
+        Ok(())
+    }
+}
+
+fn warning(policy: LevelVersion, metadata: &Value, spec: &Value) -> Option<String> {
+    let found = violations(policy, metadata, spec);
+    (!found.is_empty()).then(|| format!("would violate PodSecurity \"{policy}\": {}", details(&found)))
+}
+
+fn details(found: &[Violation]) -> String {
+    let texts: Vec<String> = found
+        .iter()
+        .map(|v| if v.detail.is_empty() { v.reason.to_owned() } else { format!("{} ({})", v.reason, v.detail) })
+        .collect();
+    texts.join(", ")
+}
+
+/// Whether an update touches anything the standards look at: images, new containers, old annotations.
+fn is_significant(pod: &Value, old: &Value) -> bool {
+    let annotation = |pod: &Value, key: &str| annotations(pod).get(key).cloned();
+    let changed = |key: &str| annotation(pod, key) != annotation(old, key);
+    let container_changed = |new: &Value, old: &Value| {
+        let key = format!("container.seccomp.security.alpha.kubernetes.io/{}", text(new, "/name"));
+        text(new, "/image") != text(old, "/image") || changed(&key)
+    };
+    if changed("seccomp.security.alpha.kubernetes.io/pod") {
+        return true;
+    }
+    for list in ["/spec/containers", "/spec/initContainers"] {
+        let (new, old) = (items(pod, list), items(old, list));
+        if new.len() != old.len() || new.iter().zip(old).any(|(new, old)| container_changed(new, old)) {
+            return true;
+        }
+    }
+    items(pod, "/spec/ephemeralContainers").iter().any(|new| {
+        let before = items(old, "/spec/ephemeralContainers").iter().find(|o| text(o, "/name") == text(new, "/name"));
+        before.is_none_or(|before| container_changed(new, before))
+    })
+}
+
+#[async_trait::async_trait]
+impl Plugin for PodSecurity {
+    fn name(&self) -> &'static str {
+        "PodSecurity"
+    }
+
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    async fn validate(&self, request: &mut Request<'_>) -> Result<(), ApiError> {
+        let template = match (request.resource.group.as_str(), request.resource.resource.as_str()) {
+            ("", "namespaces") => return self.namespace(request),
+            ("", "pods") => return self.pod(request),
+            ("", "podtemplates") => "/template",
+            ("", "replicationcontrollers")
+            | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
+            | ("batch", "jobs") => "/spec/template",
+            ("batch", "cronjobs") => "/spec/jobTemplate/spec/template",
+            _ => return Ok(()),
+        };
+        if request.subresource.is_empty() { self.workload(request, template) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

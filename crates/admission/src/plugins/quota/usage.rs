@@ -1,0 +1,156 @@
+//! What an object counts for: how much of each quota resource it takes.
+
+use ferry_meta::object::{is_being_deleted, items, text};
+use ferry_meta::quantity::{Format, Quantity};
+use serde_json::Value;
+
+use crate::pod_resources::{Amounts, amounts, total_with_overhead};
+
+/// What a kind of object is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    Pod,
+    Service,
+    Claim,
+    /// By number alone.
+    Count,
+}
+
+impl Measure {
+    pub(super) fn of(group: &str, resource: &str) -> Self {
+        match (group, resource) {
+            ("", "pods") => Self::Pod,
+            ("", "services") => Self::Service,
+            ("", "persistentvolumeclaims") => Self::Claim,
+            _ => Self::Count,
+        }
+    }
+
+    /// Whether a quota resource is one that this measure can take.
+    pub(super) fn takes(self, group: &str, resource: &str, quota: &str) -> bool {
+        if quota == count_name(group, resource) {
+            return true;
+        }
+        match self {
+            Self::Pod => {
+                const PLAIN: [&str; 10] = [
+                    "pods",
+                    "cpu",
+                    "memory",
+                    "ephemeral-storage",
+                    "requests.cpu",
+                    "requests.memory",
+                    "requests.ephemeral-storage",
+                    "limits.cpu",
+                    "limits.memory",
+                    "limits.ephemeral-storage",
+                ];
+                PLAIN.contains(&quota)
+                    || quota.starts_with("hugepages-")
+                    || quota.starts_with("requests.hugepages-")
+                    || quota.strip_prefix("requests.").is_some_and(is_extended)
+            }
+            Self::Service => matches!(quota, "services" | "services.nodeports" | "services.loadbalancers"),
+            Self::Claim => {
+                matches!(quota, "persistentvolumeclaims" | "requests.storage")
+                    || quota.contains(".storageclass.storage.k8s.io/")
+                    || quota.contains(".volumeattributesclass.storage.k8s.io/")
+            }
+            Self::Count => group.is_empty() && quota == resource && is_counted_plainly(resource),
+        }
+    }
+
+    pub(super) fn usage(self, group: &str, resource: &str, object: &Value) -> Amounts {
+        let mut usage = Amounts::new();
+        if self == Self::Pod && is_over(object) {
+            return usage;
+        }
+        usage.insert(count_name(group, resource), one());
+        match self {
+            Self::Pod => pod(object, &mut usage),
+            Self::Service => service(object, &mut usage),
+            Self::Claim => claim(object, &mut usage),
+            Self::Count if group.is_empty() && is_counted_plainly(resource) => {
+                usage.insert(resource.to_owned(), one());
+            }
+            Self::Count => {}
+        }
+        usage
+    }
+}
+
+fn one() -> Quantity {
+    Quantity::from_units(1, Format::DecimalSi)
+}
+
+fn count_name(group: &str, resource: &str) -> String {
+    if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") }
+}
+
+/// Resources whose plain name is a quota resource too.
+fn is_counted_plainly(resource: &str) -> bool {
+    matches!(resource, "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas")
+}
+
+/// Names with a domain that is not Kubernetes' own.
+fn is_extended(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
+}
+
+/// A pod that has ended, or should have by now, takes nothing.
+fn is_over(pod: &Value) -> bool {
+    if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
+        return true;
+    }
+    let deadline = ferry_meta::time::parse(text(pod, "/metadata/deletionTimestamp"));
+    is_being_deleted(pod) && deadline.is_some_and(|deadline| ferry_meta::time::now() > deadline)
+}
+
+fn pod(pod: &Value, usage: &mut Amounts) {
+    usage.insert("pods".into(), one());
+    let Some(spec) = pod.get("spec") else { return };
+    for (name, amount) in total_with_overhead(spec, "requests") {
+        if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-") {
+            usage.insert(format!("requests.{name}"), amount.clone());
+            usage.insert(name, amount);
+        } else if is_extended(&name) {
+            usage.insert(format!("requests.{name}"), amount);
+        }
+    }
+    for (name, amount) in total_with_overhead(spec, "limits") {
+        if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
+            usage.insert(format!("limits.{name}"), amount);
+        }
+    }
+}
+
+fn service(service: &Value, usage: &mut Amounts) {
+    let ports = items(service, "/spec/ports");
+    let all = ports.len();
+    let given = ports.iter().filter(|port| port.get("nodePort").and_then(Value::as_i64).unwrap_or(0) != 0).count();
+    let allocated = service.pointer("/spec/allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true);
+    let (node_ports, balancers) = match text(service, "/spec/type") {
+        "NodePort" => (all, 0),
+        "LoadBalancer" => (if allocated { all } else { given }, 1),
+        _ => (0, 0),
+    };
+    let number = |count: usize| Quantity::from_units(i64::try_from(count).unwrap_or(i64::MAX), Format::DecimalSi);
+    usage.insert("services".into(), one());
+    usage.insert("services.nodeports".into(), number(node_ports));
+    usage.insert("services.loadbalancers".into(), number(balancers));
+}
+
+fn claim(claim: &Value, usage: &mut Amounts) {
+    usage.insert("persistentvolumeclaims".into(), one());
+    let class = text(claim, "/spec/storageClassName");
+    let suffix = ".storageclass.storage.k8s.io/";
+    if !class.is_empty() {
+        usage.insert(format!("{class}{suffix}persistentvolumeclaims"), one());
+    }
+    if let Some(storage) = amounts(claim, "/spec/resources/requests").remove("storage") {
+        if !class.is_empty() {
+            usage.insert(format!("{class}{suffix}requests.storage"), storage.clone());
+        }
+        usage.insert("requests.storage".into(), storage);
+    }
+}
