@@ -9,8 +9,11 @@ mod common;
 mod core;
 mod discovery;
 mod garbagecollector;
+mod node;
+mod rbac;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_client::Informers;
 use ferry_tasks::Tasks;
@@ -19,10 +22,29 @@ use k8s_openapi::api::core::v1::ReplicationController;
 use kube::Client;
 
 /// What the controllers need to know of the cluster.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// PEM of the authority that signs the API server's certificate, for `kube-root-ca.crt`.
     pub root_ca: String,
+    /// The range from which nodes get their pods' addresses; none leaves that to somebody else.
+    pub cluster_cidr: Option<String>,
+    pub node_cidr_mask_size: u8,
+    /// How long a node may be silent before its state is unknown.
+    pub node_monitor_grace_period: Duration,
+    /// How many pods that have ended are kept; 0 keeps all.
+    pub terminated_pod_threshold: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            root_ca: String::new(),
+            cluster_cidr: Some("10.244.0.0/16".into()),
+            node_cidr_mask_size: 24,
+            node_monitor_grace_period: Duration::from_secs(40),
+            terminated_pod_threshold: 12500,
+        }
+    }
 }
 
 /// What every controller is started with.
@@ -56,4 +78,9 @@ where
     core::root_ca::start(&context);
     core::namespace::start(&context);
     garbagecollector::start(&context);
+    node::lifecycle::start(&context);
+    node::taint_eviction::start(&context);
+    node::pod_gc::start(&context);
+    node::ipam::start(&context);
+    rbac::clusterrole_aggregation::start(&context);
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod claim;
 pub(crate) mod conditions;
+pub(crate) mod disruption;
 pub(crate) mod endpoint;
 pub(crate) mod number;
 pub(crate) mod pod;

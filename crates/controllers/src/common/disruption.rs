@@ -1,0 +1,46 @@
+//! Says on a pod why it is about to be deleted, so that its owner can tell a disruption from a failure.
+
+use ferry_client::write;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use super::pod;
+
+/// Sets the DisruptionTarget condition, and the phase when one is given. A pod that is gone needs none.
+pub(crate) async fn mark(
+    api: &Api<Pod>,
+    pod: &Pod,
+    reason: &str,
+    message: &str,
+    phase: Option<&str>,
+) -> Result<(), kube::Error> {
+    let known = pod::condition(pod, "DisruptionTarget");
+    let says_so = known.is_some_and(|known| known.status == "True" && known.reason.as_deref() == Some(reason));
+    if says_so && phase.is_none_or(|phase| pod::phase(pod) == phase) {
+        return Ok(());
+    }
+    let mut status = json!({ "conditions": [{
+        "type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
+        "lastTransitionTime": write::now(),
+    }] });
+    if let Some(phase) = phase {
+        status["phase"] = phase.into();
+    }
+    patch(api, pod, status).await
+}
+
+/// Sets the phase alone.
+pub(crate) async fn set_phase(api: &Api<Pod>, pod: &Pod, phase: &str) -> Result<(), kube::Error> {
+    patch(api, pod, json!({ "phase": phase })).await
+}
+
+async fn patch(api: &Api<Pod>, pod: &Pod, status: serde_json::Value) -> Result<(), kube::Error> {
+    let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
+    match api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await {
+        Err(error) if !write::is_not_found(&error) => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,6 @@
+//! Node lifecycle: nodes that fall silent become Unknown, conditions become taints, their pods are marked.
+
+mod plan;
+mod reconcile;
+
+pub(crate) use reconcile::start;

@@ -1,0 +1,224 @@
+//! The loop of node lifecycle: one key is one node, looked at when it changes and when it has been silent too long.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::controller::{self, Action};
+use ferry_client::{Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::plan;
+use crate::Context;
+use crate::common::pod;
+use crate::node::pods_by_node;
+
+const NAME: &str = "node-controller";
+const LEASES: &str = "kube-node-lease";
+const WORKERS: usize = 8;
+/// A node that has never reported has longer.
+const STARTUP_GRACE: Duration = Duration::from_secs(60);
+/// Between two nodes of a zone from which pods are driven away, so that a wrong judgement does not empty it.
+const BETWEEN_EVICTIONS: Duration = Duration::from_secs(10);
+const ZONE_LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
+
+/// When a node was last heard of, by our own clock: those of others are not believed.
+struct Heard {
+    renewed: Option<MicroTime>,
+    heartbeat: Option<Time>,
+    at: Instant,
+}
+
+struct Loop {
+    client: Client,
+    recorder: Recorder,
+    nodes: Informer<Node>,
+    pods: Index<Pod>,
+    grace: Duration,
+    heard: Mutex<HashMap<String, Heard>>,
+    /// Nodes whose pods were marked since they stopped being ready.
+    marked: Mutex<HashSet<String>>,
+    /// By zone: when the next node may drive its pods away.
+    next_eviction: Mutex<HashMap<String, Instant>>,
+    queue: WorkQueue<ObjectKey>,
+}
+
+pub(crate) fn start(context: &Context) {
+    let client = context.client(NAME);
+    let (nodes, pods) = (context.informers.of::<Node>(), context.informers.of::<Pod>());
+    let leases: Informer<Lease> = Informer::over(
+        Api::namespaced(context.informers.client().clone(), LEASES),
+        &context.tasks,
+        watcher::Config::default(),
+    );
+    let this = Arc::new(Loop {
+        recorder: Recorder::new(client.clone(), NAME, &context.tasks),
+        client,
+        nodes: nodes.clone(),
+        pods: pods_by_node(&pods),
+        grace: context.config.node_monitor_grace_period,
+        heard: Mutex::default(),
+        marked: Mutex::default(),
+        next_eviction: Mutex::default(),
+        queue: WorkQueue::new(),
+    });
+
+    let handler = this.clone();
+    nodes.on_change(move |change| handler.node_changed(change));
+    let handler = this.clone();
+    leases.on_change(move |change| handler.lease_changed(change));
+
+    let ready = async move {
+        nodes.synced().await;
+        pods.synced().await;
+        leases.synced().await;
+    };
+    let queue = this.queue.clone();
+    controller::run(&context.tasks, NAME, &queue, WORKERS, ready, move |key| {
+        let this = this.clone();
+        async move { this.reconcile(&key).await }
+    });
+}
+
+impl Loop {
+    fn node_changed(&self, change: &Change<Node>) {
+        let node = change.object();
+        let key = ObjectKey::of(&**node);
+        if matches!(change, Change::Deleted(_)) {
+            self.heard.lock().remove(&key.name);
+            self.marked.lock().remove(&key.name);
+            return;
+        }
+        let ready = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let heartbeat = ready.and_then(|list| list.iter().find(|condition| condition.type_ == "Ready"));
+        let heartbeat = heartbeat.and_then(|condition| condition.last_heartbeat_time.clone());
+        {
+            let mut heard = self.heard.lock();
+            let known = heard.entry(key.name.clone()).or_insert_with(|| Heard {
+                renewed: None,
+                heartbeat: None,
+                at: Instant::now(),
+            });
+            if known.heartbeat != heartbeat {
+                known.heartbeat = heartbeat;
+                known.at = Instant::now();
+            }
+        }
+        self.queue.add(key);
+    }
+
+    /// A renewed lease only moves the time; the node is looked at when that time has come.
+    fn lease_changed(&self, change: &Change<Lease>) {
+        let lease = change.object();
+        let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
+        let mut heard = self.heard.lock();
+        if let Some(known) = heard.get_mut(&lease.name_any())
+            && known.renewed != renewed
+            && !matches!(change, Change::Deleted(_))
+        {
+            known.renewed = renewed;
+            known.at = Instant::now();
+        }
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
+        let Some(node) = self.nodes.get_key(key) else { return Ok(Action::Done) };
+        let started = plan::state(&node, "Ready").is_some();
+        let grace = if started { self.grace } else { self.grace.max(STARTUP_GRACE) };
+        let silence = self.heard.lock().get(&key.name).map_or(Duration::ZERO, |heard| heard.at.elapsed());
+        let api: Api<Node> = Api::all(self.client.clone());
+        let mut node = (*node).clone();
+        if silence >= grace
+            && let Some(status) = plan::silent(&node, &write::now())
+        {
+            let was_ready = plan::state(&node, "Ready") == Some("True");
+            node.status = Some(status);
+            node = api.replace_status(&key.name, &PostParams::default(), &node).await?;
+            if was_ready {
+                let message = format!("Node {} status is now: NodeNotReady", key.name);
+                self.recorder.event(&node, EventType::Normal, "NodeNotReady", message);
+            }
+        }
+        let delay = self.taint(&api, &node).await?;
+        self.mark_pods(&node).await?;
+        let wait = grace.saturating_sub(silence).max(Duration::from_secs(1));
+        Ok(Action::After(delay.map_or(wait, |delay| delay.min(wait))))
+    }
+
+    /// Writes taints; returns how long to wait when the zone had its eviction a moment ago.
+    async fn taint(&self, api: &Api<Node>, node: &Node) -> Result<Option<Duration>, Error> {
+        let nobody_is_well = self.nodes.list().iter().all(|node| plan::state(node, "Ready") != Some("True"));
+        let now = write::now();
+        let Some(mut taints) = plan::taints(node, !nobody_is_well, &now) else { return Ok(None) };
+        let old = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+        let starts_eviction = taints.iter().any(|taint| {
+            taint.effect == "NoExecute"
+                && !old.is_some_and(|old| {
+                    old.iter().any(|old| old.effect == "NoExecute" && old.key.starts_with("node.kubernetes.io/"))
+                })
+        });
+        let mut delay = None;
+        if starts_eviction && let Some(left) = self.wait_for_eviction(node) {
+            delay = Some(left);
+            let Some(mild) = plan::taints(node, false, &now) else { return Ok(delay) };
+            taints = mild;
+        }
+        let patch = json!({
+            "metadata": { "resourceVersion": node.metadata.resource_version }, "spec": { "taints": taints },
+        });
+        api.patch(&node.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(delay)
+    }
+
+    /// None when the node's zone may lose pods now, which counts as having done so.
+    fn wait_for_eviction(&self, node: &Node) -> Option<Duration> {
+        let zone: Vec<&str> =
+            ZONE_LABELS.iter().filter_map(|label| node.labels().get(*label)).map(String::as_str).collect();
+        let mut next = self.next_eviction.lock();
+        let at = next.entry(zone.join("/")).or_insert_with(Instant::now);
+        let left = at.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            *at = Instant::now() + BETWEEN_EVICTIONS;
+            return None;
+        }
+        Some(left)
+    }
+
+    /// Pods of a node that is not ready are not ready either: they leave the endpoints. Once per outage, since the
+    /// kubelet may know better when it is alive.
+    async fn mark_pods(&self, node: &Node) -> Result<(), Error> {
+        let name = node.name_any();
+        if plan::state(node, "Ready").is_none_or(|state| state == "True") {
+            self.marked.lock().remove(&name);
+            return Ok(());
+        }
+        if self.marked.lock().contains(&name) {
+            return Ok(());
+        }
+        for pod in self.pods.get(&name).iter().filter(|pod| pod::is_ready(pod)) {
+            let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+            self.recorder.event(&**pod, EventType::Warning, "NodeNotReady", "Node is not ready");
+            let condition = PodCondition { type_: "Ready".into(), status: "False".into(), ..PodCondition::default() };
+            let patch = json!({
+                "metadata": { "uid": pod.metadata.uid },
+                "status": { "conditions": [{
+                    "type": condition.type_, "status": condition.status, "lastTransitionTime": write::now(),
+                }] },
+            });
+            match api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await {
+                Err(error) if !write::is_not_found(&error) && !write::is_conflict(&error) => return Err(error.into()),
+                _ => {}
+            }
+        }
+        self.marked.lock().insert(name);
+        Ok(())
+    }
+}
