@@ -7,6 +7,7 @@ pub mod catalogue;
 pub mod decode;
 pub mod encode;
 pub mod go_time;
+pub mod managed;
 pub mod openapi;
 pub mod patch;
 pub mod quantity;

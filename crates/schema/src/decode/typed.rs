@@ -202,8 +202,10 @@ impl<'i, 'c> Reader<'i, 'c> {
         let value = self.nested(format_args!(".{key}"), |reader| reader.value(&field.item, before)).flatten();
         self.stack.truncate(depth);
         self.within = outer;
+        // An empty list of managed fields asks for them to be cleared: it must be told from an absent one.
+        let dropped = |value: &Value| field.omit_empty && zero::is_empty(&field.item, value) && key != "managedFields";
         if let Some(value) = value
-            && !(field.omit_empty && zero::is_empty(&field.item, &value))
+            && !dropped(&value)
         {
             map.insert(key, value);
         }

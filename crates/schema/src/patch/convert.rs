@@ -56,7 +56,7 @@ fn kind(value: &Value) -> &'static str {
 }
 
 /// A value as Go's `%v` prints it: `map[a:1 b:[x y]]`.
-pub(super) fn go_print(value: &Value) -> String {
+pub(crate) fn go_print(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::Bool(on) => on.to_string(),

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::catalogue::Type;
 use crate::decode::{self, DecodeError, Decoded, Validation};
 
+pub(crate) use convert::go_print;
 pub use json::json_patch;
 pub use merge::merge_patch;
 pub use strategic::strategic_merge;
@@ -105,9 +106,9 @@ pub fn apply(
             }
             let patched = strategic::merge_in_place(ty, current.clone(), &mut patch)?;
             if let Some(why) = convert::first_error(ty, &patched) {
-                return Err(PatchError::Invalid { shown: convert::go_print(&patch), why });
+                return Err(PatchError::Invalid { shown: go_print(&patch), why });
             }
-            finish(ty, &patched, validation, duplicates, || convert::go_print(&patch))
+            finish(ty, &patched, validation, duplicates, || go_print(&patch))
         }
     }
 }

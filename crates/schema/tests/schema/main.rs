@@ -1,5 +1,6 @@
 //! The schema engine from outside: one binary, data-driven.
 
+mod applying;
 mod decoding;
 mod patches;
 mod round_trip;

@@ -1,0 +1,431 @@
+//! Managed fields and server-side apply.
+//!
+//! Call [`update`] on every ordinary write after decoding and defaulting and BEFORE admission and the strategy's own changes,
+//! as upstream does: what those add (cluster IPs, tolerations) belongs to nobody. [`apply`] makes the object an apply patch
+//! asks for; its result still wants defaulting, admission and validation.
+
+mod check;
+mod compare;
+mod entries;
+mod merge;
+pub mod scale;
+pub mod set;
+mod walk;
+
+use ferry_meta::error::{StatusCause, StatusDetails};
+use ferry_meta::{ApiError, GroupVersionKind, Reason, object};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::catalogue::Type;
+use crate::decode;
+use compare::Comparison;
+use entries::{Entry, Managers};
+use set::{Element, Set, path_text};
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Who writes what, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// The kind in the version of the request.
+    pub gvk: &'a GroupVersionKind,
+    pub manager: &'a str,
+    /// Empty for the main resource.
+    pub subresource: &'a str,
+    /// Fields this request cannot change, which it thus cannot own: `status` on the main resource, `spec` on `status`.
+    /// Dotted paths.
+    pub reset: &'a [&'a str],
+    pub now: Timestamp,
+}
+
+impl Write<'_> {
+    fn api_version(&self) -> String {
+        self.gvk.api_version()
+    }
+
+    fn entry(&self, manager: &str, applied: bool, set: Set) -> Entry {
+        Entry {
+            manager: if manager.is_empty() { "unknown".to_owned() } else { manager.to_owned() },
+            subresource: self.subresource.to_owned(),
+            api_version: self.api_version(),
+            applied,
+            set,
+            time: None,
+        }
+    }
+}
+
+/// Why an apply was refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ApplyError {
+    #[error("{0}")]
+    BadRequest(String),
+    #[error("{}", .0.message())]
+    Conflicts(Conflicts),
+    /// What upstream answers with a bare 500.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// Fields that others own with other values.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conflicts(Vec<Conflict>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Conflict {
+    manager: String,
+    path: Vec<Element>,
+}
+
+impl Conflicts {
+    fn message(&self) -> String {
+        if let [one] = self.0.as_slice() {
+            return format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, path_text(&one.path));
+        }
+        let mut lines = Vec::new();
+        let mut before = None;
+        for conflict in &self.0 {
+            if before.replace(&conflict.manager) != Some(&conflict.manager) {
+                lines.push(format!("conflicts with {}:", conflict.manager));
+            }
+            lines.push(format!("- {}", path_text(&conflict.path)));
+        }
+        format!("Apply failed with {} conflicts: {}", self.0.len(), lines.join("\n"))
+    }
+}
+
+impl From<ApplyError> for ApiError {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::BadRequest(message) => Self::bad_request(message),
+            ApplyError::Internal(message) => Self::new(500, Reason::Unknown, message),
+            ApplyError::Conflicts(conflicts) => {
+                let cause = |conflict: &Conflict| StatusCause {
+                    reason: "FieldManagerConflict".to_owned(),
+                    message: format!("conflict with {}", conflict.manager),
+                    field: path_text(&conflict.path),
+                };
+                let causes = conflicts.0.iter().map(cause).collect();
+                Self::new(409, Reason::Conflict, conflicts.message())
+                    .with_details(StatusDetails { causes, ..StatusDetails::default() })
+            }
+        }
+    }
+}
+
+/// Brings `metadata.managedFields` of `new` up to date after an ordinary write; None as `live` on create.
+pub fn update(ty: &Type, write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
+    decode::normalize(ty, new);
+    let empty;
+    let live = match live {
+        Some(live) => live,
+        None => {
+            empty = crate::zero::structure(ty.catalogue(), ty.id());
+            &empty
+        }
+    };
+    let live_fields = live.pointer("/metadata/managedFields");
+    let from_live = || entries::read(live_fields).unwrap_or_default();
+    let new_fields = new.pointer("/metadata/managedFields");
+    let managers = if !write.subresource.is_empty() {
+        from_live()
+    } else if entries::is_reset(new_fields) {
+        Managers::new()
+    } else {
+        entries::read(new_fields).filter(|m| !m.is_empty()).unwrap_or_else(from_live)
+    };
+    set_managed_fields(new, Value::Null);
+    // Objects whose entries were cleared are not tracked again until someone applies.
+    if managers.is_empty() && !object::uid(live).is_empty() {
+        return;
+    }
+    let mut managers = after_update(ty, write, live, new, managers, write.manager);
+    entries::cap(&mut managers);
+    set_managed_fields(new, entries::write(&managers));
+}
+
+fn set_managed_fields(object: &mut Value, entries: Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        if entries.is_null() {
+            metadata.remove("managedFields");
+        } else {
+            metadata.insert("managedFields".to_owned(), entries);
+        }
+    }
+}
+
+fn after_update(
+    ty: &Type,
+    write: &Write<'_>,
+    live: &Value,
+    new: &Value,
+    mut managers: Managers,
+    manager: &str,
+) -> Managers {
+    let ignored = Set::of_paths(write.reset);
+    let comparison = compare::compare(ty.catalogue(), ty.id(), live, new).without(&ignored);
+    take_from_others(&mut managers, &comparison, None);
+    let own = comparison.modified.union(&comparison.added).difference(&stripped());
+    if own.is_empty() {
+        return managers;
+    }
+    let mut entry = write.entry(manager, false, own);
+    if let Some(before) = managers.remove(&entry.identifier()) {
+        entry.set = entry.set.union(&before.set);
+    }
+    entry.time = Some(ferry_meta::time::time(write.now));
+    managers.insert(entry.identifier(), entry);
+    managers
+}
+
+/// What changed is no longer owned by anyone but the writer; what is gone by nobody.
+fn take_from_others(managers: &mut Managers, comparison: &Comparison, writer: Option<&str>) {
+    let changed = comparison.modified.union(&comparison.added);
+    for (id, entry) in managers.iter_mut() {
+        if writer != Some(&**id) {
+            entry.set = entry.set.difference(&changed).difference(&comparison.removed);
+        }
+    }
+    managers.retain(|_, entry| !entry.set.is_empty());
+}
+
+/// Metadata that is the server's own.
+fn stripped() -> Set {
+    Set::of_paths(&[
+        "apiVersion",
+        "kind",
+        "metadata",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.creationTimestamp",
+        "metadata.selfLink",
+        "metadata.uid",
+        "metadata.clusterName",
+        "metadata.generation",
+        "metadata.managedFields",
+        "metadata.resourceVersion",
+    ])
+}
+
+/// The object an apply patch asks for. `live` is None where it is to be created; `config` is the patch as it was sent.
+pub fn apply(
+    ty: &Type,
+    write: &Write<'_>,
+    live: Option<&Value>,
+    config: &Value,
+    force: bool,
+) -> Result<Value, ApplyError> {
+    check_config(ty, write, config)?;
+    let empty;
+    let live = match live {
+        Some(live) => live,
+        None => {
+            empty = crate::zero::structure(ty.catalogue(), ty.id());
+            &empty
+        }
+    };
+    let managers = entries::read(live.pointer("/metadata/managedFields"))
+        .ok_or_else(|| ApplyError::Internal("failed to decode managed fields".to_owned()))?;
+    let mut result = apply_to(ty, write, live, config, managers.clone(), force);
+    if let (true, Err(ApplyError::Conflicts(conflicts))) = (write.manager == "kubectl", &result) {
+        // Whoever applied from the client before may take over what that left behind.
+        if let Some(allowed) = left_by_client(ty, write, live) {
+            let rest: Vec<Conflict> =
+                conflicts.0.iter().filter(|conflict| !allowed.has(&conflict.path)).cloned().collect();
+            result = if rest.is_empty() {
+                apply_to(ty, write, live, config, managers, true)
+            } else {
+                Err(ApplyError::Conflicts(Conflicts(rest)))
+            };
+        }
+    }
+    let mut object = result?;
+    if write.manager == "kubectl" && object::annotations(&object).get(LAST_APPLIED).is_some_and(|v| v != "") {
+        let mut config = config.clone();
+        if let Some(annotations) = config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
+        }
+        let mut text = String::from_utf8(crate::encode::encode_any(&config, false)).unwrap_or_default();
+        text.push('\n');
+        if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+            annotations.insert(LAST_APPLIED.to_owned(), Value::String(text));
+        }
+    }
+    Ok(object)
+}
+
+fn check_config(ty: &Type, write: &Write<'_>, config: &Value) -> Result<(), ApplyError> {
+    let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if api_version != write.api_version() || kind != write.gvk.kind {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        return Err(ApplyError::BadRequest(format!("invalid object type: {group}/{version}, Kind={kind}")));
+    }
+    if config.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
+        return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
+    }
+    match check::complaints(ty.catalogue(), ty.id(), config) {
+        None => Ok(()),
+        Some(why) => {
+            Err(ApplyError::Internal(format!("failed to create typed patch object ({}): {why}", shown(write, config))))
+        }
+    }
+}
+
+/// `namespace/name; group/version, Kind=kind`.
+fn shown(write: &Write<'_>, object: &Value) -> String {
+    let gvk = write.gvk;
+    format!(
+        "{}/{}; {}/{}, Kind={}",
+        object::namespace(object),
+        object::name(object),
+        gvk.group,
+        gvk.version,
+        gvk.kind
+    )
+}
+
+fn apply_to(
+    ty: &Type,
+    write: &Write<'_>,
+    live: &Value,
+    config: &Value,
+    mut managers: Managers,
+    force: bool,
+) -> Result<Value, ApplyError> {
+    let (catalogue, id) = (ty.catalogue(), ty.id());
+    let mut bare = live.clone();
+    set_managed_fields(&mut bare, Value::Null);
+    let live = &bare;
+    if managers.is_empty() {
+        // The first apply: whatever is there was set by unnamed updates.
+        let nothing = crate::zero::structure(catalogue, id);
+        managers = after_update(ty, write, &nothing, live, managers, "before-first-apply");
+    }
+    let ignored = Set::of_paths(write.reset);
+    let mut own = write.entry(write.manager, true, compare::field_set(catalogue, id, config).without_subtrees(&ignored));
+    let identifier = own.identifier();
+    let before = managers.remove(&identifier);
+    own.time = before.as_ref().and_then(|entry| entry.time.clone());
+    managers.insert(identifier.clone(), own);
+    let merged = merge::merge(catalogue, id, live, config);
+    let merged = match &before {
+        Some(before) if !before.set.is_empty() => prune(ty, merged, &managers, &before.set),
+        _ => merged,
+    };
+    let comparison = compare::compare(catalogue, id, live, &merged).without(&ignored);
+    if !force {
+        let conflicts = conflicts(&managers, &comparison, &identifier);
+        if !conflicts.0.is_empty() {
+            return Err(ApplyError::Conflicts(conflicts));
+        }
+    }
+    take_from_others(&mut managers, &comparison, Some(&identifier));
+    let unchanged = merged == *live;
+    if let Some(entry) = managers.get_mut(&identifier) {
+        entry.set = entry.set.difference(&stripped());
+        if entry.set.is_empty() {
+            managers.remove(&identifier);
+        } else if !unchanged {
+            entry.time = Some(ferry_meta::time::time(write.now));
+        }
+    }
+    let mut object = if unchanged {
+        bare
+    } else {
+        decode::decode_value(ty, &merged, decode::Validation::Ignore)
+            .map_err(|error| {
+                let shown = shown(write, config);
+                ApplyError::Internal(format!("failed to convert new typed object ({shown}) to object: {error}"))
+            })?
+            .object
+    };
+    set_managed_fields(&mut object, entries::write(&managers));
+    Ok(object)
+}
+
+/// Takes out what this manager set the last time, does not set now, and nobody else owns.
+fn prune(ty: &Type, merged: Value, managers: &Managers, last: &Set) -> Value {
+    let (catalogue, id) = (ty.catalogue(), ty.id());
+    let named = |set: &Set| compare::with_named_fields(catalogue, id, set);
+    let fields = |object: &Value| named(&compare::field_set(catalogue, id, object));
+    let last = named(last);
+    let pruned = merge::remove(catalogue, id, &merged, &last);
+    let owned = managers.values().fold(Set::default(), |all, entry| all.union(&entry.set));
+    let all = fields(&merged);
+    // Items others own come back, …
+    let pruned = merge::remove(catalogue, id, &merged, &all.difference(&fields(&pruned).union(&named(&owned))));
+    // … and so does what was only removed along with its parent.
+    merge::remove(catalogue, id, &merged, &all.difference(&fields(&pruned)).intersection(&last))
+}
+
+fn conflicts(managers: &Managers, comparison: &Comparison, writer: &str) -> Conflicts {
+    let changed = comparison.modified.union(&comparison.added);
+    let mut found = Vec::new();
+    for (id, entry) in managers {
+        if id != writer {
+            let paths = entry.set.intersection(&changed).paths();
+            found.extend(paths.into_iter().map(|path| Conflict { manager: entry.shown(), path }));
+        }
+    }
+    Conflicts(found)
+}
+
+/// The fields that a client-side apply set and nobody changed since.
+fn left_by_client(ty: &Type, write: &Write<'_>, live: &Value) -> Option<Set> {
+    let text = object::annotations(live).get(LAST_APPLIED)?.as_str()?;
+    let (last, _) = decode::free_form(text.as_bytes(), false).ok()?;
+    if last.get("apiVersion").and_then(Value::as_str) != Some(&write.api_version()) {
+        return None;
+    }
+    let (catalogue, id) = (ty.catalogue(), ty.id());
+    let comparison = compare::compare(catalogue, id, &last, live);
+    let set = compare::field_set(catalogue, id, &last);
+    Some(set.difference(&comparison.modified).difference(&comparison.added).difference(&comparison.removed))
+}
+
+/// Whether a write changes nothing but the times of its managed fields; the times are put back then, so that the object is
+/// the old one byte for byte.
+pub fn keep_times(old: &Value, new: &mut Value) {
+    let (Some(before), Some(after)) =
+        (old.pointer("/metadata/managedFields"), new.pointer("/metadata/managedFields"))
+    else {
+        return;
+    };
+    if before == after || !same_but_times(before, after) {
+        return;
+    }
+    let without = |object: &Value| -> Value {
+        let mut object = object.clone();
+        set_managed_fields(&mut object, Value::Null);
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("resourceVersion");
+        }
+        object
+    };
+    if without(old) == without(new) {
+        let before = before.clone();
+        set_managed_fields(new, before);
+    }
+}
+
+fn same_but_times(before: &Value, after: &Value) -> bool {
+    let (Value::Array(before), Value::Array(after)) = (before, after) else { return false };
+    let timeless = |entry: &Value| -> Map<String, Value> {
+        let mut map = entry.as_object().cloned().unwrap_or_default();
+        map.remove("time");
+        map
+    };
+    before.len() == after.len() && {
+        // A new time may have moved an entry.
+        let mut rest: Vec<_> = after.iter().map(timeless).collect();
+        before.iter().map(timeless).all(|entry| match rest.iter().position(|other| *other == entry) {
+            Some(at) => {
+                rest.swap_remove(at);
+                true
+            }
+            None => false,
+        })
+    }
+}

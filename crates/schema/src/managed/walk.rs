@@ -1,0 +1,117 @@
+//! What the catalogue says of a place in an object, in the terms of structured merge.
+
+use serde_json::{Map, Value};
+
+use super::set::{Element, Scalar};
+use crate::catalogue::{Catalogue, Field, Item, ListType, Shape, TypeId};
+
+/// The type of a place.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'c> {
+    pub(super) shape: &'c Shape,
+    list_type: ListType,
+    pub(super) keys: &'c [Box<str>],
+    atomic: bool,
+}
+
+/// How values of a place merge.
+pub(super) enum Merge<'c> {
+    /// As a whole.
+    Leaf,
+    Struct(TypeId),
+    Map(&'c Item),
+    /// Items are known by their keys, or by themselves where there are none.
+    List(&'c Item),
+}
+
+impl<'c> Place<'c> {
+    pub(super) fn of_field(field: &'c Field) -> Self {
+        Self {
+            shape: &field.item.shape,
+            list_type: field.list_type,
+            keys: &field.list_keys,
+            atomic: field.atomic_map,
+        }
+    }
+
+    pub(super) fn of_item(item: &'c Item) -> Self {
+        Self { shape: &item.shape, list_type: ListType::Atomic, keys: &[], atomic: false }
+    }
+
+    pub(super) fn merge(&self, catalogue: &Catalogue) -> Merge<'c> {
+        match self.shape {
+            Shape::Struct(id) if !self.atomic && !catalogue.get(*id).atomic => Merge::Struct(*id),
+            Shape::Map(inner) if !self.atomic => Merge::Map(inner),
+            Shape::List(inner) if self.list_type != ListType::Atomic => Merge::List(inner),
+            _ => Merge::Leaf,
+        }
+    }
+
+    /// The path element of an item of this list.
+    pub(super) fn element(&self, catalogue: &Catalogue, inner: &Item, item: &Value) -> Result<Element, String> {
+        if self.keys.is_empty() {
+            return match item {
+                Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
+                Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
+                Value::Null => {
+                    Err("associative list without keys has an element that's an explicit null".to_owned())
+                }
+                scalar => Ok(Element::Value(Scalar(scalar.clone()))),
+            };
+        }
+        let map = match item {
+            Value::Object(map) => map,
+            Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
+            _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+        };
+        let mut keys: Vec<(String, Scalar)> = Vec::with_capacity(self.keys.len());
+        for key in self.keys {
+            let default = || match &inner.shape {
+                Shape::Struct(id) => catalogue.get(*id).field(key).and_then(|f| f.default.clone()),
+                _ => None,
+            };
+            if let Some(value) = map.get(&**key).cloned().or_else(default) {
+                keys.push((key.to_string(), Scalar(value)));
+            }
+        }
+        if keys.is_empty() {
+            let names: Vec<String> = self.keys.iter().map(|k| crate::text::quote(k)).collect();
+            return Err(format!(
+                "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                names.join(" ")
+            ));
+        }
+        keys.sort();
+        Ok(Element::Key(keys))
+    }
+}
+
+/// The type of a struct's field or of a map's value; None where the type knows no such field.
+pub(super) fn child<'c>(catalogue: &'c Catalogue, merge: &Merge<'c>, key: &str) -> Option<Place<'c>> {
+    match merge {
+        Merge::Struct(id) => catalogue.get(*id).field(key).map(Place::of_field),
+        Merge::Map(inner) => Some(Place::of_item(inner)),
+        _ => None,
+    }
+}
+
+pub(super) fn as_map(value: Option<&Value>) -> Option<&Map<String, Value>> {
+    value.and_then(Value::as_object)
+}
+
+pub(super) fn as_list(value: Option<&Value>) -> Option<&[Value]> {
+    value.and_then(Value::as_array).map(Vec::as_slice)
+}
+
+/// The keys of two maps, each once, in order.
+pub(super) fn both_keys<'a>(
+    left: Option<&'a Map<String, Value>>,
+    right: Option<&'a Map<String, Value>>,
+) -> impl Iterator<Item = &'a String> {
+    let mine = left.into_iter().flat_map(|map| map.keys());
+    let theirs = right
+        .into_iter()
+        .flat_map(|map| map.keys())
+        .filter(move |key| !left.is_some_and(|map| map.contains_key(*key)));
+    mine.chain(theirs)
+}
