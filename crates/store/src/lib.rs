@@ -6,11 +6,13 @@
 pub mod conformance;
 pub mod embedded;
 mod error;
+pub mod etcd;
 pub mod key;
 mod types;
 
 pub use embedded::{EmbeddedStore, Options};
 pub use error::StoreError;
+pub use etcd::{EtcdOptions, EtcdStore, EtcdTls};
 pub use types::{
     Commit, Entry, Event, EventKind, Got, LeaseId, Op, Range, RangeResult, Revision, Transaction, WatchBatch,
     WatchRequest,

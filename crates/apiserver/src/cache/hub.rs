@@ -31,7 +31,7 @@ pub(super) async fn load(cache: &Cache, start: Start) -> Result<Revision, StoreE
         at = Some(past.min(newest));
         match cache.store.range(whole(at)).await {
             Err(StoreError::Compacted { oldest, .. }) => {
-                at = Some(oldest);
+                at = (oldest > 0).then_some(oldest);
                 match cache.store.range(whole(at)).await {
                     // Compacted once more in between: then without a past.
                     Err(StoreError::Compacted { .. }) => {

@@ -27,7 +27,9 @@ use tokio::sync::{Semaphore, oneshot};
 use self::committer::{Command, Committer, Reply};
 use self::disk::Disk;
 use self::folder::Folder;
+pub(crate) use self::group::check_distinct;
 use self::leases::Leases;
+pub(crate) use self::leases::check_ttl;
 use self::record::LeaseRecord;
 use self::state::{Change, State};
 use self::watchers::Watchers;
@@ -215,7 +217,7 @@ impl Store for EmbeddedStore {
                 key::check_value(key, value)?;
             }
         }
-        group::check_distinct(&transaction.ops)?;
+        check_distinct(&transaction.ops)?;
         self.ask(|reply| Command::Commit { transaction, reply }).await
     }
 
@@ -234,7 +236,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn grant_lease(&self, ttl_seconds: u64) -> Result<LeaseId> {
-        leases::check_ttl(ttl_seconds)?;
+        check_ttl(ttl_seconds)?;
         self.ask(|reply| Command::Grant { ttl_seconds, reply }).await
     }
 

@@ -1,0 +1,175 @@
+//! Watches on etcd.
+//!
+//! A watch is one on all keys of etcd, filtered here: every revision is then an event, and its arrival proves that all
+//! before it have arrived. etcd's own progress marks do not, before 3.4.25 and 3.5.8, and come every ten minutes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use etcd_client::{EventType, WatchOptions, WatchResponse};
+use futures::StreamExt;
+use futures::stream;
+
+use super::Connection;
+use super::convert::{entry, number, unsigned};
+use crate::types::{Event, EventKind, Revision, WatchBatch, WatchRequest};
+use crate::{Entry, Result, StoreError, WatchStream};
+
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_LAST: Duration = Duration::from_secs(2);
+
+struct Watch {
+    connection: Connection,
+    prefix: String,
+    responses: Option<etcd_client::WatchStream>,
+    /// Everything up to here was delivered.
+    reached: Revision,
+    /// The newest revision at the start; a mark is due once it is reached.
+    start: Option<Revision>,
+    ready: VecDeque<WatchBatch>,
+    pause: Duration,
+}
+
+pub(super) async fn watch(connection: Connection, request: WatchRequest) -> Result<WatchStream> {
+    let newest = connection.revision().await?;
+    if request.after > newest {
+        return Err(StoreError::Future { requested: request.after, newest });
+    }
+    let mut watch = Watch {
+        connection,
+        prefix: request.prefix,
+        responses: None,
+        // Revision 1 is that of an empty etcd: no event has it.
+        reached: request.after.max(1),
+        start: Some(newest),
+        ready: VecDeque::new(),
+        pause: RETRY_FIRST,
+    };
+    watch.open().await?;
+    if watch.reached < newest {
+        // There is history to come, or the news that there is none: it belongs to the opening.
+        let deadline = watch.connection.deadline;
+        let first = match tokio::time::timeout(deadline, watch.next()).await {
+            Ok(first) => first?,
+            Err(_) => return Err(StoreError::Unavailable(format!("etcd did not answer within {deadline:?}"))),
+        };
+        watch.ready.push_front(first);
+    }
+    Ok(stream::unfold(Some(watch), |watch| async move {
+        let mut watch = watch?;
+        match watch.next().await {
+            Ok(batch) => Some((Ok(batch), Some(watch))),
+            Err(error) => Some((Err(error), None)),
+        }
+    })
+    .boxed())
+}
+
+/// The compacted revision: what etcd says to a watch that wants everything.
+pub(super) async fn compacted(connection: &Connection) -> Option<Revision> {
+    let ask = async {
+        let options = WatchOptions::new().with_start_revision(1);
+        let mut responses = connection.watching().watch("/registry/", Some(options)).await?;
+        while let Some(response) = responses.message().await? {
+            if response.canceled() {
+                return Ok(Some(unsigned(response.compact_revision())));
+            }
+        }
+        Ok(None)
+    };
+    connection.within(ask).await.ok().flatten()
+}
+
+impl Watch {
+    async fn open(&mut self) -> Result<()> {
+        let options = WatchOptions::new()
+            .with_all_keys()
+            .with_prev_key()
+            .with_progress_notify()
+            .with_start_revision(number(self.reached + 1)?);
+        let mut client = self.connection.watching();
+        let opened = self.connection.within(client.watch("", Some(options))).await?;
+        self.responses = Some(opened);
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<WatchBatch> {
+        loop {
+            if let Some(batch) = self.ready.pop_front() {
+                return Ok(batch);
+            }
+            if self.start.is_some_and(|start| self.reached >= start) {
+                self.start = None;
+                return Ok(WatchBatch { revision: self.reached, events: Vec::new() });
+            }
+            let Some(responses) = &mut self.responses else {
+                if let Err(error) = self.open().await {
+                    tracing::debug!("a watch waits for etcd: {error}");
+                    tokio::time::sleep(self.pause).await;
+                    self.pause = (self.pause * 2).min(RETRY_LAST);
+                }
+                continue;
+            };
+            match responses.message().await {
+                Ok(Some(response)) => {
+                    self.pause = RETRY_FIRST;
+                    self.accept(&response)?;
+                }
+                ended => {
+                    tracing::debug!("a watch lost etcd at revision {}: {:?}", self.reached, ended.err());
+                    self.responses = None;
+                    tokio::time::sleep(self.pause).await;
+                    self.pause = (self.pause * 2).min(RETRY_LAST);
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, response: &WatchResponse) -> Result<()> {
+        if response.canceled() {
+            if response.compact_revision() > 0 {
+                let oldest = unsigned(response.compact_revision());
+                return Err(StoreError::Compacted { requested: self.reached, oldest });
+            }
+            let reason = response.cancel_reason();
+            if reason.contains("permission denied") {
+                return Err(StoreError::Unavailable(format!("etcd: {reason}")));
+            }
+            self.responses = None;
+            return Ok(());
+        }
+        for event in response.events() {
+            let Some(kv) = event.kv() else { continue };
+            let revision = unsigned(kv.mod_revision());
+            if revision > self.reached {
+                self.reached = revision;
+                // What comes next is a new revision: the mark of one without events says enough for all before it.
+                if self.ready.back().is_some_and(|batch| batch.events.is_empty()) {
+                    self.ready.pop_back();
+                }
+                self.ready.push_back(WatchBatch { revision, events: Vec::new() });
+            }
+            if kv.key().starts_with(self.prefix.as_bytes())
+                && let Some(batch) = self.ready.back_mut()
+            {
+                batch.events.push(convert(event)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn convert(event: &etcd_client::Event) -> Result<Event> {
+    let kv = event.kv().cloned().ok_or_else(|| StoreError::Corrupt("etcd sent an event without a key".into()))?;
+    let kind = match event.event_type() {
+        EventType::Delete => EventKind::Delete,
+        EventType::Put if kv.create_revision() == kv.mod_revision() => EventKind::Create,
+        EventType::Put => EventKind::Update,
+    };
+    let mut entry_now = entry(kv)?;
+    if kind == EventKind::Delete {
+        entry_now = Entry { created: 0, lease: None, ..entry_now };
+    }
+    let previous = event.prev_kv().cloned().map(entry).transpose()?;
+    Ok(Event { kind, entry: entry_now, previous })
+}
