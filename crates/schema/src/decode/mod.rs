@@ -282,3 +282,8 @@ pub fn free_form(body: &[u8], strict: bool) -> Result<(Value, Vec<String>), Free
         None => Ok((value, reader.strict_errors)),
     }
 }
+
+/// Reads a body of no particular type; the error is Go's.
+pub fn any(body: &[u8]) -> Result<Value, String> {
+    free_form(body, false).map(|(value, _)| value).map_err(|error| error.to_string())
+}
