@@ -1,0 +1,228 @@
+//! Reading a Pod: short ways to the fields that the rest of the kubelet asks for again and again.
+
+use std::borrow::Cow;
+use std::hash::Hasher;
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus, ResourceRequirements};
+
+use crate::quantity;
+
+/// Which list of the spec a container stands in, and how it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Runs to its end before the next one starts.
+    Init,
+    /// An init container with `restartPolicy: Always`: started in order, then kept alive beside the others.
+    Sidecar,
+    Regular,
+    /// Added to a running pod for debugging; never restarted.
+    Ephemeral,
+}
+
+static EMPTY_SPEC: std::sync::LazyLock<PodSpec> = std::sync::LazyLock::new(PodSpec::default);
+static EMPTY_STATUS: std::sync::LazyLock<PodStatus> = std::sync::LazyLock::new(PodStatus::default);
+
+pub fn spec(pod: &Pod) -> &PodSpec {
+    pod.spec.as_ref().unwrap_or(&EMPTY_SPEC)
+}
+
+pub fn status(pod: &Pod) -> &PodStatus {
+    pod.status.as_ref().unwrap_or(&EMPTY_STATUS)
+}
+
+pub fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+pub fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+pub fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// As upstream prints a pod in messages: `name_namespace(uid)`.
+pub fn printed(pod: &Pod) -> String {
+    format!("{}_{}({})", name(pod), namespace(pod), uid(pod))
+}
+
+pub fn init_containers(pod: &Pod) -> &[Container] {
+    spec(pod).init_containers.as_deref().unwrap_or_default()
+}
+
+pub fn containers(pod: &Pod) -> &[Container] {
+    &spec(pod).containers
+}
+
+pub fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+pub fn role_of_init(container: &Container) -> Role {
+    if is_sidecar(container) { Role::Sidecar } else { Role::Init }
+}
+
+/// Ephemeral containers as containers: the types differ by name and by one field only.
+pub fn ephemeral_containers(pod: &Pod) -> Vec<Container> {
+    let list = spec(pod).ephemeral_containers.as_deref().unwrap_or_default();
+    list.iter().filter_map(|c| serde_json::from_value(serde_json::to_value(c).ok()?).ok()).collect()
+}
+
+pub fn container<'a>(pod: &'a Pod, name: &str) -> Option<(Role, Cow<'a, Container>)> {
+    if let Some(found) = containers(pod).iter().find(|c| c.name == name) {
+        return Some((Role::Regular, Cow::Borrowed(found)));
+    }
+    if let Some(found) = init_containers(pod).iter().find(|c| c.name == name) {
+        return Some((role_of_init(found), Cow::Borrowed(found)));
+    }
+    let found = ephemeral_containers(pod).into_iter().find(|c| c.name == name)?;
+    Some((Role::Ephemeral, Cow::Owned(found)))
+}
+
+pub fn container_status<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
+    let lists = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+    lists.into_iter().flatten().flatten().find(|s| s.name == name)
+}
+
+pub fn host_network(pod: &Pod) -> bool {
+    spec(pod).host_network == Some(true)
+}
+
+pub fn is_being_deleted(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// Succeeded and Failed are final: such a pod is never started again.
+pub fn is_terminal(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+pub fn grace_seconds(pod: &Pod) -> i64 {
+    let of_deletion = pod.metadata.deletion_grace_period_seconds;
+    of_deletion.or(spec(pod).termination_grace_period_seconds).unwrap_or(30).max(0)
+}
+
+/// Whether a container that ended with `exit_code` is started again.
+pub fn restarts_after(pod: &Pod, role: Role, container: &Container, exit_code: i32) -> bool {
+    match role {
+        Role::Sidecar => return true,
+        Role::Ephemeral => return false,
+        Role::Init | Role::Regular => {}
+    }
+    for rule in container.restart_policy_rules.as_deref().unwrap_or_default() {
+        let Some(codes) = &rule.exit_codes else { continue };
+        let listed = codes.values.as_deref().unwrap_or_default().contains(&exit_code);
+        if listed == (codes.operator == "In") {
+            return matches!(rule.action.as_str(), "Restart" | "RestartAllContainers");
+        }
+    }
+    let policy = container.restart_policy.as_deref().or(spec(pod).restart_policy.as_deref()).unwrap_or("Always");
+    match policy {
+        "Never" => false,
+        "OnFailure" => exit_code != 0,
+        // A finished init container is done, whatever the policy.
+        _ => role == Role::Regular || exit_code != 0,
+    }
+}
+
+/// Changes when the container has to be replaced. Only the image may change in a running pod.
+pub fn container_hash(container: &Container) -> String {
+    let mut hasher = Fnv1a(0xcbf2_9ce4_8422_2325);
+    hasher.write(container.name.as_bytes());
+    hasher.write(b"\0");
+    hasher.write(container.image.as_deref().unwrap_or_default().as_bytes());
+    format!("{:x}", hasher.finish())
+}
+
+/// Stable over restarts and versions, unlike the standard library's hasher: the value is kept on the container.
+struct Fnv1a(u64);
+
+impl Hasher for Fnv1a {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// Guaranteed, Burstable or BestEffort.
+pub fn qos_class(pod: &Pod) -> &'static str {
+    if let Some(class) = status(pod).qos_class.as_deref() {
+        match class {
+            "Guaranteed" => return "Guaranteed",
+            "Burstable" => return "Burstable",
+            "BestEffort" => return "BestEffort",
+            _ => {}
+        }
+    }
+    let all: Vec<&ResourceRequirements> = match &spec(pod).resources {
+        Some(of_pod) => vec![of_pod],
+        None => containers(pod).iter().chain(init_containers(pod)).filter_map(|c| c.resources.as_ref()).collect(),
+    };
+    let amount = |list: &Option<std::collections::BTreeMap<String, _>>, key: &str| {
+        list.as_ref().and_then(|l| l.get(key)).and_then(quantity::milli).filter(|n| *n > 0)
+    };
+    let mut any = false;
+    let count = if spec(pod).resources.is_some() { 1 } else { containers(pod).len() + init_containers(pod).len() };
+    let mut guaranteed = all.len() == count;
+    for resources in all {
+        for key in ["cpu", "memory"] {
+            let (request, limit) = (amount(&resources.requests, key), amount(&resources.limits, key));
+            any |= request.is_some() || limit.is_some();
+            guaranteed &= limit.is_some() && request.is_none_or(|r| Some(r) == limit);
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(spec: serde_json::Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).expect("a pod")
+    }
+
+    #[test]
+    fn quality_of_service_follows_requests_and_limits() {
+        let check = |resources: serde_json::Value, class: &str| {
+            let pod = pod(json!({"containers": [{"name": "a", "resources": resources}]}));
+            assert_eq!(qos_class(&pod), class, "{resources}");
+        };
+        check(json!({}), "BestEffort");
+        check(json!({"requests": {"cpu": "1"}}), "Burstable");
+        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}}), "Guaranteed");
+        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}}), "Guaranteed");
+        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}), "Burstable");
+    }
+
+    #[test]
+    fn restarts_follow_the_policy_and_its_rules() {
+        let check = |policy: &str, container: serde_json::Value, role: Role, code: i32, expected: bool| {
+            let pod = pod(json!({"restartPolicy": policy, "containers": [container]}));
+            let container = &containers(&pod)[0];
+            assert_eq!(restarts_after(&pod, role, container, code), expected, "{policy} {role:?} {code}");
+        };
+        check("Always", json!({"name": "a"}), Role::Regular, 0, true);
+        check("Always", json!({"name": "a"}), Role::Init, 0, false);
+        check("Always", json!({"name": "a"}), Role::Init, 1, true);
+        check("OnFailure", json!({"name": "a"}), Role::Regular, 0, false);
+        check("OnFailure", json!({"name": "a"}), Role::Regular, 2, true);
+        check("Never", json!({"name": "a"}), Role::Regular, 2, false);
+        check("Never", json!({"name": "a"}), Role::Sidecar, 0, true);
+        let ruled = json!({"name": "a", "restartPolicy": "Never",
+            "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]});
+        check("Never", ruled.clone(), Role::Regular, 42, true);
+        check("Never", ruled, Role::Regular, 1, false);
+    }
+}
