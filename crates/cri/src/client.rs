@@ -47,6 +47,11 @@ pub fn channel(socket: &Path) -> Channel {
     )
 }
 
+/// A gRPC endpoint over TCP, for health checks of containers.
+pub fn endpoint(url: &str) -> Result<Endpoint, String> {
+    Endpoint::from_shared(url.to_owned()).map_err(|error| error.to_string())
+}
+
 impl CriClient {
     /// Connects to `/run/x.sock` or `unix:///run/x.sock` and asks for the version, so that a wrong path fails here.
     pub async fn connect(endpoint: &str) -> Result<(Self, v1::VersionResponse), ConnectError> {

@@ -5,12 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 /// The first delay after a failure.
-pub const FIRST: Duration = Duration::from_secs(10);
-pub const LONGEST: Duration = Duration::from_secs(300);
+pub(crate) const FIRST: Duration = Duration::from_secs(10);
+pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 
 /// The delay of one container or image. It doubles with every attempt and is forgotten after a long quiet time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     delay: Duration,
     updated: Timestamp,
 }
@@ -18,7 +18,7 @@ pub struct Backoff {
 impl Backoff {
     /// The state after one more attempt, made because of something that happened at `since`.
     #[must_use]
-    pub fn next(previous: Option<Self>, since: Timestamp, now: Timestamp) -> Self {
+    pub(crate) fn next(previous: Option<Self>, since: Timestamp, now: Timestamp) -> Self {
         let delay = match previous {
             Some(backoff) if !backoff.is_forgotten(since) => (backoff.delay * 2).min(LONGEST),
             _ => FIRST,
@@ -27,18 +27,18 @@ impl Backoff {
     }
 
     /// When the next attempt may be made after something that ended at `since`. None: at once.
-    pub fn not_before(&self, since: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn not_before(&self, since: Timestamp) -> Option<Timestamp> {
         if self.is_forgotten(since) {
             return None;
         }
         since.checked_add(self.delay).ok()
     }
 
-    pub fn delay(&self) -> Duration {
+    pub(crate) fn delay(&self) -> Duration {
         self.delay
     }
 
-    pub fn updated(&self) -> Timestamp {
+    pub(crate) fn updated(&self) -> Timestamp {
         self.updated
     }
 
@@ -48,7 +48,7 @@ impl Backoff {
 }
 
 /// A duration as Go prints it, to the millisecond: `1m20s`, `10s`, `245ms`, `1.204s`.
-pub fn go_duration(duration: Duration) -> String {
+pub(crate) fn go_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis == 0 {
         return "0s".to_owned();

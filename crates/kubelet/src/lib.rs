@@ -1,8 +1,107 @@
 //! The node agent: runs the pods that are bound to its node, over any container runtime that speaks CRI.
+//!
+//! Where to enter: [`start`] wires everything. A pod's way leads from `manager` (which pods there are) to `worker`
+//! (one task per pod), which asks `plan` what to do and `status` what to report; both are pure functions. `spec` turns
+//! a pod into what the runtime is told, `volumes` makes what is mounted, `probes` asks containers how they are, `node`
+//! keeps the Node object, and `server` answers for logs, exec, attach and port-forward.
+//!
+//! Containers are reached through the `runtime` trait over CRI alone. Must not depend on any server-side crate.
 
-pub mod backoff;
+mod backoff;
+mod config;
+mod context;
+mod credentials;
+mod events;
+mod hooks;
+mod images;
+mod logs;
+mod manager;
+mod node;
 mod plan;
 mod pod;
+mod probes;
 mod quantity;
 mod runtime;
+mod sources;
+mod spec;
 mod status;
+mod termination;
+mod volumes;
+mod worker;
+
+use std::sync::Arc;
+
+use ferry_client::{Informer, Recorder};
+use ferry_tasks::Tasks;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::runtime::watcher;
+
+pub use config::{Config, Tls};
+
+use context::Context;
+use images::Images;
+use manager::{Mailboxes, Manager};
+use runtime::{CriRuntime, Runtime};
+use sources::Sources;
+use spec::dns::HostResolver;
+use volumes::Volumes;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the container runtime is not there")]
+    Runtime(#[from] ferry_cri::ConnectError),
+    #[error("making {path}")]
+    Folder { path: std::path::PathBuf, source: std::io::Error },
+}
+
+/// A running kubelet. It stops with the tasks it was started in.
+pub struct Kubelet {
+    context: Arc<Context>,
+}
+
+impl Kubelet {
+    /// The port of the kubelet's server.
+    pub fn port(&self) -> u16 {
+        self.context.port()
+    }
+}
+
+/// Registers the node and runs its pods until `tasks` stop. Containers go on running then.
+pub async fn start(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet, Error> {
+    for folder in [&config.root_dir, &config.log_dir] {
+        let made = tokio::fs::create_dir_all(folder).await;
+        made.map_err(|source| Error::Folder { path: folder.clone(), source })?;
+    }
+    let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint).await?;
+    let mailboxes = Mailboxes::default();
+    let waking = mailboxes.clone();
+    let sources = Sources::new(client.clone(), tasks, move |uid| waking.sources_changed(uid));
+    let own_pods = watcher::Config::default().fields(&format!("spec.nodeName={}", config.node_name));
+    let resolver = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
+    let context = Arc::new(Context {
+        recorder: Recorder::with_host(client.clone(), "kubelet", Some(&config.node_name), tasks),
+        images: Images::new(runtime.clone()),
+        volumes: Volumes::new(&config.root_dir, client.clone(), sources.clone()),
+        services: Informer::with(client.clone(), tasks, watcher::Config::default()),
+        resolver: HostResolver::parse(&resolver),
+        host_addresses: vec![config.node_ip.to_string()],
+        allocatable: node::capacity::amounts(&config).allocatable,
+        memory: i64::try_from(node::capacity::memory("MemTotal")).unwrap_or(i64::MAX),
+        sources,
+        runtime,
+        client: client.clone(),
+        config,
+    });
+    let registering = context.clone();
+    let node_tasks = tasks.clone();
+    tasks.spawn_until_stopped("register", async move {
+        let node = node::register(&registering).await;
+        let lease = node::keep_lease(registering.clone(), node.metadata.uid.clone());
+        node_tasks.spawn_until_stopped("lease", lease);
+        node::keep_status(registering, node).await;
+    });
+    let pods = Informer::<Pod>::with(client, tasks, own_pods);
+    Manager { context: context.clone(), pods, mailboxes, tasks: tasks.clone() }.start();
+    Ok(Kubelet { context })
+}

@@ -9,7 +9,7 @@ use crate::quantity;
 
 /// Which list of the spec a container stands in, and how it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// Runs to its end before the next one starts.
     Init,
     /// An init container with `restartPolicy: Always`: started in order, then kept alive beside the others.
@@ -22,54 +22,54 @@ pub enum Role {
 static EMPTY_SPEC: std::sync::LazyLock<PodSpec> = std::sync::LazyLock::new(PodSpec::default);
 static EMPTY_STATUS: std::sync::LazyLock<PodStatus> = std::sync::LazyLock::new(PodStatus::default);
 
-pub fn spec(pod: &Pod) -> &PodSpec {
+pub(crate) fn spec(pod: &Pod) -> &PodSpec {
     pod.spec.as_ref().unwrap_or(&EMPTY_SPEC)
 }
 
-pub fn status(pod: &Pod) -> &PodStatus {
+pub(crate) fn status(pod: &Pod) -> &PodStatus {
     pod.status.as_ref().unwrap_or(&EMPTY_STATUS)
 }
 
-pub fn name(pod: &Pod) -> &str {
+pub(crate) fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
 }
 
-pub fn namespace(pod: &Pod) -> &str {
+pub(crate) fn namespace(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or_default()
 }
 
-pub fn uid(pod: &Pod) -> &str {
+pub(crate) fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// As upstream prints a pod in messages: `name_namespace(uid)`.
-pub fn printed(pod: &Pod) -> String {
+pub(crate) fn printed(pod: &Pod) -> String {
     format!("{}_{}({})", name(pod), namespace(pod), uid(pod))
 }
 
-pub fn init_containers(pod: &Pod) -> &[Container] {
+pub(crate) fn init_containers(pod: &Pod) -> &[Container] {
     spec(pod).init_containers.as_deref().unwrap_or_default()
 }
 
-pub fn containers(pod: &Pod) -> &[Container] {
+pub(crate) fn containers(pod: &Pod) -> &[Container] {
     &spec(pod).containers
 }
 
-pub fn is_sidecar(container: &Container) -> bool {
+pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-pub fn role_of_init(container: &Container) -> Role {
+pub(crate) fn role_of_init(container: &Container) -> Role {
     if is_sidecar(container) { Role::Sidecar } else { Role::Init }
 }
 
 /// Ephemeral containers as containers: the types differ by name and by one field only.
-pub fn ephemeral_containers(pod: &Pod) -> Vec<Container> {
+pub(crate) fn ephemeral_containers(pod: &Pod) -> Vec<Container> {
     let list = spec(pod).ephemeral_containers.as_deref().unwrap_or_default();
     list.iter().filter_map(|c| serde_json::from_value(serde_json::to_value(c).ok()?).ok()).collect()
 }
 
-pub fn container<'a>(pod: &'a Pod, name: &str) -> Option<(Role, Cow<'a, Container>)> {
+pub(crate) fn container<'a>(pod: &'a Pod, name: &str) -> Option<(Role, Cow<'a, Container>)> {
     if let Some(found) = containers(pod).iter().find(|c| c.name == name) {
         return Some((Role::Regular, Cow::Borrowed(found)));
     }
@@ -80,31 +80,31 @@ pub fn container<'a>(pod: &'a Pod, name: &str) -> Option<(Role, Cow<'a, Containe
     Some((Role::Ephemeral, Cow::Owned(found)))
 }
 
-pub fn container_status<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
+pub(crate) fn container_status<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
     let lists = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
     lists.into_iter().flatten().flatten().find(|s| s.name == name)
 }
 
-pub fn host_network(pod: &Pod) -> bool {
+pub(crate) fn host_network(pod: &Pod) -> bool {
     spec(pod).host_network == Some(true)
 }
 
-pub fn is_being_deleted(pod: &Pod) -> bool {
+pub(crate) fn is_being_deleted(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
 /// Succeeded and Failed are final: such a pod is never started again.
-pub fn is_terminal(status: &PodStatus) -> bool {
+pub(crate) fn is_terminal(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-pub fn grace_seconds(pod: &Pod) -> i64 {
+pub(crate) fn grace_seconds(pod: &Pod) -> i64 {
     let of_deletion = pod.metadata.deletion_grace_period_seconds;
     of_deletion.or(spec(pod).termination_grace_period_seconds).unwrap_or(30).max(0)
 }
 
 /// Whether a container that ended with `exit_code` is started again.
-pub fn restarts_after(pod: &Pod, role: Role, container: &Container, exit_code: i32) -> bool {
+pub(crate) fn restarts_after(pod: &Pod, role: Role, container: &Container, exit_code: i32) -> bool {
     match role {
         Role::Sidecar => return true,
         Role::Ephemeral => return false,
@@ -127,7 +127,7 @@ pub fn restarts_after(pod: &Pod, role: Role, container: &Container, exit_code: i
 }
 
 /// Changes when the container has to be replaced. Only the image may change in a running pod.
-pub fn container_hash(container: &Container) -> String {
+pub(crate) fn container_hash(container: &Container) -> String {
     let mut hasher = Fnv1a(0xcbf2_9ce4_8422_2325);
     hasher.write(container.name.as_bytes());
     hasher.write(b"\0");
@@ -151,7 +151,7 @@ impl Hasher for Fnv1a {
 }
 
 /// Guaranteed, Burstable or BestEffort.
-pub fn qos_class(pod: &Pod) -> &'static str {
+pub(crate) fn qos_class(pod: &Pod) -> &'static str {
     if let Some(class) = status(pod).qos_class.as_deref() {
         match class {
             "Guaranteed" => return "Guaranteed",
@@ -202,7 +202,10 @@ mod tests {
         check(json!({}), "BestEffort");
         check(json!({"requests": {"cpu": "1"}}), "Burstable");
         check(json!({"limits": {"cpu": "1", "memory": "1Gi"}}), "Guaranteed");
-        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}}), "Guaranteed");
+        check(
+            json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}}),
+            "Guaranteed",
+        );
         check(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}), "Burstable");
     }
 

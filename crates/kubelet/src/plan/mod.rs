@@ -19,46 +19,64 @@ use crate::runtime::{PodState, Record, RunState};
 
 /// What probes say of one running container.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Health {
+pub(crate) struct Health {
     /// The startup probe passed, or there is none.
-    pub started: bool,
+    pub(crate) started: bool,
     /// The readiness probe passes, or there is none.
-    pub ready: bool,
-    pub startup_failed: bool,
-    pub liveness_failed: bool,
+    pub(crate) ready: bool,
+    pub(crate) startup_failed: bool,
+    pub(crate) liveness_failed: bool,
 }
 
 impl Health {
-    pub const UNPROBED: Self = Self { started: true, ready: true, startup_failed: false, liveness_failed: false };
+    pub(crate) const UNPROBED: Self =
+        Self { started: true, ready: true, startup_failed: false, liveness_failed: false };
 }
 
 /// Everything the decision depends on.
-pub struct Observed<'a> {
-    pub pod: &'a Pod,
-    pub state: &'a PodState,
+pub(crate) struct Observed<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) state: &'a PodState,
     /// By container id; containers without probes are absent.
-    pub health: &'a HashMap<String, Health>,
+    pub(crate) health: &'a HashMap<String, Health>,
     /// Restart delays by container name.
-    pub restarts: &'a HashMap<String, Backoff>,
+    pub(crate) restarts: &'a HashMap<String, Backoff>,
     /// When a container that could not be started (image, configuration) may be tried again.
-    pub not_before: &'a BTreeMap<String, Timestamp>,
-    pub sandbox_not_before: Option<Timestamp>,
-    pub now: Timestamp,
+    pub(crate) not_before: &'a BTreeMap<String, Timestamp>,
+    pub(crate) sandbox_not_before: Option<Timestamp>,
+    pub(crate) now: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Stops a sandbox that is not to be used any more, with all its containers.
-    StopSandbox { id: String },
-    RemoveSandbox { id: String },
-    CreateSandbox { attempt: u32 },
-    Start { name: String, role: Role, restart_count: u32 },
-    Kill { id: String, name: String, why: KillReason },
-    Remove { id: String, name: String },
+    StopSandbox {
+        id: String,
+    },
+    RemoveSandbox {
+        id: String,
+    },
+    CreateSandbox {
+        attempt: u32,
+    },
+    Start {
+        name: String,
+        role: Role,
+        restart_count: u32,
+    },
+    Kill {
+        id: String,
+        name: String,
+        why: KillReason,
+    },
+    Remove {
+        id: String,
+        name: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KillReason {
+pub(crate) enum KillReason {
     Liveness { restarts: bool },
     Startup { restarts: bool },
     Changed,
@@ -67,7 +85,7 @@ pub enum KillReason {
 
 impl KillReason {
     /// The text of the Killing event.
-    pub fn message(&self, container: &str, role: Role) -> String {
+    pub(crate) fn message(&self, container: &str, role: Role) -> String {
         let noun = if matches!(role, Role::Init | Role::Sidecar) { "Init container" } else { "Container" };
         let (what, restarts) = match self {
             Self::Liveness { restarts } => ("failed liveness probe", *restarts),
@@ -82,13 +100,13 @@ impl KillReason {
 
 /// A crashed container that waits for its turn.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Waiting {
-    pub name: String,
-    pub delay: Duration,
+pub(crate) struct Waiting {
+    pub(crate) name: String,
+    pub(crate) delay: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Do this; with no action, there is nothing to do before `wake_at` or a change.
     Run { actions: Vec<Action>, waiting: Vec<Waiting>, wake_at: Option<Timestamp> },
     /// The pod is over: stop what is left of it.
@@ -96,7 +114,7 @@ pub enum Step {
 }
 
 /// The sandbox as the pod needs it, or why there is none. The texts are those of `PodReadyToStartContainers`.
-pub fn sandbox_problem(pod: &Pod, state: &PodState) -> Option<&'static str> {
+pub(crate) fn sandbox_problem(pod: &Pod, state: &PodState) -> Option<&'static str> {
     let Some(newest) = state.sandboxes.first() else { return Some("no pod sandbox exists") };
     if state.sandboxes.iter().filter(|s| s.ready).count() > 1 {
         return Some("multiple pod sandboxes are ready and need to be reconciled");
@@ -110,7 +128,7 @@ pub fn sandbox_problem(pod: &Pod, state: &PodState) -> Option<&'static str> {
     None
 }
 
-pub fn plan(observed: &Observed<'_>) -> Step {
+pub(crate) fn plan(observed: &Observed<'_>) -> Step {
     let Observed { pod, state, .. } = observed;
     if pod::is_being_deleted(pod) || pod::is_terminal(pod::status(pod)) || is_over(pod, state) {
         return Step::Terminate;
@@ -141,14 +159,14 @@ pub fn plan(observed: &Observed<'_>) -> Step {
 }
 
 /// When `activeDeadlineSeconds` ends.
-pub fn deadline(pod: &Pod) -> Option<Timestamp> {
+pub(crate) fn deadline(pod: &Pod) -> Option<Timestamp> {
     let seconds = pod::spec(pod).active_deadline_seconds?;
     let start = pod::status(pod).start_time.as_ref()?.0;
     start.checked_add(Duration::from_secs(seconds.try_into().ok()?)).ok()
 }
 
 /// Whether nothing of the pod will ever run again by its restart policy.
-pub fn is_over(pod: &Pod, state: &PodState) -> bool {
+pub(crate) fn is_over(pod: &Pod, state: &PodState) -> bool {
     let ended = |container: &Container, role: Role| {
         state.latest(&container.name).is_some_and(|record| {
             record.state == RunState::Exited && !pod::restarts_after(pod, role, container, record.exit_code)
@@ -158,12 +176,11 @@ pub fn is_over(pod: &Pod, state: &PodState) -> bool {
         let role = pod::role_of_init(container);
         ended(container, role) && state.latest(&container.name).is_some_and(|r| r.exit_code != 0)
     });
-    init_failed
-        || (!pod::containers(pod).is_empty() && pod::containers(pod).iter().all(|c| ended(c, Role::Regular)))
+    init_failed || (!pod::containers(pod).is_empty() && pod::containers(pod).iter().all(|c| ended(c, Role::Regular)))
 }
 
 /// The containers to stop, group after group: first all regular ones at once, then sidecars in reverse order.
-pub fn termination_order(pod: &Pod, state: &PodState) -> Vec<Vec<Record>> {
+pub(crate) fn termination_order(pod: &Pod, state: &PodState) -> Vec<Vec<Record>> {
     let sidecars: Vec<&Container> = pod::init_containers(pod).iter().filter(|c| pod::is_sidecar(c)).collect();
     let is_sidecar = |record: &Record| sidecars.iter().any(|c| c.name == record.name);
     let mut groups = vec![state.running().filter(|r| !is_sidecar(r)).cloned().collect::<Vec<_>>()];

@@ -3,14 +3,15 @@
 use serde_json::json;
 
 use super::*;
-use crate::runtime::Sandbox;
+use crate::runtime::model::Sandbox;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).expect("a time")
 }
 
 fn pod(spec: serde_json::Value) -> Pod {
-    serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec})).expect("a pod")
+    serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}))
+        .expect("a pod")
 }
 
 fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
@@ -90,10 +91,7 @@ fn a_new_pod_gets_a_sandbox_then_its_containers() {
 #[test]
 fn a_dead_sandbox_is_replaced_and_what_runs_in_it_stopped_first() {
     let running = vec![record("a", "s", RunState::Running, 0, 0)];
-    assert_eq!(
-        actions(&two(), vec![sandbox("s", 0, false)], running),
-        [Action::StopSandbox { id: "s".into() }]
-    );
+    assert_eq!(actions(&two(), vec![sandbox("s", 0, false)], running), [Action::StopSandbox { id: "s".into() }]);
     let dead = vec![record("a", "s", RunState::Exited, 137, 0)];
     assert_eq!(actions(&two(), vec![sandbox("s", 0, false)], dead), [Action::CreateSandbox { attempt: 1 }]);
 }
@@ -122,7 +120,8 @@ fn init_containers_run_one_after_the_other_and_sidecars_stay() {
 
 #[test]
 fn a_sidecar_holds_the_others_back_until_its_startup_probe_passed() {
-    let pod = pod(json!({"containers": [{"name": "a"}], "initContainers": [{"name": "side", "restartPolicy": "Always"}]}));
+    let pod =
+        pod(json!({"containers": [{"name": "a"}], "initContainers": [{"name": "side", "restartPolicy": "Always"}]}));
     let mut situation = Situation::default();
     let waiting = Health { started: false, ..Health::UNPROBED };
     situation.health.insert("side-0".into(), waiting);
@@ -130,7 +129,9 @@ fn a_sidecar_holds_the_others_back_until_its_startup_probe_passed() {
     let step = situation.plan(&pod, vec![sandbox("s", 0, true)], records());
     assert_eq!(step, Step::Run { actions: vec![], waiting: vec![], wake_at: None });
     situation.health.clear();
-    let Step::Run { actions, .. } = situation.plan(&pod, vec![sandbox("s", 0, true)], records()) else { panic!("over") };
+    let Step::Run { actions, .. } = situation.plan(&pod, vec![sandbox("s", 0, true)], records()) else {
+        panic!("over")
+    };
     assert_eq!(actions, [start("a", Role::Regular, 0)]);
 }
 
@@ -139,7 +140,9 @@ fn a_crashed_container_waits_for_its_back_off() {
     let pod = pod(json!({"containers": [{"name": "a"}]}));
     let crashed = || vec![record("a", "s", RunState::Exited, 1, 3)];
     let mut situation = Situation::default();
-    let Step::Run { actions, .. } = situation.plan(&pod, vec![sandbox("s", 0, true)], crashed()) else { panic!("over") };
+    let Step::Run { actions, .. } = situation.plan(&pod, vec![sandbox("s", 0, true)], crashed()) else {
+        panic!("over")
+    };
     assert_eq!(actions, [start("a", Role::Regular, 4)]);
     situation.restarts.insert("a".into(), Backoff::next(None, at(100), at(100)));
     assert_eq!(
@@ -188,7 +191,8 @@ fn a_pod_is_over_when_its_policy_says_so() {
     check("OnFailure", 0, true);
     check("OnFailure", 1, false);
     check("Always", 0, false);
-    let with_init = pod(json!({"restartPolicy": "Never", "containers": [{"name": "a"}], "initContainers": [{"name": "i"}]}));
+    let with_init =
+        pod(json!({"restartPolicy": "Never", "containers": [{"name": "a"}], "initContainers": [{"name": "i"}]}));
     let failed = vec![record("i", "s", RunState::Exited, 1, 0)];
     assert_eq!(Situation::default().plan(&with_init, vec![sandbox("s", 0, true)], failed), Step::Terminate);
 }

@@ -30,8 +30,7 @@ pub(super) fn conditions(observed: &Observed<'_>, statuses: &Statuses, phase: &s
         Some(problem) => no("PodSandboxNotReady", problem),
     };
     let ready = ready(observed, &containers_ready, &all);
-    let judged =
-        [sandbox, initialized(observed, statuses, phase), ready, containers_ready, TRUE];
+    let judged = [sandbox, initialized(observed, statuses, phase), ready, containers_ready, TRUE];
     for (kind, judgement) in OWNED.into_iter().zip(judged) {
         all.push(condition(observed, kind, judgement));
     }

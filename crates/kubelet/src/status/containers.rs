@@ -106,7 +106,12 @@ fn terminated(observed: &Observed<'_>, record: &Record) -> ContainerState {
 }
 
 /// A container that the runtime does not have: not started yet, or lost.
-fn unseen(observed: &Observed<'_>, container: &Container, role: Role, old: Option<&ContainerStatus>) -> ContainerStatus {
+fn unseen(
+    observed: &Observed<'_>,
+    container: &Container,
+    role: Role,
+    old: Option<&ContainerStatus>,
+) -> ContainerStatus {
     if let Some(old) = old
         && old.state.as_ref().is_some_and(|s| s.terminated.is_some())
     {

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-pub use patch::patch;
+pub(crate) use patch::patch;
 
 use crate::plan::{self, Health};
 use crate::pod;
@@ -21,30 +21,30 @@ use crate::runtime::PodState;
 
 /// Why a container does not run, in the words of `state.waiting`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WaitReason {
-    pub reason: String,
-    pub message: String,
+pub(crate) struct WaitReason {
+    pub(crate) reason: String,
+    pub(crate) message: String,
 }
 
-pub struct Observed<'a> {
-    pub pod: &'a Pod,
-    pub state: &'a PodState,
-    pub health: &'a HashMap<String, Health>,
+pub(crate) struct Observed<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) state: &'a PodState,
+    pub(crate) health: &'a HashMap<String, Health>,
     /// By container name: why its last start failed or was put off.
-    pub reasons: &'a BTreeMap<String, WaitReason>,
+    pub(crate) reasons: &'a BTreeMap<String, WaitReason>,
     /// The last status that this kubelet made, or the API server's.
-    pub old: &'a PodStatus,
+    pub(crate) old: &'a PodStatus,
     /// Nothing will be started any more.
-    pub over: bool,
+    pub(crate) over: bool,
     /// Why the kubelet itself ended the pod.
-    pub verdict: Option<&'a WaitReason>,
+    pub(crate) verdict: Option<&'a WaitReason>,
     /// `containerd` in `containerd://1234`.
-    pub runtime_name: &'a str,
-    pub host_addresses: &'a [String],
-    pub now: Timestamp,
+    pub(crate) runtime_name: &'a str,
+    pub(crate) host_addresses: &'a [String],
+    pub(crate) now: Timestamp,
 }
 
-pub fn status(observed: &Observed<'_>) -> PodStatus {
+pub(crate) fn status(observed: &Observed<'_>) -> PodStatus {
     let Observed { pod, state, old, .. } = observed;
     let containers = containers::statuses(observed);
     let mut status = PodStatus {
@@ -70,7 +70,8 @@ pub fn status(observed: &Observed<'_>) -> PodStatus {
     if pod::is_terminal(pod::status(pod)) {
         status.phase = pod::status(pod).phase.clone();
     }
-    status.conditions = Some(conditions::conditions(observed, &containers, status.phase.as_deref().unwrap_or_default()));
+    status.conditions =
+        Some(conditions::conditions(observed, &containers, status.phase.as_deref().unwrap_or_default()));
     status.init_container_statuses = some(containers.init);
     status.container_statuses = some(containers.regular);
     status.ephemeral_container_statuses = some(containers.ephemeral);
@@ -91,7 +92,7 @@ pub fn status(observed: &Observed<'_>) -> PodStatus {
 }
 
 /// Whether the pod's own work has ended: it goes no further than Succeeded or Failed.
-pub fn verdict_of_deadline(pod: &Pod, now: Timestamp) -> Option<WaitReason> {
+pub(crate) fn verdict_of_deadline(pod: &Pod, now: Timestamp) -> Option<WaitReason> {
     plan::deadline(pod).filter(|deadline| *deadline <= now).map(|_| WaitReason {
         reason: "DeadlineExceeded".to_owned(),
         message: "Pod was active on the node longer than the specified deadline".to_owned(),

@@ -9,7 +9,7 @@ use crate::pod;
 ///
 /// Conditions are merged by type, so that those of others stay. The uid keeps the patch away from another pod of the
 /// same name.
-pub fn patch(pod: &Pod, old: &PodStatus, new: &PodStatus) -> Option<Value> {
+pub(crate) fn patch(pod: &Pod, old: &PodStatus, new: &PodStatus) -> Option<Value> {
     let (old, new) = (as_map(old)?, as_map(new)?);
     let mut changes = Map::new();
     for (key, value) in &new {

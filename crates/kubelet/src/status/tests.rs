@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::runtime::{Record, RunState, Sandbox};
+use crate::runtime::model::Sandbox;
+use crate::runtime::{Record, RunState};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).expect("a time")
@@ -30,7 +31,8 @@ fn record(name: &str, state: RunState, exit_code: i32, restart_count: u32) -> Re
 }
 
 fn pod(spec: Value) -> Pod {
-    serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u", "generation": 1}, "spec": spec})).expect("a pod")
+    serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u", "generation": 1}, "spec": spec}))
+        .expect("a pod")
 }
 
 struct Case {
@@ -155,7 +157,8 @@ fn the_patch_has_only_what_changed() {
     assert_eq!(patch["metadata"], json!({"uid": "u"}));
     let status = patch["status"].as_object().expect("a map");
     assert_eq!(status.keys().collect::<Vec<_>>(), ["conditions", "containerStatuses"]);
-    let kinds: Vec<&Value> = patch["status"]["conditions"].as_array().expect("a list").iter().map(|c| &c["type"]).collect();
+    let kinds: Vec<&Value> =
+        patch["status"]["conditions"].as_array().expect("a list").iter().map(|c| &c["type"]).collect();
     assert_eq!(kinds, ["Ready", "ContainersReady"]);
     assert_eq!(patch["status"]["conditions"][0]["reason"], Value::Null);
 }

@@ -1,0 +1,62 @@
+//! What a kubelet is told about its node and its cluster.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The kubelet's own server: its certificate, and whom it answers.
+#[derive(Clone)]
+pub struct Tls {
+    /// Must ask for a client certificate and verify it, so that only the cluster's own reach the handlers.
+    pub server: Arc<rustls::ServerConfig>,
+    /// The common names that may use the server: the API server's client identity.
+    pub client_names: Vec<String>,
+}
+
+#[derive(Clone)]
+pub struct Config {
+    pub node_name: String,
+    pub node_ip: IpAddr,
+    /// `/run/containerd/containerd.sock` or `unix:///…`.
+    pub cri_endpoint: String,
+    /// Volumes and files of pods.
+    pub root_dir: PathBuf,
+    /// Container logs; upstream's place is `/var/log/pods`.
+    pub log_dir: PathBuf,
+    pub cluster_dns: Vec<IpAddr>,
+    pub cluster_domain: String,
+    /// The node's own resolver, for pods that want it.
+    pub resolv_conf: PathBuf,
+    /// None serves nothing: no logs, no exec.
+    pub tls: Option<Tls>,
+    /// Zero picks a free port.
+    pub port: u16,
+    /// Beside those every node has.
+    pub labels: BTreeMap<String, String>,
+    pub max_pods: u32,
+    /// As shown by `kubectl get nodes`.
+    pub version: String,
+    pub pod_cidr: Option<String>,
+}
+
+impl Config {
+    pub fn new(node_name: &str, node_ip: IpAddr, cri_endpoint: &str, root_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            node_name: node_name.to_owned(),
+            node_ip,
+            cri_endpoint: cri_endpoint.to_owned(),
+            root_dir: root_dir.into(),
+            log_dir: PathBuf::from("/var/log/pods"),
+            cluster_dns: Vec::new(),
+            cluster_domain: "cluster.local".to_owned(),
+            resolv_conf: PathBuf::from("/etc/resolv.conf"),
+            tls: None,
+            port: 10250,
+            labels: BTreeMap::new(),
+            max_pods: 110,
+            version: "v1.37.0".to_owned(),
+            pod_cidr: None,
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Container logs: the files the runtime writes, read and rotated here.
+
+pub(crate) mod line;

@@ -1,0 +1,196 @@
+//! Which pods there are: a worker for each pod of the node, woken when the API server or the runtime has news.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::{Change, Informer};
+use ferry_tasks::Tasks;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+
+use crate::context::Context;
+use crate::pod;
+use crate::runtime::Glimpse;
+use crate::worker::{Mailbox, Worker};
+
+/// How often a runtime without events is looked at.
+const RELIST: Duration = Duration::from_secs(1);
+/// With events, a look now and then catches what a lost event would hide.
+const SAFETY_RELIST: Duration = Duration::from_secs(60);
+const RECONNECT: Duration = Duration::from_secs(1);
+
+/// The mailboxes of the workers by pod uid.
+#[derive(Clone, Default)]
+pub(crate) struct Mailboxes(Arc<Mutex<HashMap<String, Arc<Mailbox>>>>);
+
+impl Mailboxes {
+    pub(crate) fn get(&self, uid: &str) -> Option<Arc<Mailbox>> {
+        self.0.lock().get(uid).cloned()
+    }
+
+    pub(crate) fn sources_changed(&self, uid: &str) {
+        if let Some(mailbox) = self.get(uid) {
+            mailbox.sources_changed();
+        }
+    }
+
+    fn wake(&self, uid: &str) {
+        if let Some(mailbox) = self.get(uid) {
+            mailbox.wake.notify_one();
+        }
+    }
+
+    fn forget(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+}
+
+pub(crate) struct Manager {
+    pub(crate) context: Arc<Context>,
+    pub(crate) pods: Informer<Pod>,
+    pub(crate) mailboxes: Mailboxes,
+    pub(crate) tasks: Tasks,
+}
+
+impl Manager {
+    /// Starts following both the API server and the runtime.
+    pub(crate) fn start(self) {
+        let manager = Arc::new(self);
+        let (follow, watch) = (manager.clone(), manager.clone());
+        manager.tasks.spawn_until_stopped("pods", async move { follow.follow_pods().await });
+        manager.tasks.spawn_until_stopped("runtime", async move { watch.follow_runtime().await });
+    }
+
+    async fn follow_pods(&self) {
+        let mut changes = self.pods.subscribe();
+        loop {
+            match changes.next().await {
+                Change::Added(pod) | Change::Modified { new: pod, .. } => self.deliver(pod),
+                Change::Deleted(pod) => {
+                    if let Some(mailbox) = self.mailboxes.get(pod::uid(&pod)) {
+                        mailbox.put_gone();
+                    }
+                }
+            }
+        }
+    }
+
+    fn deliver(&self, pod: Arc<Pod>) {
+        let uid = pod::uid(&pod).to_owned();
+        if let Some(mailbox) = self.mailboxes.get(&uid) {
+            return mailbox.put(pod);
+        }
+        let mailbox = Mailbox::new(pod);
+        self.mailboxes.0.lock().insert(uid.clone(), mailbox.clone());
+        let worker = Worker::new(self.context.clone(), mailbox, &self.tasks);
+        let mailboxes = self.mailboxes.clone();
+        self.tasks.spawn_until_stopped("pod", async move {
+            worker.run().await;
+            mailboxes.forget(&uid);
+        });
+    }
+
+    async fn follow_runtime(&self) {
+        self.pods.synced().await;
+        self.remove_stray_folders().await;
+        let mut known = HashMap::new();
+        let mut cleaning = Cleaning::default();
+        loop {
+            match self.context.runtime.events().await {
+                Ok(Some(mut events)) => loop {
+                    self.relist(&mut known, &mut cleaning).await;
+                    let wait = tokio::time::sleep(SAFETY_RELIST);
+                    tokio::pin!(wait);
+                    let alive = loop {
+                        tokio::select! {
+                            event = events.next() => match event {
+                                Some(uid) => self.mailboxes.wake(&uid),
+                                None => break false,
+                            },
+                            () = &mut wait => break true,
+                        }
+                    };
+                    if !alive {
+                        break;
+                    }
+                },
+                // CRI has no other way to learn of an exit here than to look.
+                Ok(None) => loop {
+                    self.relist(&mut known, &mut cleaning).await;
+                    tokio::time::sleep(RELIST).await;
+                },
+                Err(error) => tracing::debug!("the runtime offers no events now: {error}"),
+            }
+            tokio::time::sleep(RECONNECT).await;
+        }
+    }
+
+    /// Looks at all pods of the runtime: wakes the workers of those that changed, and removes those of nobody.
+    async fn relist(&self, known: &mut HashMap<String, Glimpse>, cleaning: &mut Cleaning) {
+        let seen = match self.context.runtime.glimpse().await {
+            Ok(seen) => seen,
+            Err(error) => return tracing::debug!("the runtime does not answer: {error}"),
+        };
+        for (uid, glimpse) in &seen {
+            if known.get(uid) != Some(glimpse) {
+                self.mailboxes.wake(uid);
+            }
+            if self.mailboxes.get(uid).is_none() && !self.is_wanted(uid) && cleaning.begin(uid) {
+                self.clean_orphan(uid.clone(), glimpse.clone(), cleaning.clone());
+            }
+        }
+        for uid in known.keys().filter(|uid| !seen.contains_key(*uid)) {
+            self.mailboxes.wake(uid);
+        }
+        *known = seen;
+    }
+
+    fn is_wanted(&self, uid: &str) -> bool {
+        self.pods.list().iter().any(|pod| pod::uid(pod) == uid)
+    }
+
+    fn clean_orphan(&self, uid: String, glimpse: Glimpse, cleaning: Cleaning) {
+        let context = self.context.clone();
+        tracing::info!(pod = glimpse.name, namespace = glimpse.namespace, "removing what is left of a deleted pod");
+        self.tasks.spawn_until_stopped("orphan", async move {
+            if let Ok(state) = context.runtime.pod(&uid).await {
+                let stops = state.running().map(|record| context.runtime.stop_container(&record.id, 2));
+                futures::future::join_all(stops).await;
+                match context.remove_remains(&uid, &state).await {
+                    Ok(()) => {
+                        let logs = format!("{}_{}_{uid}", glimpse.namespace, glimpse.name);
+                        let _ = tokio::fs::remove_dir_all(context.config.log_dir.join(logs)).await;
+                    }
+                    Err(why) => tracing::warn!(pod = glimpse.name, "not removed: {why}"),
+                }
+            }
+            cleaning.end(&uid);
+        });
+    }
+
+    /// Folders of pods that neither the API server nor the runtime knows.
+    async fn remove_stray_folders(&self) {
+        let Ok(seen) = self.context.runtime.glimpse().await else { return };
+        for uid in self.context.volumes.known().await {
+            if !seen.contains_key(&uid) && !self.is_wanted(&uid) && self.mailboxes.get(&uid).is_none() {
+                let _ = self.context.volumes.remove(&uid).await;
+            }
+        }
+    }
+}
+
+/// The orphans that are being removed.
+#[derive(Clone, Default)]
+struct Cleaning(Arc<Mutex<HashSet<String>>>);
+
+impl Cleaning {
+    fn begin(&self, uid: &str) -> bool {
+        self.0.lock().insert(uid.to_owned())
+    }
+
+    fn end(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+}

@@ -1,0 +1,83 @@
+//! The node's lease: a cheap sign of life, renewed every ten seconds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::write;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use kube::Api;
+use kube::api::PostParams;
+
+use crate::context::Context;
+
+const NAMESPACE: &str = "kube-node-lease";
+const DURATION_SECONDS: i32 = 40;
+const PERIOD: Duration = Duration::from_secs(10);
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(7);
+
+/// Renews the lease for ever. `node_uid` makes the Node its owner, so that it goes with it.
+pub(crate) async fn keep_lease(context: Arc<Context>, node_uid: Option<String>) {
+    let api: Api<Lease> = Api::namespaced(context.client.clone(), NAMESPACE);
+    let name = context.config.node_name.clone();
+    let mut known: Option<Lease> = None;
+    let mut retry = FIRST_RETRY;
+    loop {
+        let renewed = match known.take() {
+            Some(mut lease) => {
+                renew(&mut lease, &name);
+                api.replace(&name, &PostParams::default(), &lease).await
+            }
+            None => match api.get_opt(&name).await {
+                Ok(Some(mut lease)) => {
+                    renew(&mut lease, &name);
+                    api.replace(&name, &PostParams::default(), &lease).await
+                }
+                Ok(None) => api.create(&PostParams::default(), &new(&name, node_uid.clone())).await,
+                Err(error) => Err(error),
+            },
+        };
+        match renewed {
+            Ok(lease) => {
+                known = Some(lease);
+                retry = FIRST_RETRY;
+                tokio::time::sleep(PERIOD).await;
+            }
+            Err(error) => {
+                tracing::debug!("the node's lease: {}", write::short(&error));
+                tokio::time::sleep(retry).await;
+                retry = (retry * 2).min(LONGEST_RETRY);
+            }
+        }
+    }
+}
+
+fn renew(lease: &mut Lease, name: &str) {
+    let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+    spec.holder_identity = Some(name.to_owned());
+    spec.lease_duration_seconds = Some(DURATION_SECONDS);
+    spec.renew_time = Some(MicroTime(jiff::Timestamp::now()));
+}
+
+fn new(name: &str, node_uid: Option<String>) -> Lease {
+    let mut lease = Lease {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(NAMESPACE.to_owned()),
+            owner_references: node_uid.map(|uid| {
+                vec![OwnerReference {
+                    api_version: "v1".into(),
+                    kind: "Node".into(),
+                    name: name.to_owned(),
+                    uid,
+                    ..OwnerReference::default()
+                }]
+            }),
+            ..ObjectMeta::default()
+        },
+        ..Lease::default()
+    };
+    renew(&mut lease, name);
+    lease
+}

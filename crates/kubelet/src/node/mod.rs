@@ -1,0 +1,133 @@
+//! The node as an object: registered at the start, its status kept current, its lease renewed.
+
+pub(crate) mod capacity;
+mod lease;
+mod status;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferry_client::{EventType, write};
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::context::Context;
+pub(crate) use lease::keep_lease;
+
+/// How often the status is computed; it is written when it changed, and now and then.
+const PERIOD: Duration = Duration::from_secs(10);
+/// While the node is not ready: it should not have to wait for the next period once it is.
+const UNREADY_PERIOD: Duration = Duration::from_millis(250);
+const REPORT_AT_LEAST: Duration = Duration::from_secs(300);
+const RETRY: Duration = Duration::from_millis(300);
+
+pub(crate) fn api(client: &Client) -> Api<Node> {
+    Api::all(client.clone())
+}
+
+fn object(context: &Context) -> Node {
+    let config = &context.config;
+    let (os, arch) = ("linux", capacity::architecture());
+    let mut labels = config.labels.clone();
+    for (key, value) in [
+        ("kubernetes.io/hostname", config.node_name.as_str()),
+        ("kubernetes.io/os", os),
+        ("kubernetes.io/arch", arch),
+        ("beta.kubernetes.io/os", os),
+        ("beta.kubernetes.io/arch", arch),
+    ] {
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+    let annotation = ("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned());
+    Node {
+        metadata: ObjectMeta {
+            name: Some(config.node_name.clone()),
+            labels: Some(labels),
+            annotations: Some(BTreeMap::from([annotation])),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            pod_cidr: config.pod_cidr.clone(),
+            pod_cidrs: config.pod_cidr.clone().map(|cidr| vec![cidr]),
+            ..NodeSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Makes the Node, or brings the labels of an existing one up to date. Tries until it is there.
+pub(crate) async fn register(context: &Context) -> Node {
+    let api = api(&context.client);
+    let mut node = object(context);
+    loop {
+        node.status = Some(status::status(context, &NodeStatus::default()).await);
+        match api.create(&PostParams::default(), &node).await {
+            Ok(created) => return created,
+            Err(error) if write::is_already_exists(&error) => {
+                let patch =
+                    json!({"metadata": {"labels": node.metadata.labels, "annotations": node.metadata.annotations}});
+                match api.patch(&context.config.node_name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+                    Ok(known) => return known,
+                    Err(error) => tracing::debug!("the node's labels: {}", write::short(&error)),
+                }
+            }
+            Err(error) => tracing::debug!("registering the node: {}", write::short(&error)),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+fn reference(context: &Context) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Node".into()),
+        name: Some(context.config.node_name.clone()),
+        uid: Some(context.config.node_name.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+/// Keeps the status on the API server current, for ever.
+pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
+    let api = api(&context.client);
+    context.recorder.event_for(reference(&context), EventType::Normal, "Starting", "Starting kubelet.");
+    let mut known = registered.status.unwrap_or_default();
+    let mut reported: Option<Instant> = None;
+    loop {
+        let next = status::status(&context, &known).await;
+        let due = reported.is_none_or(|at| at.elapsed() >= REPORT_AT_LEAST);
+        if due || !status::same(&known, &next) {
+            let mut stamped = next.clone();
+            for condition in stamped.conditions.iter_mut().flatten() {
+                condition.last_heartbeat_time = Some(Time(jiff::Timestamp::now()));
+            }
+            let patch = Patch::Strategic(json!({"status": stamped}));
+            match api.patch_status(&context.config.node_name, &PatchParams::default(), &patch).await {
+                Ok(_) => {
+                    tell_changes(&context, &known, &next);
+                    known = stamped;
+                    reported = Some(Instant::now());
+                }
+                Err(error) if write::is_not_found(&error) => {
+                    register(&context).await;
+                    continue;
+                }
+                Err(error) => tracing::debug!("the node's status: {}", write::short(&error)),
+            }
+        }
+        let ready = status::is_ready(&known) && reported.is_some();
+        tokio::time::sleep(if ready { PERIOD } else { UNREADY_PERIOD }).await;
+    }
+}
+
+fn tell_changes(context: &Context, before: &NodeStatus, after: &NodeStatus) {
+    let (was, is) = (status::is_ready(before), status::is_ready(after));
+    if was != is {
+        let reason = if is { "NodeReady" } else { "NodeNotReady" };
+        let message = format!("Node {} status is now: {reason}", context.config.node_name);
+        context.recorder.event_for(reference(context), EventType::Normal, reason, message);
+    }
+}

@@ -1,0 +1,144 @@
+//! The status of the node: amounts, addresses, conditions, images.
+
+use k8s_openapi::api::core::v1::{
+    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::capacity;
+use crate::context::Context;
+use crate::status::seconds;
+
+/// As upstream's default of `nodeStatusMaxImages`.
+const MOST_IMAGES: usize = 50;
+const MOST_NAMES: usize = 5;
+
+pub(super) fn is_ready(status: &NodeStatus) -> bool {
+    status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// Whether two statuses say the same, heartbeats aside.
+pub(super) fn same(a: &NodeStatus, b: &NodeStatus) -> bool {
+    let still = |status: &NodeStatus| {
+        let mut status = status.clone();
+        for condition in status.conditions.iter_mut().flatten() {
+            condition.last_heartbeat_time = None;
+        }
+        (
+            status.conditions,
+            status.addresses,
+            status.capacity,
+            status.allocatable,
+            status.node_info,
+            status.images,
+            status.daemon_endpoints,
+        )
+    };
+    still(a) == still(b)
+}
+
+pub(super) async fn status(context: &Context, old: &NodeStatus) -> NodeStatus {
+    let config = &context.config;
+    let amounts = capacity::amounts(config);
+    let address = |kind: &str, address: &str| NodeAddress { type_: kind.to_owned(), address: address.to_owned() };
+    let mut addresses: Vec<NodeAddress> = context.host_addresses.iter().map(|ip| address("InternalIP", ip)).collect();
+    addresses.push(address("Hostname", &config.node_name));
+    NodeStatus {
+        addresses: Some(addresses),
+        capacity: Some(amounts.capacity),
+        allocatable: Some(amounts.allocatable),
+        conditions: Some(conditions(context, old).await),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: context.port().into() }),
+        }),
+        images: Some(images(context).await),
+        node_info: Some(capacity::system_info(&config.version, context.runtime.identity())),
+        ..NodeStatus::default()
+    }
+}
+
+async fn images(context: &Context) -> Vec<ContainerImage> {
+    let mut images = context.runtime.images().await.unwrap_or_default();
+    images.sort_by_key(|image| std::cmp::Reverse(image.size));
+    images
+        .into_iter()
+        .take(MOST_IMAGES)
+        .map(|image| ContainerImage {
+            names: Some(image.repo_digests.into_iter().chain(image.repo_tags).take(MOST_NAMES).collect()),
+            size_bytes: Some(image.size.try_into().unwrap_or(i64::MAX)),
+        })
+        .collect()
+}
+
+/// One condition: its type, whether it holds, and its words.
+type Judged = (&'static str, bool, &'static str, String);
+
+async fn conditions(context: &Context, old: &NodeStatus) -> Vec<NodeCondition> {
+    let judged = [memory(), disk(context), processes(), ready(context).await];
+    judged.into_iter().map(|judged| condition(judged, old)).collect()
+}
+
+fn condition((kind, holds, reason, message): Judged, old: &NodeStatus) -> NodeCondition {
+    let status = if holds { "True" } else { "False" };
+    let now = Time(seconds(jiff::Timestamp::now()));
+    let known = old.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == status);
+    NodeCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        last_heartbeat_time: Some(now.clone()),
+        last_transition_time: Some(known.and_then(|c| c.last_transition_time.clone()).unwrap_or(now)),
+    }
+}
+
+fn memory() -> Judged {
+    if capacity::memory("MemAvailable") < capacity::MEMORY_RESERVE {
+        let message = "kubelet has insufficient memory available".to_owned();
+        return ("MemoryPressure", true, "KubeletHasInsufficientMemory", message);
+    }
+    ("MemoryPressure", false, "KubeletHasSufficientMemory", "kubelet has sufficient memory available".to_owned())
+}
+
+fn disk(context: &Context) -> Judged {
+    let (size, free) = capacity::storage(&context.config.root_dir);
+    if size > 0 && free < size / 100 * capacity::STORAGE_RESERVE_PERCENT {
+        return ("DiskPressure", true, "KubeletHasDiskPressure", "kubelet has disk pressure".to_owned());
+    }
+    ("DiskPressure", false, "KubeletHasNoDiskPressure", "kubelet has no disk pressure".to_owned())
+}
+
+fn processes() -> Judged {
+    let (limit, running) = capacity::processes();
+    if running.saturating_add(running / 10) > limit {
+        return ("PIDPressure", true, "KubeletHasInsufficientPID", "kubelet has insufficient PID available".to_owned());
+    }
+    ("PIDPressure", false, "KubeletHasSufficientPID", "kubelet has sufficient PID available".to_owned())
+}
+
+async fn ready(context: &Context) -> Judged {
+    let conditions = match context.runtime.conditions().await {
+        Ok(conditions) => conditions,
+        Err(error) => {
+            return ("Ready", false, "KubeletNotReady", format!("container runtime is down: {}", error.message));
+        }
+    };
+    let mut problems = Vec::new();
+    for (kind, what) in
+        [("RuntimeReady", "container runtime not ready"), ("NetworkReady", "container runtime network not ready")]
+    {
+        match conditions.iter().find(|c| c.r#type == kind) {
+            Some(c) if c.status => {}
+            Some(c) => problems.push(format!("{what}: {kind}=false reason:{} message:{}", c.reason, c.message)),
+            None => problems.push(format!("{what}: {kind} is unknown")),
+        }
+    }
+    if problems.is_empty() {
+        return ("Ready", true, "KubeletReady", "kubelet is posting ready status".to_owned());
+    }
+    let text = match problems.as_slice() {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    ("Ready", false, "KubeletNotReady", text)
+}

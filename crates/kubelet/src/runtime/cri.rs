@@ -1,0 +1,276 @@
+//! The runtime over CRI gRPC.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ferry_cri::{Code, ConnectError, CriClient, v1};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use parking_lot::Mutex;
+
+use super::model::{self, PodState, Record, RunState, Sandbox, label};
+use super::{Glimpse, Result, Runtime, RuntimeError};
+
+pub(crate) struct CriRuntime {
+    client: CriClient,
+    name: String,
+    version: String,
+    /// Records of containers that have ended: they do not change any more, so that one question each is enough.
+    ended: Mutex<HashMap<String, Record>>,
+}
+
+impl CriRuntime {
+    pub(crate) async fn connect(endpoint: &str) -> std::result::Result<Arc<Self>, ConnectError> {
+        let (client, version) = CriClient::connect(endpoint).await?;
+        Ok(Arc::new(Self {
+            client,
+            name: version.runtime_name,
+            version: version.runtime_version,
+            ended: Mutex::new(HashMap::new()),
+        }))
+    }
+
+    async fn sandbox(&self, listed: v1::PodSandbox) -> Result<Option<Sandbox>> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: listed.id.clone(), verbose: false };
+        let status = match self.client.pod_sandbox_status(request).await {
+            Ok(response) => response.status.unwrap_or_default(),
+            // Removed since it was listed.
+            Err(status) if status.code() == Code::NotFound => return Ok(None),
+            Err(status) => return Err(status.into()),
+        };
+        let network = status.network.clone().unwrap_or_default();
+        let addresses = std::iter::once(network.ip).chain(network.additional_ips.into_iter().map(|a| a.ip));
+        Ok(Some(Sandbox {
+            ready: status.state() == v1::PodSandboxState::SandboxReady,
+            attempt: status.metadata.map(|m| m.attempt).unwrap_or_default(),
+            created_at: status.created_at,
+            addresses: addresses.filter(|ip| !ip.is_empty()).collect(),
+            id: listed.id,
+        }))
+    }
+
+    async fn record(&self, listed: &v1::Container) -> Result<Option<Record>> {
+        if let Some(known) = self.ended.lock().get(&listed.id) {
+            return Ok(Some(known.clone()));
+        }
+        let request = v1::ContainerStatusRequest { container_id: listed.id.clone(), verbose: false };
+        let status = match self.client.container_status(request).await {
+            Ok(response) => response.status.unwrap_or_default(),
+            Err(status) if status.code() == Code::NotFound => return Ok(None),
+            Err(status) => return Err(status.into()),
+        };
+        let record = record(listed, status);
+        if record.state == RunState::Exited {
+            self.ended.lock().insert(record.id.clone(), record.clone());
+        }
+        Ok(Some(record))
+    }
+}
+
+fn record(listed: &v1::Container, status: v1::ContainerStatus) -> Record {
+    let state = RunState::from(status.state());
+    let annotation = |key: &str| status.annotations.get(key).cloned().unwrap_or_default();
+    let exited = state == RunState::Exited;
+    let mut record = Record {
+        name: status.labels.get(label::CONTAINER_NAME).cloned().unwrap_or_default(),
+        sandbox: listed.pod_sandbox_id.clone(),
+        state,
+        restart_count: annotation(label::RESTART_COUNT).parse().unwrap_or_default(),
+        hash: annotation(label::HASH),
+        image: status.image.as_ref().map(|i| i.image.clone()).unwrap_or_default(),
+        created_at: status.created_at,
+        started_at: model::time(status.started_at),
+        finished_at: if exited { model::time(status.finished_at) } else { None },
+        exit_code: status.exit_code,
+        reason: if exited { status.reason.clone() } else { String::new() },
+        message: if exited { status.message.clone() } else { String::new() },
+        log_path: status.log_path.clone(),
+        image_ref: status.image_ref.clone(),
+        id: status.id.clone(),
+    };
+    if exited {
+        crate::termination::explain(&status, &mut record);
+    }
+    record
+}
+
+fn of_pod(uid: &str) -> HashMap<String, String> {
+    HashMap::from([(label::POD_UID.to_owned(), uid.to_owned())])
+}
+
+fn gone_is_fine(result: std::result::Result<(), ferry_cri::Status>) -> Result<()> {
+    match result {
+        Err(status) if status.code() == Code::NotFound => Ok(()),
+        other => other.map_err(RuntimeError::from),
+    }
+}
+
+#[async_trait]
+impl Runtime for CriRuntime {
+    fn identity(&self) -> (&str, &str) {
+        (&self.name, &self.version)
+    }
+
+    async fn conditions(&self) -> Result<Vec<v1::RuntimeCondition>> {
+        let response = self.client.status(v1::StatusRequest { verbose: false }).await?;
+        Ok(response.status.unwrap_or_default().conditions)
+    }
+
+    async fn glimpse(&self) -> Result<HashMap<String, Glimpse>> {
+        let (sandboxes, containers) = futures::try_join!(
+            self.client.list_pod_sandbox(v1::ListPodSandboxRequest::default()),
+            self.client.list_containers(v1::ListContainersRequest::default()),
+        )?;
+        let mut pods: BTreeMap<String, Glimpse> = BTreeMap::new();
+        for sandbox in &sandboxes.items {
+            let Some(uid) = sandbox.labels.get(label::POD_UID) else { continue };
+            let pod = pods.entry(uid.clone()).or_default();
+            pod.namespace = sandbox.labels.get(label::POD_NAMESPACE).cloned().unwrap_or_default();
+            pod.name = sandbox.labels.get(label::POD_NAME).cloned().unwrap_or_default();
+            pod.parts.push((sandbox.id.clone(), sandbox.state));
+        }
+        for container in &containers.containers {
+            let Some(uid) = container.labels.get(label::POD_UID) else { continue };
+            pods.entry(uid.clone()).or_default().parts.push((container.id.clone(), container.state));
+        }
+        // Forget what the runtime has forgotten.
+        let mut ended = self.ended.lock();
+        if !ended.is_empty() {
+            let known: std::collections::HashSet<&str> = containers.containers.iter().map(|c| c.id.as_str()).collect();
+            ended.retain(|id, _| known.contains(id.as_str()));
+        }
+        drop(ended);
+        Ok(pods
+            .into_iter()
+            .map(|(uid, mut pod)| {
+                pod.parts.sort();
+                (uid, pod)
+            })
+            .collect())
+    }
+
+    async fn pod(&self, uid: &str) -> Result<PodState> {
+        let sandboxes = v1::PodSandboxFilter { label_selector: of_pod(uid), ..Default::default() };
+        let containers = v1::ContainerFilter { label_selector: of_pod(uid), ..Default::default() };
+        let (sandboxes, containers) = futures::try_join!(
+            self.client.list_pod_sandbox(v1::ListPodSandboxRequest { filter: Some(sandboxes) }),
+            self.client.list_containers(v1::ListContainersRequest { filter: Some(containers) }),
+        )?;
+        let sandboxes = futures::future::try_join_all(sandboxes.items.into_iter().map(|s| self.sandbox(s)));
+        let records = futures::future::try_join_all(containers.containers.iter().map(|c| self.record(c)));
+        let (sandboxes, records) = futures::try_join!(sandboxes, records)?;
+        let mut state = PodState {
+            sandboxes: sandboxes.into_iter().flatten().collect(),
+            records: records.into_iter().flatten().collect(),
+        };
+        state.sort();
+        Ok(state)
+    }
+
+    async fn events(&self) -> Result<Option<BoxStream<'static, String>>> {
+        let mut stream = match self.client.container_events().await {
+            Ok(stream) => stream,
+            Err(status) if status.code() == Code::Unimplemented => return Ok(None),
+            Err(status) => return Err(status.into()),
+        };
+        let uids = async_stream(move |sender| async move {
+            while let Ok(Some(event)) = stream.message().await {
+                let uid = event.pod_sandbox_status.and_then(|s| s.labels.get(label::POD_UID).cloned());
+                if let Some(uid) = uid
+                    && sender.send(uid).await.is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Ok(Some(uids))
+    }
+
+    async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String> {
+        let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
+        Ok(self.client.run_pod_sandbox(request).await?.pod_sandbox_id)
+    }
+
+    async fn stop_sandbox(&self, id: &str) -> Result<()> {
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        gone_is_fine(self.client.stop_pod_sandbox(request).await.map(|_| ()))
+    }
+
+    async fn remove_sandbox(&self, id: &str) -> Result<()> {
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        gone_is_fine(self.client.remove_pod_sandbox(request).await.map(|_| ()))
+    }
+
+    async fn create_container(&self, request: v1::CreateContainerRequest) -> Result<String> {
+        Ok(self.client.create_container(request).await?.container_id)
+    }
+
+    async fn start_container(&self, id: &str) -> Result<()> {
+        self.client.start_container(v1::StartContainerRequest { container_id: id.to_owned() }).await?;
+        Ok(())
+    }
+
+    async fn stop_container(&self, id: &str, grace_seconds: i64) -> Result<()> {
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: grace_seconds };
+        gone_is_fine(self.client.stop_container(request).await)
+    }
+
+    async fn remove_container(&self, id: &str) -> Result<()> {
+        let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
+        gone_is_fine(self.client.remove_container(request).await.map(|_| ()))
+    }
+
+    async fn container(&self, id: &str) -> Result<v1::ContainerStatus> {
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        Ok(self.client.container_status(request).await?.status.unwrap_or_default())
+    }
+
+    async fn reopen_log(&self, id: &str) -> Result<()> {
+        self.client.reopen_container_log(v1::ReopenContainerLogRequest { container_id: id.to_owned() }).await?;
+        Ok(())
+    }
+
+    async fn exec(&self, id: &str, command: Vec<String>, timeout_seconds: i64) -> Result<v1::ExecSyncResponse> {
+        let request = v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command, timeout: timeout_seconds };
+        Ok(self.client.exec_sync(request).await?)
+    }
+
+    async fn exec_url(&self, request: v1::ExecRequest) -> Result<String> {
+        Ok(self.client.exec(request).await?.url)
+    }
+
+    async fn attach_url(&self, request: v1::AttachRequest) -> Result<String> {
+        Ok(self.client.attach(request).await?.url)
+    }
+
+    async fn port_forward_url(&self, request: v1::PortForwardRequest) -> Result<String> {
+        Ok(self.client.port_forward(request).await?.url)
+    }
+
+    async fn image(&self, image: &str) -> Result<Option<v1::Image>> {
+        let image = v1::ImageSpec { image: image.to_owned(), ..v1::ImageSpec::default() };
+        let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
+        Ok(self.client.image_status(request).await?.image.filter(|i| !i.id.is_empty()))
+    }
+
+    async fn images(&self) -> Result<Vec<v1::Image>> {
+        Ok(self.client.list_images(v1::ListImagesRequest::default()).await?.images)
+    }
+
+    async fn pull(&self, request: v1::PullImageRequest) -> Result<String> {
+        Ok(self.client.pull_image(request).await?.image_ref)
+    }
+}
+
+/// A stream fed by a future that lives as long as the stream is read.
+fn async_stream<F, Fut>(make: F) -> BoxStream<'static, String>
+where
+    F: FnOnce(tokio::sync::mpsc::Sender<String>) -> Fut,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let (sender, receiver) = tokio::sync::mpsc::channel(64);
+    let feed = futures::stream::once(make(sender)).filter_map(|()| async { None::<String> });
+    let read = futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
+    futures::stream::select(feed, read).boxed()
+}

@@ -1,0 +1,115 @@
+//! The ConfigMaps and Secrets that the node's pods refer to, each under its own watch.
+//!
+//! A node may only read what its pods use, hence one watch per object instead of one per kind.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::Informer;
+use ferry_client::informer::Cached;
+use ferry_tasks::Tasks;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
+
+type Wake = Arc<dyn Fn(&str) + Send + Sync>;
+type Users = Arc<Mutex<HashSet<String>>>;
+
+struct Entry<K> {
+    informer: Informer<K>,
+    tasks: Tasks,
+    /// The uids of the pods that refer to the object.
+    users: Users,
+}
+
+/// Objects of one kind.
+pub(crate) struct Watched<K> {
+    client: Client,
+    tasks: Tasks,
+    wake: Wake,
+    entries: Mutex<HashMap<(String, String), Entry<K>>>,
+}
+
+impl<K> Watched<K>
+where
+    K: Cached + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    fn new(client: Client, tasks: Tasks, wake: Wake) -> Self {
+        Self { client, tasks, wake, entries: Mutex::default() }
+    }
+
+    /// The object for a pod, which is woken whenever it changes from now on.
+    pub(crate) async fn get(&self, uid: &str, namespace: &str, name: &str) -> Result<Option<Arc<K>>, kube::Error> {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        {
+            let mut entries = self.entries.lock();
+            let entry = entries.entry((namespace.to_owned(), name.to_owned())).or_insert_with(|| {
+                let tasks = self.tasks.child("source");
+                let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+                let informer = Informer::over(api.clone(), &tasks, config);
+                let users = Users::default();
+                let (told, wake) = (users.clone(), self.wake.clone());
+                informer.on_change(move |_| {
+                    let users: Vec<String> = told.lock().iter().cloned().collect();
+                    for uid in users {
+                        wake(&uid);
+                    }
+                });
+                Entry { informer, tasks, users }
+            });
+            entry.users.lock().insert(uid.to_owned());
+            if entry.informer.is_synced() {
+                return Ok(entry.informer.get(namespace, name));
+            }
+        }
+        // The watch is on its way; an answer with a proper error is to be had at once.
+        Ok(api.get_opt(name).await?.map(Arc::new))
+    }
+
+    /// Ends the watches that only this pod needed.
+    fn release(&self, uid: &str) {
+        let mut unused = Vec::new();
+        self.entries.lock().retain(|_, entry| {
+            let mut users = entry.users.lock();
+            users.remove(uid);
+            if users.is_empty() {
+                unused.push(entry.tasks.clone());
+            }
+            !users.is_empty()
+        });
+        for tasks in unused {
+            self.tasks.spawn("release", async move {
+                tasks.stop(Duration::from_secs(5)).await;
+            });
+        }
+    }
+}
+
+pub(crate) struct Sources {
+    pub(crate) config_maps: Watched<ConfigMap>,
+    pub(crate) secrets: Watched<Secret>,
+}
+
+impl Sources {
+    /// `wake` is told the uid of every pod whose objects changed.
+    pub(crate) fn new(client: Client, tasks: &Tasks, wake: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
+        let wake: Wake = Arc::new(wake);
+        Arc::new(Self {
+            config_maps: Watched::new(client.clone(), tasks.child("config maps"), wake.clone()),
+            secrets: Watched::new(client, tasks.child("secrets"), wake),
+        })
+    }
+
+    pub(crate) fn release(&self, uid: &str) {
+        self.config_maps.release(uid);
+        self.secrets.release(uid);
+    }
+}
+
+/// How the absence of an object is told.
+pub(crate) fn missing(kind: &str, name: &str) -> String {
+    format!("{kind} {name:?} not found")
+}

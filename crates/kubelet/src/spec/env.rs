@@ -1,0 +1,193 @@
+//! The environment of a container: its variables, where their values come from, and `$(NAME)` in them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
+
+use super::fields::{self, Surroundings};
+use crate::pod;
+
+/// The objects a container's environment refers to, fetched beforehand. An absent optional one is absent here too.
+#[derive(Default)]
+pub(crate) struct Objects {
+    pub(crate) config_maps: HashMap<String, std::sync::Arc<ConfigMap>>,
+    pub(crate) secrets: HashMap<String, std::sync::Arc<Secret>>,
+}
+
+/// A name, and whether its absence is an error.
+pub(crate) type Reference = (String, bool);
+
+/// What [`Objects`] has to hold for a container: config maps, then secrets.
+pub(crate) fn references(container: &Container) -> (BTreeSet<Reference>, BTreeSet<Reference>) {
+    let (mut config_maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
+    for source in container.env_from.iter().flatten() {
+        if let Some(one) = &source.config_map_ref {
+            config_maps.insert((one.name.clone(), one.optional != Some(true)));
+        }
+        if let Some(one) = &source.secret_ref {
+            secrets.insert((one.name.clone(), one.optional != Some(true)));
+        }
+    }
+    for source in container.env.iter().flatten().filter_map(|v| v.value_from.as_ref()) {
+        if let Some(one) = &source.config_map_key_ref {
+            config_maps.insert((one.name.clone(), one.optional != Some(true)));
+        }
+        if let Some(one) = &source.secret_key_ref {
+            secrets.insert((one.name.clone(), one.optional != Some(true)));
+        }
+    }
+    (config_maps, secrets)
+}
+
+/// The variables in the order to set them: the container's own by name, then those of Services it does not override.
+pub(crate) fn variables(
+    pod: &Pod,
+    container: &Container,
+    objects: &Objects,
+    services: BTreeMap<String, String>,
+    around: &Surroundings,
+) -> Result<Vec<(String, String)>, String> {
+    let mut own: BTreeMap<String, String> = BTreeMap::new();
+    for source in container.env_from.iter().flatten() {
+        let prefix = source.prefix.as_deref().unwrap_or_default();
+        if let Some(map) = source.config_map_ref.as_ref().and_then(|r| objects.config_maps.get(&r.name)) {
+            let data = map.data.iter().flatten();
+            own.extend(data.map(|(key, value)| (format!("{prefix}{key}"), value.clone())));
+        }
+        if let Some(secret) = source.secret_ref.as_ref().and_then(|r| objects.secrets.get(&r.name)) {
+            let data = secret.data.iter().flatten();
+            own.extend(data.map(|(k, v)| (format!("{prefix}{k}"), String::from_utf8_lossy(&v.0).into_owned())));
+        }
+    }
+    for variable in container.env.iter().flatten() {
+        let literal = variable.value.as_deref().unwrap_or_default();
+        let value = if !literal.is_empty() {
+            expand(literal, |name| own.get(name).or_else(|| services.get(name)).cloned())
+        } else if let Some(source) = &variable.value_from {
+            match sourced(pod, container, source, objects, around)? {
+                Some(value) => value,
+                None => continue,
+            }
+        } else {
+            String::new()
+        };
+        own.insert(variable.name.clone(), value);
+    }
+    let rest: Vec<_> = services.into_iter().filter(|(name, _)| !own.contains_key(name)).collect();
+    Ok(own.into_iter().chain(rest).collect())
+}
+
+fn sourced(
+    pod: &Pod,
+    container: &Container,
+    source: &k8s_openapi::api::core::v1::EnvVarSource,
+    objects: &Objects,
+    around: &Surroundings,
+) -> Result<Option<String>, String> {
+    let namespace = pod::namespace(pod);
+    if let Some(field) = &source.field_ref {
+        return fields::field(pod, &field.field_path, around).map(Some);
+    }
+    if let Some(selector) = &source.resource_field_ref {
+        return fields::resource(pod, Some(container), selector, around).map(Some);
+    }
+    if let Some(one) = &source.config_map_key_ref {
+        let value = objects.config_maps.get(&one.name).and_then(|m| m.data.as_ref()?.get(&one.key).cloned());
+        if value.is_none() && one.optional != Some(true) {
+            return Err(format!("couldn't find key {} in ConfigMap {namespace}/{}", one.key, one.name));
+        }
+        return Ok(value);
+    }
+    if let Some(one) = &source.secret_key_ref {
+        let value = objects.secrets.get(&one.name).and_then(|s| s.data.as_ref()?.get(&one.key).cloned());
+        if value.is_none() && one.optional != Some(true) {
+            return Err(format!("couldn't find key {} in Secret {namespace}/{}", one.key, one.name));
+        }
+        return Ok(value.map(|v| String::from_utf8_lossy(&v.0).into_owned()));
+    }
+    Ok(Some(String::new()))
+}
+
+/// Replaces `$(NAME)`; `$$` is a dollar sign, and what names no variable stays as it is.
+pub(crate) fn expand(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        if let Some(tail) = after.strip_prefix('$') {
+            out.push('$');
+            rest = tail;
+        } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
+            match value(name) {
+                Some(value) => out.push_str(&value),
+                None => {
+                    out.push_str("$(");
+                    out.push_str(name);
+                    out.push(')');
+                }
+            }
+            rest = tail;
+        } else {
+            out.push('$');
+            rest = after;
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    #[test]
+    fn references_in_text_are_replaced() {
+        let check = |text: &str, expected: &str| {
+            let value = |name: &str| (name == "A").then(|| "1".to_owned());
+            assert_eq!(expand(text, value), expected, "{text}");
+        };
+        check("$(A)", "1");
+        check("x$(A)y$(B)", "x1y$(B)");
+        check("$$(A)", "$(A)");
+        check("$$$(A)", "$1");
+        check("$A $( $", "$A $( $");
+        check("$(A", "$(A");
+    }
+
+    #[test]
+    fn values_come_from_every_source() {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": [{
+            "name": "c",
+            "envFrom": [{"prefix": "P_", "configMapRef": {"name": "m"}}, {"secretRef": {"name": "gone", "optional": true}}],
+            "env": [
+                {"name": "LITERAL", "value": "$(P_a)-$(KUBERNETES_SERVICE_HOST)-$(NONE)"},
+                {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                {"name": "MISSING", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "zz", "optional": true}}},
+                {"name": "EMPTY"}]}]}}))
+        .expect("a pod");
+        let mut objects = Objects::default();
+        let map = json!({"metadata": {"name": "m"}, "data": {"a": "1"}});
+        objects.config_maps.insert("m".into(), Arc::new(serde_json::from_value(map).expect("a map")));
+        let secret = json!({"metadata": {"name": "s"}, "data": {"k": "aGk="}});
+        objects.secrets.insert("s".into(), Arc::new(serde_json::from_value(secret).expect("a secret")));
+        let services = BTreeMap::from([("KUBERNETES_SERVICE_HOST".to_owned(), "10.96.0.1".to_owned())]);
+        let container = &pod::containers(&pod)[0];
+        let all = variables(&pod, container, &objects, services, &Surroundings::default()).expect("variables");
+        let expected = [
+            ("EMPTY", ""),
+            ("LITERAL", "1-10.96.0.1-$(NONE)"),
+            ("NAME", "p"),
+            ("P_a", "1"),
+            ("SECRET", "hi"),
+            ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+        ];
+        assert_eq!(all, expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
+        objects.secrets.clear();
+        let missing = variables(&pod, container, &objects, BTreeMap::new(), &Surroundings::default());
+        assert_eq!(missing, Err("couldn't find key k in Secret n/s".to_owned()));
+    }
+}

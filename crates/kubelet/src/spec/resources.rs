@@ -1,0 +1,93 @@
+//! Requests and limits as the kernel counts them.
+
+use ferry_cri::v1::LinuxContainerResources;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::pod::{self, Role};
+use crate::quantity;
+
+const FEWEST_SHARES: i64 = 2;
+const MOST_SHARES: i64 = 262_144;
+const SHARES_PER_PROCESSOR: i64 = 1024;
+const PERIOD: i64 = 100_000;
+const SHORTEST_QUOTA: i64 = 1000;
+
+pub(crate) fn shares(milli: i64) -> i64 {
+    if milli <= 0 {
+        return FEWEST_SHARES;
+    }
+    (milli.saturating_mul(SHARES_PER_PROCESSOR) / 1000).clamp(FEWEST_SHARES, MOST_SHARES)
+}
+
+/// Microseconds per period; zero for no limit.
+pub(crate) fn quota(milli: i64) -> i64 {
+    if milli <= 0 { 0 } else { (milli.saturating_mul(PERIOD) / 1000).max(SHORTEST_QUOTA) }
+}
+
+pub(crate) fn linux(pod: &Pod, container: &Container, node_memory: i64) -> LinuxContainerResources {
+    let resources = container.resources.as_ref();
+    let limit = |key: &str| resources.and_then(|r| r.limits.as_ref()?.get(key));
+    let request = |key: &str| resources.and_then(|r| r.requests.as_ref()?.get(key));
+    let processor_limit = limit("cpu").and_then(quantity::milli).unwrap_or(0);
+    // Without a request, the limit is the request.
+    let processor = request("cpu").and_then(quantity::milli).unwrap_or(processor_limit);
+    LinuxContainerResources {
+        cpu_shares: shares(processor),
+        cpu_period: PERIOD,
+        cpu_quota: quota(processor_limit),
+        memory_limit_in_bytes: limit("memory").and_then(quantity::value).unwrap_or(0).max(0),
+        oom_score_adj: oom_score(pod, container, node_memory),
+        ..LinuxContainerResources::default()
+    }
+}
+
+fn memory_request(container: &Container) -> i64 {
+    let resources = container.resources.as_ref();
+    let of = |list: Option<&std::collections::BTreeMap<String, _>>| {
+        list.and_then(|l| l.get("memory")).and_then(quantity::value)
+    };
+    let request = resources.and_then(|r| of(r.requests.as_ref()));
+    request.or_else(|| resources.and_then(|r| of(r.limits.as_ref()))).unwrap_or(0)
+}
+
+/// Who is killed first when memory runs out: those who asked for nothing, then those who asked for little.
+fn oom_score(pod: &Pod, container: &Container, node_memory: i64) -> i64 {
+    let critical = pod::spec(pod).priority.is_some_and(|p| p >= 2_000_001_000);
+    match pod::qos_class(pod) {
+        _ if critical => return -997,
+        "Guaranteed" => return -997,
+        "BestEffort" => return 1000,
+        _ => {}
+    }
+    let score = |request: i64| 1000 - request.saturating_mul(1000) / node_memory.max(1);
+    let mut adjusted = score(memory_request(container));
+    let is_sidecar = matches!(pod::container(pod, &container.name), Some((Role::Sidecar, _)));
+    if is_sidecar {
+        let least = pod::containers(pod).iter().map(memory_request).min().unwrap_or(0);
+        adjusted = adjusted.min(score(least));
+    }
+    adjusted.clamp(3, 999)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn amounts_become_kernel_numbers() {
+        let check = |resources: serde_json::Value, expected: (i64, i64, i64, i64)| {
+            let pod: Pod = serde_json::from_value(
+                json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}),
+            )
+            .expect("a pod");
+            let linux = linux(&pod, &pod::containers(&pod)[0], 1000);
+            let seen = (linux.cpu_shares, linux.cpu_quota, linux.memory_limit_in_bytes, linux.oom_score_adj);
+            assert_eq!(seen, expected, "{resources}");
+        };
+        check(json!({}), (2, 0, 0, 1000));
+        check(json!({"requests": {"cpu": "500m"}}), (512, 0, 0, 999));
+        check(json!({"limits": {"cpu": "250m"}, "requests": {"memory": "100"}}), (256, 25_000, 0, 900));
+        check(json!({"limits": {"cpu": "1m", "memory": "64Mi"}}), (2, 1000, 67_108_864, -997));
+    }
+}

@@ -1,0 +1,184 @@
+//! Security contexts: as whom a container runs and what it may do.
+
+use ferry_cri::v1::{
+    Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SeLinuxOption,
+    SecurityProfile, SupplementalGroupsPolicy, security_profile::ProfileType,
+};
+use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions, SeccompProfile};
+
+use crate::pod;
+
+/// What the runtime hides of `/proc` and `/sys` from containers that are not privileged.
+const MASKED: [&str; 10] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+];
+const MASKED_MORE: [&str; 3] = ["/sys/firmware", "/sys/devices/virtual/powercap", "/sys/devices/system/cpu"];
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+pub(crate) fn namespaces(pod: &Pod) -> NamespaceOption {
+    let spec = pod::spec(pod);
+    let node_or_pod = |node: Option<bool>| if node == Some(true) { NamespaceMode::Node } else { NamespaceMode::Pod };
+    let processes = if spec.host_pid == Some(true) {
+        NamespaceMode::Node
+    } else if spec.share_process_namespace == Some(true) {
+        NamespaceMode::Pod
+    } else {
+        NamespaceMode::Container
+    };
+    NamespaceOption {
+        network: node_or_pod(spec.host_network).into(),
+        ipc: node_or_pod(spec.host_ipc).into(),
+        pid: processes.into(),
+        ..NamespaceOption::default()
+    }
+}
+
+pub(crate) fn groups_policy(pod: &Pod) -> i32 {
+    let policy = pod::spec(pod).security_context.as_ref().and_then(|c| c.supplemental_groups_policy.as_deref());
+    let policy =
+        if policy == Some("Strict") { SupplementalGroupsPolicy::Strict } else { SupplementalGroupsPolicy::Merge };
+    policy.into()
+}
+
+pub(crate) fn supplemental_groups(pod: &Pod) -> Vec<i64> {
+    let Some(context) = &pod::spec(pod).security_context else { return Vec::new() };
+    context.fs_group.iter().chain(context.supplemental_groups.iter().flatten()).copied().collect()
+}
+
+pub(crate) fn seccomp(profile: Option<&SeccompProfile>, privileged: bool, profile_root: &str) -> SecurityProfile {
+    let kind = match profile.map(|p| p.type_.as_str()) {
+        _ if privileged => ProfileType::Unconfined,
+        Some("RuntimeDefault") => ProfileType::RuntimeDefault,
+        Some("Localhost") => ProfileType::Localhost,
+        _ => ProfileType::Unconfined,
+    };
+    let file = profile.and_then(|p| p.localhost_profile.as_deref()).unwrap_or_default();
+    let localhost_ref = if kind == ProfileType::Localhost { format!("{profile_root}/{file}") } else { String::new() };
+    SecurityProfile { profile_type: kind.into(), localhost_ref }
+}
+
+pub(crate) fn selinux(options: Option<&SELinuxOptions>) -> Option<SeLinuxOption> {
+    let options = options?;
+    let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    Some(SeLinuxOption {
+        user: text(&options.user),
+        role: text(&options.role),
+        r#type: text(&options.type_),
+        level: text(&options.level),
+    })
+}
+
+/// As whom the image wants to run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ImageUser {
+    pub(crate) uid: Option<i64>,
+    pub(crate) name: String,
+}
+
+pub(crate) fn context(
+    pod: &Pod,
+    container: &Container,
+    image: &ImageUser,
+    seccomp_root: &str,
+) -> Result<LinuxContainerSecurityContext, String> {
+    let own = container.security_context.clone().unwrap_or_default();
+    let shared = pod::spec(pod).security_context.clone().unwrap_or_default();
+    let user = own.run_as_user.or(shared.run_as_user);
+    refuse_root(pod, container, own.run_as_non_root.or(shared.run_as_non_root), user, image)?;
+    let privileged = own.privileged == Some(true);
+    let profile = own.seccomp_profile.as_ref().or(shared.seccomp_profile.as_ref());
+    let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+    let unmasked = own.proc_mount.as_deref() == Some("Unmasked") || privileged;
+    Ok(LinuxContainerSecurityContext {
+        capabilities: own.capabilities.map(|c| Capability {
+            add_capabilities: c.add.unwrap_or_default(),
+            drop_capabilities: c.drop.unwrap_or_default(),
+            add_ambient_capabilities: Vec::new(),
+        }),
+        privileged,
+        namespace_options: Some(namespaces(pod)),
+        selinux_options: selinux(own.se_linux_options.as_ref().or(shared.se_linux_options.as_ref())),
+        run_as_user: user.or(image.uid).map(|value| Int64Value { value }),
+        run_as_username: if user.or(image.uid).is_none() { image.name.clone() } else { String::new() },
+        run_as_group: own.run_as_group.or(shared.run_as_group).map(|value| Int64Value { value }),
+        readonly_rootfs: own.read_only_root_filesystem == Some(true),
+        supplemental_groups: supplemental_groups(pod),
+        supplemental_groups_policy: groups_policy(pod),
+        no_new_privs: own.allow_privilege_escalation == Some(false),
+        masked_paths: if unmasked {
+            Vec::new()
+        } else {
+            strings(&MASKED).into_iter().chain(strings(&MASKED_MORE[..1])).collect()
+        },
+        readonly_paths: if unmasked { Vec::new() } else { strings(&READ_ONLY) },
+        seccomp: Some(seccomp(profile, privileged, seccomp_root)),
+        ..LinuxContainerSecurityContext::default()
+    })
+}
+
+fn refuse_root(
+    pod: &Pod,
+    container: &Container,
+    non_root: Option<bool>,
+    user: Option<i64>,
+    image: &ImageUser,
+) -> Result<(), String> {
+    if non_root != Some(true) {
+        return Ok(());
+    }
+    let place = format!("(pod: {:?}, container: {})", pod::printed(pod), container.name);
+    match user {
+        Some(0) => Err(format!("container's runAsUser breaks non-root policy {place}")),
+        Some(_) => Ok(()),
+        None if image.uid.is_some_and(|uid| uid != 0) => Ok(()),
+        None if image.uid.is_none() && !image.name.is_empty() => Err(format!(
+            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {place}",
+            image.name
+        )),
+        None => Err(format!("container has runAsNonRoot and image will run as root {place}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(context: serde_json::Value, own: serde_json::Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"securityContext": context,
+            "containers": [{"name": "c", "securityContext": own}]}}))
+        .expect("a pod")
+    }
+
+    #[test]
+    fn the_containers_own_context_wins() {
+        let pod = pod(json!({"runAsUser": 1, "fsGroup": 7, "supplementalGroups": [8]}), json!({"runAsUser": 2}));
+        let made = context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), "/x").expect("a context");
+        assert_eq!(made.run_as_user.map(|v| v.value), Some(2));
+        assert_eq!(made.supplemental_groups, [7, 8]);
+        assert!(!made.privileged && !made.masked_paths.is_empty());
+    }
+
+    #[test]
+    fn root_is_refused_where_it_is_forbidden() {
+        let check = |user: serde_json::Value, image: ImageUser, fine: bool| {
+            let pod = pod(json!({"runAsNonRoot": true}), user);
+            assert_eq!(context(&pod, &pod::containers(&pod)[0], &image, "/x").is_ok(), fine);
+        };
+        let named = || ImageUser { uid: None, name: "web".into() };
+        check(json!({"runAsUser": 0}), ImageUser::default(), false);
+        check(json!({"runAsUser": 5}), ImageUser::default(), true);
+        check(json!({}), ImageUser::default(), false);
+        check(json!({}), ImageUser { uid: Some(5), name: String::new() }, true);
+        check(json!({}), named(), false);
+    }
+}

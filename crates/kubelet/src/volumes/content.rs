@@ -1,0 +1,171 @@
+//! What goes into volumes made of objects: ConfigMaps, Secrets, fields of the pod, tokens.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod, Volume, VolumeProjection};
+
+use super::Volumes;
+use super::atomic::{Files, Payload};
+use crate::pod;
+use crate::sources::missing;
+use crate::spec::fields::{self, Surroundings};
+
+const DEFAULT_MODE: i32 = 0o644;
+
+#[derive(Default)]
+pub(super) struct Content {
+    pub(super) files: Files,
+    pub(super) refresh_at: Option<Timestamp>,
+}
+
+/// The data of an object, by key.
+type Data = Vec<(String, Vec<u8>)>;
+
+impl Volumes {
+    /// The files of a volume, and the name of its kind; none for volumes that are no files.
+    pub(super) async fn content(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        around: &Surroundings,
+    ) -> Result<Option<(&'static str, Content)>, String> {
+        let mut content = Content::default();
+        if let Some(source) = &volume.config_map {
+            let required = source.optional != Some(true);
+            let data = self.config_map(pod, &source.name, required).await?;
+            let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+            content.files = project(&data, source.items.as_deref(), mode, required, "configmap")?;
+            return Ok(Some(("configmap", content)));
+        }
+        if let Some(source) = &volume.secret {
+            let required = source.optional != Some(true);
+            let name = source.secret_name.as_deref().unwrap_or_default();
+            let data = self.secret(pod, name, required).await?;
+            let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+            content.files = project(&data, source.items.as_deref(), mode, required, "secret")?;
+            return Ok(Some(("secret", content)));
+        }
+        if let Some(source) = &volume.downward_api {
+            let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+            content.files = downward(pod, source.items.as_deref(), mode, around)?;
+            return Ok(Some(("downward-api", content)));
+        }
+        if let Some(source) = &volume.projected {
+            let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+            for projection in source.sources.iter().flatten() {
+                self.projection(pod, projection, mode, around, &mut content).await?;
+            }
+            return Ok(Some(("projected", content)));
+        }
+        Ok(None)
+    }
+
+    async fn projection(
+        &self,
+        pod: &Pod,
+        projection: &VolumeProjection,
+        mode: i32,
+        around: &Surroundings,
+        content: &mut Content,
+    ) -> Result<(), String> {
+        if let Some(source) = &projection.config_map {
+            let required = source.optional != Some(true);
+            let data = self.config_map(pod, &source.name, required).await?;
+            content.files.extend(project(&data, source.items.as_deref(), mode, required, "configmap")?);
+        }
+        if let Some(source) = &projection.secret {
+            let required = source.optional != Some(true);
+            let data = self.secret(pod, &source.name, required).await?;
+            content.files.extend(project(&data, source.items.as_deref(), mode, required, "secret")?);
+        }
+        if let Some(source) = &projection.downward_api {
+            content.files.extend(downward(pod, source.items.as_deref(), mode, around)?);
+        }
+        if let Some(source) = &projection.service_account_token {
+            let token = self.tokens.get(pod, source).await?;
+            content.files.insert(source.path.clone(), payload(token.text.into_bytes(), mode));
+            content.refresh_at = [content.refresh_at, Some(token.refresh_at)].into_iter().flatten().min();
+        }
+        if projection.cluster_trust_bundle.is_some() || projection.pod_certificate.is_some() {
+            return Err("this node projects no trust bundles and no pod certificates".to_owned());
+        }
+        Ok(())
+    }
+
+    async fn config_map(&self, pod: &Pod, name: &str, required: bool) -> Result<Data, String> {
+        let found = self.sources.config_maps.get(pod::uid(pod), pod::namespace(pod), name).await;
+        let Some(map) = found.map_err(|e| ferry_client::write::short(&e))? else {
+            return if required { Err(missing("configmap", name)) } else { Ok(Data::new()) };
+        };
+        let text = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
+        let binary = map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
+        Ok(text.chain(binary).collect())
+    }
+
+    async fn secret(&self, pod: &Pod, name: &str, required: bool) -> Result<Data, String> {
+        let found = self.sources.secrets.get(pod::uid(pod), pod::namespace(pod), name).await;
+        let Some(secret) = found.map_err(|e| ferry_client::write::short(&e))? else {
+            return if required { Err(missing("secret", name)) } else { Ok(Data::new()) };
+        };
+        Ok(secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect())
+    }
+}
+
+fn payload(data: Vec<u8>, mode: i32) -> Payload {
+    Payload { data, mode: u32::try_from(mode).unwrap_or(0o644) & 0o777 }
+}
+
+/// All keys as files of their name, or the listed ones at their paths.
+fn project(data: &Data, items: Option<&[KeyToPath]>, mode: i32, required: bool, kind: &str) -> Result<Files, String> {
+    let Some(items) = items.filter(|items| !items.is_empty()) else {
+        return Ok(data.iter().map(|(key, value)| (key.clone(), payload(value.clone(), mode))).collect());
+    };
+    let mut files = Files::new();
+    for item in items {
+        match data.iter().find(|(key, _)| *key == item.key) {
+            Some((_, value)) => {
+                files.insert(item.path.clone(), payload(value.clone(), item.mode.unwrap_or(mode)));
+            }
+            None if required => return Err(format!("references non-existent {kind} key: {}", item.key)),
+            None => {}
+        }
+    }
+    Ok(files)
+}
+
+fn downward(
+    pod: &Pod,
+    items: Option<&[DownwardAPIVolumeFile]>,
+    mode: i32,
+    around: &Surroundings,
+) -> Result<Files, String> {
+    let mut files = Files::new();
+    for item in items.unwrap_or_default() {
+        let text = if let Some(field) = &item.field_ref {
+            fields::field(pod, &field.field_path, around)?
+        } else if let Some(selector) = &item.resource_field_ref {
+            fields::resource(pod, None, selector, around)?
+        } else {
+            continue;
+        };
+        files.insert(item.path.clone(), payload(text.into_bytes(), item.mode.unwrap_or(mode)));
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_become_files_and_listed_ones_must_exist() {
+        let data: Data = vec![("a".into(), b"1".to_vec()), ("b".into(), b"2".to_vec())];
+        let all = project(&data, None, 0o644, true, "configmap").expect("files");
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["a", "b"]);
+        let item = |key: &str| KeyToPath { key: key.into(), path: "x/y".into(), mode: Some(0o400), user: None };
+        let one = project(&data, Some(&[item("b")]), 0o644, true, "configmap").expect("files");
+        assert_eq!(one["x/y"], Payload { data: b"2".to_vec(), mode: 0o400 });
+        let none = project(&data, Some(&[item("c")]), 0o644, true, "configmap");
+        assert_eq!(none, Err("references non-existent configmap key: c".to_owned()));
+        assert!(project(&data, Some(&[item("c")]), 0o644, false, "configmap").is_ok_and(|f| f.is_empty()));
+    }
+}

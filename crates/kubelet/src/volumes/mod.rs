@@ -1,0 +1,156 @@
+//! Volumes: what a pod's containers find mounted, made before they start and kept current while they run.
+
+mod atomic;
+mod content;
+mod directory;
+mod mounts;
+mod subpath;
+mod tokens;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use kube::{Api, Client};
+
+pub(crate) use mounts::{Mounts, container_mounts};
+
+use crate::pod;
+use crate::sources::Sources;
+use crate::spec::fields::Surroundings;
+use tokens::Tokens;
+
+/// A volume that could not be made, in the words of the FailedMount event.
+#[derive(Debug, thiserror::Error)]
+#[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
+pub(crate) struct VolumeError {
+    pub(crate) volume: String,
+    pub(crate) why: String,
+}
+
+/// The volumes of one pod on this node.
+#[derive(Debug, Default)]
+pub(crate) struct Mounted {
+    pub(crate) paths: HashMap<String, PathBuf>,
+    /// When a token has to be renewed.
+    pub(crate) refresh_at: Option<Timestamp>,
+}
+
+pub(crate) struct Volumes {
+    /// Holds a folder for each pod.
+    root: PathBuf,
+    client: Client,
+    sources: Arc<Sources>,
+    tokens: Tokens,
+}
+
+impl Volumes {
+    pub(crate) fn new(root: &Path, client: Client, sources: Arc<Sources>) -> Self {
+        Self { root: root.join("pods"), tokens: Tokens::new(client.clone()), client, sources }
+    }
+
+    pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
+        self.root.join(uid)
+    }
+
+    fn folder(&self, pod: &Pod, plugin: &str, volume: &str) -> PathBuf {
+        self.pod_folder(pod::uid(pod)).join("volumes").join(format!("kubernetes.io~{plugin}")).join(volume)
+    }
+
+    /// Makes all volumes of a pod, or brings them up to date. May be called again at any time.
+    pub(crate) async fn mount(&self, pod: &Pod, around: &Surroundings) -> Result<Mounted, VolumeError> {
+        let mut mounted = Mounted::default();
+        for volume in pod::spec(pod).volumes.iter().flatten() {
+            let made = self.mount_one(pod, volume, around).await;
+            let (path, refresh_at) = made.map_err(|why| VolumeError { volume: volume.name.clone(), why })?;
+            mounted.paths.insert(volume.name.clone(), path);
+            mounted.refresh_at = [mounted.refresh_at, refresh_at].into_iter().flatten().min();
+        }
+        Ok(mounted)
+    }
+
+    async fn mount_one(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        around: &Surroundings,
+    ) -> Result<(PathBuf, Option<Timestamp>), String> {
+        let group = pod::spec(pod).security_context.as_ref().and_then(|c| c.fs_group);
+        let group = group.and_then(|g| u32::try_from(g).ok());
+        if let Some(source) = &volume.host_path {
+            let (path, kind) = (source.path.clone(), source.type_.clone().unwrap_or_default());
+            return blocking(move || directory::host_path(&path, &kind)).await.map(|path| (path, None));
+        }
+        if let Some(source) = &volume.empty_dir {
+            let folder = self.folder(pod, "empty-dir", &volume.name);
+            let (made, source) = (folder.clone(), source.clone());
+            blocking(move || directory::empty(&made, &source, group).map_err(|e| e.to_string())).await?;
+            return Ok((folder, None));
+        }
+        if let Some(source) = &volume.persistent_volume_claim {
+            return self.claimed(pod, &source.claim_name).await.map(|path| (path, None));
+        }
+        let Some((plugin, content)) = self.content(pod, volume, around).await? else {
+            return Err("no volume plugin matched".to_owned());
+        };
+        let folder = self.folder(pod, plugin, &volume.name);
+        let made = folder.clone();
+        blocking(move || {
+            // Secrets never reach the disk: a small file system in memory holds them.
+            if matches!(plugin, "secret" | "projected") {
+                directory::memory(&made, None).map_err(|e| e.to_string())?;
+            }
+            atomic::write(&made, &content.files, group).map_err(|e| e.to_string())
+        })
+        .await?;
+        Ok((folder, content.refresh_at))
+    }
+
+    /// A claim whose volume is a folder of this node.
+    async fn claimed(&self, pod: &Pod, claim: &str) -> Result<PathBuf, String> {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), pod::namespace(pod));
+        let claim = claims.get(claim).await.map_err(|e| ferry_client::write::short(&e))?;
+        let name = claim.spec.and_then(|s| s.volume_name).filter(|n| !n.is_empty());
+        let name = name.ok_or_else(|| "PVC is not bound".to_owned())?;
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let volume = volumes.get(&name).await.map_err(|e| ferry_client::write::short(&e))?;
+        let spec = volume.spec.unwrap_or_default();
+        if let Some(local) = spec.local {
+            return blocking(move || directory::host_path(&local.path, "Directory")).await;
+        }
+        if let Some(host) = spec.host_path {
+            let kind = host.type_.unwrap_or_else(|| "DirectoryOrCreate".to_owned());
+            return blocking(move || directory::host_path(&host.path, &kind)).await;
+        }
+        Err("no volume plugin matched".to_owned())
+    }
+
+    /// Removes everything that was made for a pod.
+    pub(crate) async fn remove(&self, uid: &str) -> Result<(), String> {
+        self.tokens.forget(uid);
+        let folder = self.pod_folder(uid);
+        blocking(move || directory::remove_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))).await
+    }
+
+    /// The pods that have something on disk.
+    pub(crate) async fn known(&self) -> Vec<String> {
+        let root = self.root.clone();
+        let listed = blocking(move || {
+            let entries = std::fs::read_dir(&root).map_err(|e| e.to_string())?;
+            Ok(entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
+        });
+        listed.await.unwrap_or_default()
+    }
+}
+
+/// Runs file work off the async workers.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,99 @@
+//! The mounts of one container: its volumes, `/etc/hosts` and the file for its last words.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ferry_cri::v1::{Mount, MountPropagation};
+use k8s_openapi::api::core::v1::Container;
+
+use super::{Mounted, subpath};
+use crate::spec::env::expand;
+
+/// What the mounts of a container are made from.
+pub(crate) struct Mounts {
+    pub(crate) container: Container,
+    pub(crate) mounted: Arc<Mounted>,
+    pub(crate) pod_folder: PathBuf,
+    /// The content of `/etc/hosts`; none leaves the image's own.
+    pub(crate) hosts: Option<String>,
+    pub(crate) variables: Vec<(String, String)>,
+}
+
+/// Makes what has to exist and gives the mounts. Blocks.
+pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
+    let container = &input.container;
+    let mut mounts = Vec::new();
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        let Some(path) = input.mounted.paths.get(&mount.name) else {
+            return Err(format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name));
+        };
+        let part = match (&mount.sub_path, &mount.sub_path_expr) {
+            (Some(part), _) if !part.is_empty() => part.clone(),
+            (_, Some(expression)) if !expression.is_empty() => {
+                let find = |name: &str| input.variables.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
+                expand(expression, find)
+            }
+            _ => String::new(),
+        };
+        let host = if part.is_empty() {
+            path.clone()
+        } else {
+            let place = input.pod_folder.join("volume-subpaths").join(&mount.name).join(&container.name);
+            subpath::bind(path, &part, &place.join(index.to_string())).map_err(|error| {
+                format!(
+                    "failed to prepare subPath for volumeMount {:?} of container {:?}: {error}",
+                    mount.name, container.name
+                )
+            })?
+        };
+        let propagation = match mount.mount_propagation.as_deref() {
+            Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
+            Some("Bidirectional") => MountPropagation::PropagationBidirectional,
+            _ => MountPropagation::PropagationPrivate,
+        };
+        mounts.push(Mount {
+            container_path: absolute(&mount.mount_path),
+            host_path: host.to_string_lossy().into_owned(),
+            readonly: mount.read_only == Some(true),
+            propagation: propagation.into(),
+            ..Mount::default()
+        });
+    }
+    let takes = |path: &str| mounts.iter().any(|m| m.container_path == path);
+    let mut own = Vec::new();
+    if let Some(text) = input.hosts.as_ref().filter(|_| !takes("/etc/hosts")) {
+        let file = input.pod_folder.join("etc-hosts");
+        write(&file, text, 0o644)?;
+        own.push(bound("/etc/hosts", &file));
+    }
+    let last_words = container.termination_message_path.as_deref().filter(|p| !p.is_empty());
+    if let Some(path) = last_words.filter(|p| !takes(p)) {
+        let folder = input.pod_folder.join("containers").join(&container.name);
+        let file = folder.join(format!("{:08x}", rand::random::<u32>()));
+        write(&file, "", 0o666)?;
+        own.push(bound(path, &file));
+    }
+    mounts.extend(own);
+    Ok(mounts)
+}
+
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
+
+fn bound(path: &str, file: &Path) -> Mount {
+    Mount { container_path: path.to_owned(), host_path: file.to_string_lossy().into_owned(), ..Mount::default() }
+}
+
+fn write(file: &Path, text: &str, mode: u32) -> Result<(), String> {
+    let write = || -> std::io::Result<()> {
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(file, text)?;
+        fs::set_permissions(file, Permissions::from_mode(mode))
+    };
+    write().map_err(|error| format!("writing {}: {error}", file.display()))
+}

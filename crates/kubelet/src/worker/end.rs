@@ -1,0 +1,111 @@
+//! The end of a pod: stop what runs, say how it ended, give back what it held.
+
+use std::time::Duration;
+
+use ferry_client::write;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, Preconditions};
+
+use super::{Next, Worker};
+use crate::runtime::PodState;
+use crate::spec::sandbox::log_folder;
+use crate::{plan, pod, status};
+
+/// Before the API server is asked again to let a stopped pod go.
+const RETRY: Duration = Duration::from_secs(2);
+
+impl Worker {
+    /// Stops everything of the pod.
+    pub(super) async fn terminate(&mut self, state: &PodState) -> Next {
+        self.verdict = self.verdict.take().or_else(|| status::verdict_of_deadline(&self.pod, Timestamp::now()));
+        self.report(state, false);
+        self.probes.stop();
+        let grace = self.mailbox.grace().unwrap_or_else(|| pod::grace_seconds(&self.pod));
+        let mailbox = self.mailbox.clone();
+        let stopped = tokio::select! {
+            biased;
+            // Someone wants it gone sooner: begin again with less time.
+            () = mailbox.ends_before(Some(grace)) => false,
+            () = self.stop_all(state, grace) => true,
+        };
+        if !stopped {
+            return Next::Look;
+        }
+        match self.context.runtime.pod(&self.uid).await {
+            Ok(after) if after.running().next().is_none() && !after.sandboxes.iter().any(|s| s.ready) => {
+                self.report(&after, true);
+                self.ended = true;
+                Next::Look
+            }
+            // Something could not be stopped; try again rather than spin.
+            _ => Next::Wait(Timestamp::now().checked_add(RETRY).ok()),
+        }
+    }
+
+    async fn stop_all(&self, state: &PodState, grace: i64) {
+        let started = std::time::Instant::now();
+        for group in plan::termination_order(&self.pod, state) {
+            let used = i64::try_from(started.elapsed().as_secs()).unwrap_or(i64::MAX);
+            let left = grace.saturating_sub(used).max(0);
+            let kills = group.iter().map(|record| {
+                let message = format!("Stopping container {}", record.name);
+                self.kill(state, record, left, message)
+            });
+            futures::future::join_all(kills).await;
+        }
+        for sandbox in &state.sandboxes {
+            if let Err(error) = self.context.runtime.stop_sandbox(&sandbox.id).await {
+                tracing::debug!(sandbox = sandbox.id, "not stopped: {error}");
+            }
+        }
+    }
+
+    /// Everything is stopped. A deleted pod is given up; one that merely ended stays for its logs.
+    pub(super) async fn finish(&mut self, state: &PodState) -> Next {
+        self.report(state, true);
+        if let Err(why) = self.context.volumes.remove(&self.uid).await {
+            tracing::warn!(pod = pod::name(&self.pod), "volumes not removed: {why}");
+            return Next::Wait(Timestamp::now().checked_add(RETRY).ok());
+        }
+        self.context.sources.release(&self.uid);
+        if !pod::is_being_deleted(&self.pod) {
+            return Next::Wait(None);
+        }
+        self.reporter.flush().await;
+        let api: Api<Pod> = Api::namespaced(self.context.client.clone(), pod::namespace(&self.pod));
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match api.delete(pod::name(&self.pod), &params).await {
+            // The watch will say that it is gone, unless a finalizer holds it.
+            Ok(_) => Next::Wait(None),
+            Err(error) if write::is_not_found(&error) || write::is_conflict(&error) => {
+                self.mailbox.put_gone();
+                Next::Look
+            }
+            Err(error) => {
+                tracing::debug!(pod = pod::name(&self.pod), "not deleted: {}", write::short(&error));
+                Next::Wait(Timestamp::now().checked_add(RETRY).ok())
+            }
+        }
+    }
+
+    /// The API server has forgotten the pod; so does the node.
+    pub(super) async fn clean_up(&mut self, state: &PodState) -> Next {
+        self.probes.stop();
+        if state.running().next().is_some() || state.sandboxes.iter().any(|s| s.ready) {
+            self.stop_all(state, self.mailbox.grace().unwrap_or(0)).await;
+        }
+        if let Err(why) = self.context.remove_remains(&self.uid, state).await {
+            tracing::warn!(pod = pod::name(&self.pod), "not cleaned up: {why}");
+            return Next::Wait(Timestamp::now().checked_add(RETRY).ok());
+        }
+        let logs = log_folder(&self.context.config.log_dir, &self.pod);
+        let _ = tokio::fs::remove_dir_all(&logs).await;
+        Next::Done
+    }
+}

@@ -1,0 +1,97 @@
+//! What a worker is told from outside: the newest pod, that it is gone, that something about it changed.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use crate::pod;
+
+struct State {
+    pod: Arc<Pod>,
+    gone: bool,
+    sources_changed: bool,
+}
+
+pub(crate) struct Mailbox {
+    state: Mutex<State>,
+    /// Wakes the worker. A wake that comes while it is busy is kept.
+    pub(crate) wake: Arc<Notify>,
+    /// The grace period once the pod has to end; shorter ones may follow.
+    ending: watch::Sender<Option<i64>>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(pod: Arc<Pod>) -> Arc<Self> {
+        let mailbox = Arc::new(Self {
+            ending: watch::Sender::new(None),
+            state: Mutex::new(State { pod: pod.clone(), gone: false, sources_changed: false }),
+            wake: Arc::new(Notify::new()),
+        });
+        mailbox.put(pod);
+        mailbox
+    }
+
+    pub(crate) fn put(&self, pod: Arc<Pod>) {
+        if pod::is_being_deleted(&pod) {
+            self.end(pod::grace_seconds(&pod));
+        }
+        self.state.lock().pod = pod;
+        self.wake.notify_one();
+    }
+
+    /// The API server has the pod no more.
+    pub(crate) fn put_gone(&self) {
+        self.state.lock().gone = true;
+        // Whoever removed it did not want to wait.
+        self.end(0);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn sources_changed(&self) {
+        self.state.lock().sources_changed = true;
+        self.wake.notify_one();
+    }
+
+    fn end(&self, grace: i64) {
+        self.ending.send_if_modified(|known| {
+            let shorter = known.is_none_or(|known| grace < known);
+            if shorter {
+                *known = Some(grace);
+            }
+            shorter
+        });
+    }
+
+    pub(crate) fn pod(&self) -> Arc<Pod> {
+        self.state.lock().pod.clone()
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.state.lock().gone
+    }
+
+    /// Whether a ConfigMap or Secret of the pod changed since the last call.
+    pub(crate) fn take_sources_changed(&self) -> bool {
+        std::mem::take(&mut self.state.lock().sources_changed)
+    }
+
+    /// The grace period, when the pod has to end.
+    pub(crate) fn grace(&self) -> Option<i64> {
+        *self.ending.borrow()
+    }
+
+    /// Returns once the pod has to end, or has to end sooner than `known`.
+    pub(crate) async fn ends_before(&self, known: Option<i64>) {
+        let mut ending = self.ending.subscribe();
+        let sooner = |grace: &Option<i64>| match (grace, known) {
+            (Some(_), None) => true,
+            (Some(grace), Some(known)) => *grace < known,
+            (None, _) => false,
+        };
+        if ending.wait_for(sooner).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! One worker per pod: looks at the runtime, asks the planner what to do, does it, tells the API server, and again.
+
+mod end;
+mod kill;
+mod mailbox;
+mod report;
+mod sandbox;
+mod start;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::EventType;
+use ferry_tasks::Tasks;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+
+pub(crate) use mailbox::Mailbox;
+
+use crate::backoff::{Backoff, go_duration};
+use crate::context::Context;
+use crate::events::PodEvents;
+use crate::images::PullBackoffs;
+use crate::plan::{self, Action, Step, Waiting};
+use crate::pod;
+use crate::probes::Probes;
+use crate::runtime::PodState;
+use crate::spec::fields::Surroundings;
+use crate::status::{self, WaitReason};
+use crate::volumes::Mounted;
+use report::Reporter;
+
+/// After the runtime failed to answer.
+const RUNTIME_RETRY: Duration = Duration::from_secs(1);
+
+pub(crate) struct Worker {
+    context: Arc<Context>,
+    mailbox: Arc<Mailbox>,
+    uid: String,
+    pod: Arc<Pod>,
+    probes: Probes,
+    reporter: Reporter,
+    /// The last status made, the ground for the next.
+    status: PodStatus,
+    reasons: BTreeMap<String, WaitReason>,
+    not_before: BTreeMap<String, Timestamp>,
+    restarts: HashMap<String, Backoff>,
+    pulls: PullBackoffs,
+    sandbox_failures: u32,
+    sandbox_not_before: Option<Timestamp>,
+    volume_failures: u32,
+    volumes_not_before: Option<Timestamp>,
+    mounted: Option<Arc<Mounted>>,
+    verdict: Option<WaitReason>,
+    /// Containers whose back-off has been told.
+    told: HashMap<String, Duration>,
+    /// Everything of the pod has been stopped.
+    ended: bool,
+}
+
+/// What to do after one look.
+enum Next {
+    Look,
+    Wait(Option<Timestamp>),
+    Done,
+}
+
+impl Worker {
+    pub(crate) fn new(context: Arc<Context>, mailbox: Arc<Mailbox>, tasks: &Tasks) -> Self {
+        let pod = mailbox.pod();
+        let probes = Probes::new(context.runtime.clone(), context.recorder.clone(), tasks, mailbox.wake.clone());
+        Self {
+            reporter: Reporter::new(context.client.clone(), &pod, tasks),
+            probes,
+            uid: pod::uid(&pod).to_owned(),
+            status: pod::status(&pod).clone(),
+            context,
+            mailbox,
+            pod,
+            reasons: BTreeMap::new(),
+            not_before: BTreeMap::new(),
+            restarts: HashMap::new(),
+            pulls: PullBackoffs::new(),
+            sandbox_failures: 0,
+            sandbox_not_before: None,
+            volume_failures: 0,
+            volumes_not_before: None,
+            mounted: None,
+            verdict: None,
+            told: HashMap::new(),
+            ended: false,
+        }
+    }
+
+    pub(crate) async fn run(mut self) {
+        loop {
+            let next = self.look().await;
+            let wake = self.mailbox.wake.clone();
+            match next {
+                Next::Look => {}
+                Next::Done => break,
+                Next::Wait(None) => wake.notified().await,
+                Next::Wait(Some(at)) => {
+                    let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO);
+                    let _ = tokio::time::timeout(wait, wake.notified()).await;
+                }
+            }
+        }
+        self.probes.stop();
+    }
+
+    fn events(&self) -> PodEvents<'_> {
+        PodEvents { recorder: &self.context.recorder, pod: &self.pod }
+    }
+
+    async fn look(&mut self) -> Next {
+        let newest = self.mailbox.pod();
+        if newest.metadata.resource_version != self.pod.metadata.resource_version {
+            // Labels and annotations may stand in files.
+            self.volumes_due(newest.metadata.labels != self.pod.metadata.labels);
+            self.volumes_due(newest.metadata.annotations != self.pod.metadata.annotations);
+            self.pod = newest;
+        }
+        self.volumes_due(self.mailbox.take_sources_changed());
+        let state = match self.context.runtime.pod(&self.uid).await {
+            Ok(state) => state,
+            Err(error) => {
+                tracing::debug!(pod = pod::name(&self.pod), "the runtime does not answer: {error}");
+                return Next::Wait(Timestamp::now().checked_add(RUNTIME_RETRY).ok());
+            }
+        };
+        if self.mailbox.is_gone() {
+            return self.clean_up(&state).await;
+        }
+        if self.ended {
+            return self.finish(&state).await;
+        }
+        self.probes.follow(&self.pod, &state, self.context.host_address());
+        let health = self.probes.health();
+        let step = plan::plan(&plan::Observed {
+            pod: &self.pod,
+            state: &state,
+            health: &health,
+            restarts: &self.restarts,
+            not_before: &self.not_before,
+            sandbox_not_before: self.sandbox_not_before,
+            now: Timestamp::now(),
+        });
+        match step {
+            Step::Terminate => self.terminate(&state).await,
+            Step::Run { actions, waiting, wake_at } => {
+                self.tell_waiting(waiting);
+                self.report(&state, false);
+                self.carry_out(&state, actions, wake_at).await
+            }
+        }
+    }
+
+    /// Remembers that the volumes have to be written again.
+    fn volumes_due(&mut self, due: bool) {
+        if due {
+            self.mounted = None;
+            self.volumes_not_before = None;
+            // What failed for want of an object may work now.
+            self.not_before.retain(|name, _| {
+                let reason = self.reasons.get(name).map(|r| r.reason.as_str());
+                reason != Some("CreateContainerConfigError")
+            });
+        }
+    }
+
+    fn report(&mut self, state: &PodState, over: bool) {
+        let health = self.probes.health();
+        self.status = status::status(&status::Observed {
+            pod: &self.pod,
+            state,
+            health: &health,
+            reasons: &self.reasons,
+            old: &self.status,
+            over,
+            verdict: self.verdict.as_ref(),
+            runtime_name: self.context.runtime.identity().0,
+            host_addresses: &self.context.host_addresses,
+            now: Timestamp::now(),
+        });
+        self.reporter.report(&self.status);
+    }
+
+    /// Says of crashed containers that they wait, once per delay.
+    fn tell_waiting(&mut self, waiting: Vec<Waiting>) {
+        for Waiting { name, delay } in waiting {
+            let printed = pod::printed(&self.pod);
+            let message = format!("back-off {} restarting failed container={name} pod={printed}", go_duration(delay));
+            if self.told.get(&name) != Some(&delay) {
+                let text = format!("Back-off restarting failed container {name} in pod {printed}");
+                self.events().container(&name, EventType::Warning, "BackOff", text);
+                self.told.insert(name.clone(), delay);
+            }
+            self.reasons.insert(name, WaitReason { reason: "CrashLoopBackOff".into(), message });
+        }
+    }
+
+    async fn carry_out(&mut self, state: &PodState, actions: Vec<Action>, wake_at: Option<Timestamp>) -> Next {
+        let starts = actions.iter().any(|a| matches!(a, Action::CreateSandbox { .. } | Action::Start { .. }));
+        let runs = state.running().next().is_some();
+        let mut wake_at = wake_at;
+        if starts || runs {
+            match self.mount_volumes(state).await {
+                Ok(refresh_at) => wake_at = [wake_at, refresh_at].into_iter().flatten().min(),
+                Err(at) => {
+                    wake_at = [wake_at, Some(at)].into_iter().flatten().min();
+                    if starts {
+                        return Next::Wait(wake_at);
+                    }
+                }
+            }
+        }
+        if actions.is_empty() {
+            return Next::Wait(wake_at);
+        }
+        for action in actions {
+            let mailbox = self.mailbox.clone();
+            let done = tokio::select! {
+                biased;
+                // Whatever is going on, a pod that has to end does not wait for a pull or a hook.
+                () = mailbox.ends_before(None) => false,
+                () = self.act(state, action) => true,
+            };
+            if !done {
+                break;
+            }
+        }
+        Next::Look
+    }
+
+    async fn act(&mut self, state: &PodState, action: Action) {
+        match action {
+            Action::CreateSandbox { attempt } => self.create_sandbox(attempt).await,
+            Action::StopSandbox { id } => self.stop_changed_sandbox(state, &id).await,
+            Action::RemoveSandbox { id } => {
+                let _ = self.context.runtime.remove_sandbox(&id).await;
+            }
+            Action::Start { name, role, restart_count } => self.start(state, &name, role, restart_count).await,
+            Action::Kill { id, name, why } => self.kill_unhealthy(state, &id, &name, &why).await,
+            Action::Remove { id, name } => self.remove_container(state, &id, &name).await,
+        }
+    }
+
+    fn surroundings(&self, state: &PodState) -> Surroundings {
+        let hosts = &self.context.host_addresses;
+        let pods = if pod::host_network(&self.pod) { hosts.as_slice() } else { state.addresses() };
+        Surroundings {
+            host_addresses: hosts.clone(),
+            pod_addresses: pods.to_vec(),
+            allocatable: self.context.allocatable.clone(),
+        }
+    }
+
+    /// Makes or refreshes the volumes when they are due. Gives when to look at them again; on failure, when to retry.
+    async fn mount_volumes(&mut self, state: &PodState) -> Result<Option<Timestamp>, Timestamp> {
+        let now = Timestamp::now();
+        if let Some(mounted) = &self.mounted
+            && mounted.refresh_at.is_none_or(|at| at > now)
+        {
+            return Ok(mounted.refresh_at);
+        }
+        if let Some(at) = self.volumes_not_before.filter(|at| *at > now) {
+            return Err(at);
+        }
+        let around = self.surroundings(state);
+        match self.context.volumes.mount(&self.pod, &around).await {
+            Ok(mounted) => {
+                self.volume_failures = 0;
+                self.volumes_not_before = None;
+                let refresh_at = mounted.refresh_at;
+                self.mounted = Some(Arc::new(mounted));
+                Ok(refresh_at)
+            }
+            Err(error) => {
+                self.events().pod(EventType::Warning, "FailedMount", error.to_string());
+                // Half a second, doubled each time up to two minutes.
+                let wait = Duration::from_millis(500 << self.volume_failures.min(8)).min(Duration::from_secs(120));
+                self.volume_failures += 1;
+                let at = now.checked_add(wait).unwrap_or(now);
+                self.volumes_not_before = Some(at);
+                Err(at)
+            }
+        }
+    }
+}

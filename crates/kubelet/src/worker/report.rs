@@ -1,0 +1,95 @@
+//! Writes a pod's status to the API server, the newest only, until it is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::write;
+use ferry_tasks::Tasks;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use tokio::sync::watch;
+
+use crate::{pod, status};
+
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
+
+/// The status to write, counted.
+#[derive(Clone)]
+struct Wanted {
+    number: u64,
+    status: Arc<PodStatus>,
+}
+
+/// The worker goes on while its statuses are written; those that were overtaken are never sent.
+pub(crate) struct Reporter {
+    wanted: watch::Sender<Wanted>,
+    written: watch::Receiver<u64>,
+}
+
+impl Reporter {
+    pub(crate) fn new(client: Client, pod: &Pod, tasks: &Tasks) -> Self {
+        let known = Arc::new(pod::status(pod).clone());
+        let wanted = watch::Sender::new(Wanted { number: 0, status: known.clone() });
+        let (done, written) = watch::channel(0);
+        let api: Api<Pod> = Api::namespaced(client, pod::namespace(pod));
+        tasks.spawn_until_stopped("status", write_statuses(api, pod.clone(), known, wanted.subscribe(), done));
+        Self { wanted, written }
+    }
+
+    pub(crate) fn report(&self, status: &PodStatus) {
+        self.wanted.send_if_modified(|wanted| {
+            if *wanted.status == *status {
+                return false;
+            }
+            *wanted = Wanted { number: wanted.number + 1, status: Arc::new(status.clone()) };
+            true
+        });
+    }
+
+    /// Waits until the last reported status is on the server, or the pod is not.
+    pub(crate) async fn flush(&mut self) {
+        let number = self.wanted.borrow().number;
+        let _ = self.written.wait_for(|done| *done >= number).await;
+    }
+}
+
+async fn write_statuses(
+    api: Api<Pod>,
+    pod: Pod,
+    mut known: Arc<PodStatus>,
+    mut wanted: watch::Receiver<Wanted>,
+    done: watch::Sender<u64>,
+) {
+    let mut delay = FIRST_DELAY;
+    while wanted.changed().await.is_ok() {
+        loop {
+            let next = wanted.borrow_and_update().clone();
+            let Some(patch) = status::patch(&pod, &known, &next.status) else {
+                known = next.status;
+                let _ = done.send(next.number);
+                break;
+            };
+            let patched = api.patch_status(pod::name(&pod), &PatchParams::default(), &Patch::Strategic(patch)).await;
+            match patched {
+                Ok(_) => {
+                    known = next.status;
+                    delay = FIRST_DELAY;
+                    let _ = done.send(next.number);
+                    break;
+                }
+                // Gone, or another pod has its name by now: there is nobody to tell.
+                Err(error) if write::is_not_found(&error) || write::is_conflict(&error) => {
+                    let _ = done.send(u64::MAX);
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(pod = pod::name(&pod), "status not written: {}", write::short(&error));
+                    tokio::time::sleep(delay).await;
+                    delay = (delay * 2).min(LONGEST_DELAY);
+                }
+            }
+        }
+    }
+}

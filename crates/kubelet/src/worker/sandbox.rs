@@ -1,0 +1,60 @@
+//! Making and replacing the sandbox of a pod.
+
+use std::time::Duration;
+
+use ferry_client::EventType;
+use ferry_cri::v1::PodSandboxConfig;
+use jiff::Timestamp;
+
+use super::Worker;
+use crate::runtime::PodState;
+use crate::spec::{dns, sandbox};
+
+impl Worker {
+    pub(super) fn sandbox_config(&self, attempt: u32) -> Result<PodSandboxConfig, String> {
+        let config = &self.context.config;
+        let resolver = dns::config(&self.pod, &config.cluster_dns, &config.cluster_domain, &self.context.resolver);
+        sandbox::config(&self.pod, attempt, resolver, &config.cluster_domain, &config.log_dir)
+    }
+
+    pub(super) async fn create_sandbox(&mut self, attempt: u32) {
+        if attempt > 0 && self.sandbox_failures == 0 {
+            let message = "Pod sandbox changed, it will be killed and re-created.";
+            self.events().pod(EventType::Normal, "SandboxChanged", message);
+        }
+        let made = match self.sandbox_config(attempt) {
+            Ok(config) => {
+                let folder = std::path::PathBuf::from(&config.log_directory);
+                let _ = tokio::fs::create_dir_all(&folder).await;
+                self.context.runtime.run_sandbox(config, "").await.map_err(|error| error.to_string())
+            }
+            Err(why) => Err(why),
+        };
+        match made {
+            Ok(_) => {
+                self.sandbox_failures = 0;
+                self.sandbox_not_before = None;
+            }
+            Err(why) => {
+                self.events().pod(
+                    EventType::Warning,
+                    "FailedCreatePodSandBox",
+                    format!("Failed to create pod sandbox: {why}"),
+                );
+                let wait = Duration::from_secs(1 << self.sandbox_failures.min(6)).min(Duration::from_secs(60));
+                self.sandbox_failures += 1;
+                self.sandbox_not_before = Timestamp::now().checked_add(wait).ok();
+            }
+        }
+    }
+
+    pub(super) async fn stop_changed_sandbox(&mut self, state: &PodState, id: &str) {
+        for record in state.running().filter(|r| r.sandbox == id) {
+            let _ = self.context.runtime.stop_container(&record.id, 2).await;
+        }
+        if let Err(error) = self.context.runtime.stop_sandbox(id).await {
+            let message = format!("error killing pod: failed to stop sandbox {id:?}: {error}");
+            self.events().pod(EventType::Warning, "FailedKillPod", message);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Starting one container: image, configuration, creation, start, hook.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::EventType;
+use ferry_cri::v1;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Secret};
+
+use super::Worker;
+use crate::backoff::Backoff;
+use crate::events::PodEvents;
+use crate::hooks;
+use crate::images::Image;
+use crate::pod::{self, Role};
+use crate::runtime::{PodState, RunState};
+use crate::sources::missing;
+use crate::spec::container::Prepared;
+use crate::spec::{container, env, hosts, services};
+use crate::status::WaitReason;
+use crate::volumes::{self, Mounts};
+
+/// Before a container that could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Why a container was not started: the reason it waits, and since when.
+struct NotStarted {
+    why: WaitReason,
+    not_before: Option<Timestamp>,
+}
+
+impl NotStarted {
+    fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self { why: WaitReason { reason: reason.into(), message: message.into() }, not_before: None }
+    }
+}
+
+impl Worker {
+    pub(super) async fn start(&mut self, state: &PodState, name: &str, role: Role, restart_count: u32) {
+        let pod = self.pod.clone();
+        let Some((_, container)) = pod::container(&pod, name) else { return };
+        let now = Timestamp::now();
+        if let Some(last) = state.latest(name).filter(|r| r.state == RunState::Exited) {
+            let ended = last.finished_at.unwrap_or(now);
+            let backoff = Backoff::next(self.restarts.get(name).copied(), ended, now);
+            self.restarts.insert(name.to_owned(), backoff);
+        }
+        match self.try_start(state, &container, role, restart_count).await {
+            Ok(()) => {
+                self.reasons.remove(name);
+                self.not_before.remove(name);
+                self.told.remove(name);
+            }
+            Err(failed) => {
+                let later = now.checked_add(RETRY).unwrap_or(now);
+                self.not_before.insert(name.to_owned(), failed.not_before.unwrap_or(later));
+                self.reasons.insert(name.to_owned(), failed.why);
+            }
+        }
+    }
+
+    async fn try_start(
+        &mut self,
+        state: &PodState,
+        container: &Container,
+        role: Role,
+        restart_count: u32,
+    ) -> Result<(), NotStarted> {
+        let name = container.name.as_str();
+        let Some(sandbox) = state.ready_sandbox() else {
+            return Err(NotStarted::new("CreateContainerError", "there is no sandbox"));
+        };
+        let sandbox_config =
+            self.sandbox_config(sandbox.attempt).map_err(|why| NotStarted::new("CreateContainerConfigError", why))?;
+        let image = self.image(container, &sandbox_config).await?;
+        let config = match self.container_config(state, container, role, restart_count, image).await {
+            Ok(config) => config,
+            Err(why) => {
+                self.events().container(name, EventType::Warning, "Failed", format!("Error: {why}"));
+                return Err(NotStarted::new("CreateContainerConfigError", why));
+            }
+        };
+        let runtime = self.context.runtime.clone();
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox.id.clone(),
+            config: Some(config),
+            sandbox_config: Some(sandbox_config),
+        };
+        let id = match runtime.create_container(request).await {
+            Ok(id) => id,
+            Err(error) => {
+                self.events().container(name, EventType::Warning, "Failed", format!("Error: {error}"));
+                return Err(NotStarted::new("CreateContainerError", error.message));
+            }
+        };
+        self.events().container(name, EventType::Normal, "Created", "Container created");
+        if let Err(error) = runtime.start_container(&id).await {
+            self.events().container(name, EventType::Warning, "Failed", format!("Error: {error}"));
+            let why = NotStarted::new("RunContainerError", error.message);
+            // The runtime has a record of the failure, and the restart policy decides on the next attempt.
+            return Err(NotStarted { not_before: Some(Timestamp::now()), ..why });
+        }
+        self.events().container(name, EventType::Normal, "Started", "Container started");
+        self.after_start(state, container, &id).await
+    }
+
+    async fn after_start(&mut self, state: &PodState, container: &Container, id: &str) -> Result<(), NotStarted> {
+        let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
+        let address = self.surroundings(state).pod_addresses.first().cloned().unwrap_or_default();
+        let runtime = self.context.runtime.clone();
+        let Err(why) = hooks::run(&*runtime, hook, container, id, &address).await else { return Ok(()) };
+        tracing::debug!(container = container.name, "postStart hook failed: {why}");
+        // The reason may hold secrets of the container, so that the event does not tell it.
+        self.events().container(&container.name, EventType::Warning, "FailedPostStartHook", "PostStartHook failed");
+        self.events().container(&container.name, EventType::Normal, "Killing", "FailedPostStartHook");
+        let _ = runtime.stop_container(id, pod::grace_seconds(&self.pod).max(2)).await;
+        Err(NotStarted {
+            not_before: Some(Timestamp::now()),
+            ..NotStarted::new("PostStartHookError", "PostStartHook failed")
+        })
+    }
+
+    async fn image(&mut self, container: &Container, sandbox: &v1::PodSandboxConfig) -> Result<Image, NotStarted> {
+        let secrets = self.pull_secrets().await;
+        let context = self.context.clone();
+        let events = PodEvents { recorder: &context.recorder, pod: &self.pod };
+        let ensured = context.images.ensure(&events, container, &secrets, sandbox, &mut self.pulls).await;
+        ensured.map_err(|failed| NotStarted { why: failed.why, not_before: Some(failed.not_before) })
+    }
+
+    async fn pull_secrets(&self) -> Vec<Arc<Secret>> {
+        let namespace = pod::namespace(&self.pod);
+        let mut found = Vec::new();
+        for reference in pod::spec(&self.pod).image_pull_secrets.iter().flatten() {
+            // A missing one is not an error: the image may be public.
+            if let Ok(Some(secret)) = self.context.sources.secrets.get(&self.uid, namespace, &reference.name).await {
+                found.push(secret);
+            }
+        }
+        found
+    }
+
+    async fn container_config(
+        &self,
+        state: &PodState,
+        container: &Container,
+        role: Role,
+        restart_count: u32,
+        image: Image,
+    ) -> Result<v1::ContainerConfig, String> {
+        let around = self.surroundings(state);
+        let objects = self.env_objects(container).await?;
+        self.context.services.synced().await;
+        let links = pod::spec(&self.pod).enable_service_links != Some(false);
+        let services = services::variables(&self.context.services.list(), pod::namespace(&self.pod), links);
+        let variables = env::variables(&self.pod, container, &objects, services, &around)?;
+        let mounts = self.container_mounts(container, &around.pod_addresses, variables.clone()).await?;
+        let target = match role {
+            Role::Ephemeral => self.ephemeral_target(state, &container.name),
+            _ => None,
+        };
+        container::config(Prepared {
+            pod: &self.pod,
+            container,
+            restart_count,
+            image_ref: image.id,
+            image_user: image.user,
+            variables,
+            mounts,
+            node_memory: self.context.memory,
+            seccomp_root: self.context.config.root_dir.join("seccomp").to_string_lossy().into_owned(),
+            target,
+        })
+    }
+
+    fn ephemeral_target(&self, state: &PodState, name: &str) -> Option<String> {
+        let list = pod::spec(&self.pod).ephemeral_containers.as_deref()?;
+        let target = list.iter().find(|c| c.name == name)?.target_container_name.as_deref()?;
+        state.running().find(|r| r.name == target).map(|r| r.id.clone())
+    }
+
+    async fn env_objects(&self, container: &Container) -> Result<env::Objects, String> {
+        let namespace = pod::namespace(&self.pod);
+        let sources = &self.context.sources;
+        let mut objects = env::Objects::default();
+        let (config_maps, secrets) = env::references(container);
+        for (name, required) in config_maps {
+            let found = sources.config_maps.get(&self.uid, namespace, &name).await;
+            match found.map_err(|e| ferry_client::write::short(&e))? {
+                Some(map) => drop(objects.config_maps.insert(name, map)),
+                None if required => return Err(missing("configmap", &name)),
+                None => {}
+            }
+        }
+        for (name, required) in secrets {
+            let found = sources.secrets.get(&self.uid, namespace, &name).await;
+            match found.map_err(|e| ferry_client::write::short(&e))? {
+                Some(secret) => drop(objects.secrets.insert(name, secret)),
+                None if required => return Err(missing("secret", &name)),
+                None => {}
+            }
+        }
+        Ok(objects)
+    }
+
+    async fn container_mounts(
+        &self,
+        container: &Container,
+        addresses: &[String],
+        variables: Vec<(String, String)>,
+    ) -> Result<Vec<v1::Mount>, String> {
+        let hosts = if pod::host_network(&self.pod) {
+            let own = tokio::fs::read_to_string("/etc/hosts").await.unwrap_or_default();
+            hosts::host_network_file(&self.pod, &own)
+        } else {
+            hosts::pod_file(&self.pod, addresses, &self.context.config.cluster_domain)
+        };
+        let mounts = Mounts {
+            container: container.clone(),
+            mounted: self.mounted.clone().unwrap_or_default(),
+            pod_folder: self.context.volumes.pod_folder(&self.uid),
+            hosts: Some(hosts),
+            variables,
+        };
+        volumes::blocking(move || volumes::container_mounts(&mounts)).await
+    }
+}
