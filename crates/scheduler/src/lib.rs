@@ -1,1 +1,71 @@
-//! (being built)
+//! The scheduler: gives every pod without a node the one that suits it best.
+//!
+//! - [`model`]: pods and nodes with everything parsed once; the cache that events and own decisions keep.
+//! - [`framework`]: the points at which plugins take part; one search for a node, pure over the model.
+//! - [`plugins`]: those every cluster knows.
+//! - [`queue`]: who is tried next, and who waits for what.
+//! - `run`: the loop that owns all of this, and what it does through the API: binding, conditions, events.
+//!
+//! Must not depend on any server-side crate.
+
+pub mod framework;
+pub mod listers;
+pub mod model;
+pub mod nominations;
+pub mod plugins;
+pub mod queue;
+mod run;
+#[cfg(test)]
+mod testing;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ferry_client::Informers;
+use ferry_tasks::Tasks;
+use kube::Client;
+
+pub use framework::{Plugin, Profile, Registered};
+pub use model::pod::DEFAULT_SCHEDULER;
+pub use run::{Scheduler, Verdicts};
+
+/// Which schedulers to run, by the names that pods ask for.
+#[derive(Clone)]
+pub struct Config {
+    pub profiles: Vec<Profile>,
+}
+
+impl Config {
+    /// One profile under the default name with the default plugins.
+    pub fn new(client: &Client) -> Self {
+        Self { profiles: vec![plugins::binding_profile(DEFAULT_SCHEDULER, client.clone())] }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SchedulerError {
+    #[error("two profiles of the scheduler have the name {0:?}")]
+    DuplicateProfile(String),
+    #[error("the scheduler has no profile")]
+    NoProfile,
+}
+
+/// Starts scheduling, as soon as pods and nodes are known, until `tasks` stops.
+pub async fn start(
+    config: Config,
+    client: Client,
+    informers: &Informers,
+    tasks: &Tasks,
+) -> Result<Scheduler, SchedulerError> {
+    let mut profiles = HashMap::new();
+    for profile in config.profiles {
+        let name = profile.scheduler_name.clone();
+        if profiles.insert(name.clone(), profile).is_some() {
+            return Err(SchedulerError::DuplicateProfile(name));
+        }
+    }
+    if profiles.is_empty() {
+        return Err(SchedulerError::NoProfile);
+    }
+    Ok(run::start(Arc::new(profiles), client, informers, tasks))
+}

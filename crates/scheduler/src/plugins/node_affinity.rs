@@ -1,0 +1,68 @@
+//! NodeAffinity: which nodes a pod requires or prefers by their labels and names.
+
+use std::collections::BTreeSet;
+
+use crate::framework::{
+    Cycle, Data, Events, Happening, Plugin, Point, PreFilter, PreScore, Rejection, Verdict, normalize_by_maximum,
+};
+use crate::model::{NodeInfo, PodInfo};
+
+pub(super) struct NodeAffinity;
+
+impl Plugin for NodeAffinity {
+    fn name(&self) -> &'static str {
+        "NodeAffinity"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn events(&self) -> Events {
+        Events::NODE_ADDED.and(Events::NODE_LABELS)
+    }
+
+    fn helps(&self, pod: &PodInfo, happening: &Happening<'_>) -> bool {
+        happening.node.is_none_or(|node| pod.node_requirement.matches(&node.name, &node.labels))
+    }
+
+    fn pre_filter(&self, cycle: &Cycle<'_>) -> PreFilter {
+        let requirement = &cycle.pod.node_requirement;
+        if requirement.is_any() {
+            return PreFilter::Skip;
+        }
+        // Terms are alternatives: only where each of them names its nodes are the nodes known beforehand.
+        let named: Option<Vec<Vec<&str>>> = requirement
+            .terms()
+            .filter(|terms| !terms.is_empty())
+            .and_then(|terms| terms.iter().map(|term| term.only_names()).collect());
+        let nodes = named.map(|names| names.into_iter().flatten().map(str::to_owned).collect::<BTreeSet<_>>());
+        if nodes.as_ref().is_some_and(BTreeSet::is_empty) {
+            return PreFilter::Reject(Rejection::firm("pod affinity terms conflict"));
+        }
+        PreFilter::Continue { data: None, nodes }
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> Verdict {
+        match cycle.pod.node_requirement.matches(&node.name, &node.labels) {
+            true => Ok(()),
+            false => Err(Rejection::firm("node(s) didn't match Pod's node affinity/selector")),
+        }
+    }
+
+    fn pre_score(&self, cycle: &Cycle<'_>, _: &[&NodeInfo]) -> PreScore {
+        match cycle.pod.preferred_nodes.is_empty() {
+            true => PreScore::Skip,
+            false => PreScore::Continue(None),
+        }
+    }
+
+    fn score(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> i64 {
+        let preferred = cycle.pod.preferred_nodes.iter();
+        preferred.filter(|preferred| preferred.term.matches(&node.name, &node.labels)).map(|p| p.weight).sum()
+    }
+
+    fn normalize(&self, _: &Cycle<'_>, _: Data<'_>, _: &[&NodeInfo], scores: &mut [i64]) {
+        normalize_by_maximum(scores, false);
+    }
+}

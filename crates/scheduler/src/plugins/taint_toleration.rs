@@ -1,0 +1,47 @@
+//! TaintToleration: taints keep pods away that do not tolerate them, or make the node less welcome.
+
+use crate::framework::{Cycle, Data, Events, Happening, Plugin, Point, Rejection, Verdict, normalize_by_maximum};
+use crate::model::taints::{PREFER_NO_SCHEDULE, is_repelled, tolerates};
+use crate::model::{NodeInfo, PodInfo};
+
+pub(super) struct TaintToleration;
+
+impl Plugin for TaintToleration {
+    fn name(&self) -> &'static str {
+        "TaintToleration"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter, Point::Score]
+    }
+
+    fn events(&self) -> Events {
+        Events::NODE_ADDED.and(Events::NODE_TAINTS)
+    }
+
+    fn helps(&self, pod: &PodInfo, happening: &Happening<'_>) -> bool {
+        happening.node.is_none_or(|node| !is_repelled(&node.taints, pod.tolerations()))
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> Verdict {
+        match is_repelled(&node.taints, cycle.pod.tolerations()) {
+            true => Err(Rejection::firm("node(s) had untolerated taint(s)")),
+            false => Ok(()),
+        }
+    }
+
+    /// How many taints would rather not have the pod.
+    fn score(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> i64 {
+        let tolerations = cycle.pod.tolerations();
+        let unwelcoming = node
+            .taints
+            .iter()
+            .filter(|taint| taint.effect == PREFER_NO_SCHEDULE)
+            .filter(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)));
+        i64::try_from(unwelcoming.count()).unwrap_or(i64::MAX)
+    }
+
+    fn normalize(&self, _: &Cycle<'_>, _: Data<'_>, _: &[&NodeInfo], scores: &mut [i64]) {
+        normalize_by_maximum(scores, true);
+    }
+}

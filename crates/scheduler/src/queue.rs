@@ -1,0 +1,363 @@
+//! Pods that wait for a node: to be tried next, later, or once something happens that may help.
+//!
+//! Time comes in as an argument, so that the queue is a pure data structure.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::framework::{Happening, Profile};
+use crate::model::PodInfo;
+
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+/// Tried again after this long even if nothing happened: a safety net under the events.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+#[derive(Clone, Debug)]
+pub struct QueuedPod {
+    pub pod: Arc<PodInfo>,
+    pub attempts: u32,
+    /// When it came to be tried; the older goes first.
+    pub since: Instant,
+    /// The order of arrival among those of the same instant.
+    pub sequence: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Active,
+    /// After a failure, until a time. `early` ones may be taken before it when nothing else waits.
+    Backoff {
+        until: Instant,
+        early: bool,
+    },
+    Unschedulable {
+        since: Instant,
+    },
+    Gated,
+    InFlight,
+}
+
+#[derive(Debug)]
+struct Record {
+    queued: QueuedPod,
+    place: Place,
+    /// The heap's entry that stands for it; others are leftovers.
+    ticket: u64,
+    rejecting: Vec<&'static str>,
+    failed_at: Option<Instant>,
+}
+
+pub struct Queue {
+    profiles: Arc<HashMap<String, Profile>>,
+    records: HashMap<String, Record>,
+    active: Heap,
+    backoff: BTreeSet<(Instant, u64, String)>,
+    next: u64,
+}
+
+impl Queue {
+    pub fn new(profiles: Arc<HashMap<String, Profile>>) -> Self {
+        Self { profiles, records: HashMap::new(), active: Heap::default(), backoff: BTreeSet::new(), next: 0 }
+    }
+
+    /// Takes in a pod without a node, new or changed. `matters` says whether a change may affect its placement.
+    pub fn set(&mut self, pod: Arc<PodInfo>, matters: bool, now: Instant) {
+        if !self.profiles.contains_key(&pod.scheduler) || pod.is_terminating {
+            self.remove(&pod.uid);
+            return;
+        }
+        let uid = pod.uid.clone();
+        match self.records.get_mut(&uid) {
+            None => {
+                self.next += 1;
+                let queued = QueuedPod { pod, attempts: 0, since: now, sequence: self.next };
+                let record = Record { queued, place: Place::Gated, ticket: 0, rejecting: Vec::new(), failed_at: None };
+                self.records.insert(uid.clone(), record);
+                self.activate(&uid, now);
+            }
+            Some(record) => {
+                record.queued.pod = pod;
+                match record.place {
+                    Place::Gated => self.activate(&uid, now),
+                    Place::Unschedulable { .. } if matters => self.wake(&uid, now),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    pub fn remove(&mut self, uid: &str) {
+        if let Some(record) = self.records.remove(uid)
+            && let Place::Backoff { until, .. } = record.place
+        {
+            self.backoff.remove(&(until, record.queued.sequence, uid.to_owned()));
+        }
+    }
+
+    pub fn contains(&self, uid: &str) -> bool {
+        self.records.contains_key(uid)
+    }
+
+    pub fn get(&self, uid: &str) -> Option<&Arc<PodInfo>> {
+        self.records.get(uid).map(|record| &record.queued.pod)
+    }
+
+    /// The next pod to try. It stays known until `remove` or `failed`.
+    pub fn pop(&mut self, now: Instant) -> Option<QueuedPod> {
+        self.flush(now);
+        let uid = self.pop_active().or_else(|| self.pop_early())?;
+        let record = self.records.get_mut(&uid)?;
+        record.place = Place::InFlight;
+        record.queued.attempts += 1;
+        Some(record.queued.clone())
+    }
+
+    fn pop_active(&mut self) -> Option<String> {
+        let Self { active, records, profiles, .. } = self;
+        let order = |left: &Entry, right: &Entry| {
+            profiles.values().next().map_or(Ordering::Equal, |profile| profile.order(&left.queued, &right.queued))
+        };
+        while let Some(entry) = active.pop(order) {
+            let uid = &entry.queued.pod.uid;
+            if records.get(uid).is_some_and(|record| record.ticket == entry.ticket && record.place == Place::Active) {
+                return Some(uid.clone());
+            }
+        }
+        None
+    }
+
+    /// Waiting out a penalty helps nobody while the scheduler is idle, unless the failure was an error.
+    fn pop_early(&mut self) -> Option<String> {
+        let is_early = |uid: &String| {
+            self.records.get(uid).is_some_and(|record| matches!(record.place, Place::Backoff { early: true, .. }))
+        };
+        let entry = self.backoff.iter().find(|(_, _, uid)| is_early(uid))?.clone();
+        self.backoff.remove(&entry);
+        Some(entry.2)
+    }
+
+    /// No node was found: it waits for an event that may help one of the plugins that rejected it.
+    pub fn failed(&mut self, uid: &str, rejecting: Vec<&'static str>, now: Instant) {
+        if let Some(record) = self.records.get_mut(uid) {
+            record.rejecting = rejecting;
+            record.failed_at = Some(now);
+            record.place = Place::Unschedulable { since: now };
+        }
+    }
+
+    /// Something went wrong that has nothing to do with the cluster's state: it is tried again after a while.
+    pub fn errored(&mut self, uid: &str, now: Instant) {
+        if let Some(record) = self.records.get_mut(uid) {
+            record.failed_at = Some(now);
+            let until = now + backoff(record.queued.attempts);
+            record.place = Place::Backoff { until, early: false };
+            self.backoff.insert((until, record.queued.sequence, uid.to_owned()));
+        }
+    }
+
+    /// Wakes the pods that what happened may help.
+    pub fn happen(&mut self, happening: &Happening<'_>, now: Instant) {
+        let helped: Vec<String> = self
+            .records
+            .iter()
+            .filter(|(_, record)| match record.place {
+                Place::Unschedulable { .. } => self
+                    .profiles
+                    .get(&record.queued.pod.scheduler)
+                    .is_some_and(|profile| profile.helps(&record.rejecting, &record.queued.pod, happening)),
+                _ => false,
+            })
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in helped {
+            self.wake(&uid, now);
+        }
+    }
+
+    /// Tries it again as soon as its penalty allows.
+    fn wake(&mut self, uid: &str, now: Instant) {
+        let Some(record) = self.records.get_mut(uid) else { return };
+        let until = record.failed_at.map(|failed| failed + backoff(record.queued.attempts));
+        match until {
+            Some(until) if until > now => {
+                record.place = Place::Backoff { until, early: true };
+                self.backoff.insert((until, record.queued.sequence, uid.to_owned()));
+            }
+            _ => self.activate(uid, now),
+        }
+    }
+
+    fn activate(&mut self, uid: &str, now: Instant) {
+        let Some(record) = self.records.get_mut(uid) else { return };
+        let profile = self.profiles.get(&record.queued.pod.scheduler);
+        if let Some(Err((plugin, _))) = profile.map(|profile| profile.pre_enqueue(&record.queued.pod)) {
+            record.rejecting = vec![plugin];
+            record.place = Place::Gated;
+            return;
+        }
+        self.next += 1;
+        record.ticket = self.next;
+        record.place = Place::Active;
+        record.queued.since = now;
+        let entry = Entry { queued: record.queued.clone(), ticket: self.next };
+        let profiles = &self.profiles;
+        self.active.push(entry, |left, right| {
+            profiles.values().next().map_or(Ordering::Equal, |profile| profile.order(&left.queued, &right.queued))
+        });
+    }
+
+    fn flush(&mut self, now: Instant) {
+        while let Some(first) = self.backoff.first().filter(|(until, ..)| *until <= now).cloned() {
+            self.backoff.remove(&first);
+            self.activate(&first.2, now);
+        }
+        let overdue = |record: &Record| match record.place {
+            Place::Unschedulable { since } => since + LONGEST_WAIT <= now,
+            _ => false,
+        };
+        let overdue: Vec<String> =
+            self.records.iter().filter(|(_, record)| overdue(record)).map(|(uid, _)| uid.clone()).collect();
+        for uid in overdue {
+            self.activate(&uid, now);
+        }
+    }
+
+    /// When time alone will make a pod worth trying.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let backoff = self.backoff.first().map(|(until, ..)| *until);
+        let waiting = self.records.values().filter_map(|record| match record.place {
+            Place::Unschedulable { since } => Some(since + LONGEST_WAIT),
+            _ => None,
+        });
+        waiting.chain(backoff).min()
+    }
+}
+
+fn backoff(attempts: u32) -> Duration {
+    let doublings = attempts.saturating_sub(1).min(10);
+    (FIRST_BACKOFF * (1 << doublings)).min(LONGEST_BACKOFF)
+}
+
+#[derive(Debug)]
+struct Entry {
+    queued: QueuedPod,
+    ticket: u64,
+}
+
+/// A binary heap whose order comes with each call, since a plugin decides it.
+#[derive(Debug, Default)]
+struct Heap {
+    entries: Vec<Entry>,
+}
+
+impl Heap {
+    fn push(&mut self, entry: Entry, order: impl Fn(&Entry, &Entry) -> Ordering) {
+        self.entries.push(entry);
+        let mut at = self.entries.len() - 1;
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if order(&self.entries[at], &self.entries[parent]) != Ordering::Less {
+                break;
+            }
+            self.entries.swap(at, parent);
+            at = parent;
+        }
+    }
+
+    fn pop(&mut self, order: impl Fn(&Entry, &Entry) -> Ordering) -> Option<Entry> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let first = self.entries.swap_remove(0);
+        let mut at = 0;
+        loop {
+            let mut least = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.entries.len() && order(&self.entries[child], &self.entries[least]) == Ordering::Less {
+                    least = child;
+                }
+            }
+            if least == at {
+                return Some(first);
+            }
+            self.entries.swap(at, least);
+            at = least;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framework::Events;
+    use crate::plugins;
+    use crate::testing::pod;
+    use serde_json::json;
+
+    fn queue() -> Queue {
+        Queue::new(Arc::new([("default-scheduler".to_owned(), plugins::default_profile("default-scheduler"))].into()))
+    }
+
+    fn popped(queue: &mut Queue, now: Instant) -> Option<String> {
+        queue.pop(now).map(|queued| queued.pod.name.clone())
+    }
+
+    fn happening(events: Events) -> Happening<'static> {
+        Happening { events, node: None, pod: None }
+    }
+
+    #[test]
+    fn important_pods_go_first_then_older_ones() {
+        let mut queue = queue();
+        let now = Instant::now();
+        for (name, priority) in [("a", 0), ("b", 5), ("c", 0), ("d", -1), ("e", 5)] {
+            queue.set(pod(name, json!({"priority": priority})), true, now);
+        }
+        queue.remove("c");
+        let order: Vec<String> = std::iter::from_fn(|| popped(&mut queue, now)).collect();
+        assert_eq!(order, ["b", "e", "a", "d"]);
+    }
+
+    #[test]
+    fn a_rejected_pod_waits_for_what_can_help_it() {
+        let mut queue = queue();
+        let mut now = Instant::now();
+        queue.set(pod("a", json!({})), true, now);
+        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
+        queue.failed("a", vec!["TaintToleration"], now);
+        assert_eq!(popped(&mut queue, now), None);
+        queue.happen(&happening(Events::POD_GONE), now);
+        assert_eq!(popped(&mut queue, now), None, "no pod that goes changes a taint");
+        queue.happen(&happening(Events::NODE_TAINTS), now);
+        // Its penalty is not over, but nobody else waits.
+        queue.set(pod("b", json!({})), true, now);
+        assert_eq!(popped(&mut queue, now).as_deref(), Some("b"));
+        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
+        queue.errored("a", now);
+        assert_eq!(popped(&mut queue, now), None, "an error must wait");
+        assert_eq!(queue.next_deadline(), Some(now + Duration::from_secs(2)));
+        now += Duration::from_secs(2);
+        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
+        queue.failed("a", vec!["TaintToleration"], now);
+        now += LONGEST_WAIT;
+        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"), "the safety net");
+    }
+
+    #[test]
+    fn gated_and_foreign_pods_are_not_tried() {
+        let mut queue = queue();
+        let now = Instant::now();
+        queue.set(pod("gated", json!({"schedulingGates": [{"name": "wait"}]})), true, now);
+        queue.set(pod("foreign", json!({"schedulerName": "other"})), true, now);
+        assert_eq!(popped(&mut queue, now), None);
+        queue.happen(&happening(Events::ALL), now);
+        assert_eq!(popped(&mut queue, now), None);
+        queue.set(pod("gated", json!({})), true, now);
+        assert_eq!(popped(&mut queue, now).as_deref(), Some("gated"));
+    }
+}

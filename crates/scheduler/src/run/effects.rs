@@ -1,0 +1,213 @@
+//! What the scheduler does to the cluster: binds pods, says why it could not, and removes pods for others.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::{EventType, Recorder};
+use ferry_tasks::Tasks;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::framework::{Nomination, Point, Preemption, Profile};
+use crate::model::PodInfo;
+
+/// Events may be no longer than this.
+const LONGEST_MESSAGE: usize = 1024;
+/// Requests under way at once.
+const MOST_AT_ONCE: usize = 256;
+
+/// What became of something that was sent off.
+pub(super) enum Report {
+    Bound { pod: Arc<PodInfo>, node: String },
+    NotBound { pod: Arc<PodInfo>, node: String, error: String },
+}
+
+pub(super) struct Effects {
+    client: Client,
+    recorders: HashMap<String, Recorder>,
+    profiles: Arc<HashMap<String, Profile>>,
+    reports: mpsc::UnboundedSender<Report>,
+    tasks: Tasks,
+    places: Arc<Semaphore>,
+}
+
+impl Effects {
+    pub(super) fn new(
+        client: Client,
+        recorders: HashMap<String, Recorder>,
+        profiles: Arc<HashMap<String, Profile>>,
+        reports: mpsc::UnboundedSender<Report>,
+        tasks: Tasks,
+    ) -> Self {
+        Self { client, recorders, profiles, reports, tasks, places: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+    }
+
+    pub(super) fn event(&self, pod: &PodInfo, kind: EventType, reason: &str, message: &str) {
+        if let Some(recorder) = self.recorders.get(&pod.scheduler) {
+            recorder.event(pod.pod.as_ref(), kind, reason, shortened(message));
+        }
+    }
+
+    pub(super) fn unreserve(&self, profile: &Profile, pod: &PodInfo, node: &str) {
+        profile.at(Point::Reserve).for_each(|(_, registered)| registered.plugin.unreserve(pod, node));
+    }
+
+    /// PreBind, Bind and PostBind in a task of their own. `wait` is how long Permit may hold the pod back.
+    pub(super) fn bind(&self, pod: Arc<PodInfo>, node: String, wait: Duration) {
+        let (profiles, reports, places) = (self.profiles.clone(), self.reports.clone(), self.places.clone());
+        self.tasks.spawn_until_stopped("bind", async move {
+            let Some(profile) = profiles.get(&pod.scheduler) else { return };
+            tokio::time::sleep(wait).await;
+            let _place = places.acquire().await;
+            let bound = bind(profile, &pod, &node).await;
+            if let Err(error) = &bound {
+                profile.at(Point::Reserve).for_each(|(_, registered)| registered.plugin.unreserve(&pod, &node));
+                tracing::debug!(pod = pod.full_name(), node, "binding failed: {error}");
+            }
+            // Nobody listens only when the scheduler is stopping.
+            let _ = reports.send(match bound {
+                Ok(()) => Report::Bound { pod, node },
+                Err(error) => Report::NotBound { pod, node, error },
+            });
+        });
+    }
+
+    /// Says on the pod, and by an event, why it has no node.
+    pub(super) fn unscheduled(&self, pod: &PodInfo, reason: &str, message: &str, nomination: &Nomination) {
+        self.event(pod, EventType::Warning, "FailedScheduling", message);
+        let Some(patch) = status_patch(&pod.pod, reason, message, nomination) else { return };
+        let (api, name) = (self.api(&pod.namespace), pod.name.clone());
+        let places = self.places.clone();
+        self.tasks.spawn_until_stopped("pod condition", async move {
+            let _place = places.acquire().await;
+            let patched = api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+            if let Err(error) = patched {
+                tracing::debug!(pod = name, "the condition of a pod was not written: {error}");
+            }
+        });
+    }
+
+    /// Removes the victims. The pod is woken by their end.
+    pub(super) fn preempt(&self, preemptor: Arc<PodInfo>, preemption: Preemption) {
+        let recorder = self.recorders.get(&preemptor.scheduler).cloned();
+        let Preemption { node, victims } = preemption;
+        for victim in victims.into_iter().filter(|victim| !victim.is_terminating) {
+            let (api, recorder, places) = (self.api(&victim.namespace), recorder.clone(), self.places.clone());
+            let (preemptor, node) = (preemptor.clone(), node.clone());
+            self.tasks.spawn_until_stopped("preempt", async move {
+                let _place = places.acquire().await;
+                match evict(&api, &preemptor, &victim).await {
+                    Ok(()) => {
+                        let message = format!("Preempted by pod {} on node {node}", preemptor.uid);
+                        if let Some(recorder) = recorder {
+                            recorder.event(victim.pod.as_ref(), EventType::Normal, "Preempted", message);
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(victim = victim.full_name(), "a pod was not removed for another: {error}");
+                    }
+                }
+            });
+        }
+    }
+
+    fn api(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+}
+
+async fn bind(profile: &Profile, pod: &PodInfo, node: &str) -> Result<(), String> {
+    for (_, registered) in profile.at(Point::PreBind) {
+        registered.plugin.pre_bind(pod, node).await.map_err(|error| error.to_string())?;
+    }
+    for (_, registered) in profile.at(Point::Bind) {
+        if let Some(bound) = registered.plugin.bind(pod, node).await {
+            bound.map_err(|error| format!("binding rejected: {error}"))?;
+            profile.at(Point::PostBind).for_each(|(_, registered)| registered.plugin.post_bind(pod, node));
+            return Ok(());
+        }
+    }
+    Err("no plugin bound the pod".into())
+}
+
+async fn evict(api: &Api<Pod>, preemptor: &PodInfo, victim: &PodInfo) -> Result<(), kube::Error> {
+    let condition = PodCondition {
+        type_: "DisruptionTarget".into(),
+        status: "True".into(),
+        reason: Some("PreemptionByScheduler".into()),
+        message: Some(format!("{}: preempting to accommodate a higher priority pod", preemptor.scheduler)),
+        last_transition_time: Some(Time(Timestamp::now())),
+        observed_generation: victim.pod.metadata.generation,
+        ..PodCondition::default()
+    };
+    let patch = json!({"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}});
+    let gone = |error: kube::Error| match error {
+        kube::Error::Api(status) if status.code == 404 || status.code == 409 => Ok(()),
+        other => Err(other),
+    };
+    let patched = api.patch_status(&victim.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+    patched.map(|_| ()).or_else(gone)?;
+    let parameters = DeleteParams {
+        preconditions: Some(kube::api::Preconditions { uid: Some(victim.uid.clone()), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    api.delete(&victim.name, &parameters).await.map(|_| ()).or_else(gone)
+}
+
+/// Nothing when the pod says it already.
+fn status_patch(pod: &Pod, reason: &str, message: &str, nomination: &Nomination) -> Option<serde_json::Value> {
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let known = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
+    let same = known.is_some_and(|known| {
+        known.status == "False"
+            && known.reason.as_deref() == Some(reason)
+            && known.message.as_deref() == Some(message)
+            && known.observed_generation == pod.metadata.generation
+    });
+    let nominated = status.and_then(|status| status.nominated_node_name.as_deref()).unwrap_or_default();
+    let wanted = match nomination {
+        Nomination::Keep => nominated,
+        Nomination::Clear => "",
+        Nomination::Set(node) => node.as_str(),
+    };
+    if same && wanted == nominated {
+        return None;
+    }
+    let mut patch = serde_json::Map::new();
+    if !same {
+        let since = known.filter(|known| known.status == "False").and_then(|known| known.last_transition_time.clone());
+        let condition = PodCondition {
+            type_: "PodScheduled".into(),
+            status: "False".into(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            last_transition_time: Some(since.unwrap_or_else(|| Time(Timestamp::now()))),
+            observed_generation: pod.metadata.generation,
+            ..PodCondition::default()
+        };
+        patch.insert("conditions".into(), json!([condition]));
+    }
+    if wanted != nominated {
+        let value = if wanted.is_empty() { json!(null) } else { json!(wanted) };
+        patch.insert("nominatedNodeName".into(), value);
+    }
+    Some(json!({"metadata": {"uid": pod.metadata.uid}, "status": patch}))
+}
+
+fn shortened(message: &str) -> String {
+    if message.len() <= LONGEST_MESSAGE {
+        return message.to_owned();
+    }
+    let mut end = LONGEST_MESSAGE - 4;
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{} ...", &message[..end])
+}

@@ -1,0 +1,324 @@
+//! The loop: takes in what happens, tries one pod after the other, and sends off what was decided.
+//!
+//! One task owns the cache and the queue, so that a search sees a state at rest and needs no lock. Whatever talks to
+//! the API runs in tasks of its own and reports back through a channel.
+
+mod effects;
+mod events;
+mod verdicts;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ferry_client::{Change, EventType, Informer, Informers, Recorder, Subscription};
+use ferry_tasks::Tasks;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::framework::{Cycle, Events, Failure, Happening, Nomination, Permit, Point, Profile, Search};
+use crate::listers::Listers;
+use crate::model::{Cache, PodInfo};
+use crate::nominations::Nominations;
+use crate::queue::{Queue, QueuedPod};
+use effects::{Effects, Report};
+pub use verdicts::Verdicts;
+
+/// Searches between two looks at what happened, so that a long queue does not starve the rest of the runtime.
+const SEARCHES_IN_A_ROW: usize = 32;
+
+/// A running scheduler.
+#[derive(Clone)]
+pub struct Scheduler {
+    verdicts: Verdicts,
+}
+
+impl Scheduler {
+    /// Why pods found no node at their last attempt, per node and plugin.
+    pub fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
+    }
+}
+
+pub(crate) fn start(
+    profiles: Arc<HashMap<String, Profile>>,
+    client: Client,
+    informers: &Informers,
+    tasks: &Tasks,
+) -> Scheduler {
+    let verdicts = Verdicts::default();
+    let (reports, incoming) = mpsc::unbounded_channel();
+    let recorders = profiles.keys().map(|name| (name.clone(), Recorder::new(client.clone(), name, tasks))).collect();
+    let effects = Effects::new(client, recorders, profiles.clone(), reports, tasks.clone());
+    let run = Loop {
+        cache: Cache::default(),
+        nominations: Nominations::default(),
+        queue: Queue::new(profiles.clone()),
+        listers: Listers::new(informers),
+        start: 0,
+        profiles,
+        effects,
+        verdicts: verdicts.clone(),
+    };
+    let (pods, nodes) = (informers.of::<Pod>(), informers.of::<Node>());
+    tasks.spawn_until_stopped("scheduler", run.run(pods, nodes, incoming));
+    Scheduler { verdicts }
+}
+
+struct Loop {
+    profiles: Arc<HashMap<String, Profile>>,
+    cache: Cache,
+    nominations: Nominations,
+    queue: Queue,
+    listers: Listers,
+    /// Where in the nodes' order the next search begins.
+    start: usize,
+    effects: Effects,
+    verdicts: Verdicts,
+}
+
+struct Streams {
+    pods: Subscription<Pod>,
+    nodes: Subscription<Node>,
+    namespaces: Subscription<Namespace>,
+    claims: Subscription<PersistentVolumeClaim>,
+    volumes: Subscription<PersistentVolume>,
+    classes: Subscription<StorageClass>,
+    csi_nodes: Subscription<CSINode>,
+    reports: mpsc::UnboundedReceiver<Report>,
+}
+
+impl Loop {
+    async fn run(mut self, pods: Informer<Pod>, nodes: Informer<Node>, reports: mpsc::UnboundedReceiver<Report>) {
+        nodes.synced().await;
+        pods.synced().await;
+        self.listers.namespaces.synced().await;
+        let mut streams = Streams {
+            pods: pods.subscribe(),
+            nodes: nodes.subscribe(),
+            namespaces: self.listers.namespaces.subscribe(),
+            claims: self.listers.claims.subscribe(),
+            volumes: self.listers.volumes.subscribe(),
+            classes: self.listers.classes.subscribe(),
+            csi_nodes: self.listers.csi_nodes.subscribe(),
+            reports,
+        };
+        loop {
+            self.drain(&mut streams);
+            let mut idle = false;
+            for _ in 0..SEARCHES_IN_A_ROW {
+                match self.queue.pop(Instant::now()) {
+                    Some(queued) => self.attempt(&queued),
+                    None => {
+                        idle = true;
+                        break;
+                    }
+                }
+            }
+            if idle {
+                self.wait(&mut streams).await;
+            } else {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Nodes before pods, so that a pod's first attempt sees the nodes that came with it.
+    fn drain(&mut self, streams: &mut Streams) {
+        while let Some(change) = streams.nodes.try_next() {
+            self.node_changed(&change);
+        }
+        while let Some(change) = streams.pods.try_next() {
+            self.pod_changed(&change);
+        }
+        while let Ok(report) = streams.reports.try_recv() {
+            self.reported(report);
+        }
+        if std::iter::from_fn(|| streams.namespaces.try_next()).count() > 0 {
+            self.happened(Events::NAMESPACE);
+        }
+        let storage = std::iter::from_fn(|| streams.claims.try_next()).count()
+            + std::iter::from_fn(|| streams.volumes.try_next()).count()
+            + std::iter::from_fn(|| streams.classes.try_next()).count()
+            + std::iter::from_fn(|| streams.csi_nodes.try_next()).count();
+        if storage > 0 {
+            self.happened(Events::STORAGE);
+        }
+    }
+
+    async fn wait(&mut self, streams: &mut Streams) {
+        let deadline = self.queue.next_deadline();
+        let timer = async {
+            match deadline {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            change = streams.nodes.next() => self.node_changed(&change),
+            change = streams.pods.next() => self.pod_changed(&change),
+            Some(report) = streams.reports.recv() => self.reported(report),
+            _ = streams.namespaces.next() => self.happened(Events::NAMESPACE),
+            _ = streams.claims.next() => self.happened(Events::STORAGE),
+            _ = streams.volumes.next() => self.happened(Events::STORAGE),
+            _ = streams.classes.next() => self.happened(Events::STORAGE),
+            _ = streams.csi_nodes.next() => self.happened(Events::STORAGE),
+            () = timer => {}
+        }
+    }
+
+    fn happened(&mut self, events: Events) {
+        self.queue.happen(&Happening { events, node: None, pod: None }, Instant::now());
+    }
+
+    /// One pod from the queue to a decision.
+    fn attempt(&mut self, queued: &QueuedPod) {
+        let pod = &queued.pod;
+        let profiles = self.profiles.clone();
+        let Some(profile) = profiles.get(&pod.scheduler) else { return self.queue.remove(&pod.uid) };
+        let cycle = Cycle { pod, cache: &self.cache, listers: &self.listers };
+        let found = Search { cycle, profile, nominations: &self.nominations }.run(&mut self.start);
+        match found {
+            Ok(placed) => self.placed(profile, pod, &placed.node),
+            Err(failure) => self.unplaced(pod, failure),
+        }
+    }
+
+    fn placed(&mut self, profile: &Profile, pod: &Arc<PodInfo>, node: &str) {
+        self.cache.assume(pod.clone(), node);
+        self.nominations.remove(&pod.uid);
+        let cycle = Cycle { pod, cache: &self.cache, listers: &self.listers };
+        let reserved = profile.at(Point::Reserve).find_map(|(_, registered)| {
+            registered
+                .plugin
+                .reserve(&cycle, node)
+                .err()
+                .map(|rejection| (registered.plugin.name(), rejection.message()))
+        });
+        let mut wait = std::time::Duration::ZERO;
+        let refused = reserved.or_else(|| {
+            profile.at(Point::Permit).find_map(|(_, registered)| match registered.plugin.permit(pod, node) {
+                Permit::Allow => None,
+                Permit::Wait(longest) => {
+                    wait = wait.max(longest);
+                    None
+                }
+                Permit::Reject(reason) => Some((registered.plugin.name(), reason)),
+            })
+        });
+        if let Some((plugin, reason)) = refused {
+            self.effects.unreserve(profile, pod, node);
+            self.cache.forget(&pod.uid);
+            let message = format!("0/1 nodes are available: 1 {reason}.");
+            self.effects.unscheduled(pod, "Unschedulable", &message, &Nomination::Clear);
+            self.queue.failed(&pod.uid, vec![plugin], Instant::now());
+            return;
+        }
+        self.verdicts.forget(pod);
+        self.effects.bind(pod.clone(), node.to_owned(), wait);
+    }
+
+    fn unplaced(&mut self, pod: &Arc<PodInfo>, failure: Failure) {
+        let message = failure.message();
+        let now = Instant::now();
+        match failure {
+            Failure::NoNodes => {
+                // Any node at all may help.
+                let rejecting = vec!["NodeResourcesFit", "NodeName"];
+                self.queue.failed(&pod.uid, rejecting, now);
+                self.effects.unscheduled(pod, "Unschedulable", &message, &Nomination::Clear);
+            }
+            Failure::Unfit { diagnosis, nomination, preemption } => {
+                match &nomination {
+                    Nomination::Keep => {}
+                    Nomination::Clear => self.nominations.remove(&pod.uid),
+                    Nomination::Set(node) => self.nominations.set(pod.clone(), node),
+                }
+                let mut rejecting = diagnosis.plugins.clone();
+                if preemption.is_some() {
+                    rejecting.push("DefaultPreemption");
+                }
+                self.queue.failed(&pod.uid, rejecting, now);
+                self.verdicts.remember(pod, *diagnosis);
+                self.effects.unscheduled(pod, "Unschedulable", &message, &nomination);
+                if let Some(preemption) = preemption {
+                    self.effects.preempt(pod.clone(), preemption);
+                }
+            }
+        }
+    }
+
+    fn reported(&mut self, report: Report) {
+        match report {
+            Report::Bound { pod, node } => {
+                // The informer may tell of it later; until then it stays assumed.
+                self.queue.remove(&pod.uid);
+                let message = format!("Successfully assigned {} to {node}", pod.full_name());
+                self.effects.event(&pod, EventType::Normal, "Scheduled", &message);
+            }
+            Report::NotBound { pod, node, error } => {
+                self.cache.forget(&pod.uid);
+                let confirmed = self.cache.placement(&pod.uid).is_some();
+                if confirmed || !self.queue.contains(&pod.uid) {
+                    return self.queue.remove(&pod.uid);
+                }
+                self.effects.unscheduled(&pod, "SchedulerError", &error, &Nomination::Clear);
+                self.queue.errored(&pod.uid, Instant::now());
+                tracing::warn!(pod = pod.full_name(), node, "a pod was not bound, trying again: {error}");
+                // What it held is free again.
+                let happening = Happening { events: Events::POD_GONE, node: None, pod: Some(&pod) };
+                self.queue.happen(&happening, Instant::now());
+            }
+        }
+    }
+
+    fn node_changed(&mut self, change: &Change<Node>) {
+        let node = change.object();
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let events = events::of_node(change);
+        match change {
+            Change::Deleted(_) => self.cache.remove_node(&name),
+            _ => self.cache.set_node(node.clone()),
+        }
+        if !events.is_none() {
+            let node = self.cache.node(&name);
+            self.queue.happen(&Happening { events, node, pod: None }, Instant::now());
+        }
+    }
+
+    fn pod_changed(&mut self, change: &Change<Pod>) {
+        let pod = Arc::new(PodInfo::new(change.object().clone()));
+        let placed = pod.node_name().is_some();
+        let counted_before = self.cache.placement(&pod.uid).map(|(pod, _)| pod.clone());
+        let now = Instant::now();
+        if matches!(change, Change::Deleted(_)) || (placed && pod.has_ended()) {
+            let was_counted = self.cache.remove_pod(&pod.uid);
+            self.nominations.remove(&pod.uid);
+            self.queue.remove(&pod.uid);
+            self.verdicts.forget(&pod);
+            if was_counted {
+                self.queue.happen(&Happening { events: Events::POD_GONE, node: None, pod: Some(&pod) }, now);
+            }
+        } else if placed {
+            self.queue.remove(&pod.uid);
+            self.nominations.remove(&pod.uid);
+            self.verdicts.forget(&pod);
+            self.cache.set_pod(pod.clone());
+            let events = events::of_placed_pod(counted_before.as_deref(), &pod);
+            if !events.is_none() {
+                self.queue.happen(&Happening { events, node: None, pod: Some(&pod) }, now);
+            }
+        } else if !self.cache.is_assumed(&pod.uid) || self.queue.contains(&pod.uid) {
+            // An assumed pod that the queue no longer knows is bound already: this is older news.
+            if let Some(node) = pod.nominated_node()
+                && self.nominations.node_of(&pod.uid).is_none()
+            {
+                // From before a restart, or set by someone else.
+                self.nominations.set(pod.clone(), &node.to_owned());
+            }
+            self.queue.set(pod, events::matters(change), now);
+        }
+    }
+}
