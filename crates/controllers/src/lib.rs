@@ -72,6 +72,7 @@ where
     apps::replicaset::start::<ReplicaSet>(&context);
     apps::replicaset::start::<ReplicationController>(&context);
     apps::deployment::start(&context);
+    apps::daemonset::start(&context);
     core::endpoints::start(&context);
     discovery::endpointslice::start(&context);
     core::service_account::start(&context);

@@ -1,9 +1,12 @@
 //! What several controllers share: pods' states, selectors, claiming, creating pods from templates, percentages.
 
+pub(crate) mod backoff;
 pub(crate) mod claim;
 pub(crate) mod conditions;
 pub(crate) mod disruption;
 pub(crate) mod endpoint;
+pub(crate) mod history;
+pub(crate) mod node_match;
 pub(crate) mod number;
 pub(crate) mod pod;
 pub(crate) mod pod_control;

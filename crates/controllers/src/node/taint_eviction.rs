@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use super::pods_by_node;
 use crate::Context;
 use crate::common::disruption;
+use crate::common::node_match::tolerates;
 use crate::common::pod;
 
 /// Upstream gives this part of the node controller no identity of its own.
@@ -125,22 +126,6 @@ fn stay(taints: &[Taint], tolerations: &[Toleration], now: Timestamp) -> Stay {
     match u64::try_from(seconds.saturating_sub(passed)) {
         Ok(0) | Err(_) => Stay::Not,
         Ok(left) => Stay::For(Duration::from_secs(left)),
-    }
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let key = toleration.key.as_deref().unwrap_or_default();
-    if !(effect.is_empty() || effect == taint.effect) || !(key.is_empty() || key == taint.key) {
-        return false;
-    }
-    match toleration.operator.as_deref().unwrap_or_default() {
-        "Exists" => true,
-        "" | "Equal" => {
-            !key.is_empty()
-                && toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
-        }
-        _ => false,
     }
 }
 

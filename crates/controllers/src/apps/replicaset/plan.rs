@@ -44,17 +44,6 @@ pub(super) fn plan<Owner: ReplicaOwner>(
     }
 }
 
-/// The sizes of the batches in which `total` pods are created: 1, 2, 4 …, so that what fails for all fails once.
-pub(super) fn batches(total: usize) -> impl Iterator<Item = usize> {
-    let (mut left, mut size) = (total, 1);
-    std::iter::from_fn(move || {
-        let batch = size.min(left);
-        left -= batch;
-        size *= 2;
-        (batch > 0).then_some(batch)
-    })
-}
-
 /// The status to write, or none when it says all this already. `failure` is why pods could not be made or deleted.
 pub(super) fn status<Owner: ReplicaOwner>(
     owner: &Owner,
@@ -170,12 +159,6 @@ mod tests {
         check(2000, 10, "+500");
         check(1, 1000, "-500");
         check(-1, 0, "nothing");
-    }
-
-    #[test]
-    fn batches_double() {
-        assert_eq!(batches(10).collect::<Vec<_>>(), [1, 2, 4, 3]);
-        assert_eq!(batches(0).count(), 0);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{Change, Error, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
-use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PostParams;
@@ -170,7 +169,7 @@ impl<Owner: ReplicaOwner> Loop<Owner> {
         match plan::plan(owner, active, || self.related(owner), write::now().0) {
             Plan::Nothing => Ok(()),
             Plan::Create(number) => self.create(key, owner, number).await,
-            Plan::Delete(victims) => self.delete(key, owner, victims).await,
+            Plan::Delete(victims) => self.control.delete_all(&self.expectations, key, owner, &victims).await,
         }
     }
 
@@ -188,43 +187,7 @@ impl<Owner: ReplicaOwner> Loop<Owner> {
 
     async fn create(&self, key: &ObjectKey, owner: &Owner, number: usize) -> Result<(), kube::Error> {
         let Some(template) = owner.template() else { return Ok(()) };
-        let pod = pod_control::pod_from(template, owner);
-        self.expectations.expect_creations(key, number);
-        let mut attempted = 0;
-        let mut failure = None;
-        for batch in plan::batches(number) {
-            let results = join_all((0..batch).map(|_| self.control.create(owner, &pod))).await;
-            attempted += batch;
-            for error in results.into_iter().filter_map(Result::err) {
-                self.expectations.creation_failed(key);
-                // Nothing can be created in a namespace that is going, and nobody needs to know.
-                if !write::is_namespace_terminating(&error) {
-                    failure.get_or_insert(error);
-                }
-            }
-            if failure.is_some() {
-                break;
-            }
-        }
-        for _ in attempted..number {
-            self.expectations.creation_failed(key);
-        }
-        failure.map_or(Ok(()), Err)
-    }
-
-    async fn delete(&self, key: &ObjectKey, owner: &Owner, victims: Vec<Arc<Pod>>) -> Result<(), kube::Error> {
-        let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
-        self.expectations.expect_deletions(key, victims.iter().map(|pod| uid(pod)));
-        let results = join_all(victims.iter().map(|pod| self.control.delete(owner, pod))).await;
-        let mut failure = None;
-        for (pod, result) in victims.iter().zip(results) {
-            if !matches!(result, Ok(true)) {
-                self.expectations.deleted(key, &uid(pod));
-            }
-            if let Err(error) = result {
-                failure.get_or_insert(error);
-            }
-        }
-        failure.map_or(Ok(()), Err)
+        let pods = vec![pod_control::pod_from(template, owner); number];
+        self.control.create_all(&self.expectations, key, owner, &pods).await
     }
 }

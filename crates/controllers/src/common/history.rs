@@ -1,0 +1,180 @@
+//! Revisions of a template kept as ControllerRevisions: DaemonSet and StatefulSet go back and forth between them.
+
+use std::sync::Arc;
+
+use ferry_client::{Error, owner, write};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use super::template;
+
+pub(crate) const HASH_LABEL: &str = "controller-revision-hash";
+
+/// The template as the patch that brings it back.
+pub(crate) fn data(template: &PodTemplateSpec) -> Value {
+    let mut template = serde_json::to_value(template).unwrap_or_default();
+    template["$patch"] = "replace".into();
+    json!({ "spec": { "template": template } })
+}
+
+pub(crate) fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
+    let mut template = revision.data.0.pointer("/spec/template")?.clone();
+    template.as_object_mut()?.remove("$patch");
+    serde_json::from_value(template).ok()
+}
+
+pub(crate) fn hash_of(revision: &ControllerRevision) -> String {
+    revision.labels().get(HASH_LABEL).cloned().unwrap_or_else(|| revision.name_any())
+}
+
+/// Oldest first.
+pub(crate) fn sort(revisions: &mut [Arc<ControllerRevision>]) {
+    revisions.sort_by(|one, other| {
+        let key = |revision: &ControllerRevision| {
+            (revision.revision, revision.metadata.creation_timestamp.clone(), revision.name_any())
+        };
+        key(one).cmp(&key(other))
+    });
+}
+
+/// What the revision of the current template needs.
+#[derive(Debug)]
+pub(crate) enum Current {
+    /// It is the newest.
+    Is(Arc<ControllerRevision>),
+    /// It exists under an older number: it was gone back to.
+    Renumber(ControllerRevision),
+    Create(ControllerRevision),
+}
+
+/// `revisions` as sorted; `owner` will control a new one.
+pub(crate) fn current(
+    revisions: &[Arc<ControllerRevision>],
+    template: &PodTemplateSpec,
+    owner: &OwnerReference,
+    collisions: Option<i32>,
+    annotations: Option<std::collections::BTreeMap<String, String>>,
+) -> Current {
+    let newest = revisions.last().and_then(|revision| revision.revision).unwrap_or_default();
+    let same = |revision: &&Arc<ControllerRevision>| {
+        template_of(revision).is_some_and(|known| template::same(&known, template))
+    };
+    if let Some(found) = revisions.iter().rev().find(same) {
+        if found.revision == Some(newest) {
+            return Current::Is(found.clone());
+        }
+        let mut renumbered = (**found).clone();
+        renumbered.revision = Some(newest + 1);
+        return Current::Renumber(renumbered);
+    }
+    let hash = template::hash(template, collisions);
+    let mut labels = template.metadata.as_ref().and_then(|meta| meta.labels.clone()).unwrap_or_default();
+    labels.insert(HASH_LABEL.into(), hash.clone());
+    Current::Create(ControllerRevision {
+        metadata: ObjectMeta {
+            name: Some(format!("{}-{hash}", cut(&owner.name, 252 - hash.len()))),
+            labels: Some(labels),
+            annotations,
+            owner_references: Some(vec![owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        data: RawExtension(data(template)),
+        revision: Some(newest + 1),
+    })
+}
+
+fn cut(text: &str, length: usize) -> &str {
+    text.get(..length).unwrap_or(text)
+}
+
+/// What came of carrying `Current` out.
+pub(crate) enum Settled {
+    Revision(Arc<ControllerRevision>),
+    /// Another template has the same hash: the owner must count a collision and try again.
+    Collision,
+}
+
+pub(crate) async fn settle(
+    api: &Api<ControllerRevision>,
+    current: Current,
+    owner: &OwnerReference,
+) -> Result<Settled, Error> {
+    let revision = match current {
+        Current::Is(revision) => return Ok(Settled::Revision(revision)),
+        Current::Renumber(revision) => api.replace(&revision.name_any(), &PostParams::default(), &revision).await?,
+        Current::Create(revision) => match api.create(&PostParams::default(), &revision).await {
+            Ok(created) => created,
+            Err(error) if write::is_already_exists(&error) => {
+                let there = api.get(&revision.name_any()).await?;
+                let ours = owner::controller_of(&there).is_some_and(|controller| controller.uid == owner.uid);
+                match (template_of(&there), template_of(&revision)) {
+                    (Some(one), Some(other)) if ours && template::same(&one, &other) => there,
+                    _ => return Ok(Settled::Collision),
+                }
+            }
+            Err(error) => return Err(error.into()),
+        },
+    };
+    Ok(Settled::Revision(Arc::new(revision)))
+}
+
+/// Deletes the oldest revisions beyond the limit that no pod (by hash) lives from.
+pub(crate) async fn truncate(
+    api: &Api<ControllerRevision>,
+    revisions: &[Arc<ControllerRevision>],
+    limit: i32,
+    lives: impl Fn(&ControllerRevision) -> bool,
+) -> Result<(), Error> {
+    let dead: Vec<&Arc<ControllerRevision>> = revisions.iter().filter(|revision| !lives(revision)).collect();
+    let surplus = dead.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
+    for revision in dead.into_iter().take(surplus) {
+        write::delete(api, &**revision, None).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(label: &str) -> PodTemplateSpec {
+        serde_json::from_value(json!({ "metadata": { "labels": { "a": label } } })).expect("a template")
+    }
+
+    /// Plays templates in turn and shows the number each ends up with.
+    fn check(labels: &[&str], expected: &[i64]) {
+        let owner = OwnerReference { name: "o".into(), ..OwnerReference::default() };
+        let mut revisions: Vec<Arc<ControllerRevision>> = Vec::new();
+        let mut numbers = Vec::new();
+        for label in labels {
+            let now = match current(&revisions, &template(label), &owner, None, None) {
+                Current::Is(revision) => (*revision).clone(),
+                Current::Renumber(revision) | Current::Create(revision) => revision,
+            };
+            numbers.extend(now.revision);
+            revisions.retain(|known| known.name_any() != now.name_any());
+            revisions.push(Arc::new(now));
+            sort(&mut revisions);
+        }
+        assert_eq!(numbers, expected, "{labels:?}");
+    }
+
+    #[test]
+    fn revisions_count_up_and_are_found_again() {
+        check(&["x", "x", "y", "x", "x", "z"], &[1, 1, 2, 3, 3, 4]);
+    }
+
+    #[test]
+    fn the_template_comes_back() {
+        let owner = OwnerReference { name: "o".into(), ..OwnerReference::default() };
+        let Current::Create(revision) = current(&[], &template("x"), &owner, None, None) else {
+            panic!("a new revision");
+        };
+        assert_eq!(template_of(&revision), Some(template("x")));
+    }
+}
