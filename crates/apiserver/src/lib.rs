@@ -1,3 +1,132 @@
-//! The API server: the pipeline every request passes, the verbs, the watch cache, discovery.
+//! The front door: every read and write of cluster state passes the one pipeline in [`pipeline`].
+//!
+//! Server side only: must not depend on controllers, the scheduler, the kubelet or their client library.
+//!
+//! Where to look: a request's path → `pipeline.rs`; a verb → `verbs/`; how a write reaches the store → `write.rs`;
+//! reads and watches → `reads.rs` over the watch cache in `cache/`; discovery → `discovery.rs`.
 
+mod admission;
+mod allocate;
+mod answer;
+mod bootstrap;
 pub mod cache;
+mod codec;
+mod context;
+mod continuation;
+mod discovery;
+mod health;
+mod inprocess;
+mod kubelet;
+mod listen;
+mod metrics;
+mod negotiate;
+mod objects;
+mod openapi;
+mod options;
+mod patching;
+mod paths;
+mod pipeline;
+mod query;
+mod reads;
+mod render;
+mod request;
+mod route;
+mod selection;
+mod server;
+mod subresources;
+mod verbs;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use ferry_admission::Plugin;
+use ferry_auth::{AuthorizerChain, Chain, Impersonator, Rbac, TokenIssuer};
+use ferry_registry::ResourceTable;
+use ferry_store::Store;
+use ferry_tasks::Tasks;
+
+pub use allocate::{BadNetwork, ServiceNetwork};
+pub use answer::{Body, BoxError};
+pub use bootstrap::Endpoint;
+pub use context::{Peer, Stage, Stages};
+pub use kubelet::Kubelets;
+
+use server::Core;
+
+/// What the server is made of.
+pub struct Config {
+    pub store: Arc<dyn Store>,
+    pub table: ResourceTable,
+    pub authentication: Arc<Chain>,
+    pub authorization: Arc<AuthorizerChain>,
+    /// Answers SelfSubjectRulesReviews and guards roles against escalation.
+    pub rbac: Option<Arc<Rbac>>,
+    /// In the order they run.
+    pub admission: Vec<Arc<dyn Plugin>>,
+    /// Answers TokenRequests.
+    pub token_issuer: Option<Arc<TokenIssuer>>,
+    pub service_network: ServiceNetwork,
+    /// The first and the last port for NodePort Services.
+    pub node_ports: (u16, u16),
+    /// The address clients outside reach the server at, `host:port`.
+    pub advertised: String,
+    pub kubelets: Kubelets,
+}
+
+/// The API server. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct ApiServer {
+    core: Arc<Core>,
+}
+
+impl ApiServer {
+    pub fn new(config: Config, tasks: &Tasks) -> Self {
+        let core = Core {
+            store: config.store,
+            table: ArcSwap::from_pointee(config.table),
+            impersonation: Impersonator::new(config.authorization.clone()),
+            authentication: config.authentication,
+            authorization: config.authorization,
+            rbac: config.rbac,
+            admission: config.admission,
+            token_issuer: config.token_issuer,
+            service_network: config.service_network,
+            node_ports: (config.node_ports.0.into(), config.node_ports.1.into()),
+            advertised: config.advertised,
+            metrics: metrics::Metrics::default(),
+            event_leases: server::EventLeases::default(),
+            kubelets: config.kubelets,
+            discovery: discovery::Documents::default(),
+            tasks: tasks.child("apiserver"),
+        };
+        Self { core: Arc::new(core) }
+    }
+
+    /// Serves HTTPS until `stop`. The TLS configuration decides about client certificates and ALPN (h2, http/1.1).
+    pub async fn serve(&self, listener: tokio::net::TcpListener, tls: Arc<rustls::ServerConfig>) {
+        listen::serve(self.core.clone(), listener, tls).await;
+    }
+
+    /// A client without sockets: its requests pass the same pipeline and prove themselves by this token.
+    pub fn client(&self, token: &str) -> kube::Client {
+        inprocess::InProcess::new(self.core.clone(), token).client()
+    }
+
+    /// Writes what every cluster starts with. `token` is that of a caller in system:masters; `endpoint` is where pods
+    /// reach this server.
+    pub async fn bootstrap(&self, token: &str, endpoint: Option<Endpoint>) -> Result<(), ferry_meta::ApiError> {
+        bootstrap::Bootstrap { core: &self.core, token }.run(endpoint).await
+    }
+
+    /// Answers one request, as if it had come over a connection of this peer.
+    pub async fn handle(&self, request: http::Request<Body>, peer: Peer) -> http::Response<Body> {
+        pipeline::handle(&self.core, request, peer).await
+    }
+
+    /// Stops accepting, finishes requests, ends watches. False when some were still running at the deadline.
+    pub async fn stop(&self, deadline: Duration) -> bool {
+        self.core.tasks.stop(deadline).await
+    }
+}

@@ -1,0 +1,321 @@
+//! Cluster IPs and node ports of Services.
+//!
+//! What is handed out is written in the same transaction as the Service: an IPAddress object per address and a marker key
+//! per port. Two writers that choose the same one collide on that key, so there is no state in memory that could go stale,
+//! and nothing to repair after a crash.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use ferry_meta::{ApiError, FieldError, GroupVersionKind, Path, object, time};
+use ferry_registry::Resource;
+use ferry_store::Op;
+use rand::Rng;
+use serde_json::{Value, json};
+
+use crate::codec;
+use crate::objects;
+use crate::server::Core;
+
+const ADDRESS_PREFIX: &str = "/registry/ipaddresses/";
+const PORT_PREFIX: &str = "/registry/ranges/servicenodeports/";
+
+/// The range Service addresses come from.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceNetwork {
+    base: u32,
+    size: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no IPv4 range such as 10.96.0.0/16")]
+pub struct BadNetwork(String);
+
+impl ServiceNetwork {
+    pub fn parse(text: &str) -> Result<Self, BadNetwork> {
+        let bad = || BadNetwork(text.to_owned());
+        let (address, bits) = text.split_once('/').ok_or_else(bad)?;
+        let address: Ipv4Addr = address.parse().map_err(|_| bad())?;
+        let bits: u32 = bits.parse().ok().filter(|b| (8..=30).contains(b)).ok_or_else(bad)?;
+        let size = 1_u32 << (32 - bits);
+        Ok(Self { base: u32::from(address) & !(size - 1), size })
+    }
+
+    /// The address of the `kubernetes` Service.
+    pub fn first(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.base + 1)
+    }
+
+    fn contains(&self, address: Ipv4Addr) -> bool {
+        let address = u32::from(address);
+        address > self.base && address < self.base + self.size - 1
+    }
+
+    /// The lower part is kept for addresses that people choose: random ones come from above it while there are any.
+    fn random(&self) -> Ipv4Addr {
+        let reserved = (self.size / 16).clamp(16.min(self.size / 2), 256);
+        let offset = rand::rng().random_range(reserved.max(2)..self.size - 1);
+        Ipv4Addr::from(self.base + offset)
+    }
+
+    fn random_anywhere(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.base + rand::rng().random_range(2.min(self.size - 2)..self.size - 1))
+    }
+
+    fn text(&self) -> String {
+        format!("{}/{}", Ipv4Addr::from(self.base), 32 - self.size.trailing_zeros())
+    }
+}
+
+/// What one write of a Service takes and gives back.
+#[derive(Default)]
+pub(crate) struct Allocation {
+    /// Addresses and ports that the writer chose by itself: another is tried when one is taken.
+    chosen_addresses: BTreeSet<String>,
+    chosen_ports: BTreeSet<i64>,
+    taken_addresses: BTreeSet<String>,
+    taken_ports: BTreeSet<i64>,
+    released_addresses: BTreeSet<String>,
+    released_ports: BTreeSet<i64>,
+    /// Ports that are known to be in use, so that a second try does not take them again.
+    avoid: BTreeSet<i64>,
+    /// How often a chosen one was taken.
+    lost: usize,
+}
+
+fn is_service(row: &Resource) -> bool {
+    row.gvk.group.is_empty() && row.plural == "services"
+}
+
+fn addresses(service: &Value) -> BTreeSet<String> {
+    object::items(service, "/spec/clusterIPs")
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|a| a.parse::<std::net::IpAddr>().is_ok())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn ports(service: &Value) -> BTreeSet<i64> {
+    let listed = object::items(service, "/spec/ports").iter().filter_map(|p| p.get("nodePort")?.as_i64());
+    let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64);
+    listed.chain(health).filter(|p| *p > 0).collect()
+}
+
+pub(crate) fn for_create(core: &Core, row: &Resource, service: &mut Value) -> Result<Allocation, ApiError> {
+    if !is_service(row) {
+        return Ok(Allocation::default());
+    }
+    let mut allocation = Allocation::default();
+    allocation.choose(core, row, service)?;
+    allocation.taken_addresses = addresses(service);
+    allocation.taken_ports = ports(service);
+    Ok(allocation)
+}
+
+pub(crate) fn for_update(
+    core: &Core,
+    row: &Resource,
+    service: &mut Value,
+    old: &Value,
+) -> Result<Allocation, ApiError> {
+    if !is_service(row) {
+        return Ok(Allocation::default());
+    }
+    let mut allocation = Allocation { avoid: ports(old), ..Allocation::default() };
+    allocation.choose(core, row, service)?;
+    let (now, before) = (addresses(service), addresses(old));
+    allocation.taken_addresses = now.difference(&before).cloned().collect();
+    allocation.released_addresses = before.difference(&now).cloned().collect();
+    let (now, before) = (ports(service), ports(old));
+    allocation.taken_ports = now.difference(&before).copied().collect();
+    allocation.released_ports = before.difference(&now).copied().collect();
+    Ok(allocation)
+}
+
+/// What the deletion of an object gives back.
+pub(crate) async fn releases(core: &Core, row: &Resource, old: &Value) -> Result<Vec<Op>, ApiError> {
+    if !is_service(row) {
+        return Ok(Vec::new());
+    }
+    release(core, &addresses(old), &ports(old)).await
+}
+
+/// A marker that is gone already needs no release.
+async fn release(core: &Core, addresses: &BTreeSet<String>, ports: &BTreeSet<i64>) -> Result<Vec<Op>, ApiError> {
+    let keys = addresses.iter().map(|a| format!("{ADDRESS_PREFIX}{a}"));
+    let mut ops = Vec::new();
+    for key in keys.chain(ports.iter().map(|p| format!("{PORT_PREFIX}{p}"))) {
+        let got = core.store.get(&key).await.map_err(|e| objects::store_error(&e))?;
+        ops.extend(got.entry.map(|entry| Op::Delete { key, expected: entry.modified }));
+    }
+    Ok(ops)
+}
+
+impl Allocation {
+    /// Fills in what the Service needs and does not have.
+    fn choose(&mut self, core: &Core, row: &Resource, service: &mut Value) -> Result<(), ApiError> {
+        let kind = object::text(service, "/spec/type").to_owned();
+        let needs_address = matches!(&*kind, "ClusterIP" | "NodePort" | "LoadBalancer");
+        let address = object::text(service, "/spec/clusterIP").to_owned();
+        if needs_address && address.is_empty() {
+            let chosen = core.service_network.random().to_string();
+            set_address(service, &chosen);
+            self.chosen_addresses.insert(chosen);
+        } else if needs_address && address != "None" {
+            self.check_address(core, row, service, &address)?;
+        }
+        let wants_ports = kind == "NodePort"
+            || (kind == "LoadBalancer"
+                && service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false)));
+        if wants_ports {
+            self.choose_ports(core, service);
+        }
+        Ok(())
+    }
+
+    fn check_address(&self, core: &Core, row: &Resource, service: &Value, address: &str) -> Result<(), ApiError> {
+        let inside = address.parse().is_ok_and(|a| core.service_network.contains(a));
+        // What is no address at all is the validation's to refuse.
+        if inside || address.parse::<std::net::IpAddr>().is_err() {
+            return Ok(());
+        }
+        let why = format!(
+            "failed to allocate IP {address}: the provided network does not match the current range or IP range is full: \
+             the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",
+            core.service_network.text()
+        );
+        let errors = vec![FieldError::invalid(&Path::new("spec").child("clusterIPs"), json!([address]), why)];
+        Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors))
+    }
+
+    fn choose_ports(&mut self, core: &Core, service: &mut Value) {
+        let mut used: BTreeSet<i64> = ports(service);
+        used.extend(&self.avoid);
+        let (first, last) = core.node_ports;
+        let mut by_port: Vec<(i64, i64, String)> = Vec::new();
+        let Some(list) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else { return };
+        for entry in list.iter() {
+            if let Some(node_port) = entry.get("nodePort").and_then(Value::as_i64).filter(|p| *p > 0) {
+                by_port.push((port_of(entry), node_port, protocol_of(entry)));
+            }
+        }
+        for entry in list.iter_mut() {
+            if entry.get("nodePort").and_then(Value::as_i64).unwrap_or(0) > 0 {
+                continue;
+            }
+            // The same port under TCP and UDP shares one node port.
+            let (port, protocol) = (port_of(entry), protocol_of(entry));
+            let shared = by_port.iter().find(|(p, _, other)| *p == port && *other != protocol).map(|(_, n, _)| *n);
+            let node_port = shared.unwrap_or_else(|| {
+                let mut random = rand::rng();
+                (0..256)
+                    .map(|_| random.random_range(first..=last))
+                    .find(|candidate| !used.contains(candidate))
+                    .unwrap_or(first)
+            });
+            used.insert(node_port);
+            by_port.push((port, node_port, protocol));
+            self.chosen_ports.insert(node_port);
+            entry["nodePort"] = node_port.into();
+        }
+    }
+
+    /// What stands beside the Service in its transaction.
+    pub(crate) async fn operations(&self, core: &Core, service: &Value) -> Result<Vec<Op>, ApiError> {
+        let owner = format!("{}/{}", object::namespace(service), object::name(service));
+        let taken = self.taken_addresses.iter().map(|address| Op::Create {
+            key: format!("{ADDRESS_PREFIX}{address}"),
+            value: address_object(address, service).into(),
+            lease: None,
+        });
+        let ports = self.taken_ports.iter().map(|port| Op::Create {
+            key: format!("{PORT_PREFIX}{port}"),
+            value: owner.clone().into(),
+            lease: None,
+        });
+        let mut ops: Vec<Op> = taken.chain(ports).collect();
+        ops.extend(release(core, &self.released_addresses, &self.released_ports).await?);
+        Ok(ops)
+    }
+
+    /// The key was taken: chooses another, or says that the one the client wants is not free.
+    pub(crate) fn lost(&mut self, core: &Core, row: &Resource, service: &mut Value, key: &str) -> Result<(), ApiError> {
+        self.lost += 1;
+        if let Some(address) = key.strip_prefix(ADDRESS_PREFIX) {
+            if self.chosen_addresses.remove(address) && self.lost < 1000 {
+                let network = &core.service_network;
+                let chosen = if self.lost > 8 { network.random_anywhere() } else { network.random() }.to_string();
+                set_address(service, &chosen);
+                self.chosen_addresses.insert(chosen.clone());
+                self.taken_addresses.remove(address);
+                self.taken_addresses.insert(chosen);
+                return Ok(());
+            }
+            let why = format!("failed to allocate IP {address}: provided IP is already allocated");
+            let errors = vec![FieldError::invalid(&Path::new("spec").child("clusterIPs"), json!([address]), why)];
+            return Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors));
+        }
+        let Some(port) = key.strip_prefix(PORT_PREFIX).and_then(|p| p.parse::<i64>().ok()) else {
+            return Err(ApiError::internal(format!("the write lost a race for {key}")));
+        };
+        self.avoid.insert(port);
+        if self.chosen_ports.remove(&port) && self.lost < 1000 {
+            self.taken_ports.remove(&port);
+            for entry in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
+                if entry.get("nodePort").and_then(Value::as_i64) == Some(port) {
+                    entry["nodePort"] = 0.into();
+                }
+            }
+            let before = ports(service);
+            self.choose_ports(core, service);
+            self.taken_ports.extend(ports(service).difference(&before));
+            return Ok(());
+        }
+        let index = object::items(service, "/spec/ports")
+            .iter()
+            .position(|entry| entry.get("nodePort").and_then(Value::as_i64) == Some(port))
+            .unwrap_or(0);
+        let path = Path::new("spec").child("ports").index(index).child("nodePort");
+        let errors = vec![FieldError::invalid(&path, port, "provided port is already allocated")];
+        Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors))
+    }
+}
+
+fn port_of(entry: &Value) -> i64 {
+    entry.get("port").and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn protocol_of(entry: &Value) -> String {
+    entry.get("protocol").and_then(Value::as_str).unwrap_or("TCP").to_owned()
+}
+
+fn set_address(service: &mut Value, address: &str) {
+    let spec = object::child_mut(service, "spec");
+    spec.insert("clusterIP".into(), address.into());
+    spec.insert("clusterIPs".into(), json!([address]));
+}
+
+fn address_object(address: &str, service: &Value) -> Vec<u8> {
+    let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+    let object = json!({
+        "kind": "IPAddress",
+        "apiVersion": "networking.k8s.io/v1",
+        "metadata": {
+            "name": address,
+            "uid": uuid::Uuid::new_v4().to_string(),
+            "creationTimestamp": time::time(time::now()),
+            "labels": {
+                "ipaddress.kubernetes.io/ip-family": family,
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+            },
+        },
+        "spec": {"parentRef": {
+            "group": "",
+            "resource": "services",
+            "namespace": object::namespace(service),
+            "name": object::name(service),
+        }},
+    });
+    codec::encode(&GroupVersionKind::new("networking.k8s.io", "v1", "IPAddress"), &object)
+}

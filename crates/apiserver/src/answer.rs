@@ -1,0 +1,143 @@
+//! Answers: what a handler returns, and how it becomes an HTTP response.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use ferry_meta::{ApiError, GroupVersionKind};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+
+use crate::codec;
+use crate::context::RequestContext;
+use crate::negotiate::{Encoding, Negotiated};
+
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// The body of every response, streamed or whole.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+pub(crate) enum Answer {
+    /// JSON in its final form and order (a stored object, a list, a Table). `kind` is needed to transcode it.
+    Json { code: u16, kind: GroupVersionKind, json: Bytes },
+    /// Text, or any other bytes with their media type.
+    Plain { code: u16, content_type: &'static str, body: Bytes },
+    /// The response is ready: a stream, an upgrade, an answer with headers of its own.
+    Ready(Response<Body>),
+}
+
+impl Answer {
+    /// An object in the row's version.
+    pub(crate) fn object(code: u16, kind: &GroupVersionKind, object: &Value) -> Self {
+        Self::Json { code, kind: kind.clone(), json: codec::encode(kind, object).into() }
+    }
+
+    pub(crate) fn text(code: u16, text: impl Into<String>) -> Self {
+        Self::Plain { code, content_type: "text/plain; charset=utf-8", body: text.into().into() }
+    }
+
+    /// What is behind no route.
+    pub(crate) fn no_such_page() -> Self {
+        Self::text(404, "404 page not found\n")
+    }
+}
+
+/// Answers of this size and more are compressed when the client wants it, as upstream does.
+const GZIP_FROM: usize = 128 * 1024;
+
+pub(crate) fn respond(context: &RequestContext, outcome: Result<Answer, ApiError>) -> Response<Body> {
+    let mut response = match outcome {
+        Ok(Answer::Json { code, kind, json }) => encoded(context, &context.negotiated, code, &kind, json),
+        Ok(Answer::Plain { code, content_type, body }) => whole(context, code, content_type, body),
+        Ok(Answer::Ready(response)) => response,
+        Err(error) => error_response(context, &error),
+    };
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(&context.audit_id) {
+        headers.insert("audit-id", id);
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    for text in context.warnings() {
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+        let clean: String = quoted.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{clean}\"").as_bytes()) {
+            headers.append("warning", value);
+        }
+    }
+    response
+}
+
+fn error_response(context: &RequestContext, error: &ApiError) -> Response<Body> {
+    let negotiated = crate::negotiate::for_errors(&context.headers, &context.query);
+    let json = serde_json::to_vec(&*error.0).unwrap_or_default();
+    let kind = GroupVersionKind::new("", "v1", "Status");
+    let code = if error.code() == 0 { 500 } else { error.code() };
+    let mut response = encoded(context, &negotiated, code, &kind, json.into());
+    if let Some(details) = &error.0.details
+        && details.retry_after_seconds > 0
+        && let Ok(value) = HeaderValue::from_str(&details.retry_after_seconds.to_string())
+    {
+        response.headers_mut().insert("retry-after", value);
+    }
+    response
+}
+
+/// Turns final JSON into what was negotiated.
+fn encoded(
+    context: &RequestContext,
+    to: &Negotiated,
+    code: u16,
+    kind: &GroupVersionKind,
+    json: Bytes,
+) -> Response<Body> {
+    match to.encoding {
+        Encoding::Json if to.pretty => whole(context, code, "application/json", codec::pretty(&json)),
+        Encoding::Json => {
+            let mut line = Vec::with_capacity(json.len() + 1);
+            line.extend_from_slice(&json);
+            line.push(b'\n');
+            whole(context, code, "application/json", line.into())
+        }
+        Encoding::Yaml => whole(context, code, "application/yaml", codec::yaml(&json)),
+        Encoding::Protobuf => match codec::to_protobuf(kind, &json) {
+            Some(bytes) => whole(context, code, "application/vnd.kubernetes.protobuf", bytes),
+            None => whole(context, code, "application/json", json),
+        },
+    }
+}
+
+fn whole(context: &RequestContext, code: u16, content_type: &'static str, body: Bytes) -> Response<Body> {
+    let gzip = body.len() >= GZIP_FROM && accepts_gzip(context);
+    let (body, gzipped) = match gzip.then(|| compress(&body)).flatten() {
+        Some(small) => (small, true),
+        None => (body, false),
+    };
+    let mut response = Response::new(full(body));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if content_type.starts_with("text/plain") {
+        headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    }
+    if gzipped {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    response
+}
+
+/// Only a plain `gzip` counts, as upstream looks at it: weights switch it off.
+pub(crate) fn accepts_gzip(context: &RequestContext) -> bool {
+    context.header("accept-encoding").split(',').any(|part| part.trim() == "gzip")
+}
+
+pub(crate) fn compress(body: &[u8]) -> Option<Bytes> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 4), flate2::Compression::fast());
+    encoder.write_all(body).ok()?;
+    encoder.finish().ok().map(Bytes::from)
+}

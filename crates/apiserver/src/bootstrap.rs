@@ -1,0 +1,167 @@
+//! What every cluster starts with: the system namespaces, the default roles, the `kubernetes` Service.
+//!
+//! Written through the pipeline like anyone's objects, by a caller in system:masters.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ferry_auth::bootstrap::{self, Reconciled};
+use ferry_meta::{ApiError, object};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{Method, Request};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+use crate::answer::full;
+use crate::context::Peer;
+use crate::pipeline;
+use crate::server::Core;
+
+/// Where the server is reached from inside the cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Endpoint {
+    pub address: IpAddr,
+    pub port: u16,
+}
+
+pub(crate) struct Bootstrap<'a> {
+    pub core: &'a Arc<Core>,
+    pub token: &'a str,
+}
+
+impl Bootstrap<'_> {
+    pub(crate) async fn run(&self, endpoint: Option<Endpoint>) -> Result<(), ApiError> {
+        for wanted in bootstrap::objects() {
+            self.reconcile(&wanted).await?;
+        }
+        if let Some(endpoint) = endpoint {
+            self.kubernetes_service(endpoint).await?;
+        }
+        Ok(())
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(AUTHORIZATION, format!("Bearer {}", self.token))
+            .header(CONTENT_TYPE, "application/json")
+            .header(USER_AGENT, "kube-apiserver/v1.37.0")
+            .body(full(body.map_or_else(Bytes::new, |b| b.to_string().into())))
+            .map_err(ApiError::internal)?;
+        let response = pipeline::handle(self.core, request, Peer::default()).await;
+        let good = response.status().is_success();
+        let bytes = response.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
+        if good {
+            return serde_json::from_slice(&bytes).map_err(ApiError::internal);
+        }
+        match serde_json::from_slice(&bytes) {
+            Ok(status) => Err(ApiError(Box::new(status))),
+            Err(_) => Err(ApiError::internal(String::from_utf8_lossy(&bytes))),
+        }
+    }
+
+    async fn reconcile(&self, wanted: &Value) -> Result<(), ApiError> {
+        let table = self.core.table();
+        let kind = object::text(wanted, "/kind");
+        let api_version = object::text(wanted, "/apiVersion");
+        let row = table
+            .rows()
+            .iter()
+            .find(|r| r.gvk.kind == kind && r.gvk.api_version() == api_version)
+            .ok_or_else(|| ApiError::internal(format!("no resource for {}", bootstrap::title(wanted))))?;
+        let root = if row.gvk.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{api_version}") };
+        let collection = match object::namespace(wanted) {
+            "" => format!("{root}/{}", row.plural),
+            namespace => format!("{root}/namespaces/{namespace}/{}", row.plural),
+        };
+        let path = format!("{collection}/{}", escape(object::name(wanted)));
+        let existing = match self.call(Method::GET, &path, None).await {
+            Ok(found) => Some(found),
+            Err(error) if error.code() == 404 => None,
+            Err(error) => return Err(error),
+        };
+        match bootstrap::reconcile(wanted, existing.as_ref()) {
+            Reconciled::Unchanged => Ok(()),
+            Reconciled::Create(object) => match self.call(Method::POST, &collection, Some(&object)).await {
+                Err(error) if error.code() != 409 => Err(error),
+                _ => Ok(()),
+            },
+            Reconciled::Update(object) => self.call(Method::PUT, &path, Some(&object)).await.map(drop),
+            Reconciled::Recreate(object) => {
+                self.call(Method::DELETE, &path, None).await?;
+                self.call(Method::POST, &collection, Some(&object)).await.map(drop)
+            }
+        }
+    }
+
+    /// The Service that pods find the server by, and what it leads to.
+    async fn kubernetes_service(&self, endpoint: Endpoint) -> Result<(), ApiError> {
+        let address = self.core.service_network.first().to_string();
+        let labels = json!({"component": "apiserver", "provider": "kubernetes"});
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "kubernetes", "namespace": "default", "labels": labels},
+            "spec": {
+                "type": "ClusterIP", "clusterIP": address, "clusterIPs": [address],
+                "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+                "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": endpoint.port}],
+            },
+        });
+        let services = "/api/v1/namespaces/default/services";
+        match self.call(Method::GET, &format!("{services}/kubernetes"), None).await {
+            Ok(existing) => {
+                let right = existing.pointer("/spec/ports/0/targetPort") == Some(&json!(endpoint.port))
+                    && object::text(&existing, "/spec/clusterIP") == address;
+                if !right {
+                    let mut fixed = service.clone();
+                    fixed["metadata"]["resourceVersion"] = object::resource_version(&existing).into();
+                    self.call(Method::PUT, &format!("{services}/kubernetes"), Some(&fixed)).await?;
+                }
+            }
+            Err(error) if error.code() == 404 => self.call(Method::POST, services, Some(&service)).await.map(drop)?,
+            Err(error) => return Err(error),
+        }
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": "kubernetes", "namespace": "default",
+                "labels": {"kubernetes.io/service-name": "kubernetes"},
+            },
+            "addressType": if endpoint.address.is_ipv4() { "IPv4" } else { "IPv6" },
+            "endpoints": [{"addresses": [endpoint.address.to_string()], "conditions": {"ready": true}}],
+            "ports": [{"name": "https", "port": endpoint.port, "protocol": "TCP"}],
+        });
+        self.put("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await?;
+        let endpoints = json!({
+            "apiVersion": "v1", "kind": "Endpoints",
+            "metadata": {
+                "name": "kubernetes", "namespace": "default",
+                "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+            },
+            "subsets": [{
+                "addresses": [{"ip": endpoint.address.to_string()}],
+                "ports": [{"name": "https", "port": endpoint.port, "protocol": "TCP"}],
+            }],
+        });
+        self.put("/api/v1/namespaces/default/endpoints", endpoints).await
+    }
+
+    async fn put(&self, collection: &str, mut wanted: Value) -> Result<(), ApiError> {
+        let path = format!("{collection}/{}", object::name(&wanted));
+        match self.call(Method::GET, &path, None).await {
+            Ok(existing) => {
+                wanted["metadata"]["resourceVersion"] = object::resource_version(&existing).into();
+                self.call(Method::PUT, &path, Some(&wanted)).await.map(drop)
+            }
+            Err(error) if error.code() == 404 => self.call(Method::POST, collection, Some(&wanted)).await.map(drop),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Names of roles hold colons, which paths allow; a slash or a percent sign would not do.
+fn escape(name: &str) -> String {
+    name.replace('%', "%25").replace('/', "%2F")
+}

@@ -1,0 +1,182 @@
+//! Between bytes and objects: decoding bodies by their kind, encoding answers, what the store keeps.
+
+use bytes::Bytes;
+use ferry_meta::{ApiError, GroupVersion, GroupVersionKind};
+use ferry_registry::Resource;
+use ferry_schema::decode::TypeMeta;
+use ferry_schema::{Format, Type, Validation};
+use serde_json::Value;
+
+use crate::context::RequestContext;
+use crate::negotiate::Encoding;
+use crate::options::FieldValidation;
+
+/// The type of a built-in kind; None for custom resources and for kinds the catalogue does not have.
+pub(crate) fn type_of(kind: &GroupVersionKind) -> Option<Type> {
+    ferry_schema::builtin().kind(kind)
+}
+
+/// Whether a row came from a CustomResourceDefinition.
+pub(crate) fn is_custom(row: &Resource) -> bool {
+    type_of(&row.gvk).is_none()
+}
+
+/// JSON as Go would write it.
+pub(crate) fn encode(kind: &GroupVersionKind, object: &Value) -> Vec<u8> {
+    match type_of(kind) {
+        Some(ty) => ferry_schema::encode_json(&ty, object),
+        None => ferry_schema::encode::encode_any(object, false),
+    }
+}
+
+pub(crate) fn pretty(json: &[u8]) -> Bytes {
+    ferry_schema::encode::indent(json).into()
+}
+
+pub(crate) fn yaml(json: &[u8]) -> Bytes {
+    let value: Value = serde_json::from_slice(json).unwrap_or_default();
+    ferry_schema::yaml::to_yaml(&value).into()
+}
+
+/// None where the kind has no protobuf form.
+pub(crate) fn to_protobuf(_kind: &GroupVersionKind, _json: &[u8]) -> Option<Bytes> {
+    None
+}
+
+pub(crate) fn decode_stored(bytes: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(bytes).map_err(|e| e.to_string())
+}
+
+/// Puts the resourceVersion behind the uid, where Go has it. None when there is no uid, which no stored object lacks.
+pub(crate) fn splice_version(bytes: &Bytes, revision: u64) -> Option<Bytes> {
+    const UID: &[u8] = b"\"uid\":\"";
+    // The first such bytes are metadata's own: quotes within strings are escaped, and only names come before.
+    let at = memchr::memmem::find(bytes, UID)? + UID.len();
+    let end = at + memchr::memchr(b'"', &bytes[at..])? + 1;
+    let mut out = Vec::with_capacity(bytes.len() + 40);
+    out.extend_from_slice(&bytes[..end]);
+    out.extend_from_slice(b",\"resourceVersion\":\"");
+    out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
+    out.push(b'"');
+    out.extend_from_slice(&bytes[end..]);
+    Some(out.into())
+}
+
+fn validation(of: FieldValidation) -> Validation {
+    match of {
+        FieldValidation::Ignore => Validation::Ignore,
+        FieldValidation::Warn => Validation::Warn,
+        FieldValidation::Strict => Validation::Strict,
+    }
+}
+
+pub(crate) fn format(encoding: Encoding) -> Format {
+    if encoding == Encoding::Yaml { Format::Yaml } else { Format::Json }
+}
+
+/// A body that must be an object of this kind; kind and version may be left out.
+pub(crate) fn decode(
+    context: &RequestContext,
+    expected: &GroupVersionKind,
+    encoding: Encoding,
+    body: &[u8],
+    fields: FieldValidation,
+) -> Result<Value, ApiError> {
+    let format = format(encoding);
+    let said = ferry_schema::decode::type_meta(body, format)
+        .map_err(|e| ApiError::bad_request(e.message(&expected.kind, &expected.api_version(), &expected.kind, body)))?;
+    let kind = kind_of(&said, expected)?;
+    let Some(ty) = type_of(&kind) else { return Err(unknown_kind(&kind, expected)) };
+    let decoded = ferry_schema::decode(&ty, body, format, validation(fields))
+        .map_err(|e| ApiError::bad_request(e.message(&kind.kind, &version_shown(&kind), &expected.kind, body)))?;
+    if kind.kind != expected.kind || kind.group_version() != expected.group_version() {
+        return Err(other_kind(&kind, expected));
+    }
+    for warning in decoded.warnings {
+        context.warn(warning);
+    }
+    let mut object = decoded.object;
+    if let Some(map) = object.as_object_mut() {
+        map.insert("kind".into(), expected.kind.clone().into());
+        map.insert("apiVersion".into(), expected.api_version().into());
+    }
+    Ok(object)
+}
+
+/// Upstream shows the version alone.
+fn version_shown(kind: &GroupVersionKind) -> String {
+    kind.version.clone()
+}
+
+/// What the body says it is, completed by what is expected.
+fn kind_of(said: &TypeMeta, expected: &GroupVersionKind) -> Result<GroupVersionKind, ApiError> {
+    let version = if said.api_version.is_empty() {
+        expected.group_version()
+    } else {
+        GroupVersion::parse(&said.api_version).ok_or_else(|| {
+            ApiError::bad_request(format!(
+                "couldn't get version/kind; json parse error: unexpected GroupVersion string: {}",
+                said.api_version
+            ))
+        })?
+    };
+    let kind = if said.kind.is_empty() { expected.kind.clone() } else { said.kind.clone() };
+    Ok(version.with_kind(kind))
+}
+
+fn unknown_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError {
+    ApiError::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {}: no kind {:?} is registered for version {:?} in scheme \
+         \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\"",
+        kind.kind,
+        kind.version,
+        expected.kind,
+        kind.kind,
+        kind.api_version()
+    ))
+}
+
+fn other_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError {
+    if kind.kind == expected.kind {
+        return ApiError::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({})",
+            kind.api_version(),
+            expected.api_version()
+        ));
+    }
+    let package = |kind: &GroupVersionKind| match kind.group.split('.').next() {
+        None | Some("") => "core".to_owned(),
+        Some(first) => first.to_owned(),
+    };
+    ApiError::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {}: converting ({}.{}) to ({}.{}): unknown conversion",
+        kind.kind,
+        kind.version,
+        expected.kind,
+        kind.version,
+        kind.kind,
+        package(expected),
+        expected.kind,
+    ))
+}
+
+/// DeleteOptions of `v1`, `meta.k8s.io/v1` or the resource's own group.
+pub(crate) fn decode_delete_options(encoding: Encoding, body: &[u8]) -> Result<Value, ApiError> {
+    let format = format(encoding);
+    let said = ferry_schema::decode::type_meta(body, format).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    if !said.kind.is_empty() && said.kind != "DeleteOptions" {
+        return Err(ApiError::bad_request(format!(
+            "no kind {:?} is registered for version {:?} in scheme \
+             \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
+            said.kind, said.api_version
+        )));
+    }
+    let kind = GroupVersionKind::new("meta.k8s.io", "v1", "DeleteOptions");
+    let ty = type_of(&kind)
+        .or_else(|| type_of(&GroupVersionKind::new("", "v1", "DeleteOptions")))
+        .or_else(|| ferry_schema::builtin().named("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"))
+        .ok_or_else(|| ApiError::internal("the catalogue has no DeleteOptions"))?;
+    let decoded = ferry_schema::decode(&ty, body, format, Validation::Ignore)
+        .map_err(|e| ApiError::bad_request(e.to_string()))?;
+    Ok(decoded.object)
+}

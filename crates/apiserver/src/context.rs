@@ -1,0 +1,139 @@
+//! What is known of one request while it passes the pipeline.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferry_meta::UserInfo;
+use ferry_registry::Resource;
+use http::{HeaderMap, Method};
+use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
+
+use crate::negotiate::Negotiated;
+use crate::query::Query;
+use crate::request::RequestInfo;
+
+/// What the connection says of its other end.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// Verified against the client CA by TLS; the leaf comes first.
+    pub certificates: Arc<[CertificateDer<'static>]>,
+    pub address: Option<std::net::SocketAddr>,
+}
+
+/// The stages of a request, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Authentication,
+    Authorization,
+    Decode,
+    Mutate,
+    Validate,
+    Commit,
+    Answer,
+}
+
+impl Stage {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Authentication => "authentication",
+            Self::Authorization => "authorization",
+            Self::Decode => "decode",
+            Self::Mutate => "mutate",
+            Self::Validate => "validate",
+            Self::Commit => "commit",
+            Self::Answer => "answer",
+        }
+    }
+}
+
+/// When a request came in and when each stage was done with it.
+#[derive(Debug)]
+pub struct Stages {
+    pub started: Instant,
+    done: Mutex<Vec<(Stage, Instant)>>,
+}
+
+impl Stages {
+    fn new() -> Self {
+        Self { started: Instant::now(), done: Mutex::new(Vec::with_capacity(8)) }
+    }
+
+    pub(crate) fn done(&self, stage: Stage) {
+        self.done.lock().push((stage, Instant::now()));
+    }
+
+    /// How long each stage took; a stage that ran twice (a write that was tried again) is there twice.
+    pub fn durations(&self) -> Vec<(Stage, Duration)> {
+        let mut last = self.started;
+        let done = self.done.lock();
+        done.iter()
+            .map(|(stage, at)| {
+                let took = at.saturating_duration_since(last);
+                last = *at;
+                (*stage, took)
+            })
+            .collect()
+    }
+}
+
+pub(crate) struct RequestContext {
+    pub method: Method,
+    pub headers: HeaderMap,
+    pub query: Query,
+    pub info: RequestInfo,
+    pub audit_id: String,
+    pub peer: Peer,
+    pub stages: Stages,
+    /// Who is asking; anonymous until authentication is done.
+    pub user: UserInfo,
+    /// The row the path names, once it is found.
+    pub row: Option<Arc<Resource>>,
+    pub negotiated: Negotiated,
+    warnings: Mutex<Vec<String>>,
+}
+
+/// How many bytes of warnings an answer carries at most; the rest are cut, as upstream does.
+const WARNING_BYTES: usize = 4096;
+
+impl RequestContext {
+    pub(crate) fn new(request: &http::request::Parts, peer: Peer) -> Self {
+        let query = Query::parse(request.uri.query().unwrap_or_default());
+        let info = RequestInfo::read(&request.method, request.uri.path(), &query);
+        let given = request.headers.get("audit-id").and_then(|v| v.to_str().ok()).filter(|v| v.len() <= 64);
+        Self {
+            method: request.method.clone(),
+            headers: request.headers.clone(),
+            query,
+            info,
+            audit_id: given.map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned),
+            peer,
+            stages: Stages::new(),
+            user: UserInfo::anonymous(),
+            row: None,
+            negotiated: Negotiated::default(),
+            warnings: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn warn(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut warnings = self.warnings.lock();
+        let size: usize = warnings.iter().map(String::len).sum();
+        if !text.is_empty() && size + text.len() <= WARNING_BYTES && !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().clone()
+    }
+
+    pub(crate) fn agent(&self) -> &str {
+        self.header("user-agent")
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    }
+}

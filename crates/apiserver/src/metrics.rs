@@ -1,0 +1,171 @@
+//! Counters and histograms under upstream's names, in Prometheus' text format.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ferry_registry::Resource;
+use parking_lot::RwLock;
+
+use crate::context::RequestContext;
+
+const BUCKETS: [f64; 16] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0];
+/// More series than this are not kept: names come from paths, and clients choose those.
+const SERIES: usize = 8192;
+
+#[derive(Default)]
+struct Histogram {
+    buckets: [AtomicU64; BUCKETS.len()],
+    count: AtomicU64,
+    micros: AtomicU64,
+}
+
+impl Histogram {
+    fn record(&self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        if let Some(index) = BUCKETS.iter().position(|b| seconds <= *b) {
+            self.buckets[index].fetch_add(1, Ordering::Relaxed);
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn print(&self, out: &mut String, name: &str, labels: &str) {
+        let mut sum = 0;
+        for (bucket, bound) in self.buckets.iter().zip(BUCKETS) {
+            sum += bucket.load(Ordering::Relaxed);
+            let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {sum}");
+        }
+        let count = self.count.load(Ordering::Relaxed);
+        let seconds = Duration::from_micros(self.micros.load(Ordering::Relaxed)).as_secs_f64();
+        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+        let _ = writeln!(out, "{name}_sum{{{labels}}} {seconds}");
+        let _ = writeln!(out, "{name}_count{{{labels}}} {count}");
+    }
+}
+
+type Family<T> = RwLock<BTreeMap<String, Arc<T>>>;
+
+#[derive(Default)]
+pub(crate) struct Metrics {
+    requests: Family<AtomicU64>,
+    durations: Family<Histogram>,
+    stages: Family<Histogram>,
+    watch_events: Family<AtomicU64>,
+    watches: Family<AtomicI64>,
+    mutating: Arc<AtomicI64>,
+    reading: Arc<AtomicI64>,
+}
+
+/// Counts down when a request or a watch ends, however it ends.
+pub(crate) struct OpenWatch(Arc<AtomicI64>);
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn series<T: Default>(family: &Family<T>, labels: String) -> Arc<T> {
+    if let Some(found) = family.read().get(&labels) {
+        return found.clone();
+    }
+    let mut family = family.write();
+    if family.len() >= SERIES && !family.contains_key(&labels) {
+        return Arc::default();
+    }
+    family.entry(labels).or_default().clone()
+}
+
+fn kind_labels(row: &Resource) -> String {
+    format!("group=\"{}\",kind=\"{}\",version=\"{}\"", row.gvk.group, row.gvk.kind, row.gvk.version)
+}
+
+impl Metrics {
+    pub(crate) fn in_flight(&self, context: &RequestContext) -> OpenWatch {
+        let reads = matches!(&*context.info.verb, "get" | "list" | "watch");
+        let gauge = if reads { &self.reading } else { &self.mutating };
+        gauge.fetch_add(1, Ordering::Relaxed);
+        OpenWatch(gauge.clone())
+    }
+
+    pub(crate) fn open_watch(&self, row: &Resource) -> OpenWatch {
+        let gauge = series(&self.watches, kind_labels(row));
+        gauge.fetch_add(1, Ordering::Relaxed);
+        OpenWatch(gauge)
+    }
+
+    pub(crate) fn watch_event(&self, row: &Resource) {
+        series(&self.watch_events, kind_labels(row)).fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn finished(&self, context: &RequestContext, code: u16) {
+        let info = &context.info;
+        // Only rows make labels, so that made-up paths make no series.
+        let (group, version, resource) =
+            if context.row.is_some() { (&*info.group, &*info.version, &*info.resource) } else { ("", "", "") };
+        let scope = match (info.path_name().is_empty(), info.namespace.is_empty()) {
+            (false, _) => "resource",
+            (true, false) => "namespace",
+            (true, true) if info.is_resource => "cluster",
+            (true, true) => "",
+        };
+        let subresource = if context.row.is_some() { &*info.subresource } else { "" };
+        let verb = match &*info.verb {
+            "create" => "POST",
+            "update" => "PUT",
+            "list" => "LIST",
+            "watch" => "WATCH",
+            "get" => "GET",
+            "patch" => "PATCH",
+            "delete" => "DELETE",
+            "deletecollection" => "DELETECOLLECTION",
+            _ => "other",
+        };
+        let common = format!(
+            "group=\"{group}\",resource=\"{resource}\",scope=\"{scope}\",subresource=\"{subresource}\",verb=\"{verb}\",version=\"{version}\""
+        );
+        series(&self.requests, format!("code=\"{code}\",dry_run=\"\",{common}")).fetch_add(1, Ordering::Relaxed);
+        series(&self.durations, format!("dry_run=\"\",{common}")).record(context.stages.started.elapsed());
+        for (stage, took) in context.stages.durations() {
+            series(&self.stages, format!("stage=\"{}\",verb=\"{verb}\"", stage.name())).record(took);
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::with_capacity(16 * 1024);
+        head(&mut out, "apiserver_request_total", "counter", "Requests by verb, resource and code.");
+        for (labels, value) in &*self.requests.read() {
+            let _ = writeln!(out, "apiserver_request_total{{{labels}}} {}", value.load(Ordering::Relaxed));
+        }
+        head(&mut out, "apiserver_request_duration_seconds", "histogram", "Time to answer, by verb and resource.");
+        for (labels, histogram) in &*self.durations.read() {
+            histogram.print(&mut out, "apiserver_request_duration_seconds", labels);
+        }
+        head(&mut out, "ferry_request_stage_duration_seconds", "histogram", "Time of each stage of a request.");
+        for (labels, histogram) in &*self.stages.read() {
+            histogram.print(&mut out, "ferry_request_stage_duration_seconds", labels);
+        }
+        head(&mut out, "apiserver_watch_events_total", "counter", "Events sent to watchers.");
+        for (labels, value) in &*self.watch_events.read() {
+            let _ = writeln!(out, "apiserver_watch_events_total{{{labels}}} {}", value.load(Ordering::Relaxed));
+        }
+        head(&mut out, "apiserver_longrunning_requests", "gauge", "Open watches.");
+        for (labels, value) in &*self.watches.read() {
+            let _ = writeln!(out, "apiserver_longrunning_requests{{{labels}}} {}", value.load(Ordering::Relaxed));
+        }
+        head(&mut out, "apiserver_current_inflight_requests", "gauge", "Requests being answered.");
+        for (kind, gauge) in [("mutating", &self.mutating), ("readOnly", &self.reading)] {
+            let value = gauge.load(Ordering::Relaxed);
+            let _ = writeln!(out, "apiserver_current_inflight_requests{{request_kind=\"{kind}\"}} {value}");
+        }
+        out
+    }
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}

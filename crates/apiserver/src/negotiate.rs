@@ -1,0 +1,223 @@
+//! Which representation the answer takes, and which the body came in.
+
+use ferry_meta::{ApiError, Reason};
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+
+use crate::query::Query;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    #[default]
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl Encoding {
+    pub(crate) fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+}
+
+/// What the objects of an answer are turned into.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Transform {
+    #[default]
+    None,
+    /// With the version of `meta.k8s.io` that was asked for.
+    Table(String),
+    PartialMetadata(String),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Negotiated {
+    pub encoding: Encoding,
+    pub transform: Transform,
+    pub pretty: bool,
+}
+
+const REPRESENTATIONS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+struct Clause<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    weight: f32,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<Clause<'_>> = accept
+        .split(',')
+        .filter_map(|text| {
+            let mut parts = text.split(';').map(str::trim);
+            let (kind, subtype) =
+                parts.next()?.split_once('/').or(if text.trim() == "*" { Some(("*", "*")) } else { None })?;
+            let mut weight = 1.0;
+            let mut parameters = Vec::new();
+            for part in parts {
+                let (key, value) = part.split_once('=').unwrap_or((part, ""));
+                match key {
+                    "q" => weight = value.parse().unwrap_or(1.0),
+                    _ => parameters.push((key, value)),
+                }
+            }
+            Some(Clause { kind, subtype, weight, parameters })
+        })
+        .collect();
+    clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight).then((a.kind == "*").cmp(&(b.kind == "*"))));
+    clauses
+}
+
+fn accept(headers: &HeaderMap) -> String {
+    let all: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
+    all.join(",")
+}
+
+/// What a plain-text answer costs: browsers and curl get JSON that people can read.
+fn wants_pretty(headers: &HeaderMap, query: &Query, parameter: bool) -> bool {
+    if parameter {
+        return true;
+    }
+    // A bare `pretty` counts as not given.
+    match query.get("pretty").unwrap_or_default() {
+        "" => {
+            let agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+            !query.has("pretty") && ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
+        }
+        text => !matches!(text, "0" | "f" | "F" | "false" | "FALSE" | "False"),
+    }
+}
+
+/// What the route itself offers, before any handler runs: only exact media types and `*/*` pass.
+pub(crate) fn check_route(headers: &HeaderMap, watch: bool) -> Result<(), ApiError> {
+    let accept = accept(headers);
+    let offered = |media: &str| {
+        matches!(media, "*/*" | "application/json" | "application/yaml" | "application/vnd.kubernetes.protobuf")
+    };
+    let fits = accept.is_empty() || accept.split(',').any(|c| offered(c.split(';').next().unwrap_or_default().trim()));
+    if fits {
+        return Ok(());
+    }
+    let streams = if watch { format!(", {STREAMS}") } else { String::new() };
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {REPRESENTATIONS}{streams}");
+    Err(ApiError::new(406, Reason::NotAcceptable, message).with_details(Default::default()))
+}
+
+/// What the handler of an object or list answers with.
+pub(crate) fn output(headers: &HeaderMap, query: &Query, tables: bool) -> Result<Negotiated, ApiError> {
+    find(headers, query, tables, false).ok_or_else(|| not_acceptable(REPRESENTATIONS))
+}
+
+/// The same for a watch, whose events are JSON or protobuf.
+pub(crate) fn stream(headers: &HeaderMap, query: &Query, tables: bool) -> Result<Negotiated, ApiError> {
+    find(headers, query, tables, true).ok_or_else(|| not_acceptable(STREAMS))
+}
+
+/// The encoding of an error: whatever can be had, JSON otherwise. The flag tells that nothing fitted.
+pub(crate) fn for_errors(headers: &HeaderMap, query: &Query) -> Negotiated {
+    find(headers, query, true, false).unwrap_or(Negotiated { pretty: true, ..Negotiated::default() })
+}
+
+fn not_acceptable(types: &str) -> ApiError {
+    let message = format!("only the following media types are accepted: {types}");
+    ApiError::new(406, Reason::NotAcceptable, message)
+}
+
+fn find(headers: &HeaderMap, query: &Query, tables: bool, stream: bool) -> Option<Negotiated> {
+    let accept = accept(headers);
+    if accept.trim().is_empty() {
+        return Some(Negotiated { pretty: wants_pretty(headers, query, false), ..Negotiated::default() });
+    }
+    for clause in clauses(&accept) {
+        let candidates = [Encoding::Json, Encoding::Yaml, Encoding::Protobuf];
+        for encoding in candidates.into_iter().filter(|e| !(stream && *e == Encoding::Yaml)) {
+            let (kind, subtype) = encoding.media_type().split_once('/').unwrap_or_default();
+            let fits = (clause.kind == kind && (clause.subtype == subtype || clause.subtype == "*"))
+                || (clause.kind == "*" && clause.subtype == "*");
+            if fits && let Some(transform) = transform(&clause, encoding, tables, stream) {
+                let parameter = clause.parameters.contains(&("pretty", "1"));
+                return Some(Negotiated { encoding, transform, pretty: wants_pretty(headers, query, parameter) });
+            }
+        }
+    }
+    None
+}
+
+/// None when this clause asks for what the encoding cannot give.
+fn transform(clause: &Clause<'_>, encoding: Encoding, tables: bool, stream: bool) -> Option<Transform> {
+    let parameter = |key: &str| clause.parameters.iter().find(|(k, _)| *k == key).map_or("", |(_, v)| *v);
+    let wanted_stream = parameter("stream");
+    if !wanted_stream.is_empty() && (encoding == Encoding::Yaml || wanted_stream != "watch") {
+        return None;
+    }
+    let _ = stream;
+    let (kind, group, version) = (parameter("as"), parameter("g"), parameter("v"));
+    if kind.is_empty() && group.is_empty() && version.is_empty() {
+        return Some(Transform::None);
+    }
+    if group != "meta.k8s.io" || !matches!(version, "v1" | "v1beta1") {
+        return None;
+    }
+    match kind {
+        "Table" if tables && encoding != Encoding::Protobuf => Some(Transform::Table(version.to_owned())),
+        "PartialObjectMetadata" | "PartialObjectMetadataList" => Some(Transform::PartialMetadata(version.to_owned())),
+        _ => None,
+    }
+}
+
+/// The encoding of a request's body; an absent type means JSON.
+pub(crate) fn input(headers: &HeaderMap) -> Result<Encoding, ApiError> {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    match content_type.split(';').next().unwrap_or_default().trim() {
+        "" | "application/json" => Ok(Encoding::Json),
+        "application/yaml" => Ok(Encoding::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
+        _ => Err(unsupported_media_type(REPRESENTATIONS)),
+    }
+}
+
+pub(crate) fn unsupported_media_type(types: &str) -> ApiError {
+    let message = format!("the body of the request was in an unknown format - accepted media types include: {types}");
+    ApiError::new(415, Reason::UnsupportedMediaType, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(accept: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, accept.parse().expect("a header"));
+        headers
+    }
+
+    #[test]
+    fn accept_is_read_as_upstream_reads_it() {
+        let query = Query::default();
+        for (accept, route, want) in [
+            ("*/*", true, Some((Encoding::Json, Transform::None))),
+            ("application/*", false, Some((Encoding::Json, Transform::None))),
+            ("application/JSON", false, None),
+            ("application/json;q=0", true, Some((Encoding::Json, Transform::None))),
+            ("application/yaml;q=0.5,application/json;q=0.9", true, Some((Encoding::Json, Transform::None))),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+                true,
+                Some((Encoding::Json, Transform::Table("v1".into()))),
+            ),
+            ("application/json;as=Table;v=v7;g=meta.k8s.io", true, None),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", true, None),
+        ] {
+            let headers = headers(accept);
+            assert_eq!(check_route(&headers, false).is_ok(), route, "{accept}");
+            let got = output(&headers, &query, true).ok().map(|n| (n.encoding, n.transform));
+            assert_eq!(got, want, "{accept}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Stored objects: reading them for a write, turning them into bytes, and the errors of the store as clients see them.
+
+use bytes::Bytes;
+use ferry_meta::error::{StatusCause, StatusDetails};
+use ferry_meta::{ApiError, GroupResource, Reason, object};
+use ferry_registry::Resource;
+use ferry_store::{Entry, Revision, StoreError};
+use serde_json::Value;
+
+use crate::codec;
+use crate::server::Core;
+
+/// An object as it stood in the store, in the row's version, with its resourceVersion.
+pub(crate) struct Stored {
+    pub object: Value,
+    pub revision: Revision,
+    /// As it is kept: the storage version, without a resourceVersion.
+    pub bytes: Bytes,
+}
+
+pub(crate) async fn load(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<Option<Stored>, ApiError> {
+    let got = core.store.get(&row.key(namespace, name)).await.map_err(|e| store_error(&e))?;
+    got.entry.map(|entry| parse(row, &entry)).transpose()
+}
+
+pub(crate) async fn must_load(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<Stored, ApiError> {
+    load(core, row, namespace, name).await?.ok_or_else(|| ApiError::not_found(&row.group_resource(), name))
+}
+
+pub(crate) fn parse(row: &Resource, entry: &Entry) -> Result<Stored, ApiError> {
+    let object = codec::decode_stored(&entry.value).map_err(|e| ApiError::internal(format!("{}: {e}", entry.key)))?;
+    let mut object = row.strategy.from_storage(object);
+    set_version(&mut object, entry.modified);
+    set_kind(&mut object, row);
+    Ok(Stored { object, revision: entry.modified, bytes: entry.value.clone() })
+}
+
+pub(crate) fn set_version(object: &mut Value, revision: Revision) {
+    object::metadata_mut(object).insert("resourceVersion".into(), revision.to_string().into());
+}
+
+pub(crate) fn set_kind(object: &mut Value, row: &Resource) {
+    if let Some(map) = object.as_object_mut() {
+        map.insert("kind".into(), row.gvk.kind.clone().into());
+        map.insert("apiVersion".into(), row.gvk.api_version().into());
+    }
+}
+
+/// The bytes that go into the store.
+pub(crate) fn to_bytes(row: &Resource, object: &Value) -> Bytes {
+    let mut object = row.strategy.to_storage(object.clone());
+    if let Some(map) = object.as_object_mut() {
+        map.insert("kind".into(), row.storage_gvk.kind.clone().into());
+        map.insert("apiVersion".into(), row.storage_gvk.api_version().into());
+    }
+    object::metadata_mut(&mut object).remove("resourceVersion");
+    codec::encode(&row.storage_gvk, &object).into()
+}
+
+/// The JSON of a stored object in the row's version, without parsing it where the versions are one.
+pub(crate) fn to_json(row: &Resource, bytes: &Bytes, revision: Revision) -> Result<Bytes, ApiError> {
+    if row.gvk == row.storage_gvk
+        && let Some(json) = codec::splice_version(bytes, revision)
+    {
+        return Ok(json);
+    }
+    let entry = Entry { key: "".into(), value: bytes.clone(), created: revision, modified: revision, lease: None };
+    Ok(codec::encode(&row.gvk, &parse(row, &entry)?.object).into())
+}
+
+/// The one place where a failure of the store becomes an answer. Conflicts are the caller's to judge.
+pub(crate) fn store_error(error: &StoreError) -> ApiError {
+    match error {
+        StoreError::Compacted { requested, oldest } => {
+            ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
+        }
+        StoreError::Future { requested, newest } => too_large_version(*requested, *newest),
+        StoreError::TooLarge { size, max, .. } => ApiError::new(
+            413,
+            Reason::RequestEntityTooLarge,
+            format!("Request entity too large: the object has {size} bytes, limit is {max}"),
+        ),
+        StoreError::Conflict { key, .. } => {
+            ApiError::new(409, Reason::Conflict, format!("the precondition on {key} did not hold"))
+        }
+        StoreError::InvalidKey { key, why } => ApiError::bad_request(format!("invalid key {key:?}: {why}")),
+        StoreError::Unavailable(why) => ApiError::unavailable(format!("the store is unavailable: {why}")),
+        other => ApiError::internal(other),
+    }
+}
+
+pub(crate) fn too_large_version(requested: Revision, newest: Revision) -> ApiError {
+    let message = "Too large resource version";
+    ApiError::new(504, Reason::Timeout, format!("Timeout: {message}: {requested}, current: {newest}")).with_details(
+        StatusDetails {
+            causes: vec![StatusCause {
+                reason: "ResourceVersionTooLarge".into(),
+                message: message.into(),
+                field: String::new(),
+            }],
+            retry_after_seconds: 1,
+            ..StatusDetails::default()
+        },
+    )
+}
+
+/// `Status` for a deletion that is done.
+pub(crate) fn deleted_status(resource: &GroupResource, name: &str, uid: &str) -> ferry_meta::Status {
+    ferry_meta::Status {
+        kind: "Status".into(),
+        api_version: "v1".into(),
+        status: "Success".into(),
+        details: Some(StatusDetails {
+            name: name.into(),
+            group: resource.group.clone(),
+            kind: resource.resource.clone(),
+            uid: uid.into(),
+            ..StatusDetails::default()
+        }),
+        ..ferry_meta::Status::default()
+    }
+}
+
+/// A resourceVersion as a number; the empty one is 0. The error is Go's, answered with 500 where upstream does.
+pub(crate) fn parse_version(text: &str) -> Result<Revision, String> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse().map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"));
+    }
+    Err(format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+}
+
+/// An error that upstream does not dress up: 500, a message, no reason.
+pub(crate) fn bare_error(message: impl Into<String>) -> ApiError {
+    ApiError::new(500, Reason::Unknown, message)
+}

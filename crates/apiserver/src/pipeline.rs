@@ -1,0 +1,143 @@
+//! The path of every request, from its headers to its answer, in one function.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ferry_auth::{Attributes, Credentials};
+use ferry_meta::{ApiError, Reason};
+use http::{Method, Request, Response};
+
+use crate::answer::{self, Answer, Body};
+use crate::context::{Peer, RequestContext, Stage};
+use crate::listen::read_body;
+use crate::route::{self, Route};
+use crate::server::Core;
+use crate::{negotiate, paths, subresources, verbs};
+
+/// The largest body that is read.
+const BODY_LIMIT: usize = 3 * 1024 * 1024;
+/// A body that trickles in slower than this is refused.
+const BODY_DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let mut context = RequestContext::new(&parts, peer);
+    let in_flight = core.metrics.in_flight(&context);
+    let outcome = run(core, &mut context, parts, body).await;
+    context.stages.done(Stage::Answer);
+    let response = answer::respond(&context, outcome);
+    core.metrics.finished(&context, response.status().as_u16());
+    drop(in_flight);
+    response
+}
+
+async fn run(
+    core: &Arc<Core>,
+    context: &mut RequestContext,
+    parts: http::request::Parts,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    // Who is asking.
+    let credentials = Credentials { headers: &context.headers, certificates: &context.peer.certificates };
+    context.user = core.authentication.authenticate(&credentials).await.map_err(|error| {
+        tracing::debug!("refused: {error}");
+        ApiError::unauthorized()
+    })?;
+    context.stages.done(Stage::Authentication);
+
+    // As whom, and whether they may.
+    let fields = selector_fields(context);
+    if let Some(user) = core.impersonation.resolve(&context.headers, &attributes(context, &fields)).await? {
+        context.user = user;
+    }
+    core.authorization.check(&attributes(context, &fields)).await?;
+    context.stages.done(Stage::Authorization);
+
+    // What for.
+    let table = core.table();
+    let found = match route::find(&table, context)? {
+        Route::Path => return paths::handle(core, context).await,
+        Route::NoSuchPage => return Ok(Answer::no_such_page()),
+        Route::Resource(row) => {
+            context.row = Some(row.clone());
+            row
+        }
+    };
+    let watch = context.info.verb == "watch";
+    if context.method == Method::PATCH {
+        verbs::patch::check_route(&context.headers)?;
+    }
+    let subresource = context.info.subresource.clone();
+    if !route::is_stream(&found, &subresource) {
+        negotiate::check_route(&context.headers, watch)?;
+        if !watch {
+            let tables = !matches!(&*subresource, "scale" | "token" | "binding" | "eviction");
+            context.negotiated = negotiate::output(&context.headers, &context.query, tables)?;
+        }
+    } else {
+        return subresources::connect(core, context, &found, Request::from_parts(parts, body)).await;
+    }
+
+    // With what.
+    let body =
+        if matches!(context.method, Method::GET | Method::HEAD) { Bytes::new() } else { whole_body(body).await? };
+
+    if !subresource.is_empty() && !matches!(&*subresource, "status") {
+        return subresources::handle(core, context, &found, body).await;
+    }
+    if !found.stored {
+        return subresources::answered(core, context, &found, body).await;
+    }
+    match &*context.info.verb {
+        "get" => verbs::get::handle(core, context, &found).await,
+        "list" => verbs::list::handle(core, context, &found).await,
+        "watch" => verbs::watch::handle(core, context, &found).await,
+        "create" => verbs::create::handle(core, context, &found, body).await,
+        "update" => verbs::update::handle(core, context, &found, body).await,
+        "patch" => verbs::patch::handle(core, context, &found, body).await,
+        "delete" => verbs::delete::handle(core, context, &found, body).await,
+        "deletecollection" => verbs::deletecollection::handle(core, context, &found, body).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+async fn whole_body(body: Body) -> Result<Bytes, ApiError> {
+    let read = tokio::time::timeout(BODY_DEADLINE, read_body(body, BODY_LIMIT)).await;
+    match read {
+        Ok(Ok(Some(body))) => Ok(body),
+        Ok(Ok(None)) => Err(ApiError::new(
+            413,
+            Reason::RequestEntityTooLarge,
+            format!("Request entity too large: limit is {BODY_LIMIT}"),
+        )),
+        Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
+        Err(_) => Err(ApiError::new(408, Reason::Timeout, "the body did not arrive in time")),
+    }
+}
+
+/// The request as the authorizers see it.
+fn attributes<'a>(context: &'a RequestContext, fields: &'a [(String, String)]) -> Attributes<'a> {
+    let info = &context.info;
+    if !info.is_resource {
+        return Attributes::path(&context.user, &info.verb, &info.path);
+    }
+    Attributes {
+        user: &context.user,
+        verb: &info.verb,
+        namespace: &info.namespace,
+        group: &info.group,
+        version: &info.version,
+        resource: &info.resource,
+        subresource: &info.subresource,
+        name: &info.name,
+        path: &info.path,
+        fields,
+    }
+}
+
+fn selector_fields(context: &RequestContext) -> Vec<(String, String)> {
+    let text = context.query.text("fieldSelector");
+    let parsed = ferry_meta::selector::FieldSelector::parse(text).unwrap_or_default();
+    parsed.terms.into_iter().filter(|t| !t.negated).map(|t| (t.field, t.value)).collect()
+}

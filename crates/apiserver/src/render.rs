@@ -1,0 +1,251 @@
+//! Objects, lists and watch events as JSON: plain, as Tables, or their metadata alone.
+
+use bytes::Bytes;
+use ferry_meta::{ApiError, GroupVersionKind, time};
+use ferry_registry::Resource;
+use ferry_store::Revision;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::answer::Answer;
+use crate::codec;
+use crate::context::RequestContext;
+use crate::negotiate::Transform;
+use crate::query::Query;
+
+/// The `metadata` of a list.
+pub(crate) struct ListMeta {
+    pub revision: Revision,
+    pub continue_token: Option<String>,
+    pub remaining: Option<usize>,
+}
+
+impl ListMeta {
+    fn json(&self) -> String {
+        let mut text = format!("{{\"resourceVersion\":\"{}\"", self.revision);
+        if let Some(token) = &self.continue_token {
+            text.push_str(&format!(",\"continue\":\"{token}\""));
+        }
+        if let Some(remaining) = self.remaining {
+            text.push_str(&format!(",\"remainingItemCount\":{remaining}"));
+        }
+        text.push('}');
+        text
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IncludeObject {
+    None,
+    Metadata,
+    Object,
+}
+
+impl IncludeObject {
+    pub(crate) fn read(query: &Query) -> Result<Self, ApiError> {
+        match query.text("includeObject") {
+            "None" => Ok(Self::None),
+            "" | "Metadata" => Ok(Self::Metadata),
+            "Object" => Ok(Self::Object),
+            other => Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+        }
+    }
+}
+
+/// One object, in the shape that was negotiated.
+pub(crate) fn object(
+    context: &RequestContext,
+    row: &Resource,
+    code: u16,
+    kind: &GroupVersionKind,
+    json: Bytes,
+) -> Result<Answer, ApiError> {
+    let (kind, json) = match &context.negotiated.transform {
+        Transform::None => (kind.clone(), json),
+        Transform::Table(version) => {
+            let include = IncludeObject::read(&context.query)?;
+            let meta = format!("{{\"resourceVersion\":\"{}\"}}", version_of(&json));
+            let body = table(row, version, &meta, &[json], include, true)?;
+            (GroupVersionKind::new("meta.k8s.io", &**version, "Table"), body)
+        }
+        Transform::PartialMetadata(version) => {
+            let kind = GroupVersionKind::new("meta.k8s.io", &**version, "PartialObjectMetadata");
+            (kind, partial_metadata(version, &json, true)?)
+        }
+    };
+    Ok(Answer::Json { code, kind, json })
+}
+
+/// A list of stored objects' JSON, each complete with kind and version.
+pub(crate) fn list(
+    context: &RequestContext,
+    row: &Resource,
+    meta: &ListMeta,
+    items: &[Bytes],
+) -> Result<Answer, ApiError> {
+    let meta = meta.json();
+    let (kind, json) = match &context.negotiated.transform {
+        Transform::None => {
+            let kind = GroupVersionKind::new(&*row.gvk.group, &*row.gvk.version, &*row.list_kind);
+            let prefix = type_prefix(row);
+            let size: usize = items.iter().map(|i| i.len() + 1).sum();
+            let mut out = Vec::with_capacity(size + 256);
+            out.extend_from_slice(
+                format!(
+                    "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
+                    kind.kind,
+                    kind.api_version()
+                )
+                .as_bytes(),
+            );
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                match item.strip_prefix(prefix.as_bytes()) {
+                    // Items of built-in lists carry neither kind nor version.
+                    Some(rest) if !codec::is_custom(row) => {
+                        out.push(b'{');
+                        out.extend_from_slice(rest);
+                    }
+                    _ => out.extend_from_slice(item),
+                }
+            }
+            out.extend_from_slice(b"]}");
+            (kind, out.into())
+        }
+        Transform::Table(version) => {
+            let include = IncludeObject::read(&context.query)?;
+            let kind = GroupVersionKind::new("meta.k8s.io", &**version, "Table");
+            (kind, table(row, version, &meta, items, include, true)?)
+        }
+        Transform::PartialMetadata(version) => {
+            let kind = GroupVersionKind::new("meta.k8s.io", &**version, "PartialObjectMetadataList");
+            let mut out = Vec::new();
+            out.extend_from_slice(
+                format!(
+                    "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{meta},\"items\":["
+                )
+                .as_bytes(),
+            );
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                out.extend_from_slice(&partial_metadata(version, item, true)?);
+            }
+            out.extend_from_slice(b"]}");
+            (kind, out.into())
+        }
+    };
+    Ok(Answer::Json { code: 200, kind, json })
+}
+
+/// What every stored object of a row starts with.
+pub(crate) fn type_prefix(row: &Resource) -> String {
+    format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", row.gvk.kind, row.gvk.api_version())
+}
+
+#[derive(Deserialize)]
+struct MetadataOnly<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+}
+
+pub(crate) fn partial_metadata(version: &str, json: &[u8], with_type: bool) -> Result<Bytes, ApiError> {
+    let parsed: MetadataOnly<'_> = serde_json::from_slice(json).map_err(ApiError::internal)?;
+    let metadata = parsed.metadata.get();
+    let text = if with_type {
+        format!(
+            "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata}}}"
+        )
+    } else {
+        format!("{{\"metadata\":{metadata}}}")
+    };
+    Ok(text.into())
+}
+
+pub(crate) fn version_of(json: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Version {
+        metadata: Inner,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Inner {
+        #[serde(default)]
+        resource_version: String,
+    }
+    serde_json::from_slice::<Version>(json).map(|v| v.metadata.resource_version).unwrap_or_default()
+}
+
+/// A Table of some objects. A watch sends the columns with its first event alone.
+pub(crate) fn table(
+    row: &Resource,
+    version: &str,
+    meta: &str,
+    items: &[Bytes],
+    include: IncludeObject,
+    columns: bool,
+) -> Result<Bytes, ApiError> {
+    let mut out = format!(
+        "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{meta},\"columnDefinitions\":"
+    );
+    if columns {
+        let definitions: Vec<String> = row
+            .columns
+            .iter()
+            .map(|c| {
+                format!(
+                    "{{\"name\":{},\"type\":{},\"format\":{},\"description\":{},\"priority\":{}}}",
+                    json!(c.name),
+                    json!(c.kind),
+                    json!(c.format),
+                    json!(c.description),
+                    c.priority
+                )
+            })
+            .collect();
+        out.push_str(&format!("[{}]", definitions.join(",")));
+    } else {
+        out.push_str("null");
+    }
+    out.push_str(",\"rows\":[");
+    let now = time::now();
+    for (index, item) in items.iter().enumerate() {
+        let object: Value = serde_json::from_slice(item).map_err(ApiError::internal)?;
+        if index > 0 {
+            out.push(',');
+        }
+        let cells = Value::Array(row.strategy.cells(&object, now));
+        out.push_str(&format!("{{\"cells\":{cells}"));
+        if let Some(conditions) = row_conditions(row, &object) {
+            out.push_str(&format!(",\"conditions\":{conditions}"));
+        }
+        out.push_str(",\"object\":");
+        match include {
+            IncludeObject::None => out.push_str("null"),
+            IncludeObject::Metadata => {
+                out.push_str(&String::from_utf8_lossy(&partial_metadata(version, item, true)?));
+            }
+            IncludeObject::Object => out.push_str(&String::from_utf8_lossy(item)),
+        }
+        out.push('}');
+    }
+    out.push_str("]}");
+    Ok(out.into())
+}
+
+/// Finished pods are marked, so that clients may grey them out.
+fn row_conditions(row: &Resource, object: &Value) -> Option<Value> {
+    if !(row.gvk.group.is_empty() && row.gvk.kind == "Pod") {
+        return None;
+    }
+    let (reason, message) = match ferry_meta::object::text(object, "/status/phase") {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return None,
+    };
+    Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
+}

@@ -1,0 +1,89 @@
+//! From the parts of a path to a row of the table: 404 and 405 as upstream's router answers them.
+
+use std::sync::Arc;
+
+use ferry_meta::{ApiError, Reason};
+use ferry_registry::{Resource, ResourceTable};
+use http::Method;
+
+use crate::codec;
+use crate::context::RequestContext;
+
+pub(crate) enum Route {
+    Resource(Arc<Resource>),
+    /// Health, version, discovery, OpenAPI, metrics.
+    Path,
+    /// Plain text, as for anything outside the API.
+    NoSuchPage,
+}
+
+pub(crate) fn not_found() -> ApiError {
+    ApiError::new(404, Reason::NotFound, "the server could not find the requested resource")
+        .with_details(Default::default())
+}
+
+/// Subresources that are tunnels or streams to a kubelet or a Service.
+pub(crate) fn is_stream(row: &Resource, subresource: &str) -> bool {
+    row.gvk.group.is_empty() && matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy")
+}
+
+pub(crate) fn find(table: &ResourceTable, context: &RequestContext) -> Result<Route, ApiError> {
+    let info = &context.info;
+    if !info.is_resource {
+        return Ok(Route::Path);
+    }
+    if context.info.path.starts_with("//") {
+        return Ok(Route::NoSuchPage);
+    }
+    let in_group: Vec<&Arc<Resource>> = table.rows().iter().filter(|r| r.gvk.group == info.group).collect();
+    let custom = in_group.iter().all(|r| codec::is_custom(r));
+    if in_group.is_empty() || (custom && !in_group.iter().any(|r| r.gvk.version == info.version)) {
+        return Ok(Route::NoSuchPage);
+    }
+    let Some(row) = table.find(&info.group, &info.version, &info.resource) else { return Err(not_found()) };
+    let named = !info.path_name().is_empty();
+    if row.namespaced != info.in_namespace {
+        // All namespaces at once can be listed and watched, nothing else.
+        if info.in_namespace || named {
+            return Err(not_found());
+        }
+        let reads = matches!(&*info.verb, "list" | "watch") && context.method != Method::HEAD;
+        return if reads && row.has_verb(&info.verb) {
+            Ok(Route::Resource(row.clone()))
+        } else {
+            Err(ApiError::method_not_allowed())
+        };
+    }
+    if info.in_namespace && info.namespace.is_empty() {
+        return Err(not_found());
+    }
+    if !info.subresource.is_empty() {
+        let Some(subresource) = row.subresource(&info.subresource) else { return Err(not_found()) };
+        let proxies = info.subresource == "proxy";
+        if !info.rest.is_empty() && !proxies {
+            return Err(not_found());
+        }
+        let allowed = if is_stream(row, &info.subresource) {
+            proxies || matches!(context.method, Method::GET | Method::POST)
+        } else {
+            context.method != Method::HEAD && subresource.verbs.contains(&info.verb)
+        };
+        return if allowed { Ok(Route::Resource(row.clone())) } else { Err(ApiError::method_not_allowed()) };
+    }
+    if context.method == Method::HEAD {
+        return Err(ApiError::method_not_allowed());
+    }
+    // Rows name the verbs; the method must also fit the shape of the path.
+    let fits = match &*info.verb {
+        "list" | "deletecollection" => !named,
+        "create" => !named,
+        "watch" => context.method == Method::GET,
+        "get" | "update" | "patch" | "delete" => named,
+        _ => false,
+    };
+    if fits && row.has_verb(&info.verb) {
+        Ok(Route::Resource(row.clone()))
+    } else {
+        Err(ApiError::method_not_allowed())
+    }
+}

@@ -1,0 +1,85 @@
+//! The server's shared state, and its listener.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use ferry_admission::Plugin;
+use ferry_auth::{AuthorizerChain, Chain, Impersonator, Rbac, TokenIssuer};
+use ferry_meta::ApiError;
+use ferry_registry::ResourceTable;
+use ferry_store::{LeaseId, Store};
+use ferry_tasks::Tasks;
+use tokio::sync::Mutex;
+
+use crate::allocate::ServiceNetwork;
+use crate::answer::Answer;
+use crate::metrics::Metrics;
+use crate::objects;
+
+/// What every request may use.
+pub(crate) struct Core {
+    pub store: Arc<dyn Store>,
+    pub table: ArcSwap<ResourceTable>,
+    pub authentication: Arc<Chain>,
+    pub authorization: Arc<AuthorizerChain>,
+    pub impersonation: Impersonator,
+    pub rbac: Option<Arc<Rbac>>,
+    pub admission: Vec<Arc<dyn Plugin>>,
+    pub token_issuer: Option<Arc<TokenIssuer>>,
+    pub service_network: ServiceNetwork,
+    /// The first and the last node port.
+    pub node_ports: (i64, i64),
+    /// `host:port` for clients outside.
+    pub advertised: String,
+    pub metrics: Metrics,
+    pub event_leases: EventLeases,
+    pub kubelets: crate::kubelet::Kubelets,
+    pub discovery: crate::discovery::Documents,
+    pub tasks: Tasks,
+}
+
+impl Core {
+    pub(crate) fn table(&self) -> Arc<ResourceTable> {
+        self.table.load_full()
+    }
+
+    /// Where tokens of this server are explained to others.
+    pub(crate) fn openid_configuration(&self) -> Answer {
+        let Some(issuer) = &self.token_issuer else { return Answer::no_such_page() };
+        let keys = [issuer.signing_key().verifying_key().clone()];
+        let uri = format!("https://{}/openid/v1/jwks", self.advertised);
+        let document = ferry_auth::openid_configuration(issuer.issuer(), &uri, &keys);
+        Answer::Plain { code: 200, content_type: "application/json", body: document.to_string().into() }
+    }
+
+    pub(crate) fn jwks(&self) -> Answer {
+        let Some(issuer) = &self.token_issuer else { return Answer::no_such_page() };
+        let keys = ferry_auth::jwks(&[issuer.signing_key().verifying_key().clone()]);
+        Answer::Plain { code: 200, content_type: "application/jwk-set+json", body: keys.to_string().into() }
+    }
+}
+
+/// Events live for an hour. One lease serves all of a minute, so that a flood of events is no flood of leases.
+#[derive(Default)]
+pub(crate) struct EventLeases {
+    current: Mutex<Option<(LeaseId, tokio::time::Instant)>>,
+}
+
+const EVENT_SECONDS: u64 = 3600;
+const LEASE_SHARED: Duration = Duration::from_secs(60);
+
+impl EventLeases {
+    pub(crate) async fn current(&self, store: &dyn Store) -> Result<LeaseId, ApiError> {
+        let mut current = self.current.lock().await;
+        if let Some((lease, granted)) = *current
+            && granted.elapsed() < LEASE_SHARED
+        {
+            return Ok(lease);
+        }
+        let lease =
+            store.grant_lease(EVENT_SECONDS + LEASE_SHARED.as_secs()).await.map_err(|e| objects::store_error(&e))?;
+        *current = Some((lease, tokio::time::Instant::now()));
+        Ok(lease)
+    }
+}

@@ -1,0 +1,29 @@
+//! POST to a collection.
+
+use bytes::Bytes;
+use ferry_meta::ApiError;
+use ferry_registry::Resource;
+
+use crate::answer::Answer;
+use crate::context::{RequestContext, Stage};
+use crate::options::WriteOptions;
+use crate::server::Core;
+use crate::write::Write;
+use crate::{codec, negotiate, render};
+
+pub(crate) async fn handle(
+    core: &Core,
+    context: &RequestContext,
+    row: &Resource,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let encoding = negotiate::input(&context.headers)?;
+    let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
+    let mut object = codec::decode(context, &row.gvk, encoding, &body, options.field_validation)?;
+    row.strategy.default(&mut object);
+    context.stages.done(Stage::Decode);
+    let info = &context.info;
+    let write = Write { core, context, row, subresource: "", namespace: &info.namespace, name: "", options: &options };
+    let written = write.create(object).await?;
+    render::object(context, row, 201, &row.gvk, written.json(row)?)
+}

@@ -1,0 +1,299 @@
+//! DELETE of one object: preconditions, propagation, grace, finalizers.
+
+use bytes::Bytes;
+use ferry_admission::Operation;
+use ferry_meta::{ApiError, GroupResource, GroupVersionKind, object, time};
+use ferry_registry::Resource;
+use ferry_store::{Op, StoreError, Transaction};
+use serde_json::{Value, json};
+
+use crate::admission::{self, Attributes};
+use crate::allocate;
+use crate::answer::Answer;
+use crate::context::{RequestContext, Stage};
+use crate::negotiate::Encoding;
+use crate::objects::{self, Stored};
+use crate::options::{DeleteOptions, Propagation};
+use crate::server::Core;
+use crate::{codec, negotiate, render};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+const ATTEMPTS: usize = 64;
+
+pub(crate) async fn handle(
+    core: &Core,
+    context: &RequestContext,
+    row: &Resource,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let options = read_options(context, &body)?;
+    let info = &context.info;
+    let outcome = delete(core, context, row, &info.namespace, &info.name, &options).await?;
+    if options.propagation.is_none()
+        && options.orphan_dependents.is_none()
+        && row.gvk.group == "batch"
+        && row.plural == "jobs"
+    {
+        context.warn(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
+             set propagationPolicy=Orphan to suppress this warning",
+        );
+    }
+    let code = if !outcome.gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
+    if outcome.gone && !row.strategy.delete_returns_object() {
+        let status =
+            objects::deleted_status(&row.group_resource(), object::name(&outcome.object), object::uid(&outcome.object));
+        let json = serde_json::to_vec(&status).map_err(ApiError::internal)?;
+        return Ok(Answer::Json { code, kind: GroupVersionKind::new("", "v1", "Status"), json: json.into() });
+    }
+    let json = codec::encode(&row.gvk, &outcome.object);
+    render::object(context, row, code, &row.gvk, json.into())
+}
+
+/// From the body, or from the query when there is none.
+pub(crate) fn read_options(context: &RequestContext, body: &[u8]) -> Result<DeleteOptions, ApiError> {
+    if body.is_empty() {
+        return DeleteOptions::from_query(&context.query);
+    }
+    let encoding: Encoding = negotiate::input(&context.headers)?;
+    DeleteOptions::from_object(&codec::decode_delete_options(encoding, body)?)
+}
+
+pub(crate) struct Deleted {
+    /// The last state of the object.
+    pub object: Value,
+    /// False while finalizers or a grace period hold it.
+    pub gone: bool,
+}
+
+pub(crate) async fn delete(
+    core: &Core,
+    context: &RequestContext,
+    row: &Resource,
+    namespace: &str,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    for _ in 0..ATTEMPTS {
+        let live = objects::must_load(core, row, namespace, name).await?;
+        check_preconditions(row, &live, options)?;
+        admit(core, context, row, namespace, name, options, &live.object).await?;
+        if let Some(done) = attempt(core, context, row, namespace, name, options, &live).await? {
+            return Ok(done);
+        }
+    }
+    Err(ApiError::modified(&row.group_resource(), name))
+}
+
+fn check_preconditions(row: &Resource, live: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {
+    let kind = GroupResource::new(&*row.gvk.group, &*row.gvk.kind);
+    let name = object::name(&live.object);
+    if let Some(uid) = options.precondition_uid.as_deref()
+        && uid != object::uid(&live.object)
+    {
+        let why = format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted \
+             and then recreated",
+            object::uid(&live.object)
+        );
+        return Err(ApiError::conflict(&kind, name, &why));
+    }
+    if let Some(version) = options.precondition_version.as_deref()
+        && version != live.revision.to_string()
+    {
+        let why = format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The \
+             object might have been modified",
+            live.revision
+        );
+        return Err(ApiError::conflict(&kind, name, &why));
+    }
+    Ok(())
+}
+
+async fn admit(
+    core: &Core,
+    context: &RequestContext,
+    row: &Resource,
+    namespace: &str,
+    name: &str,
+    options: &DeleteOptions,
+    live: &Value,
+) -> Result<(), ApiError> {
+    let object = options.object();
+    let own = row.gvk.group.is_empty() && row.plural == "namespaces";
+    let attributes = Attributes {
+        operation: Operation::Delete,
+        row,
+        kind: &row.gvk,
+        subresource: "",
+        namespace: if own { name } else { namespace },
+        name,
+        dry_run: options.dry_run,
+        options: &object,
+    };
+    admission::mutate(core, context, &attributes, None, Some(live)).await?;
+    context.stages.done(Stage::Mutate);
+    admission::validate(core, context, &attributes, None, Some(live)).await?;
+    context.stages.done(Stage::Validate);
+    Ok(())
+}
+
+/// `None`: another writer was faster.
+async fn attempt(
+    core: &Core,
+    context: &RequestContext,
+    row: &Resource,
+    namespace: &str,
+    name: &str,
+    options: &DeleteOptions,
+    live: &Stored,
+) -> Result<Option<Deleted>, ApiError> {
+    let mut object = live.object.clone();
+    let grace = match begin_grace(row, &mut object, options) {
+        Grace::Pending => return Ok(Some(Deleted { object, gone: false })),
+        Grace::Started(seconds) => Some(seconds),
+        Grace::None => None,
+    };
+    if let Some(finalizers) = finalizers_after(row, &object, options) {
+        set_finalizers(&mut object, finalizers);
+    }
+    let is_namespace = row.gvk.group.is_empty() && row.plural == "namespaces";
+    let held_by_spec = is_namespace && !object::items(&object, "/spec/finalizers").is_empty();
+    let held = object::finalizers(&object).next().is_some() || held_by_spec;
+    if is_namespace && held {
+        begin_termination(&mut object);
+    } else if held && grace.is_none() {
+        mark_deleting(&mut object);
+    }
+    let key = row.key(namespace, name);
+    let waits = held || grace.is_some_and(|seconds| seconds > 0);
+    if options.dry_run {
+        return Ok(Some(Deleted { object, gone: !waits }));
+    }
+    let mut ops;
+    if waits {
+        let bytes = objects::to_bytes(row, &object);
+        if bytes == live.bytes {
+            return Ok(Some(Deleted { object, gone: false }));
+        }
+        ops = vec![Op::Update { key, value: bytes, expected: live.revision, lease: None }];
+    } else {
+        ops = vec![Op::Delete { key, expected: live.revision }];
+        ops.extend(allocate::releases(core, row, &live.object).await?);
+    }
+    let outcome = core.store.commit(Transaction { ops: std::mem::take(&mut ops) }).await;
+    context.stages.done(Stage::Commit);
+    match outcome {
+        Ok(commit) => {
+            objects::set_version(&mut object, commit.revision);
+            Ok(Some(Deleted { object, gone: !waits }))
+        }
+        Err(StoreError::Conflict { .. }) => Ok(None),
+        Err(error) => Err(objects::store_error(&error)),
+    }
+}
+
+enum Grace {
+    None,
+    /// Already on its way; a second request changes nothing.
+    Pending,
+    Started(i64),
+}
+
+/// Kinds with a grace period get a time to live; a second deletion may only shorten it.
+fn begin_grace(row: &Resource, object: &mut Value, options: &DeleteOptions) -> Grace {
+    let requested = options.grace_period.map(|s| if s < 0 { 1 } else { s });
+    let Some(seconds) = row.strategy.grace_period(object, requested) else { return Grace::None };
+    if object::is_being_deleted(object) {
+        let current = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+        if current == 0 {
+            return Grace::None;
+        }
+        let Some(shorter) = requested.filter(|s| *s < current) else { return Grace::Pending };
+        let ends = object::text(object, "/metadata/deletionTimestamp");
+        let started = time::parse(ends).map_or_else(time::now, |t| t - jiff::SignedDuration::from_secs(current));
+        set_deletion(object, started + jiff::SignedDuration::from_secs(shorter), shorter);
+        return Grace::Started(shorter);
+    }
+    set_deletion(object, time::now() + jiff::SignedDuration::from_secs(seconds), seconds);
+    bump_generation(object);
+    Grace::Started(seconds)
+}
+
+fn set_deletion(object: &mut Value, at: jiff::Timestamp, seconds: i64) {
+    let metadata = object::metadata_mut(object);
+    metadata.insert("deletionTimestamp".into(), time::time(at).into());
+    metadata.insert("deletionGracePeriodSeconds".into(), seconds.into());
+}
+
+fn bump_generation(object: &mut Value) {
+    if let Some(generation) = object.pointer("/metadata/generation").and_then(Value::as_i64).filter(|g| *g > 0) {
+        object::metadata_mut(object).insert("generation".into(), (generation + 1).into());
+    }
+}
+
+/// For kinds without a grace period that finalizers hold.
+fn mark_deleting(object: &mut Value) {
+    if object.pointer("/metadata/deletionGracePeriodSeconds").is_none_or(Value::is_null) {
+        bump_generation(object);
+    }
+    let now = time::now();
+    let later = |text: &str| time::parse(text).is_some_and(|t| t > now);
+    let current = object::text(object, "/metadata/deletionTimestamp").to_owned();
+    let metadata = object::metadata_mut(object);
+    if current.is_empty() || later(&current) {
+        metadata.insert("deletionTimestamp".into(), time::time(now).into());
+    }
+    metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+}
+
+/// A Namespace is emptied by its controller before it goes.
+fn begin_termination(object: &mut Value) {
+    if !object::is_being_deleted(object) {
+        object::metadata_mut(object).insert("deletionTimestamp".into(), time::time(time::now()).into());
+    }
+    object::child_mut(object, "status").insert("phase".into(), json!("Terminating"));
+}
+
+fn set_finalizers(object: &mut Value, finalizers: Vec<String>) {
+    let metadata = object::metadata_mut(object);
+    if finalizers.is_empty() {
+        metadata.remove("finalizers");
+    } else {
+        metadata.insert("finalizers".into(), json!(finalizers));
+    }
+}
+
+/// The finalizers that carry out the propagation policy; None when they stand already.
+fn finalizers_after(row: &Resource, object: &Value, options: &DeleteOptions) -> Option<Vec<String>> {
+    // Events have no dependents worth a thought.
+    if row.storage_prefix == "events" {
+        return None;
+    }
+    let have: Vec<&str> = object::finalizers(object).collect();
+    let preset = if have.contains(&ORPHAN) {
+        Some(Propagation::Orphan)
+    } else if have.contains(&FOREGROUND) {
+        Some(Propagation::Foreground)
+    } else {
+        None
+    };
+    let default = if row.strategy.orphans_by_default() { Propagation::Orphan } else { Propagation::Background };
+    let policy = match (options.orphan_dependents, options.propagation) {
+        (Some(true), _) => Propagation::Orphan,
+        (Some(false), _) => Propagation::Background,
+        (None, Some(policy)) => policy,
+        (None, None) => preset.unwrap_or(default),
+    };
+    let mut want: Vec<String> =
+        have.iter().filter(|f| **f != ORPHAN && **f != FOREGROUND).map(|f| (*f).to_owned()).collect();
+    match policy {
+        Propagation::Orphan => want.push(ORPHAN.into()),
+        Propagation::Foreground => want.push(FOREGROUND.into()),
+        Propagation::Background => {}
+    }
+    let same = want.len() == have.len() && want.iter().all(|f| have.contains(&f.as_str()));
+    (!same).then_some(want)
+}
