@@ -11,6 +11,7 @@ use crate::plugins::{
     NodeRestriction, PersistentVolumeClaimResize, PodSecurity, PodTopologyLabels, Priority, ResourceQuota,
     RuntimeClass, ServiceAccount, StorageObjectInUseProtection, TaintNodesByCondition,
 };
+use crate::webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookOptions};
 use crate::{Plugin, QuotaStore, Request};
 
 /// What the plug-ins need from the server.
@@ -25,6 +26,7 @@ pub struct Dependencies {
 
 pub struct Chain {
     plugins: Vec<Arc<dyn Plugin>>,
+    reader: Option<Arc<dyn ObjectReader>>,
 }
 
 impl Chain {
@@ -53,13 +55,26 @@ impl Chain {
         ];
         // Last, so that only what everyone else lets pass is reserved.
         if let Some(quotas) = quotas {
-            plugins.push(Arc::new(ResourceQuota::new(reader, quotas)));
+            plugins.push(Arc::new(ResourceQuota::new(reader.clone(), quotas)));
         }
-        Self::of(plugins)
+        Self { plugins, reader: Some(reader) }
+    }
+
+    /// Adds the webhooks of the cluster: after the built-in plug-ins, before quotas are reserved.
+    #[must_use]
+    pub fn with_webhooks(mut self, options: &WebhookOptions) -> Self {
+        let Some(reader) = self.reader.clone() else { return self };
+        let place = self.plugins.iter().position(|plugin| plugin.name() == "ResourceQuota");
+        let place = place.unwrap_or(self.plugins.len());
+        let before = self.plugins[..place].to_vec();
+        let mutating = Arc::new(MutatingWebhooks::new(reader.clone(), options, before));
+        self.plugins.insert(place, mutating);
+        self.plugins.insert(place + 1, Arc::new(ValidatingWebhooks::new(reader, options)));
+        self
     }
 
     pub fn of(plugins: Vec<Arc<dyn Plugin>>) -> Self {
-        Self { plugins }
+        Self { plugins, reader: None }
     }
 
     pub fn plugins(&self) -> &[Arc<dyn Plugin>] {

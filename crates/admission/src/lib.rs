@@ -2,7 +2,8 @@
 //!
 //! Reads cluster state only through `meta::ObjectReader`; must not depend on the store, the registry or the API server.
 //!
-//! `Chain::new(Dependencies { reader, authorizer, quotas })` has the built-in plug-ins in upstream's order. The API server
+//! `Chain::new(Dependencies { reader, authorizer, quotas })` has the built-in plug-ins in upstream's order, and
+//! `.with_webhooks(WebhookOptions { tasks, defaulter, conditions })` adds the webhooks at their place. The API server
 //! calls `chain.mutate(&mut request)` before it validates the object and `chain.validate(&mut request)` afterwards, for
 //! creations, updates, deletions and connections alike; subresources that take an object of their own (`token`,
 //! `eviction`, `binding`) pass that object. An error is the answer to the client.
@@ -15,12 +16,14 @@ mod quota_store;
 mod resources;
 #[cfg(test)]
 mod testing;
+mod webhook;
 
 use ferry_meta::{ApiError, GroupVersionKind, GroupVersionResource, UserInfo};
 use serde_json::Value;
 
 pub use chain::{Chain, Dependencies};
 pub use quota_store::QuotaStore;
+pub use webhook::{Conditions, Defaulter, WebhookOptions};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {

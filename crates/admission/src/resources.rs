@@ -11,6 +11,7 @@ macro_rules! resources {
 }
 
 resources! {
+    ENDPOINT_SLICES: "discovery.k8s.io", "endpointslices";
     INGRESS_CLASSES: "networking.k8s.io", "ingressclasses";
     LIMIT_RANGES: "", "limitranges";
     NAMESPACES: "", "namespaces";
@@ -19,6 +20,7 @@ resources! {
     PRIORITY_CLASSES: "scheduling.k8s.io", "priorityclasses";
     RESOURCE_QUOTAS: "", "resourcequotas";
     RUNTIME_CLASSES: "node.k8s.io", "runtimeclasses";
+    SERVICES: "", "services";
     SERVICE_ACCOUNTS: "", "serviceaccounts";
     STORAGE_CLASSES: "storage.k8s.io", "storageclasses";
 }

@@ -1,0 +1,226 @@
+//! Admission webhooks: mutating ones are called one after the other, validating ones at once.
+//!
+//! A webhook that is down, slow or answers nonsense costs a request its timeout at most; then `failurePolicy` decides.
+
+mod client;
+mod config;
+mod matching;
+mod review;
+mod service;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ferry_meta::{ApiError, GroupVersionResource, ObjectReader};
+use ferry_tasks::Tasks;
+use serde_json::Value;
+
+use crate::{Operation, Plugin, Request};
+use client::WebhookClient;
+use config::{Hook, Hooks};
+use matching::matching;
+use review::Answer;
+
+/// Fills in defaults of an object that a webhook changed.
+pub type Defaulter = Arc<dyn Fn(&GroupVersionResource, &mut Value) + Send + Sync>;
+
+/// Evaluates `matchConditions`: whether the webhook is to be called, or the text of an expression that failed.
+pub type Conditions = Arc<dyn Fn(&[Value], &Request<'_>) -> Result<bool, String> + Send + Sync>;
+
+/// What webhooks need besides the reader.
+#[derive(Clone)]
+pub struct WebhookOptions {
+    /// The owner of the connections that are kept.
+    pub tasks: Tasks,
+    pub defaulter: Option<Defaulter>,
+    /// Without it a webhook with conditions is called for everything its rules match.
+    pub conditions: Option<Conditions>,
+}
+
+struct Caller {
+    reader: Arc<dyn ObjectReader>,
+    client: WebhookClient,
+    conditions: Option<Conditions>,
+}
+
+impl Caller {
+    fn new(reader: Arc<dyn ObjectReader>, options: &WebhookOptions) -> Self {
+        let client = WebhookClient::new(reader.clone(), options.tasks.clone());
+        Self { reader, client, conditions: options.conditions.clone() }
+    }
+
+    /// Whether the hook is to be called; an expression that fails follows the failure policy.
+    fn wanted(&self, hook: &Hook, request: &Request<'_>) -> Result<bool, ApiError> {
+        let Some(conditions) = self.conditions.as_ref().filter(|_| !hook.conditions.is_empty()) else {
+            return Ok(true);
+        };
+        match conditions(&hook.conditions, request) {
+            Ok(wanted) => Ok(wanted),
+            Err(_) if hook.ignore_failure => Ok(false),
+            Err(why) => Err(request.forbidden(why)),
+        }
+    }
+
+    /// `None`: the call failed and is to be ignored.
+    async fn call(&self, hook: &Hook, request: &Request<'_>, mutating: bool) -> Result<Option<Answer>, ApiError> {
+        if request.dry_run && !hook.dry_run {
+            return Err(ApiError::bad_request(format!("admission webhook {:?} does not support dry run", hook.name)));
+        }
+        let (uid, question) = review::question(request);
+        let answer = match self.client.post(hook, Bytes::from(question.to_string())).await {
+            Ok(bytes) => review::answer(&bytes, &uid, mutating),
+            Err(why) => Err(format!("failed to call webhook: {why}")),
+        };
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(why) => failed(hook, &why).map(|()| None),
+        }
+    }
+}
+
+/// Ok when the failure is to be ignored.
+fn failed(hook: &Hook, why: &str) -> Result<(), ApiError> {
+    let text = format!("failed calling webhook {:?}: {why}", hook.name);
+    if hook.ignore_failure {
+        tracing::warn!("{text}; its failure policy lets the request pass");
+        return Ok(());
+    }
+    Err(ApiError::internal(text))
+}
+
+pub(crate) struct MutatingWebhooks {
+    caller: Caller,
+    hooks: Hooks,
+    defaulter: Option<Defaulter>,
+    /// The plug-ins before this one: they see the object again when a webhook changed it.
+    before: Vec<Arc<dyn Plugin>>,
+}
+
+impl MutatingWebhooks {
+    pub(crate) fn new(reader: Arc<dyn ObjectReader>, options: &WebhookOptions, before: Vec<Arc<dyn Plugin>>) -> Self {
+        let hooks = Hooks::new(reader.clone(), "mutatingwebhookconfigurations");
+        Self { caller: Caller::new(reader, options), hooks, defaulter: options.defaulter.clone(), before }
+    }
+
+    async fn run(&self, hook: &Hook, request: &mut Request<'_>) -> Result<(), ApiError> {
+        if !self.caller.wanted(hook, request)? {
+            return Ok(());
+        }
+        let Some(answer) = self.caller.call(hook, request, true).await? else { return Ok(()) };
+        request.warnings.extend(answer.warnings.iter().cloned());
+        if !answer.allowed {
+            return Err(answer.refusal(&hook.name));
+        }
+        let (Some(patch), Some(object)) = (answer.patch, request.object.as_deref_mut()) else { return Ok(()) };
+        match ferry_schema::patch::json_patch(object.clone(), &patch) {
+            Ok(changed) if changed.is_object() => {
+                *object = changed;
+                if let Some(defaulter) = &self.defaulter {
+                    defaulter(request.resource, object);
+                }
+                Ok(())
+            }
+            Ok(_) => failed(hook, "received invalid patch in webhook response: the result is no object"),
+            Err(error) => failed(hook, &format!("{error}")),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Plugin for MutatingWebhooks {
+    fn name(&self) -> &'static str {
+        "MutatingAdmissionWebhook"
+    }
+
+    fn handles(&self, _operation: Operation) -> bool {
+        true
+    }
+
+    async fn mutate(&self, request: &mut Request<'_>) -> Result<(), ApiError> {
+        let hooks = self.hooks.current();
+        let original = request.object.as_deref().cloned();
+        // What a hook that wants to be asked again left behind.
+        let mut seen: HashMap<String, Option<Value>> = HashMap::new();
+        // Selected one by one: an earlier webhook may have changed the labels that select a later one.
+        for hook in &hooks.1 {
+            if matching(&*self.caller.reader, std::slice::from_ref(hook), request).is_empty() {
+                continue;
+            }
+            self.run(hook, request).await?;
+            if hook.reinvoke {
+                seen.insert(hook.id.clone(), request.object.as_deref().cloned());
+            }
+        }
+        if request.object.as_deref() == original.as_ref() {
+            return Ok(());
+        }
+        let operation = request.operation;
+        for plugin in self.before.iter().filter(|plugin| plugin.handles(operation)) {
+            plugin.mutate(request).await?;
+        }
+        for hook in hooks.1.iter().filter(|hook| hook.reinvoke) {
+            let changed = seen.get(&hook.id).is_some_and(|left| left.as_ref() != request.object.as_deref());
+            if changed && !matching(&*self.caller.reader, std::slice::from_ref(hook), request).is_empty() {
+                self.run(hook, request).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) struct ValidatingWebhooks {
+    caller: Caller,
+    hooks: Hooks,
+}
+
+impl ValidatingWebhooks {
+    pub(crate) fn new(reader: Arc<dyn ObjectReader>, options: &WebhookOptions) -> Self {
+        let hooks = Hooks::new(reader.clone(), "validatingwebhookconfigurations");
+        Self { caller: Caller::new(reader, options), hooks }
+    }
+}
+
+#[async_trait::async_trait]
+impl Plugin for ValidatingWebhooks {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionWebhook"
+    }
+
+    fn handles(&self, _operation: Operation) -> bool {
+        true
+    }
+
+    async fn validate(&self, request: &mut Request<'_>) -> Result<(), ApiError> {
+        let hooks = self.hooks.current();
+        let mut wanted = Vec::new();
+        for hook in matching(&*self.caller.reader, &hooks.1, request) {
+            if self.caller.wanted(&hook, request)? {
+                wanted.push(hook);
+            }
+        }
+        let shared: &Request<'_> = request;
+        let calls = wanted.iter().map(|hook| async move { (hook, self.caller.call(hook, shared, false).await) });
+        let mut first_error = None;
+        let mut warnings = Vec::new();
+        for (hook, outcome) in futures::future::join_all(calls).await {
+            let error = match outcome {
+                Ok(None) => continue,
+                Ok(Some(mut answer)) => {
+                    warnings.append(&mut answer.warnings);
+                    if answer.allowed {
+                        continue;
+                    }
+                    answer.refusal(&hook.name)
+                }
+                Err(error) => error,
+            };
+            first_error.get_or_insert(error);
+        }
+        request.warnings.extend(warnings);
+        first_error.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests;
