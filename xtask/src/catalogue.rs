@@ -197,8 +197,8 @@ impl Generator {
             return format!("~{}:s", Self::go_name(go));
         };
         let under = self.expression(underlying);
-        if under.starts_with('@') {
-            return under; // an alias of a struct
+        if under.starts_with(['@', '~']) {
+            return under; // an alias
         }
         // A named list has a protobuf message of its own.
         let wrapped = if self.facts.messages.contains(&message_name(&name)) { "%" } else { "" };

@@ -26,6 +26,11 @@ pub fn encode_any(value: &Value, pretty: bool) -> Vec<u8> {
     writer.out
 }
 
+/// JSON as it is kept inside protobuf: the text a client sent, which had no reason to escape.
+pub(crate) fn encode_any_unescaped(value: &Value) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
 /// Puts line breaks and two spaces per level into compact JSON that was encoded before.
 pub fn indent(compact: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(compact.len() * 2);

@@ -10,6 +10,7 @@ pub mod go_time;
 pub mod managed;
 pub mod openapi;
 pub mod patch;
+pub mod proto;
 pub mod quantity;
 mod text;
 pub mod yaml;

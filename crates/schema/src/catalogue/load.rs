@@ -226,7 +226,19 @@ fn flatten(raws: &[Raw<'_>], id: TypeId) -> TypeDef {
     definition.always =
         (0u16..).zip(&definition.fields).filter(|(_, field)| is_always_written(field)).map(|(i, _)| i).collect();
     definition.sorted = sorted;
+    definition.numbered = numbered(&definition);
     definition
+}
+
+fn numbered(definition: &TypeDef) -> Vec<(u32, u16)> {
+    let number = |declared: &Declared| match declared {
+        Declared::Field(index) => definition.fields[*index].number,
+        Declared::Inline { number, .. } => *number,
+    };
+    let mut numbered: Vec<(u32, u16)> =
+        (0u16..).zip(&definition.declared).map(|(i, d)| (number(d), i)).filter(|(n, _)| *n > 0).collect();
+    numbered.sort_unstable();
+    numbered
 }
 
 /// Go writes what has no omitempty, and structs held by value even with it.

@@ -141,6 +141,8 @@ pub struct TypeDef {
     sorted: Vec<u16>,
     /// Indexes of fields that Go writes even when a client did not.
     pub(crate) always: Vec<u16>,
+    /// (number, index into `declared`) of what has a protobuf number, ordered by it.
+    pub(crate) numbered: Vec<(u32, u16)>,
 }
 
 impl TypeDef {

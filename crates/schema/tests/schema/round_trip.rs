@@ -64,3 +64,45 @@ fn json_comes_back_byte_for_byte() {
     }
     assert_eq!(failures, Vec::<String>::new(), "{} failures", failures.len());
 }
+
+#[test]
+fn protobuf_decodes_to_the_json() {
+    let mut failures = Vec::new();
+    for (name, json, protobuf) in pairs() {
+        let ty = type_of(&json, &name);
+        let expected = decode(&ty, &json, Format::Json, Validation::Strict).expect("JSON").object;
+        match ferry_schema::proto::decode(&ty, &protobuf) {
+            Ok(ours) if ours == expected => {}
+            Ok(ours) => {
+                let (ours, expected) = (
+                    serde_json::to_string_pretty(&ours).expect("JSON"),
+                    serde_json::to_string_pretty(&expected).expect("JSON"),
+                );
+                let at = ours.lines().zip(expected.lines()).find(|(a, b)| a != b);
+                failures.push(format!("{name}: {at:?}"));
+            }
+            Err(error) => failures.push(format!("{name}: {error}")),
+        }
+    }
+    assert_eq!(failures, Vec::<String>::new(), "{} failures", failures.len());
+}
+
+#[test]
+fn json_encodes_to_the_protobuf() {
+    let mut failures = Vec::new();
+    for (name, json, protobuf) in pairs() {
+        let ty = type_of(&json, &name);
+        let object = decode(&ty, &json, Format::Json, Validation::Strict).expect("JSON").object;
+        let ours = ferry_schema::proto::encode(&ty, &object);
+        if ours != protobuf {
+            let at = ours.iter().zip(&protobuf).position(|(a, b)| a != b).unwrap_or(ours.len().min(protobuf.len()));
+            let around = |bytes: &[u8]| {
+                String::from_utf8_lossy(bytes.get(at.saturating_sub(20)..(at + 30).min(bytes.len())).unwrap_or_default())
+                    .escape_debug()
+                    .to_string()
+            };
+            failures.push(format!("{name} at {at} of {}/{}: {} | {}", ours.len(), protobuf.len(), around(&ours), around(&protobuf)));
+        }
+    }
+    assert_eq!(failures, Vec::<String>::new(), "{} failures", failures.len());
+}

@@ -1,0 +1,339 @@
+//! Operations on paths: parameters, bodies and answers.
+
+use serde_json::{Value, json};
+
+use super::Operation;
+use crate::catalogue::META;
+use ferry_meta::GroupVersionKind;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    V2,
+    V3,
+}
+
+/// (name, type, description) of query parameters.
+type Query = (&'static str, &'static str, &'static str);
+
+const DRY_RUN: Query = ("dryRun", "string", "When present, modifications are not persisted. The only value is All.");
+const FIELD_MANAGER: Query =
+    ("fieldManager", "string", "The name of the actor that makes the change; at most 128 printable characters.");
+const FIELD_VALIDATION: Query = (
+    "fieldValidation",
+    "string",
+    "What unknown and duplicate fields do: Ignore drops them, Warn (the default) answers with a warning, Strict fails.",
+);
+const FORCE: Query = ("force", "boolean", "Take conflicting fields over from other managers; for apply requests only.");
+const LIST: [Query; 10] = [
+    ("allowWatchBookmarks", "boolean", "Ask for BOOKMARK events in a watch."),
+    ("continue", "string", "The token of the page before."),
+    ("fieldSelector", "string", "Restrict the list by fields. Defaults to everything."),
+    ("labelSelector", "string", "Restrict the list by labels. Defaults to everything."),
+    ("limit", "integer", "The most items to answer with at once."),
+    ("resourceVersion", "string", "The version that the answer may be served from."),
+    ("resourceVersionMatch", "string", "How resourceVersion is applied to lists."),
+    ("sendInitialEvents", "boolean", "Begin a watch with synthetic events for the objects there are."),
+    ("timeoutSeconds", "integer", "The time after which the call ends, whatever happens."),
+    ("watch", "boolean", "Answer with a stream of changes instead of a list."),
+];
+const DELETE: [Query; 4] = [
+    ("gracePeriodSeconds", "integer", "Seconds before the object is deleted; zero deletes at once."),
+    (
+        "ignoreStoreReadErrorWithClusterBreakingPotential",
+        "boolean",
+        "Delete objects that cannot be read from the store.",
+    ),
+    ("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
+    ("propagationPolicy", "string", "What becomes of dependents: Orphan, Background or Foreground."),
+];
+
+fn query(action: &str) -> Vec<Query> {
+    match action {
+        "list" | "watch" | "watchlist" => LIST.to_vec(),
+        "post" | "put" => vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
+        "patch" => vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE],
+        "delete" => std::iter::once(DRY_RUN).chain(DELETE).collect(),
+        "deletecollection" => std::iter::once(DRY_RUN).chain(DELETE).chain(LIST).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// `{namespace}`, `{name}` and `{path}` of a path.
+pub(super) fn path_parameters(path: &str, dialect: Dialect) -> Vec<Value> {
+    let mut parameters = Vec::new();
+    for segment in path.split('/') {
+        if let Some(name) = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}')) {
+            let description = match name {
+                "namespace" => "object name and auth scope, such as for teams and projects",
+                "path" => "path to the resource",
+                _ => "name of the object",
+            };
+            parameters.push(parameter(name, "path", "string", description, dialect));
+        }
+    }
+    if !parameters.is_empty() {
+        parameters.push(parameter("pretty", "query", "string", "If 'true', then the output is pretty printed.", dialect));
+    }
+    parameters
+}
+
+fn parameter(name: &str, place: &str, kind: &str, description: &str, dialect: Dialect) -> Value {
+    let mut parameter = json!({"name": name, "in": place, "description": description});
+    if place == "path" {
+        parameter["required"] = true.into();
+    }
+    match dialect {
+        Dialect::V2 => {
+            parameter["type"] = kind.into();
+            parameter["uniqueItems"] = true.into();
+        }
+        Dialect::V3 => parameter["schema"] = json!({"type": kind, "uniqueItems": true}),
+    }
+    parameter
+}
+
+fn reference(name: &str, dialect: Dialect) -> Value {
+    match dialect {
+        Dialect::V2 => json!({"$ref": format!("#/definitions/{name}")}),
+        Dialect::V3 => json!({"$ref": format!("#/components/schemas/{name}")}),
+    }
+}
+
+fn type_name(kind: &GroupVersionKind) -> Option<String> {
+    crate::builtin().kind(kind).map(|ty| ty.name().to_owned())
+}
+
+const ANSWERS: [&str; 4] =
+    ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
+const STREAMS: [&str; 2] = ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const PATCHES: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
+pub(super) fn operation(operation: &Operation, dialect: Dialect) -> Value {
+    let kind = &operation.kind;
+    let list = GroupVersionKind { kind: format!("{}List", kind.kind), ..kind.clone() };
+    let answer = match &*operation.action {
+        "list" => type_name(&list),
+        "watch" | "watchlist" => Some(format!("{META}.WatchEvent")),
+        "delete" | "deletecollection" => Some(format!("{META}.Status")),
+        "connect" => None,
+        _ => type_name(kind),
+    };
+    let body = match &*operation.action {
+        "post" | "put" => type_name(kind),
+        "patch" => Some(format!("{META}.Patch")),
+        "delete" | "deletecollection" => Some(format!("{META}.DeleteOptions")),
+        _ => None,
+    };
+    let mut types: Vec<&str> = ANSWERS.to_vec();
+    if matches!(&*operation.action, "list" | "watch" | "watchlist") {
+        types.extend(STREAMS);
+    }
+    let parameters: Vec<Value> =
+        query(&operation.action).into_iter().map(|(n, t, d)| parameter(n, "query", t, d, dialect)).collect();
+    let mut out = json!({
+        "tags": [tag(kind, &operation.path)],
+        "description": describe(operation),
+        "operationId": identifier(operation),
+        "responses": responses(operation, answer.as_deref(), &types, dialect),
+        "x-kubernetes-action": operation.action,
+        "x-kubernetes-group-version-kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+    });
+    if !parameters.is_empty() {
+        out["parameters"] = parameters.into();
+    }
+    let consumes: &[&str] = if operation.action == "patch" { &PATCHES } else { &["*/*"] };
+    match (dialect, body) {
+        (Dialect::V2, body) => {
+            out["consumes"] = json!(consumes);
+            out["produces"] = json!(types);
+            out["schemes"] = json!(["https"]);
+            if let Some(body) = body {
+                let required = !operation.action.starts_with("delete");
+                let mut parameter = json!({"name": "body", "in": "body", "schema": reference(&body, dialect)});
+                if required {
+                    parameter["required"] = true.into();
+                }
+                match out.get_mut("parameters").and_then(Value::as_array_mut) {
+                    Some(list) => list.insert(0, parameter),
+                    None => out["parameters"] = json!([parameter]),
+                }
+            }
+        }
+        (Dialect::V3, Some(body)) => {
+            let content: serde_json::Map<String, Value> = consumes
+                .iter()
+                .map(|media| ((*media).to_owned(), json!({"schema": reference(&body, dialect)})))
+                .collect();
+            out["requestBody"] = json!({"content": content});
+            if !operation.action.starts_with("delete") {
+                out["requestBody"]["required"] = true.into();
+            }
+        }
+        (Dialect::V3, None) => {}
+    }
+    out
+}
+
+fn responses(operation: &Operation, answer: Option<&str>, types: &[&str], dialect: Dialect) -> Value {
+    let response = |description: &str| {
+        let mut response = json!({"description": description});
+        match (dialect, answer) {
+            (Dialect::V2, Some(name)) => response["schema"] = reference(name, dialect),
+            (Dialect::V2, None) => response["schema"] = json!({"type": "string"}),
+            (Dialect::V3, answer) => {
+                let schema = answer.map_or_else(|| json!({"type": "string"}), |name| reference(name, dialect));
+                let types: &[&str] = if answer.is_some() { types } else { &["*/*"] };
+                let content: serde_json::Map<String, Value> =
+                    types.iter().map(|media| ((*media).to_owned(), json!({"schema": schema}))).collect();
+                response["content"] = content.into();
+            }
+        }
+        response
+    };
+    let mut responses = json!({"200": response("OK"), "401": {"description": "Unauthorized"}});
+    match &*operation.action {
+        "post" => {
+            responses["201"] = response("Created");
+            responses["202"] = response("Accepted");
+        }
+        "put" | "patch" => responses["201"] = response("Created"),
+        "delete" => responses["202"] = response("Accepted"),
+        _ => {}
+    }
+    responses
+}
+
+fn describe(operation: &Operation) -> String {
+    let kind = &operation.kind.kind;
+    match &*operation.action {
+        "list" => format!("list or watch objects of kind {kind}"),
+        "get" => format!("read the specified {kind}"),
+        "post" => format!("create a {kind}"),
+        "put" => format!("replace the specified {kind}"),
+        "patch" => format!("partially update the specified {kind}"),
+        "delete" => format!("delete a {kind}"),
+        "deletecollection" => format!("delete collection of {kind}"),
+        "watch" => format!("watch changes to an object of kind {kind}"),
+        "watchlist" => format!("watch individual changes to a list of {kind}"),
+        other => format!("{other} {} requests to {kind}", operation.method.to_uppercase()),
+    }
+}
+
+fn upper(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + chars.as_str())
+}
+
+/// `rbac.authorization.k8s.io` → `RbacAuthorization`.
+fn group_words(group: &str) -> String {
+    if group.is_empty() {
+        return "Core".to_owned();
+    }
+    group.trim_end_matches(".k8s.io").split(['.', '-']).map(upper).collect()
+}
+
+/// The group and version that serve a path, which need not be those of the kind.
+fn served_by(path: &str) -> (String, String) {
+    let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    match segments.as_slice() {
+        ["api", version, ..] => (String::new(), (*version).to_owned()),
+        ["apis", group, version, ..] => ((*group).to_owned(), (*version).to_owned()),
+        _ => (String::new(), String::new()),
+    }
+}
+
+fn tag(_kind: &GroupVersionKind, path: &str) -> String {
+    let (group, version) = served_by(path);
+    let group = group_words(&group);
+    let mut chars = group.chars();
+    let group = chars.next().map_or_else(String::new, |first| first.to_lowercase().collect::<String>() + chars.as_str());
+    format!("{group}_{version}")
+}
+
+/// `patchAppsV1NamespacedDeploymentStatus`.
+fn identifier(operation: &Operation) -> String {
+    let (group, version) = served_by(&operation.path);
+    let verb = match &*operation.action {
+        "get" => "read".to_owned(),
+        "post" => "create".to_owned(),
+        "put" => "replace".to_owned(),
+        "deletecollection" => "deleteCollection".to_owned(),
+        "watchlist" => "watch".to_owned(),
+        "connect" => format!("connect{}", upper(&operation.method)),
+        other => other.to_owned(),
+    };
+    let namespaced = if operation.path.contains("{namespace}") { "Namespaced" } else { "" };
+    let mut suffix = String::new();
+    let mut behind_name = false;
+    for segment in operation.path.split('/') {
+        if behind_name && !segment.starts_with('{') {
+            suffix += &upper(segment);
+        }
+        if segment == "{path}" {
+            suffix += "WithPath";
+        }
+        behind_name |= segment == "{name}";
+    }
+    let list = if operation.action == "watchlist" { "List" } else { "" };
+    let everywhere = namespaced.is_empty()
+        && matches!(&*operation.action, "list" | "watchlist")
+        && crate::builtin().kind(&operation.kind).is_some()
+        && is_namespaced_path(operation);
+    let everywhere = if everywhere { "ForAllNamespaces" } else { "" };
+    // Subresources of another kind (eviction, scale) are named after their parent's path.
+    let kind = if suffix.is_empty() { operation.kind.kind.clone() } else { parent_kind(operation) };
+    format!("{verb}{}{}{namespaced}{kind}{suffix}{list}{everywhere}", group_words(&group), upper(&version))
+}
+
+fn parent_kind(operation: &Operation) -> String {
+    let plural = operation
+        .path
+        .split("/{name}")
+        .next()
+        .and_then(|before| before.rsplit('/').next())
+        .unwrap_or_default();
+    // Where the parent's kind is the operation's own, its spelling is known.
+    let own = &operation.kind.kind;
+    if own.to_lowercase().starts_with(plural.trim_end_matches('s')) && !own.ends_with("Options") {
+        return own.clone();
+    }
+    let singular = plural.strip_suffix("ies").map_or_else(|| plural.trim_end_matches('s').to_owned(), |p| format!("{p}y"));
+    let catalogue = crate::builtin();
+    let (group, version) = served_by(&operation.path);
+    let found = catalogue
+        .kinds()
+        .find(|kind| kind.group == group && kind.version == version && kind.kind.to_lowercase() == singular);
+    found.map_or_else(|| upper(&singular), |kind| kind.kind.clone())
+}
+
+/// A list of a namespaced kind across namespaces: its metadata has a namespace, which cannot be told from the type; the
+/// kinds that have none are few and known by their path having no sibling under `namespaces`.
+fn is_namespaced_path(operation: &Operation) -> bool {
+    const CLUSTER_WIDE: [&str; 5] = ["Namespace", "Node", "PersistentVolume", "ComponentStatus", "CustomResourceDefinition"];
+    let kind = &*operation.kind.kind;
+    !CLUSTER_WIDE.contains(&kind)
+        && !kind.starts_with("Cluster")
+        && !kind.contains("Class")
+        && !kind.contains("Configuration")
+        && !kind.contains("AdmissionPolicy")
+        && !matches!(
+            kind,
+            "APIService"
+                | "CSIDriver"
+                | "CSINode"
+                | "CertificateSigningRequest"
+                | "DeviceTaintRule"
+                | "FlowSchema"
+                | "IPAddress"
+                | "ResourceSlice"
+                | "ServiceCIDR"
+                | "StorageVersion"
+                | "StorageVersionMigration"
+                | "VolumeAttachment"
+        )
+}
