@@ -73,6 +73,7 @@ where
     apps::replicaset::start::<ReplicationController>(&context);
     apps::deployment::start(&context);
     apps::daemonset::start(&context);
+    apps::statefulset::start(&context);
     core::endpoints::start(&context);
     discovery::endpointslice::start(&context);
     core::service_account::start(&context);

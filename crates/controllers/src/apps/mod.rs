@@ -3,3 +3,4 @@
 pub(crate) mod daemonset;
 pub(crate) mod deployment;
 pub(crate) mod replicaset;
+pub(crate) mod statefulset;
