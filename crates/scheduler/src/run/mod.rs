@@ -48,6 +48,17 @@ pub(crate) fn start(
     informers: &Informers,
     tasks: &Tasks,
 ) -> Scheduler {
+    start_with(profiles, client, informers.of(), informers.of(), Listers::new(informers), tasks)
+}
+
+fn start_with(
+    profiles: Arc<HashMap<String, Profile>>,
+    client: Client,
+    pods: Informer<Pod>,
+    nodes: Informer<Node>,
+    listers: Listers,
+    tasks: &Tasks,
+) -> Scheduler {
     let verdicts = Verdicts::default();
     let (reports, incoming) = mpsc::unbounded_channel();
     let recorders = profiles.keys().map(|name| (name.clone(), Recorder::new(client.clone(), name, tasks))).collect();
@@ -56,13 +67,12 @@ pub(crate) fn start(
         cache: Cache::default(),
         nominations: Nominations::default(),
         queue: Queue::new(profiles.clone()),
-        listers: Listers::new(informers),
+        listers,
         start: 0,
         profiles,
         effects,
         verdicts: verdicts.clone(),
     };
-    let (pods, nodes) = (informers.of::<Pod>(), informers.of::<Node>());
     tasks.spawn_until_stopped("scheduler", run.run(pods, nodes, incoming));
     Scheduler { verdicts }
 }
@@ -316,9 +326,12 @@ impl Loop {
                 && self.nominations.node_of(&pod.uid).is_none()
             {
                 // From before a restart, or set by someone else.
-                self.nominations.set(pod.clone(), &node.to_owned());
+                self.nominations.set(pod.clone(), node);
             }
             self.queue.set(pod, events::matters(change), now);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
