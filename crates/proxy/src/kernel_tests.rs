@@ -7,12 +7,17 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Duration;
 
+use ferry_client::Informer;
+use ferry_tasks::Tasks;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
+use crate::conntrack;
+use crate::frame::Frame;
 use crate::nft::Nft;
 use crate::plan_tests::{service, slice, state};
 use crate::state::State;
+use crate::sync::{Sources, Sync};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -120,6 +125,19 @@ impl Lab {
             });
             outcome(answer)
         })
+    }
+
+    /// A conversation from one port: each call sends a datagram and gives the answer.
+    fn talk(&self, from: &str, to: &str) -> impl FnMut() -> String + use<> {
+        let address: SocketAddr = to.parse().expect("an address");
+        let socket = self.within(from, || UdpSocket::bind("0.0.0.0:0").expect("a socket"));
+        socket.connect(address).expect("connected");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        move || {
+            let mut buffer = [0; 64];
+            let answer = socket.send(b"x").and_then(|_| socket.recv(&mut buffer));
+            outcome(answer.map(|length| String::from_utf8_lossy(&buffer[..length]).into_owned()))
+        }
     }
 
     fn call_udp(&self, from: &str, to: &str) -> String {
@@ -271,8 +289,69 @@ async fn affinity_datagrams_and_firewalls_work() {
     change(&lab, &mut state).await;
     assert_ne!(lab.call("client", "10.96.0.8:80"), first);
 
+    // A client that keeps its port follows its endpoint's end only when the flow is ended.
+    let mut conversation = lab.talk("client", "10.96.0.10:53");
+    let first = conversation().split(' ').next().unwrap_or_default().to_owned();
+    let (stays, other) = if first == "pod-a" { ("10.244.0.6", "pod-b") } else { ("10.244.0.5", "pod-a") };
+    assert_eq!(conversation().split(' ').next(), Some(first.as_str()));
+    state.take_moved();
+    state.slice(&slice("dns", 8080, "UDP", endpoints(&[stays])), true);
+    change(&lab, &mut state).await;
+    let moved = state.take_moved();
+    assert_eq!(lab.within("node", move || conntrack::end_stale(&moved).expect("flows")), 1);
+    assert_eq!(conversation().split(' ').next(), Some(other));
+    state.slice(&slice("dns", 8080, "UDP", endpoints(&["10.244.0.5", "10.244.0.6"])), true);
+    change(&lab, &mut state).await;
+
     let seen: BTreeSet<String> = (0..30).map(|_| lab.call_udp("pod-a", "10.96.0.10:53")).collect();
     assert_eq!(seen, set(["pod-a 10.244.0.1", "pod-b 10.244.0.5"]));
     assert_eq!(lab.call("client", "203.0.113.4:80"), "silence", "a source outside of the ranges");
     assert_eq!(lab.call("client", "10.96.0.11:80").split(' ').count(), 2, "the ranges are the load balancer's alone");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_reach_the_kernel_and_a_lost_table_comes_back() {
+    let Some(lab) = Lab::new("s") else { return };
+    lab.serve("pod-a");
+    let sources = Sources { services: Informer::detached(), slices: Informer::detached(), nodes: Informer::detached() };
+    sources.services.mark_synced();
+    sources.slices.mark_synced();
+    sources.nodes.mark_synced();
+    let (services, slices) = (sources.services.clone(), sources.slices.clone());
+    let add = |name: &str, address: &str| {
+        let spec = json!({"clusterIP": address, "ports": [{"port": 80}]});
+        services.apply(service(name, spec, Value::Null).as_ref().clone());
+        slices.apply(slice(name, 8080, "TCP", endpoints(&["10.244.0.5"])).as_ref().clone());
+    };
+    add("first", "10.96.0.7");
+    let frame = Frame {
+        table: "t".into(),
+        pod_cidr: "10.244.0.0/16".into(),
+        service_cidrs: vec!["10.96.0.0/16".into()],
+        masquerade_between_pods: false,
+    };
+    let (sender, mut ready) = tokio::sync::watch::channel(false);
+    let tasks = Tasks::new("test");
+    let sync = Sync::new("here".into(), frame, "10.244.0.0/16".into(), lab.nft(), sources, sender);
+    tasks.spawn_until_stopped("proxy", sync.run());
+    ready.wait_for(|ready| *ready).await.expect("ready");
+    assert_eq!(lab.call("pod-b", "10.96.0.7:80"), "pod-a 10.244.0.6");
+    add("second", "10.96.0.8");
+    eventually(|| lab.call("pod-b", "10.96.0.8:80") == "pod-a 10.244.0.6").await;
+    lab.inside("node", "nft delete table ip t");
+    add("third", "10.96.0.9");
+    eventually(|| lab.call("pod-b", "10.96.0.9:80") == "pod-a 10.244.0.6").await;
+    assert_eq!(lab.call("pod-b", "10.96.0.7:80"), "pod-a 10.244.0.6", "the others are back too");
+    assert!(tasks.stop(Duration::from_secs(10)).await);
+}
+
+/// The kernel tells nobody that its rules changed, hence the attempts; a refused call returns at once.
+async fn eventually(mut holds: impl FnMut() -> bool) {
+    for _ in 0..200 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it never came true");
 }

@@ -6,6 +6,7 @@
 //!
 //! Must not depend on any server-side crate. IPv4 only.
 
+mod conntrack;
 mod endpoints;
 mod frame;
 mod host;
@@ -95,7 +96,8 @@ pub async fn start(config: Config, informers: &Informers, tasks: &Tasks) -> Resu
     // Rules of an earlier run go on working until the first complete list replaces them.
     nft.apply(&format!("add table ip {}\n", config.table)).await?;
     let (sender, ready) = watch::channel(false);
-    let sync = sync::Sync::new(config.node_name, frame, config.pod_cidr, nft, informers, sender);
+    let sources = sync::Sources { services: informers.of(), slices: informers.of(), nodes: informers.of() };
+    let sync = sync::Sync::new(config.node_name, frame, config.pod_cidr, nft, sources, sender);
     tasks.spawn_until_stopped("service proxy", sync.run());
     Ok(Proxy { ready })
 }

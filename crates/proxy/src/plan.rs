@@ -1,10 +1,12 @@
 //! From a Service and its EndpointSlices to the chains, sets and elements that carry its traffic. Pure.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use crate::conntrack::Frontend;
 use crate::endpoints::{Choice, Endpoint, NodeView, choose};
 use crate::frame::{MASQUERADE_CHAIN, REJECT_CHAIN};
 use crate::table::{Collection, ElementKey, Fragment};
@@ -153,6 +155,9 @@ impl<'a> PortPlanner<'a> {
                 false => self.add(fragment, Collection::NoEndpoints, key, refusal.clone()),
             }
         }
+        if self.protocol == "udp" {
+            self.plan_datagrams(choice, fragment);
+        }
         if external {
             self.plan_external(choice, &cluster_chain, &local_chain, &refusal, fragment);
         }
@@ -213,6 +218,20 @@ impl<'a> PortPlanner<'a> {
                 self.add(fragment, Collection::Firewall, self.address_key(address), format!("goto {firewall}"));
             }
         }
+    }
+
+    fn plan_datagrams(&self, choice: &Choice, fragment: &mut Fragment) {
+        let inside = if self.internal_local { &choice.local } else { &choice.cluster };
+        for address in self.cluster_addresses {
+            let frontend = Frontend { address: Some(*address), port: self.port };
+            fragment.datagrams.insert(frontend, inside.iter().copied().collect());
+        }
+        // With the policy Local, clients inside the cluster may still reach all.
+        let outside: BTreeSet<Endpoint> = choice.cluster.iter().chain(&choice.local).copied().collect();
+        let addresses = self.external_addresses.iter().chain(&self.load_balancer_addresses);
+        let frontends = addresses.map(|address| Frontend { address: Some(*address), port: self.port });
+        let node_port = self.node_port.map(|port| Frontend { address: None, port });
+        fragment.datagrams.extend(frontends.chain(node_port).map(|frontend| (frontend, outside.clone())));
     }
 
     /// One rule picks a random endpoint. With affinity each endpoint has a chain that remembers its clients.

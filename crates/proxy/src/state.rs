@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 
+use crate::conntrack::Changes;
 use crate::frame::Frame;
 use crate::plan::{View, plan};
 use crate::table::{Owner, Table};
@@ -96,6 +97,11 @@ impl State {
             })
             .collect();
         self.table.replace(updates)
+    }
+
+    /// Frontends of datagrams whose endpoints changed since the last call.
+    pub(crate) fn take_moved(&mut self) -> Changes {
+        self.table.take_moved()
     }
 
     /// The transaction that makes the kernel agree whatever is in it now.

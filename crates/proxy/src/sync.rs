@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use ferry_client::{Change, Informer, Informers, Subscription};
+use ferry_client::{Change, Informer, Subscription};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
+use crate::conntrack;
 use crate::endpoints::NodeView;
 use crate::frame::Frame;
 use crate::nft::Nft;
@@ -22,10 +23,15 @@ pub(crate) struct Sync {
     node_name: String,
     state: State,
     nft: Nft,
-    services: Informer<Service>,
-    slices: Informer<EndpointSlice>,
-    nodes: Informer<Node>,
+    sources: Sources,
     ready: watch::Sender<bool>,
+}
+
+/// Where changes come from.
+pub(crate) struct Sources {
+    pub(crate) services: Informer<Service>,
+    pub(crate) slices: Informer<EndpointSlice>,
+    pub(crate) nodes: Informer<Node>,
 }
 
 struct Streams {
@@ -40,30 +46,20 @@ impl Sync {
         frame: Frame,
         pod_cidr: String,
         nft: Nft,
-        informers: &Informers,
+        sources: Sources,
         ready: watch::Sender<bool>,
     ) -> Self {
         let view = View { node: NodeView { name: node_name.clone(), zone: None }, pod_cidr };
-        Self {
-            node_name,
-            state: State::new(frame, view),
-            nft,
-            services: informers.of(),
-            slices: informers.of(),
-            nodes: informers.of(),
-            ready,
-        }
+        Self { node_name, state: State::new(frame, view), nft, sources, ready }
     }
 
     pub(crate) async fn run(mut self) {
-        self.services.synced().await;
-        self.slices.synced().await;
-        self.nodes.synced().await;
-        let mut streams = Streams {
-            services: self.services.subscribe(),
-            slices: self.slices.subscribe(),
-            nodes: self.nodes.subscribe(),
-        };
+        let Sources { services, slices, nodes } = &self.sources;
+        services.synced().await;
+        slices.synced().await;
+        nodes.synced().await;
+        let mut streams =
+            Streams { services: services.subscribe(), slices: slices.subscribe(), nodes: nodes.subscribe() };
         self.drain(&mut streams);
         let mut retry = self.resync().await;
         self.ready.send_replace(true);
@@ -79,6 +75,9 @@ impl Sync {
                 Some(delay) => self.resync().await.map(|_| (delay * 2).min(LONGEST_RETRY)),
                 None => self.apply().await,
             };
+            if retry.is_none() {
+                self.end_stale_flows().await;
+            }
         }
     }
 
@@ -122,6 +121,19 @@ impl Sync {
                 tracing::info!("writing the whole table of Services anew, since a change did not fit: {error}");
                 self.resync().await
             }
+        }
+    }
+
+    /// After the rules, so that a flow cannot come back to where it was.
+    async fn end_stale_flows(&mut self) {
+        let moved = self.state.take_moved();
+        if moved.is_empty() {
+            return;
+        }
+        match tokio::task::spawn_blocking(move || conntrack::end_stale(&moved)).await {
+            Ok(Ok(0)) | Err(_) => {}
+            Ok(Ok(ended)) => tracing::debug!("{ended} flows of datagrams to endpoints that are gone were ended"),
+            Ok(Err(error)) => tracing::warn!("flows of datagrams may go on to endpoints that are gone: {error}"),
         }
     }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use crate::conntrack::Changes;
 use crate::frame::Frame;
 
 /// `namespace/name` of the service a fragment belongs to.
@@ -51,6 +52,8 @@ pub(crate) struct Fragment {
     pub(crate) affinities: BTreeMap<String, u32>,
     /// Verdict for maps, nothing for sets.
     pub(crate) elements: BTreeMap<ElementKey, Option<String>>,
+    /// Where datagrams for it arrive, and who may answer them.
+    pub(crate) datagrams: Changes,
 }
 
 #[derive(Debug)]
@@ -58,11 +61,13 @@ pub(crate) struct Table {
     frame: Frame,
     fragments: BTreeMap<Owner, Fragment>,
     elements: BTreeMap<ElementKey, BTreeMap<Owner, Option<String>>>,
+    /// Frontends of datagrams whose endpoints changed since someone asked.
+    moved: Changes,
 }
 
 impl Table {
     pub(crate) fn new(frame: Frame) -> Self {
-        Self { frame, fragments: BTreeMap::new(), elements: BTreeMap::new() }
+        Self { frame, fragments: BTreeMap::new(), elements: BTreeMap::new(), moved: Changes::new() }
     }
 
     /// Takes over the new fragments and returns the transaction for the difference; empty when nothing changed.
@@ -82,6 +87,12 @@ impl Table {
                     before.entry(key.clone()).or_insert_with(|| self.winner(key));
                 }
                 self.exchange(&owner, &old, &new);
+                for frontend in old.datagrams.keys().chain(new.datagrams.keys()) {
+                    if old.datagrams.get(frontend) != new.datagrams.get(frontend) {
+                        let endpoints = new.datagrams.get(frontend).cloned().unwrap_or_default();
+                        self.moved.insert(*frontend, endpoints);
+                    }
+                }
             }
             if let Some(fragment) = update {
                 self.fragments.insert(owner, fragment);
@@ -105,6 +116,11 @@ impl Table {
         text.push_str(&filled);
         let before = self.elements.keys().map(|key| (key.clone(), None)).collect();
         text + &self.write_elements(table, &before)
+    }
+
+    /// What became of frontends of datagrams since the last call.
+    pub(crate) fn take_moved(&mut self) -> Changes {
+        std::mem::take(&mut self.moved)
     }
 
     /// Two services may claim one address and port; the first by name has it until it goes.
