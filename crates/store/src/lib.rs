@@ -8,6 +8,8 @@ pub mod embedded;
 mod error;
 pub mod etcd;
 pub mod key;
+#[cfg(test)]
+mod steps;
 mod types;
 
 pub use embedded::{EmbeddedStore, Options};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
+use super::Options;
 use super::record::{self, LeaseRecord, Place, Record};
 use crate::types::{LeaseId, Revision};
 use crate::{Result, StoreError};
@@ -49,7 +50,7 @@ impl Batch {
 
 impl Disk {
     /// A damaged file must not bring the process down: fjall asserts some of what it reads.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<Self> {
         let opened = catch_unwind(AssertUnwindSafe(|| {
             let database = Database::builder(path)
                 // Objects and their history live in memory or are read once, in order.
@@ -62,7 +63,7 @@ impl Disk {
             let table = database.keyspace("store", || {
                 KeyspaceCreateOptions::default()
                     .manual_journal_persist(true)
-                    .max_memtable_size(16 << 20)
+                    .max_memtable_size(options.memtable_bytes)
                     .data_block_size_policy(BlockSizePolicy::all(16 << 10))
                     .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
             })?;

@@ -4,6 +4,8 @@
 
 mod committer;
 mod compaction;
+#[cfg(test)]
+mod crash;
 mod disk;
 mod folder;
 mod group;
@@ -49,6 +51,8 @@ pub struct Options {
     pub progress_interval: Duration,
     /// Writes are refused when less than this is free: room for the tables to reorganise themselves.
     pub minimum_free_bytes: u64,
+    /// Changes kept in memory before they become a table; fixed when the folder is created.
+    pub memtable_bytes: u64,
 }
 
 impl Default for Options {
@@ -60,6 +64,7 @@ impl Default for Options {
             watch_buffer: 10_000,
             progress_interval: Duration::from_secs(5),
             minimum_free_bytes: 32 << 20,
+            memtable_bytes: 16 << 20,
         }
     }
 }
@@ -101,7 +106,7 @@ impl Shared {
         let _no_compaction = self.compacting.lock();
         *self.disk.write() = None;
         self.check_space(0)?;
-        let disk = Disk::open(&self.tables)?;
+        let disk = Disk::open(&self.tables, &self.options)?;
         let view = disk.view();
         let leases = view.leases()?;
         let transactions = {
@@ -128,7 +133,7 @@ impl EmbeddedStore {
     pub fn open(path: &Path, options: Options) -> Result<Arc<Self>> {
         let mut folder = Folder::open(path)?;
         let tables = folder.tables();
-        let disk = Disk::open(&tables)?;
+        let disk = Disk::open(&tables, &options)?;
         folder.seal()?;
         let view = disk.view();
         let compacted = view.compacted()?;

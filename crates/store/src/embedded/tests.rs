@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use proptest::test_runner::{Config, TestRunner};
+
 use super::{EmbeddedStore, Options};
-use crate::{Op, Range, Store, StoreError, Transaction, WatchRequest, conformance};
+use crate::conformance::{self, Corner, model};
+use crate::{Op, Range, Store, StoreError, Transaction, WatchRequest};
 
 fn open(path: &Path) -> Arc<EmbeddedStore> {
     EmbeddedStore::open(path, Options::default()).expect("open")
@@ -23,6 +26,24 @@ async fn conforms() {
     let folder = tempfile::tempdir().expect("folder");
     let options = Options { progress_interval: std::time::Duration::from_millis(50), ..Options::default() };
     conformance::run(EmbeddedStore::open(folder.path(), options).expect("open")).await;
+}
+
+#[test]
+fn agrees_with_the_model() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    let mut runner = TestRunner::new(Config { cases: 64, failure_persistence: None, ..Config::default() });
+    let outcome = runner.run(&crate::steps::steps(40, true), |steps| {
+        let folder = tempfile::tempdir().expect("folder");
+        let corner = Corner::new(open(folder.path()), "model");
+        let path = folder.path().to_owned();
+        runtime.block_on(model::check(corner, &steps, |store| {
+            drop(store);
+            let opened: Arc<dyn Store> = open(&path);
+            std::future::ready(opened)
+        }));
+        Ok(())
+    });
+    outcome.expect("the engine and the model differ");
 }
 
 #[tokio::test]

@@ -95,6 +95,12 @@ impl Connection {
         Ok(revision_of(answer.header()))
     }
 
+    /// Fails where a revision is compacted.
+    pub(crate) async fn probe(&self, revision: Revision) -> Result<()> {
+        let options = GetOptions::new().with_count_only().with_revision(number(revision.max(1))?);
+        self.within(self.kv().get(key::ROOT, Some(options))).await.map(drop)
+    }
+
     /// The answer to a revision that etcd refuses, with the numbers its own message lacks.
     pub(crate) async fn explain(&self, error: StoreError, requested: Revision) -> StoreError {
         match error {

@@ -82,6 +82,10 @@ pub(super) async fn compacted(connection: &Connection) -> Option<Revision> {
 
 impl Watch {
     async fn open(&mut self) -> Result<()> {
+        // etcd lets a watch begin at the compacted revision itself, where deletions may be missing.
+        if let Err(error) = self.connection.probe(self.reached).await {
+            return Err(self.connection.explain(error, self.reached).await);
+        }
         let options = WatchOptions::new()
             .with_all_keys()
             .with_prev_key()
@@ -104,6 +108,9 @@ impl Watch {
             }
             let Some(responses) = &mut self.responses else {
                 if let Err(error) = self.open().await {
+                    if matches!(error, StoreError::Compacted { .. }) {
+                        return Err(error);
+                    }
                     tracing::debug!("a watch waits for etcd: {error}");
                     tokio::time::sleep(self.pause).await;
                     self.pause = (self.pause * 2).min(RETRY_LAST);

@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_tasks::Tasks;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, TestRunner};
 
 use super::{EtcdOptions, EtcdStore};
-use crate::{Op, Range, Store, StoreError, Transaction, WatchRequest, conformance};
+use crate::conformance::{self, Corner, model};
+use crate::{Op, Range, Store, StoreError, Transaction, WatchRequest};
 
 /// An etcd of its own on loopback ports of its own.
 struct Server {
@@ -84,6 +87,23 @@ async fn conforms() {
     let folder = tempfile::tempdir().expect("folder");
     let server = Server::start(folder.path(), free_ports());
     conformance::run(connect(&server).await).await;
+}
+
+#[test]
+fn agrees_with_the_model() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    let folder = tempfile::tempdir().expect("folder");
+    let server = Server::start(folder.path(), free_ports());
+    let store = runtime.block_on(connect(&server));
+    let mut runner = TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
+    let mut run = 0;
+    let steps = crate::steps::steps(30, false);
+    for _ in 0..16 {
+        let steps = steps.new_tree(&mut runner).expect("steps").current();
+        run += 1;
+        let corner = Corner::new(store.clone(), &format!("model-{run}"));
+        runtime.block_on(model::check(corner, &steps, |store| std::future::ready(store)));
+    }
 }
 
 #[tokio::test]

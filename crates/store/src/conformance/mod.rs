@@ -2,6 +2,9 @@
 //!
 //! A case gets a prefix of its own, so that one store serves them all.
 
+mod linearizability;
+pub mod model;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +12,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 
+use self::linearizability::answers_have_one_order;
 use crate::{
     Entry, Event, EventKind, LeaseId, Op, Range, Result, Revision, Store, StoreError, Transaction, WatchRequest,
     WatchStream,
@@ -41,17 +45,22 @@ pub const CASES: &[Case] = cases![
     bad_input_is_refused,
     revisions_are_global_and_ordered,
     slow_and_dropped_watches_hurt_nobody,
+    answers_have_one_order,
 ];
 
 /// Runs every case, one after the other.
 pub async fn run(store: Arc<dyn Store>) {
     for (name, case) in CASES {
-        let corner = Corner { store: store.clone(), prefix: format!("/registry/{}/", name.replace('_', "-")) };
+        let corner = Corner::new(store.clone(), &name.replace('_', "-"));
         tokio::time::timeout(4 * PATIENCE, case(corner)).await.unwrap_or_else(|_| panic!("{name} hangs"));
     }
 }
 
 impl Corner {
+    pub fn new(store: Arc<dyn Store>, name: &str) -> Self {
+        Self { store, prefix: format!("/registry/{name}/") }
+    }
+
     fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
