@@ -52,6 +52,37 @@ pub fn selects(selector: &Value, labels: &serde_json::Map<String, Value>) -> boo
         })
 }
 
+/// A label selector as its type prints: labels before expressions.
+pub fn shown_selector(selector: &Value) -> String {
+    let part = |key: &str| selector.get(key).filter(|v| !v.is_null()).map(|v| format!("\"{key}\":{v}"));
+    if selector.is_null() {
+        return "null".to_owned();
+    }
+    format!(
+        "{{{}}}",
+        [part("matchLabels"), part("matchExpressions")].into_iter().flatten().collect::<Vec<_>>().join(",")
+    )
+}
+
+pub fn bad_selector(errors: &mut FieldErrors, selector: &At<'_>, detail: impl Into<String>) {
+    let error = ferry_meta::FieldError::invalid(&selector.path, selector.value.clone(), detail);
+    errors.push(error.shown_as(shown_selector(selector.value)));
+}
+
+/// The selector of a workload stays.
+pub fn same_selector(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+    if new.value != old.value {
+        bad_selector(errors, new, crate::at::IMMUTABLE);
+    }
+}
+
+/// Whether every requirement could be read at all.
+pub fn is_sound_selector(selector: &At<'_>) -> bool {
+    let mut errors = FieldErrors::new();
+    label_selector(&mut errors, selector);
+    errors.is_empty()
+}
+
 pub fn is_empty_selector(selector: &At<'_>) -> bool {
     selector.map("matchLabels").is_empty() && selector.array("matchExpressions").is_empty()
 }

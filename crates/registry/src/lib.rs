@@ -2,14 +2,20 @@
 //!
 //! Routes, discovery, OpenAPI, RBAC attributes, storage keys and tables derive from a row. Pure: no I/O, no runtime.
 
+pub mod apps;
 pub mod at;
 mod builtin;
 pub mod cells;
 pub mod check;
+pub mod coordination;
 pub mod core;
+pub mod discovery;
+pub mod internal;
 pub mod object_meta;
 pub mod plain;
+pub mod rbac;
 pub mod resource;
+pub mod scale;
 mod strategies;
 pub mod strategy;
 

@@ -49,8 +49,18 @@ impl Resource {
         GroupResource::new(&*self.gvk.group, &*self.plural)
     }
 
+    /// The kind that errors name: of an object served in two groups, that of the stored one.
     pub fn group_kind(&self) -> GroupKind {
-        self.gvk.group_kind()
+        self.storage_gvk.group_kind()
+    }
+
+    /// The `Warning` every request on a deprecated kind is answered with.
+    pub fn deprecation(&self) -> Option<&'static str> {
+        match (self.gvk.group.as_str(), self.gvk.kind.as_str()) {
+            ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+            ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+            _ => None,
+        }
     }
 
     /// The store's key of an object, or with an empty name the prefix of a namespace (or of all, if that is empty too).

@@ -1,4 +1,15 @@
 //! The core group.
 
+pub mod binding;
+pub mod config_map;
+pub mod endpoints;
+pub mod event;
+pub mod namespace;
+pub mod node;
 pub mod persistent_volume_claim;
 pub mod pod;
+pub mod pod_template;
+pub mod replication_controller;
+pub mod secret;
+pub mod service;
+mod service_rules;

@@ -4,10 +4,11 @@ use ferry_meta::{FieldErrors, names};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::pod::{internal, resource_list, resources};
+use super::pod::{resource_list, resources};
 use crate::at::{At, Report, default_to, map_mut, object_at};
 use crate::cells;
 use crate::check;
+use crate::internal;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 

@@ -4,7 +4,6 @@ mod container;
 mod defaults;
 mod diff;
 mod environment;
-pub mod internal;
 mod mount;
 mod probe;
 mod projection;

@@ -205,10 +205,12 @@ pub fn tolerations(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-/// The taints of a node.
+/// The taints of a node; upstream names their path below the metadata.
 pub fn taints(errors: &mut FieldErrors, spec: &At<'_>) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
-    for taint in spec.items("taints") {
+    let list = ferry_meta::Path::new("metadata.taints");
+    for (index, value) in spec.array("taints").iter().enumerate() {
+        let taint = At::new(value, list.index(index));
         let (key, effect) = (taint.text("key"), taint.text("effect"));
         errors.reasons(taint.at("key"), key, names::label_key(key));
         let reasons = names::label_value(taint.text("value"));
@@ -223,7 +225,7 @@ pub fn taints(errors: &mut FieldErrors, spec: &At<'_>) {
         if seen.contains(&(key, effect)) {
             let mut error = FieldError::duplicate(&taint.path, taint.value.clone());
             error.detail = "taints must be unique by key and effect pair".to_owned();
-            errors.push(error);
+            errors.push(error.shown_as(crate::internal::show("Taint", taint.value)));
             continue;
         }
         seen.push((key, effect));

@@ -6,10 +6,10 @@ use ferry_meta::{FieldError, FieldErrors, names};
 use regex::Regex;
 use serde_json::Value;
 
-use super::internal;
 use super::spec::all_containers;
 use crate::at::{At, Report};
 use crate::check;
+use crate::internal;
 
 const SYSCTL: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 

@@ -138,7 +138,7 @@ fn resource_claims(errors: &mut FieldErrors, spec: &At<'_>, metadata: &At<'_>) {
 
 fn shown_claim(claim: &At<'_>, detail: &str) -> ferry_meta::FieldError {
     ferry_meta::FieldError::invalid(&claim.path, claim.value.clone(), detail)
-        .shown_as(super::internal::show("PodResourceClaim", claim.value))
+        .shown_as(crate::internal::show("PodResourceClaim", claim.value))
 }
 
 fn host_network_ports(errors: &mut FieldErrors, spec: &At<'_>, is_pod: bool) {

@@ -3,8 +3,9 @@
 use ferry_meta::{FieldErrors, Path, names};
 use serde_json::{Map, Value};
 
-use super::{diff, internal, resources, scheduling};
+use super::{diff, resources, scheduling};
 use crate::at::{At, Report};
+use crate::internal;
 
 const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 const MIRROR: &str = "kubernetes.io/config.mirror";

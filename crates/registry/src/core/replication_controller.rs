@@ -1,0 +1,83 @@
+//! ReplicationControllers.
+
+use ferry_meta::{FieldErrors, object};
+use serde_json::{Value, json};
+
+use super::pod;
+use crate::apps::{long_running, replica_set, template_warnings};
+use crate::at::{At, Report, default_to, map_mut, object_at};
+use crate::check;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy};
+
+pub struct ReplicationController(pub Plain);
+
+impl Strategy for ReplicationController {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        let spec = object_at(object, &["spec"]);
+        default_to(spec, "replicas", 1);
+        if let Some(template) = map_mut(spec, "template") {
+            pod::default_template(template);
+        }
+        let labels = object.pointer("/spec/template/metadata/labels").filter(|l| l.is_object()).cloned();
+        let Some(labels) = labels else { return };
+        let empty = |value: Option<&Value>| value.and_then(Value::as_object).is_none_or(|map| map.is_empty());
+        if empty(object.pointer("/spec/selector")) {
+            object_at(object, &["spec"]).insert("selector".into(), labels.clone());
+        }
+        if empty(object.pointer("/metadata/labels")) {
+            object::metadata_mut(object).insert("labels".into(), labels);
+        }
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = At::root(object).get("spec");
+        if spec.map("selector").is_empty() && spec.has("template") {
+            errors.required(spec.at("selector"), "");
+        }
+        let template = spec.get("template");
+        if template.exists() {
+            let selector = json!({"matchLabels": spec.map("selector")});
+            let metadata = template.get("metadata");
+            if !spec.map("selector").is_empty() && !check::selects(&selector, metadata.map("labels")) {
+                let labels = metadata.raw("labels").clone();
+                errors.invalid(metadata.at("labels"), labels, "`selector` does not match template `labels`");
+            }
+            pod::validate_template(&mut errors, &template);
+            long_running(&mut errors, &spec, "ReplicationController");
+        } else {
+            errors.required(template.path, "");
+        }
+        // Counts are checked after everything else.
+        crate::apps::counts(&mut errors, &spec, &["replicas", "minReadySeconds"]);
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
+        if context.subresource == "status" {
+            return replica_set::status(&At::root(object).get("status"), "readyReplicas");
+        }
+        self.validate_create(context, object)
+    }
+
+    fn warnings(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        if context.subresource == "status" {
+            return Vec::new();
+        }
+        let name = crate::apps::name_warning(object).filter(|_| old.is_none());
+        name.into_iter().chain(template_warnings(object, old)).collect()
+    }
+
+    fn selectable_fields(&self) -> Vec<&str> {
+        vec!["status.replicas"]
+    }
+
+    fn field(&self, object: &Value, field: &str) -> String {
+        replica_set::replicas_field(object, field)
+    }
+}

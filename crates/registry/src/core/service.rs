@@ -1,0 +1,389 @@
+//! Services: defaults, rules, and the fields that follow from type and addresses. Handing out addresses and node ports is the
+//! server's work; what it needs to know of a Service stands here.
+
+use ferry_meta::{FieldError, FieldErrors, object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::pod::warnings::address;
+use super::service_rules;
+use crate::at::{At, default_to, map_mut, maps_mut, object_at};
+use crate::cells;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy, common, label_name};
+
+pub struct Service(pub Plain);
+
+pub fn is_headless(service: &At<'_>) -> bool {
+    let spec = service.get("spec");
+    spec.array("clusterIPs").first().and_then(Value::as_str) == Some("None")
+}
+
+pub fn needs_cluster_ip(service: &At<'_>) -> bool {
+    ["ClusterIP", "NodePort", "LoadBalancer"].contains(&service.get("spec").text("type"))
+}
+
+pub fn needs_node_port(service: &At<'_>) -> bool {
+    let spec = service.get("spec");
+    match spec.text("type") {
+        "NodePort" => true,
+        "LoadBalancer" => spec.flag("allocateLoadBalancerNodePorts") != Some(false),
+        _ => false,
+    }
+}
+
+pub fn needs_health_check_port(service: &At<'_>) -> bool {
+    let spec = service.get("spec");
+    spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
+}
+
+/// Whether it is reached from outside the cluster.
+pub fn is_external(spec: &At<'_>) -> bool {
+    ["NodePort", "LoadBalancer"].contains(&spec.text("type"))
+        || (spec.text("type") == "ClusterIP" && !spec.array("externalIPs").is_empty())
+}
+
+/// `clusterIP` and the first of `clusterIPs` tell the same, where only one of them was given or changed.
+pub fn normalize_cluster_ips(object: &mut Value, old: Option<&Value>) {
+    let single = object::text(object, "/spec/clusterIP").to_owned();
+    let list = object.pointer("/spec/clusterIPs").and_then(Value::as_array).cloned().unwrap_or_default();
+    let set_list = |object: &mut Value, list: Value| {
+        object_at(object, &["spec"]).insert("clusterIPs".into(), list);
+    };
+    let Some(old) = old else {
+        if !single.is_empty() && list.is_empty() {
+            set_list(object, json!([single]));
+        }
+        return;
+    };
+    let was = object::text(old, "/spec/clusterIP");
+    let list_before = object::items(old, "/spec/clusterIPs");
+    if single.is_empty() && !was.is_empty() {
+        // Cleared alone: the list goes with it.
+        if list == list_before {
+            object_at(object, &["spec"]).remove("clusterIPs");
+        }
+    } else if single != was && list == list_before {
+        set_list(object, json!([single]));
+    }
+}
+
+/// An update that leaves out what was handed out keeps it.
+pub fn keep_allocated(object: &mut Value, old: &Value) {
+    let (new, was) = (At::root(object), At::root(old));
+    let mut changes: Vec<(&str, Value)> = Vec::new();
+    if needs_cluster_ip(&was) && needs_cluster_ip(&new) {
+        let (spec, before) = (new.get("spec"), was.get("spec"));
+        if spec.text("clusterIP").is_empty() {
+            changes.push(("clusterIP", before.raw("clusterIP").clone()));
+        }
+        if spec.array("clusterIPs").is_empty() && spec.text("clusterIP").is_empty() {
+            changes.push(("clusterIPs", before.raw("clusterIPs").clone()));
+        }
+    }
+    if needs_health_check_port(&was)
+        && needs_health_check_port(&new)
+        && new.get("spec").number("healthCheckNodePort") == 0
+    {
+        changes.push(("healthCheckNodePort", was.get("spec").raw("healthCheckNodePort").clone()));
+    }
+    let keep_ports = needs_node_port(&was) && needs_node_port(&new);
+    let ports: Vec<(i64, String, i64)> = was
+        .get("spec")
+        .items("ports")
+        .iter()
+        .map(|p| (p.number("port"), p.text("protocol").to_owned(), p.number("nodePort")))
+        .collect();
+    let spec = object_at(object, &["spec"]);
+    for (key, value) in changes.into_iter().filter(|(_, value)| !value.is_null()) {
+        spec.insert(key.into(), value);
+    }
+    if keep_ports {
+        let taken: Vec<i64> = maps_mut(spec, "ports")
+            .filter_map(|p| p.get("nodePort").and_then(Value::as_i64))
+            .filter(|n| *n != 0)
+            .collect();
+        for port in maps_mut(spec, "ports") {
+            let at = |key: &str| port.get(key).and_then(Value::as_i64).unwrap_or_default();
+            let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or_default();
+            let before = ports.iter().find(|(number, theirs, _)| *number == at("port") && theirs == protocol);
+            if let Some((_, _, node_port)) =
+                before.filter(|(_, _, n)| at("nodePort") == 0 && *n != 0 && !taken.contains(n))
+            {
+                let node_port = *node_port;
+                port.insert("nodePort".into(), node_port.into());
+            }
+        }
+    }
+}
+
+/// Fills in the address families of a cluster that has `families` (`IPv4`, or both); errors are all that is told then.
+pub fn default_families(object: &mut Value, old: Option<&Value>, families: &[&str]) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let service = At::root(object);
+    let spec = service.get("spec");
+    if !needs_cluster_ip(&service) {
+        return errors;
+    }
+    service_rules::cluster_ips(&mut errors, &service, old.map(At::root).as_ref());
+    if !errors.is_empty() {
+        return errors;
+    }
+    let given: Vec<String> = spec.texts("ipFamilies").map(str::to_owned).collect();
+    let addresses: Vec<&str> = spec.texts("clusterIPs").filter(|ip| *ip != "None").collect();
+    let family_of = |ip: &str| if ip.contains(':') { "IPv6".to_owned() } else { "IPv4".to_owned() };
+    let selectorless = is_headless(&service) && spec.map("selector").is_empty();
+    let mut policy = spec.text("ipFamilyPolicy").to_owned();
+    let mut wanted = if given.is_empty() { addresses.iter().map(|ip| family_of(ip)).collect() } else { given.clone() };
+    if policy.is_empty() {
+        let two = wanted.len() == 2 || (selectorless && wanted.is_empty());
+        policy = if two { "RequireDualStack" } else { "SingleStack" }.to_owned();
+    }
+    if !selectorless {
+        for (index, family) in given.iter().enumerate().filter(|(_, family)| !families.contains(&family.as_str())) {
+            let path = spec.at("ipFamilies").index(index);
+            errors.push(FieldError::invalid(&path, family.as_str(), "not configured on this cluster"));
+        }
+        if policy == "RequireDualStack" && families.len() < 2 && old.is_none() {
+            let detail = "this cluster is not configured for dual-stack services";
+            errors.push(FieldError::invalid(&spec.at("ipFamilyPolicy"), policy.as_str(), detail));
+        }
+    }
+    if !errors.is_empty() {
+        return errors;
+    }
+    if wanted.is_empty() {
+        wanted.push(families.first().copied().unwrap_or("IPv4").to_owned());
+    }
+    let both = policy == "RequireDualStack" || (policy == "PreferDualStack" && families.len() == 2);
+    if both && wanted.len() == 1 && (families.len() == 2 || selectorless) {
+        wanted.push(if wanted[0] == "IPv4" { "IPv6" } else { "IPv4" }.to_owned());
+    }
+    let spec = object_at(object, &["spec"]);
+    spec.insert("ipFamilyPolicy".into(), policy.into());
+    spec.insert("ipFamilies".into(), wanted.into());
+    errors
+}
+
+/// What a change of type leaves behind is dropped, unless the client wrote it anew.
+fn drop_type_dependent(object: &mut Value, old: &Value) {
+    let (new, was) = (At::root(object), At::root(old));
+    let (spec, before) = (new.get("spec"), was.get("spec"));
+    let same = |key: &str| spec.raw(key) == before.raw(key);
+    let mut drop: Vec<&str> = Vec::new();
+    if needs_cluster_ip(&was) && !needs_cluster_ip(&new) {
+        if same("clusterIP") && same("clusterIPs") {
+            drop.extend(["clusterIP", "clusterIPs"]);
+        }
+        drop.extend(["ipFamilies", "ipFamilyPolicy"].into_iter().filter(|key| same(key)));
+    }
+    let ports = |at: &At<'_>| at.items("ports").iter().map(|p| p.number("nodePort")).collect::<Vec<_>>();
+    let drop_ports = needs_node_port(&was) && !needs_node_port(&new) && ports(&spec) == ports(&before);
+    if needs_health_check_port(&was) && !needs_health_check_port(&new) && same("healthCheckNodePort") {
+        drop.push("healthCheckNodePort");
+    }
+    if before.text("type") == "LoadBalancer" && spec.text("type") != "LoadBalancer" {
+        drop.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"].into_iter().filter(|key| same(key)));
+    }
+    if is_external(&before) && !is_external(&spec) && same("externalTrafficPolicy") {
+        drop.push("externalTrafficPolicy");
+    }
+    let balanced = spec.text("type") == "LoadBalancer";
+    let spec = object_at(object, &["spec"]);
+    for key in drop {
+        spec.remove(key);
+    }
+    if drop_ports {
+        for port in maps_mut(spec, "ports") {
+            port.remove("nodePort");
+        }
+    }
+    if !balanced {
+        object_at(object, &["status"]).insert("loadBalancer".into(), json!({}));
+    }
+}
+
+impl Strategy for Service {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        let spec = object_at(object, &["spec"]);
+        default_to(spec, "sessionAffinity", "None");
+        match spec.get("sessionAffinity").and_then(Value::as_str) {
+            Some("None") => {
+                spec.remove("sessionAffinityConfig");
+            }
+            Some("ClientIP")
+                if spec.get("sessionAffinityConfig").is_none_or(|c| c["clientIP"]["timeoutSeconds"].is_null()) =>
+            {
+                spec.insert("sessionAffinityConfig".into(), json!({"clientIP": {"timeoutSeconds": 10800}}));
+            }
+            _ => {}
+        }
+        default_to(spec, "type", "ClusterIP");
+        for port in maps_mut(spec, "ports") {
+            default_to(port, "protocol", "TCP");
+            let unset = port.get("targetPort").is_none_or(|p| p.is_null() || *p == json!(0) || *p == json!(""));
+            if unset && let Some(number) = port.get("port").cloned() {
+                port.insert("targetPort".into(), number);
+            }
+        }
+        let at = At::root(object);
+        let (external, kind) = (is_external(&at.get("spec")), at.get("spec").text("type").to_owned());
+        let spec = object_at(object, &["spec"]);
+        if external {
+            default_to(spec, "externalTrafficPolicy", "Cluster");
+        }
+        if ["NodePort", "LoadBalancer", "ClusterIP"].contains(&kind.as_str())
+            && spec.get("internalTrafficPolicy").is_none_or(Value::is_null)
+        {
+            spec.insert("internalTrafficPolicy".into(), "Cluster".into());
+        }
+        if kind == "LoadBalancer" {
+            default_to(spec, "allocateLoadBalancerNodePorts", true);
+            let status = object_at(object, &["status"]);
+            for ingress in map_mut(status, "loadBalancer").into_iter().flat_map(|b| maps_mut(b, "ingress")) {
+                if ingress.get("ip").and_then(Value::as_str).is_some_and(|ip| !ip.is_empty()) {
+                    default_to(ingress, "ipMode", "VIP");
+                }
+            }
+        }
+    }
+
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        if let Some(map) = object.as_object_mut() {
+            map.insert("status".into(), json!({"loadBalancer": {}}));
+        }
+        normalize_cluster_ips(object, None);
+    }
+
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        if context.subresource == "status" {
+            return common::keep(object, old, "spec");
+        }
+        common::keep(object, old, "status");
+        normalize_cluster_ips(object, Some(old));
+        keep_allocated(object, old);
+        drop_type_dependent(object, old);
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        service_rules::validate(&At::root(object), None)
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let (new, old) = (At::root(object), At::root(old));
+        if context.subresource == "status" {
+            return service_rules::status(&new, &old);
+        }
+        let mut errors = service_rules::changes(&new, &old);
+        errors.extend(service_rules::validate(&new, Some(&old)));
+        errors
+    }
+
+    fn warnings(&self, context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        if context.subresource == "status" {
+            return Vec::new();
+        }
+        warnings(&At::root(object))
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        label_name(name, prefix)
+    }
+
+    fn selectable_fields(&self) -> Vec<&str> {
+        vec!["spec.clusterIP", "spec.type"]
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let service = At::root(object);
+        let spec = service.get("spec");
+        let internal = spec.texts("clusterIPs").next().unwrap_or("<none>");
+        let ports = spec.items("ports").iter().map(port_text).collect::<Vec<_>>().join(",");
+        vec![
+            object::name(object).into(),
+            spec.text("type").into(),
+            internal.into(),
+            external_address(&service).into(),
+            (if ports.is_empty() { "<none>".to_owned() } else { ports }).into(),
+            cells::age(object, now).into(),
+            cells::labels(Some(spec.map("selector"))).into(),
+        ]
+    }
+}
+
+fn port_text(port: &At<'_>) -> String {
+    let (number, node, protocol) = (port.number("port"), port.number("nodePort"), port.text("protocol"));
+    if node > 0 { format!("{number}:{node}/{protocol}") } else { format!("{number}/{protocol}") }
+}
+
+fn external_address(service: &At<'_>) -> String {
+    let spec = service.get("spec");
+    let external: Vec<&str> = spec.texts("externalIPs").collect();
+    match spec.text("type") {
+        "ClusterIP" | "NodePort" => cells::joined(external.into_iter()),
+        "LoadBalancer" => {
+            let mut all = load_balancer(&service.get("status").get("loadBalancer"));
+            all.extend(external.iter().map(|ip| (*ip).to_owned()));
+            if all.is_empty() { "<pending>".to_owned() } else { all.join(",") }
+        }
+        "ExternalName" => spec.text("externalName").to_owned(),
+        _ => "<unknown>".to_owned(),
+    }
+}
+
+/// The addresses or names of a load balancer, sorted.
+pub fn load_balancer(status: &At<'_>) -> Vec<String> {
+    let mut all: Vec<String> = status
+        .items("ingress")
+        .iter()
+        .map(|i| if i.text("ip").is_empty() { i.text("hostname") } else { i.text("ip") }.to_owned())
+        .filter(|text| !text.is_empty())
+        .collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn warnings(service: &At<'_>) -> Vec<String> {
+    let spec = service.get("spec");
+    let mut found = Vec::new();
+    if service.get("metadata").map("annotations").contains_key("service.kubernetes.io/topology-aware-hints") {
+        found.push("annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead".to_owned());
+    }
+    let headless = is_headless(service) && spec.text("type") == "ClusterIP";
+    if !headless {
+        found.extend(spec.items("clusterIPs").iter().filter_map(|ip| address(&ip.path, ip.as_text())));
+    } else {
+        let mut ignored = |field: &str| found.push(format!("spec.{field} is ignored for headless services"));
+        if !spec.text("loadBalancerIP").is_empty() {
+            ignored("loadBalancerIP");
+        }
+        if !spec.array("externalIPs").is_empty() {
+            ignored("externalIPs");
+        }
+        if spec.text("sessionAffinity") != "None" {
+            ignored("SessionAffinity");
+        }
+    }
+    found.extend(spec.items("externalIPs").iter().filter_map(|ip| address(&ip.path, ip.as_text())));
+    let named = spec.text("type") == "ExternalName";
+    let has_external = !spec.array("externalIPs").is_empty();
+    if has_external && !headless && !named {
+        found.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned());
+    }
+    found.extend(address(&spec.at("loadBalancerIP"), spec.text("loadBalancerIP")));
+    if named && has_external {
+        found.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());
+    }
+    if !named && !spec.text("externalName").is_empty() {
+        found.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
+    }
+    if spec.text("trafficDistribution") == "PreferClose" {
+        found.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".to_owned());
+    }
+    found
+}

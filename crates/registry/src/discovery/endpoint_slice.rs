@@ -1,0 +1,199 @@
+//! EndpointSlices: the addresses behind a Service.
+
+use ferry_meta::{FieldError, FieldErrors, names, object};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::at::{At, Report, default_to, maps_mut};
+use crate::cells;
+use crate::check;
+use crate::core::endpoints::{PROTOCOLS, first_three, reachable};
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy, common};
+
+pub struct EndpointSlice(pub Plain);
+
+impl Strategy for EndpointSlice {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        let none = &mut Map::new();
+        for port in maps_mut(object.as_object_mut().unwrap_or(none), "ports") {
+            if port.get("name").is_none_or(Value::is_null) {
+                port.insert("name".into(), "".into());
+            }
+            default_to(port, "protocol", "TCP");
+        }
+    }
+
+    /// Labels and annotations tell consumers something too, and so move the generation.
+    fn prepare_update(&self, _context: &Context<'_>, object: &mut Value, old: &Value) {
+        let meta = |v: &Value| (object::labels(v).clone(), object::annotations(v).clone());
+        let changed = !common::same_but(object, old, &["metadata"]) || meta(object) != meta(old);
+        common::set_generation(object, common::generation(old) + i64::from(changed));
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let slice = At::root(object);
+        ports(&mut errors, &slice);
+        endpoints(&mut errors, &slice);
+        address_type(&mut errors, &slice);
+        errors
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let (new, old) = (At::root(object), At::root(old));
+        ports(&mut errors, &new);
+        if new.raw("endpoints") != old.raw("endpoints") {
+            endpoints(&mut errors, &new);
+        }
+        if new.raw("addressType") == old.raw("addressType") {
+            address_type(&mut errors, &new);
+        } else {
+            errors.clear();
+            errors.invalid(new.at("addressType"), Value::Null, crate::at::IMMUTABLE);
+        }
+        errors
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let slice = At::root(object);
+        let ports: Vec<String> = slice
+            .items("ports")
+            .iter()
+            .map(|port| match (port.int("port"), port.raw("name").as_str()) {
+                (Some(number), _) => number.to_string(),
+                (None, Some(name)) => name.to_owned(),
+                (None, None) => "*".to_owned(),
+            })
+            .collect();
+        let addresses: Vec<String> = slice
+            .items("endpoints")
+            .iter()
+            .flat_map(|e| e.texts("addresses").map(str::to_owned).collect::<Vec<_>>())
+            .collect();
+        let shown = |all: &[String]| {
+            let text = first_three(all);
+            if text.is_empty() { "<unset>".to_owned() } else { text }
+        };
+        vec![
+            object::name(object).into(),
+            slice.text("addressType").into(),
+            shown(&ports).into(),
+            shown(&addresses).into(),
+            cells::age(object, now).into(),
+        ]
+    }
+}
+
+fn address_type(errors: &mut FieldErrors, slice: &At<'_>) {
+    errors.one_of(slice.at("addressType"), slice.text("addressType"), &["FQDN", "IPv4", "IPv6"]);
+}
+
+fn ports(errors: &mut FieldErrors, slice: &At<'_>) {
+    let ports = slice.items("ports");
+    if ports.len() > 20_000 {
+        return errors.push(FieldError::too_many(&slice.at("ports"), ports.len(), 20_000));
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for port in ports {
+        let name = port.text("name");
+        if !name.is_empty() {
+            errors.reasons(port.at("name"), name, names::dns1123_label(name));
+        }
+        if seen.contains(&name) {
+            errors.duplicate(port.at("name"), name);
+        } else {
+            seen.push(name);
+        }
+        errors.one_of(port.at("protocol"), port.text("protocol"), &PROTOCOLS);
+        if let Some(protocol) = port.raw("appProtocol").as_str() {
+            errors.reasons(port.at("appProtocol"), protocol, names::qualified_name(protocol));
+        }
+    }
+}
+
+fn endpoints(errors: &mut FieldErrors, slice: &At<'_>) {
+    let endpoints = slice.items("endpoints");
+    if endpoints.len() > 1000 {
+        return errors.push(FieldError::too_many(&slice.at("endpoints"), endpoints.len(), 1000));
+    }
+    let mut counts = FieldErrors::new();
+    for endpoint in &endpoints {
+        for address in endpoint.items("addresses") {
+            one_address(errors, endpoint, &address, slice.text("addressType"));
+        }
+        if let Some(node) = endpoint.raw("nodeName").as_str() {
+            errors.reasons(endpoint.at("nodeName"), node, names::dns1123_subdomain(node));
+        }
+        let topology = endpoint.map("deprecatedTopology");
+        errors.extend(crate::object_meta::label_errors(topology, &endpoint.at("deprecatedTopology")));
+        if let Some(name) = endpoint.raw("hostname").as_str() {
+            errors.reasons(endpoint.at("hostname"), name, names::dns1123_label(name));
+        }
+        hints(errors, &endpoint.get("hints"));
+        match endpoint.array("addresses").len() {
+            0 => counts.required(endpoint.at("addresses"), ""),
+            many if many > 100 => counts.push(FieldError::too_many(&endpoint.at("addresses"), many, 100)),
+            _ => {}
+        }
+    }
+    // Counts are checked after everything else.
+    errors.extend(counts);
+}
+
+fn one_address(errors: &mut FieldErrors, endpoint: &At<'_>, address: &At<'_>, kind: &str) {
+    let text = address.as_text();
+    let before = errors.len();
+    match kind {
+        "IPv4" => check::ip(errors, address.path.clone(), text),
+        "IPv6" => check::canonical_ip(errors, address.path.clone(), text),
+        "FQDN" => return domain_name(errors, address),
+        _ => return,
+    }
+    if errors.len() > before {
+        return;
+    }
+    if text.contains(':') != (kind == "IPv6") {
+        errors.invalid(endpoint.at("addresses"), text, format!("must be an {kind} address"));
+    }
+    reachable(errors, address.path.clone(), text);
+}
+
+fn domain_name(errors: &mut FieldErrors, address: &At<'_>) {
+    let name = address.as_text();
+    if name.is_empty() {
+        return errors.required(address.path.clone(), "");
+    }
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let reasons = names::dns1123_subdomain(name);
+    if !reasons.is_empty() {
+        errors.invalid(address.path.clone(), name, reasons.join(","));
+    } else if !name.contains('.') {
+        errors.invalid(address.path.clone(), name, "should be a domain with at least two segments separated by dots");
+    }
+}
+
+fn hints(errors: &mut FieldErrors, hints: &At<'_>) {
+    type Check = fn(&str) -> Vec<String>;
+    for (list, check) in [("forZones", names::label_value as Check), ("forNodes", names::dns1123_subdomain)] {
+        let items = hints.items(list);
+        if items.len() > 8 {
+            return errors.push(FieldError::too_many(&hints.at(list), items.len(), 8));
+        }
+        let mut seen: Vec<&str> = Vec::new();
+        for item in items {
+            let name = item.text("name");
+            if seen.contains(&name) {
+                errors.duplicate(item.at("name"), name);
+            } else {
+                seen.push(name);
+            }
+            errors.reasons(item.at("name"), name, check(name));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The `scale` subresource: any workload with replicas as an autoscaling/v1 Scale, and back.
+
+use ferry_meta::{FieldErrors, object};
+use serde_json::{Map, Value, json};
+
+use crate::at::{At, Report, object_at};
+use crate::cells;
+
+/// The Scale of a Deployment, ReplicaSet, StatefulSet or ReplicationController.
+pub fn of(workload: &Value) -> Value {
+    let at = At::root(workload);
+    let (spec, status) = (at.get("spec"), at.get("status"));
+    let mut metadata = Map::new();
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = at.get("metadata").value.get(key) {
+            metadata.insert(key.into(), value.clone());
+        }
+    }
+    let selector = spec.get("selector");
+    // A ReplicationController's selector is a bare map of labels.
+    let bare = selector.value.as_object().is_some_and(|map| map.values().all(Value::is_string) && !map.is_empty());
+    let text = if bare { cells::labels(selector.value.as_object()) } else { cells::selector(Some(selector.value)) };
+    json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": {"replicas": spec.number("replicas")},
+        "status": {"replicas": status.number("replicas"), "selector": text},
+    })
+}
+
+/// What a written Scale may not say.
+pub fn validate(scale: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let at = At::root(scale);
+    let metadata = at.get("metadata");
+    if metadata.text("name").is_empty() {
+        errors.required(metadata.at("name"), "name or generateName is required");
+    }
+    let spec = at.get("spec");
+    errors.non_negative(spec.at("replicas"), spec.number("replicas"));
+    errors
+}
+
+/// Writes the replicas of a Scale, and the version it stands on, into the workload.
+pub fn apply(workload: &mut Value, scale: &Value) {
+    let replicas = At::root(scale).get("spec").number("replicas");
+    object_at(workload, &["spec"]).insert("replicas".into(), replicas.into());
+    let version = object::resource_version(scale);
+    if !version.is_empty() {
+        object::metadata_mut(workload).insert("resourceVersion".into(), version.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_scale() {
+        let mut workload = json!({
+            "metadata": {"name": "a", "resourceVersion": "3", "labels": {}},
+            "spec": {"replicas": 2, "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["b", "a"]}]}},
+            "status": {"replicas": 1},
+        });
+        let mut scale = of(&workload);
+        assert_eq!(scale["metadata"], json!({"name": "a", "resourceVersion": "3"}));
+        assert_eq!(scale["status"], json!({"replicas": 1, "selector": "app in (a,b)"}));
+        scale["spec"]["replicas"] = json!(5);
+        apply(&mut workload, &scale);
+        assert_eq!(workload["spec"]["replicas"], json!(5));
+        scale["spec"]["replicas"] = json!(-1);
+        assert_eq!(validate(&scale)[0].line(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0");
+        let controller = json!({"spec": {"selector": {"app": "a"}}});
+        assert_eq!(of(&controller)["status"]["selector"], json!("app=a"));
+    }
+}
