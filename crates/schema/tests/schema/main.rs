@@ -3,6 +3,7 @@
 mod applying;
 mod decoding;
 mod patches;
+mod recorded;
 mod round_trip;
 
 use ferry_meta::GroupVersionKind;

@@ -1,0 +1,167 @@
+//! Refusals of bodies that were recorded from upstream, where the recordings are at hand.
+
+use std::path::{Path, PathBuf};
+
+use ferry_schema::decode::type_meta;
+use ferry_schema::{Format, Validation, decode};
+use serde_json::Value;
+
+/// `FERRY_ORACLE_DIR`, or `../shared/oracle` beside the workspace; None where there is none.
+fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("FERRY_ORACLE_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/oracle"), PathBuf::from);
+    let cases = folder.join("cases");
+    cases.is_dir().then_some(cases)
+}
+
+/// (case/step, path, content type, body, code, message, warnings) of every write that was recorded.
+fn writes() -> Vec<(String, Value, Vec<u8>)> {
+    let Some(folder) = folder() else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the cases").flatten() {
+        let case: Value = serde_json::from_slice(&std::fs::read(entry.path()).expect("a case")).expect("JSON");
+        for step in case["steps"].as_array().into_iter().flatten() {
+            let body = match (step.get("raw"), step.get("body")) {
+                (Some(Value::String(raw)), _) => raw.clone().into_bytes(),
+                (_, Some(body)) if !body.is_null() => body.to_string().into_bytes(),
+                _ => continue,
+            };
+            if matches!(step["method"].as_str(), Some("POST" | "PUT")) {
+                let name = format!("{}/{}", entry.path().file_stem().unwrap_or_default().to_string_lossy(), step["id"]);
+                found.push((name, step.clone(), body));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+#[test]
+fn bodies_are_refused_and_warned_about_as_recorded() {
+    let mut failures = Vec::new();
+    let (mut refused, mut accepted) = (0, 0);
+    for (name, step, body) in writes() {
+        let content_type = step.pointer("/headers/Content-Type").and_then(Value::as_str).unwrap_or("application/json");
+        let format = match content_type {
+            "application/json" => Format::Json,
+            "application/yaml" => Format::Yaml,
+            _ => continue,
+        };
+        let Ok(meta) = type_meta(&body, format) else { continue };
+        let (group, version) = meta.api_version.split_once('/').unwrap_or(("", &meta.api_version));
+        let gvk = ferry_meta::GroupVersionKind::new(group, version, &*meta.kind);
+        let Some(ty) = ferry_schema::builtin().kind(&gvk) else { continue };
+        let path = step["path"].as_str().unwrap_or_default();
+        let validation = match path.split_once("fieldValidation=").map(|(_, v)| v.split('&').next().unwrap_or_default()) {
+            Some("Strict") => Validation::Strict,
+            Some("Ignore") => Validation::Ignore,
+            _ => Validation::Warn,
+        };
+        let message = step.pointer("/want/body/message").and_then(Value::as_str).unwrap_or_default();
+        let ours = decode(&ty, &body, format, validation);
+        match &ours {
+            Err(error) => {
+                refused += 1;
+                let text = error.message(&gvk.kind, &gvk.version, &gvk.kind, &body);
+                // Bodies that were recorded as values have lost the order of their fields, and so have these complaints.
+                let sorted = |text: &str| {
+                    let mut parts: Vec<String> = text.split([' ', ',']).map(str::to_owned).collect();
+                    parts.sort();
+                    parts
+                };
+                if !message.is_empty() && sorted(&text) != sorted(message) {
+                    failures.push(format!("{name}: ours {text:?}, theirs {message:?}"));
+                }
+            }
+            Ok(_) if message.contains("cannot be handled as a") && !message.contains("conversion") => {
+                failures.push(format!("{name}: accepted, theirs {message:?}"));
+            }
+            Ok(decoded) => {
+                accepted += 1;
+                let theirs: Vec<String> = step.pointer("/want/warnings").and_then(Value::as_array).into_iter().flatten()
+                    .filter_map(|w| w.as_str()?.strip_prefix("299 - \"")?.strip_suffix('"').map(|w| w.replace("\\\"", "\"")))
+                    .filter(|w| w.contains(" field \"") || w.contains("already set in map"))
+                    .collect();
+                let mut ours = decoded.warnings.clone();
+                ours.sort();
+                if step.pointer("/want/warnings").is_some() && ours != theirs {
+                    failures.push(format!("{name}: warnings {ours:?}, theirs {theirs:?}"));
+                }
+            }
+        }
+    }
+    assert_eq!(failures, Vec::<String>::new(), "{} failures", failures.len());
+    if folder().is_some() {
+        assert!(refused > 20 && accepted > 500, "{refused} refused, {accepted} accepted");
+    }
+}
+
+/// Every step of every case.
+fn steps() -> Vec<(String, Value)> {
+    let Some(folder) = folder() else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the cases").flatten() {
+        let case: Value = serde_json::from_slice(&std::fs::read(entry.path()).expect("a case")).expect("JSON");
+        for step in case["steps"].as_array().into_iter().flatten() {
+            let name = format!("{}/{}", entry.path().file_stem().unwrap_or_default().to_string_lossy(), step["id"]);
+            found.push((name, step.clone()));
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+/// Recordings have `<time>` for every time.
+fn with_times(value: &mut Value, key: &str) {
+    match value {
+        Value::String(text) if text == "<time>" => {
+            let micro = matches!(key, "acquireTime" | "renewTime" | "eventTime" | "lastObservedTime" | "pingTime");
+            *text = if micro { "2024-01-02T03:04:05.000006Z" } else { "2024-01-02T03:04:05Z" }.to_owned();
+        }
+        Value::Array(items) => items.iter_mut().for_each(|v| with_times(v, key)),
+        Value::Object(map) => map.iter_mut().for_each(|(k, v)| with_times(v, k)),
+        _ => {}
+    }
+}
+
+#[test]
+fn recorded_answers_come_back_as_they_are() {
+    let mut failures = Vec::new();
+    let mut checked = 0;
+    for (name, step) in steps() {
+        let ignored = step.get("ignore").and_then(Value::as_array).cloned().unwrap_or_default();
+        if step.get("only").is_some() || ignored.iter().any(|path| path != "metadata.managedFields") {
+            continue; // a part of the answer
+        }
+        let Some(mut answer) = step.pointer("/want/body").filter(|b| b.is_object()).cloned() else { continue };
+        with_times(&mut answer, "");
+        let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        let (group, version) = version.split_once('/').unwrap_or(("", &version));
+        let gvk = ferry_meta::GroupVersionKind::new(group, version, &*kind);
+        let Some(ty) = ferry_schema::builtin().kind(&gvk) else { continue };
+        if matches!(&*kind, "Table" | "Status") {
+            continue;
+        }
+        checked += 1;
+        match decode(&ty, answer.to_string().as_bytes(), Format::Json, Validation::Strict) {
+            Err(error) => failures.push(format!("{name}: {error}")),
+            Ok(decoded) => {
+                let ours: Value = serde_json::from_slice(&ferry_schema::encode_json(&ty, &decoded.object)).expect("JSON");
+                let (a, b) = (serde_json::to_string_pretty(&ours), serde_json::to_string_pretty(&answer));
+                let (a, b) = (a.expect("JSON"), b.expect("JSON"));
+                if let Some(at) = a.lines().zip(b.lines()).find(|(a, b)| a != b) {
+                    failures.push(format!("{name}: {at:?}"));
+                }
+                let protobuf = ferry_schema::proto::encode(&ty, &decoded.object);
+                // An empty list and none are the same to protobuf.
+                let back = ferry_schema::proto::decode(&ty, &protobuf).map(|object| ferry_schema::proto::encode(&ty, &object));
+                if back.as_ref() != Ok(&protobuf) {
+                    failures.push(format!("{name}: not the same through protobuf"));
+                }
+            }
+        }
+    }
+    assert_eq!(failures, Vec::<String>::new(), "{} failures of {checked}", failures.len());
+    assert!(folder().is_none() || checked > 300, "{checked}");
+}
