@@ -3,32 +3,38 @@
 use serde_json::{Map, Value};
 
 use crate::catalogue::{Catalogue, Item, Shape, Type, TypeId};
+use crate::managed::set::Element;
 use crate::zero;
 
 /// Compact JSON, without a newline at its end.
 pub fn encode_json(ty: &Type, object: &Value) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(512), indent: None };
+    let mut writer = Writer { out: Vec::with_capacity(512), indent: None, escapes: true };
     writer.root(ty, object);
     writer.out
 }
 
 /// Indented by two spaces, without a newline at its end.
 pub fn encode_json_pretty(ty: &Type, object: &Value) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(1024), indent: Some(0) };
+    let mut writer = Writer { out: Vec::with_capacity(1024), indent: Some(0), escapes: true };
     writer.root(ty, object);
     writer.out
 }
 
 /// JSON of any value with Go's escapes and sorted keys, as for custom resources.
 pub fn encode_any(value: &Value, pretty: bool) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(512), indent: pretty.then_some(0) };
+    let mut writer = Writer { out: Vec::with_capacity(512), indent: pretty.then_some(0), escapes: true };
     writer.any(value);
     writer.out
 }
 
-/// JSON as it is kept inside protobuf: the text a client sent, which had no reason to escape.
-pub(crate) fn encode_any_unescaped(value: &Value) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
+/// Free-form JSON as it is kept inside protobuf, where nothing is escaped that JSON does not ask for.
+pub(crate) fn encode_raw(shape: &Shape, value: &Value) -> Vec<u8> {
+    let mut writer = Writer { out: Vec::with_capacity(128), indent: None, escapes: false };
+    match (shape, value) {
+        (Shape::Fields, Value::Object(map)) => writer.owned_fields(map),
+        _ => writer.any(value),
+    }
+    writer.out
 }
 
 /// Puts line breaks and two spaces per level into compact JSON that was encoded before.
@@ -90,6 +96,8 @@ struct Writer {
     out: Vec<u8>,
     /// The current depth, when indenting.
     indent: Option<usize>,
+    /// Go escapes what HTML could take for markup.
+    escapes: bool,
 }
 
 impl Writer {
@@ -208,6 +216,7 @@ impl Writer {
             (Shape::SchemaOrArray | Shape::SchemaOrBool | Shape::SchemaOrStrings, value) => {
                 self.schema_or(catalogue, value);
             }
+            (Shape::Fields, Value::Object(map)) => self.owned_fields(map),
             (Shape::Struct(_) | Shape::Quantity | Shape::IntOrString, Value::Null) if !item.pointer => {
                 self.zero(catalogue, item);
             }
@@ -239,6 +248,25 @@ impl Writer {
             self.separate(&mut first);
             self.key(key);
             self.any(value);
+        }
+        self.close(b'}', first);
+    }
+
+    /// `FieldsV1`: items of lists in the order of their keys, not of the text of them.
+    fn owned_fields(&mut self, map: &Map<String, Value>) {
+        let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+        if map.keys().any(|key| key.starts_with("k:") || key.starts_with("v:")) {
+            entries.sort_by_cached_key(|(key, _)| (**key != ".", Element::parse(key)));
+        }
+        self.open(b'{');
+        let mut first = true;
+        for (key, value) in entries {
+            self.separate(&mut first);
+            self.key(key);
+            match value {
+                Value::Object(inner) => self.owned_fields(inner),
+                other => self.any(other),
+            }
         }
         self.close(b'}', first);
     }
@@ -285,6 +313,10 @@ impl Writer {
                 b'\t' => b"\\t",
                 8 => b"\\b",
                 12 => b"\\f",
+                b'<' | b'>' | b'&' if !self.escapes => {
+                    at += 1;
+                    continue;
+                }
                 0..0x20 | b'<' | b'>' | b'&' => {
                     let low = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
                     self.out.extend_from_slice(&bytes[start..at]);
@@ -339,6 +371,16 @@ mod tests {
     fn strings_are_escaped_as_gos() {
         let text = encode_any(&json!({"k": "<&>é\u{2028}\u{1}\n\"\\"}), false);
         assert_eq!(String::from_utf8_lossy(&text), "{\"k\":\"\\u003c\\u0026\\u003eé\\u2028\\u0001\\n\\\"\\\\\"}");
+    }
+
+    #[test]
+    fn owned_items_stand_in_the_order_of_their_keys() {
+        let fields = json!({"f:b": {}, ".": {}, "k:{\"port\":443}": {".": {}}, "k:{\"port\":80}": {}});
+        let text = encode_raw(&Shape::Fields, &fields);
+        assert_eq!(
+            String::from_utf8_lossy(&text),
+            r#"{".":{},"f:b":{},"k:{\"port\":80}":{},"k:{\"port\":443}":{".":{}}}"#
+        );
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl<'c> Encoder<'c> {
                 });
             }
             Shape::Raw | Shape::Fields | Shape::Json | Shape::Any => {
-                let raw = value.filter(|v| !v.is_null()).map(|v| crate::encode::encode_any_unescaped(v));
+                let raw = value.filter(|v| !v.is_null()).map(|v| crate::encode::encode_raw(&item.shape, v));
                 Writer::message(self, number, |e| {
                     if let Some(raw) = raw {
                         e.writer.bytes(1, &raw);

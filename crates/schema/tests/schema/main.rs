@@ -4,6 +4,7 @@ mod applying;
 mod decoding;
 mod patches;
 mod recorded;
+mod robust;
 mod round_trip;
 
 use ferry_meta::GroupVersionKind;
