@@ -27,8 +27,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "ferry",
         &[
-            "admission", "apiserver", "auth", "client", "controllers", "cri", "dns", "kubelet", "meta", "proxy", "registry",
-            "scheduler", "schema", "store", "tasks",
+            "admission",
+            "apiserver",
+            "auth",
+            "client",
+            "controllers",
+            "cri",
+            "dns",
+            "kubelet",
+            "meta",
+            "proxy",
+            "registry",
+            "scheduler",
+            "schema",
+            "store",
+            "tasks",
         ],
     ),
 ];

@@ -168,8 +168,8 @@ impl Writer {
         for (index, value) in fields {
             let field = &definition.fields[index];
             if let Some(value) = value {
-                let left_out = (field.omit_empty && zero::is_empty(&field.item, value))
-                    || (field.omit_zero && value.is_null());
+                let left_out =
+                    (field.omit_empty && zero::is_empty(&field.item, value)) || (field.omit_zero && value.is_null());
                 if left_out {
                     continue;
                 }

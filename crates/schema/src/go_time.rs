@@ -23,13 +23,12 @@ fn is_zero(at: Timestamp) -> bool {
 }
 
 fn parse(text: &str, layout: &'static str) -> Result<Option<Timestamp>, String> {
-    if is_canonical(text) {
-        // The common case: nothing to complain about.
-        if let Ok(at) = text.parse::<Timestamp>() {
-            if layout == SECONDS {
-                return Ok(Some(at));
-            }
-        }
+    // The common case: nothing to complain about.
+    if layout == SECONDS
+        && is_canonical(text)
+        && let Ok(at) = text.parse::<Timestamp>()
+    {
+        return Ok(Some(at));
     }
     Reader { text, rest: text, layout }.read().map(Some)
 }
@@ -259,10 +258,7 @@ mod tests {
                 r#"parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006""#,
             ),
             ("", r#"parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),
-            (
-                "2024-01-02",
-                r#"parsing time "2024-01-02" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#,
-            ),
+            ("2024-01-02", r#"parsing time "2024-01-02" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#),
             ("2024-13-01T00:00:00Z", r#"parsing time "2024-13-01T00:00:00Z": month out of range"#),
             ("2024-02-30T00:00:00Z", r#"parsing time "2024-02-30T00:00:00Z": day out of range"#),
             ("2024-02-03T00:00:00Zx", r#"parsing time "2024-02-03T00:00:00Zx": extra text: "x""#),

@@ -12,7 +12,9 @@ pub(crate) fn item(catalogue: &Catalogue, item: &Item) -> Value {
     match &item.shape {
         Shape::String => Value::String(String::new()),
         Shape::Bool => Value::Bool(false),
-        Shape::Int32 | Shape::Int64 | Shape::Uint32 | Shape::Uint64 | Shape::Float | Shape::IntOrString => Value::from(0),
+        Shape::Int32 | Shape::Int64 | Shape::Uint32 | Shape::Uint64 | Shape::Float | Shape::IntOrString => {
+            Value::from(0)
+        }
         Shape::Quantity => Value::from("0"),
         Shape::Duration => Value::from("0s"),
         Shape::Struct(id) => structure(catalogue, *id),
@@ -46,7 +48,9 @@ pub(crate) fn is_empty(item: &Item, value: &Value) -> bool {
     match value {
         Value::Null => !matches!(item.shape, Shape::Time | Shape::MicroTime | Shape::Raw | Shape::Json),
         Value::Bool(on) => !on && item.shape == Shape::Bool,
-        Value::Number(number) => item.shape != Shape::IntOrString && number.as_f64() == Some(0.0) && !item.shape.is_any(),
+        Value::Number(number) => {
+            item.shape != Shape::IntOrString && number.as_f64() == Some(0.0) && !item.shape.is_any()
+        }
         Value::String(text) => text.is_empty() && matches!(item.shape, Shape::String | Shape::Bytes),
         Value::Array(items) => items.is_empty() && matches!(item.shape, Shape::List(_)),
         Value::Object(map) => map.is_empty() && matches!(item.shape, Shape::Map(_)),

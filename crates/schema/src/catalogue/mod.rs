@@ -189,8 +189,15 @@ impl Catalogue {
     }
 
     fn meta_kind(&self, gvk: &GroupVersionKind) -> Option<TypeId> {
-        const EVERYWHERE: [&str; 7] =
-            ["DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions", "ListOptions", "GetOptions", "WatchEvent"];
+        const EVERYWHERE: [&str; 7] = [
+            "DeleteOptions",
+            "CreateOptions",
+            "UpdateOptions",
+            "PatchOptions",
+            "ListOptions",
+            "GetOptions",
+            "WatchEvent",
+        ];
         const CORE: [&str; 5] = ["Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList"];
         let everywhere = EVERYWHERE.contains(&&*gvk.kind);
         let core = gvk.group.is_empty() && gvk.version == "v1" && CORE.contains(&&*gvk.kind);

@@ -248,7 +248,9 @@ impl<'i, 'c> Reader<'i, 'c> {
             (Shape::Quantity, _) => return self.quantity(),
             (Shape::IntOrString, b'"') => return Some(Value::String(self.string())),
             (shape, _) if shape.is_any() => return Some(self.any()),
-            (Shape::SchemaOrArray | Shape::SchemaOrBool | Shape::SchemaOrStrings, _) => return self.schema_or(&item.shape),
+            (Shape::SchemaOrArray | Shape::SchemaOrBool | Shape::SchemaOrStrings, _) => {
+                return self.schema_or(&item.shape);
+            }
             (_, b'-' | b'0'..=b'9') => {
                 if let Some(value) = self.number(item) {
                     return value;
@@ -284,15 +286,11 @@ impl<'i, 'c> Reader<'i, 'c> {
     }
 
     fn quantity(&mut self) -> Option<Value> {
-        let text = if self.peek() == b'"' {
-            self.string()
-        } else {
-            String::from_utf8_lossy(self.skip()).into_owned()
-        };
+        let text = if self.peek() == b'"' { self.string() } else { String::from_utf8_lossy(self.skip()).into_owned() };
         match crate::quantity::canonical(text.trim()) {
-            Ok(canonical) => Some(Value::String(canonical.into_owned())),
+            Ok(canonical) => Some(Value::String(canonical)),
             Err(error) => {
-                self.save(error.to_owned());
+                self.save(error.to_string());
                 None
             }
         }
@@ -420,10 +418,11 @@ impl<'i, 'c> Reader<'i, 'c> {
                 let mut items = Vec::new();
                 self.at += 1;
                 while self.peek() != b']' && self.at < self.input.len() {
-                    let value = self.nested(format_args!("[{}]", items.len()), |reader| match (reader.peek(), schema) {
-                        (b'{', Some(id)) => Value::Object(reader.object(id, Map::new())),
-                        _ => reader.any(),
-                    });
+                    let value =
+                        self.nested(format_args!("[{}]", items.len()), |reader| match (reader.peek(), schema) {
+                            (b'{', Some(id)) => Value::Object(reader.object(id, Map::new())),
+                            _ => reader.any(),
+                        });
                     items.extend(value);
                     if self.peek() == b',' {
                         self.at += 1;

@@ -111,7 +111,8 @@ fn literal(value: &Value) -> String {
             format!("[]interface {{}}{{{}}}", items.join(", "))
         }
         Value::Object(map) => {
-            let entries: Vec<String> = map.iter().map(|(k, v)| format!("{}:{}", crate::text::quote(k), literal(v))).collect();
+            let entries: Vec<String> =
+                map.iter().map(|(k, v)| format!("{}:{}", crate::text::quote(k), literal(v))).collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
         other => other.to_string(),

@@ -152,7 +152,8 @@ fn maps(catalogue: &Catalogue, merge: &Merge<'_>, value: &Value, out: &mut Set) 
         let Some(place) = child(catalogue, merge, key) else { continue };
         let element = Element::field(key);
         // A key of a map is owned itself; a field of a struct only through what is in it.
-        let itself = value.is_null() || value.as_object().is_some_and(|m| m.is_empty()) || matches!(merge, Merge::Map(_));
+        let itself =
+            value.is_null() || value.as_object().is_some_and(|m| m.is_empty()) || matches!(merge, Merge::Map(_));
         values(catalogue, &element, place, value, out);
         if itself {
             out.members.insert(element);

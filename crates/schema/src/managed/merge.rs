@@ -43,7 +43,8 @@ fn values(catalogue: &Catalogue, place: Place<'_>, left: Option<&Value>, right: 
     }
     match merge {
         Merge::List(inner) => {
-            let items = lists(catalogue, place, inner, as_list(left).unwrap_or_default(), as_list(right).unwrap_or_default());
+            let items =
+                lists(catalogue, place, inner, as_list(left).unwrap_or_default(), as_list(right).unwrap_or_default());
             if items.is_empty() { None } else { Some(Value::Array(items)) }
         }
         _ => maps(catalogue, &merge, left, right),

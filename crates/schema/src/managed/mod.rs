@@ -276,14 +276,7 @@ fn check_config(ty: &Type, write: &Write<'_>, config: &Value) -> Result<(), Appl
 /// `namespace/name; group/version, Kind=kind`.
 fn shown(write: &Write<'_>, object: &Value) -> String {
     let gvk = write.gvk;
-    format!(
-        "{}/{}; {}/{}, Kind={}",
-        object::namespace(object),
-        object::name(object),
-        gvk.group,
-        gvk.version,
-        gvk.kind
-    )
+    format!("{}/{}; {}/{}, Kind={}", object::namespace(object), object::name(object), gvk.group, gvk.version, gvk.kind)
 }
 
 fn apply_to(
@@ -304,7 +297,8 @@ fn apply_to(
         managers = after_update(ty, write, &nothing, live, managers, "before-first-apply");
     }
     let ignored = Set::of_paths(write.reset);
-    let mut own = write.entry(write.manager, true, compare::field_set(catalogue, id, config).without_subtrees(&ignored));
+    let mut own =
+        write.entry(write.manager, true, compare::field_set(catalogue, id, config).without_subtrees(&ignored));
     let identifier = own.identifier();
     let before = managers.remove(&identifier);
     own.time = before.as_ref().and_then(|entry| entry.time.clone());
@@ -388,8 +382,7 @@ fn left_by_client(ty: &Type, write: &Write<'_>, live: &Value) -> Option<Set> {
 /// Whether a write changes nothing but the times of its managed fields; the times are put back then, so that the object is
 /// the old one byte for byte.
 pub fn keep_times(old: &Value, new: &mut Value) {
-    let (Some(before), Some(after)) =
-        (old.pointer("/metadata/managedFields"), new.pointer("/metadata/managedFields"))
+    let (Some(before), Some(after)) = (old.pointer("/metadata/managedFields"), new.pointer("/metadata/managedFields"))
     else {
         return;
     };

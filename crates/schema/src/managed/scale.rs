@@ -82,11 +82,14 @@ mod tests {
         let scaled = json!([{"manager": "hpa", "operation": "Update", "apiVersion": "autoscaling/v1", "subresource": "scale",
             "time": "2024-01-02T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]);
         let after = to_parent(Some(&parent), Some(&scaled), "apps/v1", mappings);
-        assert_eq!(after, json!([
+        assert_eq!(
+            after,
+            json!([
             {"manager": "m1", "operation": "Apply", "apiVersion": "apps/v1", "time": "2024-01-01T00:00:00Z",
              "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:selector": {}}}},
             {"manager": "hpa", "operation": "Update", "apiVersion": "apps/v1", "subresource": "scale",
-             "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]));
+             "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}}}])
+        );
         assert_eq!(to_parent(Some(&parent), Some(&scale), "apps/v1", mappings), parent);
     }
 }

@@ -26,12 +26,7 @@ pub(super) enum Merge<'c> {
 
 impl<'c> Place<'c> {
     pub(super) fn of_field(field: &'c Field) -> Self {
-        Self {
-            shape: &field.item.shape,
-            list_type: field.list_type,
-            keys: &field.list_keys,
-            atomic: field.atomic_map,
-        }
+        Self { shape: &field.item.shape, list_type: field.list_type, keys: &field.list_keys, atomic: field.atomic_map }
     }
 
     pub(super) fn of_item(item: &'c Item) -> Self {
@@ -53,9 +48,7 @@ impl<'c> Place<'c> {
             return match item {
                 Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
                 Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
-                Value::Null => {
-                    Err("associative list without keys has an element that's an explicit null".to_owned())
-                }
+                Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
                 scalar => Ok(Element::Value(Scalar(scalar.clone()))),
             };
         }
@@ -109,9 +102,7 @@ pub(super) fn both_keys<'a>(
     right: Option<&'a Map<String, Value>>,
 ) -> impl Iterator<Item = &'a String> {
     let mine = left.into_iter().flat_map(|map| map.keys());
-    let theirs = right
-        .into_iter()
-        .flat_map(|map| map.keys())
-        .filter(move |key| !left.is_some_and(|map| map.contains_key(*key)));
+    let theirs =
+        right.into_iter().flat_map(|map| map.keys()).filter(move |key| !left.is_some_and(|map| map.contains_key(*key)));
     mine.chain(theirs)
 }

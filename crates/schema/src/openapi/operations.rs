@@ -72,7 +72,13 @@ pub(super) fn path_parameters(path: &str, dialect: Dialect) -> Vec<Value> {
         }
     }
     if !parameters.is_empty() {
-        parameters.push(parameter("pretty", "query", "string", "If 'true', then the output is pretty printed.", dialect));
+        parameters.push(parameter(
+            "pretty",
+            "query",
+            "string",
+            "If 'true', then the output is pretty printed.",
+            dialect,
+        ));
     }
     parameters
 }
@@ -251,7 +257,8 @@ fn tag(_kind: &GroupVersionKind, path: &str) -> String {
     let (group, version) = served_by(path);
     let group = group_words(&group);
     let mut chars = group.chars();
-    let group = chars.next().map_or_else(String::new, |first| first.to_lowercase().collect::<String>() + chars.as_str());
+    let group =
+        chars.next().map_or_else(String::new, |first| first.to_lowercase().collect::<String>() + chars.as_str());
     format!("{group}_{version}")
 }
 
@@ -291,18 +298,15 @@ fn identifier(operation: &Operation) -> String {
 }
 
 fn parent_kind(operation: &Operation) -> String {
-    let plural = operation
-        .path
-        .split("/{name}")
-        .next()
-        .and_then(|before| before.rsplit('/').next())
-        .unwrap_or_default();
+    let plural =
+        operation.path.split("/{name}").next().and_then(|before| before.rsplit('/').next()).unwrap_or_default();
     // Where the parent's kind is the operation's own, its spelling is known.
     let own = &operation.kind.kind;
     if own.to_lowercase().starts_with(plural.trim_end_matches('s')) && !own.ends_with("Options") {
         return own.clone();
     }
-    let singular = plural.strip_suffix("ies").map_or_else(|| plural.trim_end_matches('s').to_owned(), |p| format!("{p}y"));
+    let singular =
+        plural.strip_suffix("ies").map_or_else(|| plural.trim_end_matches('s').to_owned(), |p| format!("{p}y"));
     let catalogue = crate::builtin();
     let (group, version) = served_by(&operation.path);
     let found = catalogue
@@ -314,7 +318,8 @@ fn parent_kind(operation: &Operation) -> String {
 /// A list of a namespaced kind across namespaces: its metadata has a namespace, which cannot be told from the type; the
 /// kinds that have none are few and known by their path having no sibling under `namespaces`.
 fn is_namespaced_path(operation: &Operation) -> bool {
-    const CLUSTER_WIDE: [&str; 5] = ["Namespace", "Node", "PersistentVolume", "ComponentStatus", "CustomResourceDefinition"];
+    const CLUSTER_WIDE: [&str; 5] =
+        ["Namespace", "Node", "PersistentVolume", "ComponentStatus", "CustomResourceDefinition"];
     let kind = &*operation.kind.kind;
     !CLUSTER_WIDE.contains(&kind)
         && !kind.starts_with("Cluster")

@@ -44,7 +44,8 @@ impl<'a> Schemas<'a> {
     }
 
     fn property_description(&self, name: &str, field: &str) -> Option<String> {
-        let known = self.descriptions.get(name).and_then(|s| s.pointer(&format!("/properties/{}/description", escape(field))));
+        let known =
+            self.descriptions.get(name).and_then(|s| s.pointer(&format!("/properties/{}/description", escape(field))));
         if let Some(Value::String(text)) = known {
             return Some(text.clone());
         }
@@ -52,7 +53,9 @@ impl<'a> Schemas<'a> {
         match field {
             "kind" | "apiVersion" => self.property_description_of("io.k8s.api.core.v1.Pod", field),
             "metadata" if name.ends_with("List") => Some("Standard list metadata.".to_owned()),
-            "items" => Some(format!("List of {}.", name.rsplit('.').next().unwrap_or_default().trim_end_matches("List"))),
+            "items" => {
+                Some(format!("List of {}.", name.rsplit('.').next().unwrap_or_default().trim_end_matches("List")))
+            }
             _ => None,
         }
     }

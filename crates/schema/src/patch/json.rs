@@ -168,7 +168,8 @@ fn add(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
             Ok(())
         }
         Value::Array(items) => {
-            let at = index(&token, items.len() + 1).ok_or_else(|| format!("unable to access invalid index: {token}"))?;
+            let at =
+                index(&token, items.len() + 1).ok_or_else(|| format!("unable to access invalid index: {token}"))?;
             items.insert(at, value);
             Ok(())
         }
@@ -199,9 +200,7 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String>
 fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
     let (container, token) = parent(document, path)?;
     match container {
-        Value::Object(map) => {
-            map.remove(&token).ok_or_else(|| format!("unable to remove nonexistent key: {token}"))
-        }
+        Value::Object(map) => map.remove(&token).ok_or_else(|| format!("unable to remove nonexistent key: {token}")),
         Value::Array(items) => {
             let at = index(&token, items.len()).ok_or_else(|| format!("unable to access invalid index: {token}"))?;
             Ok(items.remove(at))

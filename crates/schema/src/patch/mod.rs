@@ -85,10 +85,11 @@ pub fn apply(
     body: &[u8],
     validation: Validation,
 ) -> Result<Decoded, PatchError> {
-    let (mut patch, duplicates) = decode::free_form(body, validation != Validation::Ignore).map_err(|error| match error {
-        decode::FreeFormError::Syntax(_) => PatchError::BadRequest("invalid JSON patch".to_owned()),
-        decode::FreeFormError::Depth(error) => PatchError::BadRequest(format!("error decoding patch: {error}")),
-    })?;
+    let (mut patch, duplicates) =
+        decode::free_form(body, validation != Validation::Ignore).map_err(|error| match error {
+            decode::FreeFormError::Syntax(_) => PatchError::BadRequest("invalid JSON patch".to_owned()),
+            decode::FreeFormError::Depth(error) => PatchError::BadRequest(format!("error decoding patch: {error}")),
+        })?;
     match kind {
         PatchKind::Json => {
             let mut strict = json::check_operations(&patch, validation)?;

@@ -85,9 +85,9 @@ impl<'c> Merger<'c> {
         for patch_key in keys {
             let (key, deletes) = match patch_key.strip_prefix(DELETE_FROM_LIST) {
                 Some(rest) => {
-                    let key = rest.strip_prefix('/').ok_or_else(|| {
-                        PatchError::BadRequest("invalid patch format of primitive list".to_owned())
-                    })?;
+                    let key = rest
+                        .strip_prefix('/')
+                        .ok_or_else(|| PatchError::BadRequest("invalid patch format of primitive list".to_owned()))?;
                     (key.to_owned(), true)
                 }
                 None => (patch_key.clone(), false),
@@ -345,9 +345,7 @@ fn in_order(
         }
     }
     let place = |order: &[Value], item: &Value| {
-        order.iter().position(|other| {
-            if maps { other.get(merge_key) == item.get(merge_key) } else { other == item }
-        })
+        order.iter().position(|other| if maps { other.get(merge_key) == item.get(merge_key) } else { other == item })
     };
     listed.sort_by_key(|item| place(patch_order, item));
     rest.sort_by_key(|item| place(server_order, item));

@@ -106,7 +106,7 @@ impl<'c> Decoder<'c> {
             Shape::Quantity => {
                 let text = single(raw, 1)?.map(|r| r.text()).transpose()?.unwrap_or_default();
                 let canonical = if text.is_empty() { Ok("0".into()) } else { crate::quantity::canonical(&text) };
-                Value::String(canonical.map_err(|e| ProtoError::Type(e.to_owned()))?.into_owned())
+                Value::String(canonical.map_err(|e| ProtoError::Type(e.to_string()))?)
             }
             Shape::Time | Shape::MicroTime => time(raw, item.shape == Shape::MicroTime)?,
             Shape::Duration => {

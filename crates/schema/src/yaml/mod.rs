@@ -238,9 +238,11 @@ mod tests {
 
     #[test]
     fn scalars_are_those_of_yaml_1_1() {
-        check("{a: y, b: off, c: 0777, d: 0x1f, e: 1_000, f: 1.5, g: ~, h: 'y', i: 2024-01-01, j: 1e3, k: .5, l: +1}",
+        check(
+            "{a: y, b: off, c: 0777, d: 0x1f, e: 1_000, f: 1.5, g: ~, h: 'y', i: 2024-01-01, j: 1e3, k: .5, l: +1}",
             json!({"a": true, "b": false, "c": 511, "d": 31, "e": 1000, "f": 1.5, "g": null, "h": "y",
-                   "i": "2024-01-01", "j": 1000, "k": 0.5, "l": 1}));
+                   "i": "2024-01-01", "j": 1000, "k": 0.5, "l": 1}),
+        );
         check("yes: 1\n2: b\n", json!({"true": 1, "2": "b"}));
         check("a: |\n  one\n  two\nb: >-\n  x\n  y\n", json!({"a": "one\ntwo\n", "b": "x y"}));
         check("", Value::Null);
@@ -248,15 +250,19 @@ mod tests {
 
     #[test]
     fn anchors_merges_and_documents() {
-        check("a: &x {p: 1}\nb: *x\nc: {<<: *x, q: 2}\n---\nz: 1\n",
-            json!({"a": {"p": 1}, "b": {"p": 1}, "c": {"p": 1, "q": 2}}));
+        check(
+            "a: &x {p: 1}\nb: *x\nc: {<<: *x, q: 2}\n---\nz: 1\n",
+            json!({"a": {"p": 1}, "b": {"p": 1}, "c": {"p": 1, "q": 2}}),
+        );
     }
 
     #[test]
     fn errors_read_as_upstreams() {
         for (text, error) in [
-            ("apiVersion: v1\nkind: ConfigMap\nmetadata:\n\tname: y\n",
-             "yaml: line 4: found character that cannot start any token"),
+            (
+                "apiVersion: v1\nkind: ConfigMap\nmetadata:\n\tname: y\n",
+                "yaml: line 4: found character that cannot start any token",
+            ),
             ("a: [unclosed", "yaml: line 1: did not find expected ',' or ']'"),
         ] {
             assert_eq!(parse(text.as_bytes()).err().as_deref(), Some(error));

@@ -211,7 +211,8 @@ fn natural(left: &str, right: &str) -> Ordering {
             let run: String = chars[i..].iter().take_while(|c| c.is_ascii_digit()).collect();
             (run.len(), run.parse::<u64>().unwrap_or(0))
         };
-        let zeros = (a[i] == '0' || b[i] == '0') && (0..i).rev().take_while(|j| a[*j].is_ascii_digit()).any(|j| a[j] != '0');
+        let zeros =
+            (a[i] == '0' || b[i] == '0') && (0..i).rev().take_while(|j| a[*j].is_ascii_digit()).any(|j| a[j] != '0');
         let ((left_length, left_number), (right_length, right_number)) = (number(&a), number(&b));
         if !zeros && left_number != right_number && left_length > 0 && right_length > 0 {
             return left_number.cmp(&right_number);

@@ -32,13 +32,20 @@ impl Server {
         self.clock += 1;
         body["apiVersion"] = self.gvk.api_version().into();
         body["kind"] = (&*self.gvk.kind).into();
-        let decoded = decode(&self.ty, body.to_string().as_bytes(), Format::Json, Validation::Strict).expect("an object");
+        let decoded =
+            decode(&self.ty, body.to_string().as_bytes(), Format::Json, Validation::Strict).expect("an object");
         let mut new = decoded.object;
         managed::update(&self.ty, &self.write(manager, ""), self.live.as_ref(), &mut new);
         self.store(new)
     }
 
-    fn apply_to(&mut self, manager: &str, subresource: &str, force: bool, mut config: Value) -> Result<Value, ApiError> {
+    fn apply_to(
+        &mut self,
+        manager: &str,
+        subresource: &str,
+        force: bool,
+        mut config: Value,
+    ) -> Result<Value, ApiError> {
         self.clock += 1;
         config["apiVersion"] = self.gvk.api_version().into();
         config["kind"] = (&*self.gvk.kind).into();
@@ -74,23 +81,37 @@ fn updates_and_applies_of_one_name_are_two_managers() {
     server.update("cli", config_map(json!({"k": "v", "l": "w"})));
     assert_eq!(server.entries(), json!([["cli", "Update", {"f:data": {".": {}, "f:k": {}, "f:l": {}}}, true]]));
     server.apply("cli", config_map(json!({"k": "v", "m": "x"}))).expect("applied");
-    assert_eq!(server.entries(), json!([
+    assert_eq!(
+        server.entries(),
+        json!([
         ["cli", "Apply", {"f:data": {"f:k": {}, "f:m": {}}}, true],
-        ["cli", "Update", {"f:data": {".": {}, "f:k": {}, "f:l": {}}}, true]]));
+        ["cli", "Update", {"f:data": {".": {}, "f:k": {}, "f:l": {}}}, true]])
+    );
     let error = server.apply("other", config_map(json!({"k": "changed"}))).expect_err("conflicts");
-    assert_eq!(error.0.message,
-        "Apply failed with 2 conflicts: conflicts with \"cli\":\n- .data.k\nconflicts with \"cli\" using v1:\n- .data.k");
+    assert_eq!(
+        error.0.message,
+        "Apply failed with 2 conflicts: conflicts with \"cli\":\n- .data.k\nconflicts with \"cli\" using v1:\n- .data.k"
+    );
     let error = server.apply("cli", config_map(json!({"k": "v2"}))).expect_err("a conflict");
-    assert_eq!((error.code(), &*error.0.message), (409, "Apply failed with 1 conflict: conflict with \"cli\" using v1: .data.k"));
+    assert_eq!(
+        (error.code(), &*error.0.message),
+        (409, "Apply failed with 1 conflict: conflict with \"cli\" using v1: .data.k")
+    );
     let forced = server.apply_to("cli", "", true, config_map(json!({"k": "v2"}))).expect("forced");
     assert_eq!(forced["data"], json!({"k": "v2", "l": "w"}));
-    assert_eq!(server.entries(), json!([
-        ["cli", "Apply", {"f:data": {"f:k": {}}}, true], ["cli", "Update", {"f:data": {".": {}, "f:l": {}}}, true]]));
+    assert_eq!(
+        server.entries(),
+        json!([
+        ["cli", "Apply", {"f:data": {"f:k": {}}}, true], ["cli", "Update", {"f:data": {".": {}, "f:l": {}}}, true]])
+    );
     server.update("cli", config_map(json!({"k": "v3"})));
     assert_eq!(server.entries(), json!([["cli", "Update", {"f:data": {".": {}, "f:k": {}}}, true]]));
     server.update("second", config_map(json!({"k": "v4"})));
-    assert_eq!(server.entries(), json!([
-        ["cli", "Update", {"f:data": {}}, true], ["second", "Update", {"f:data": {"f:k": {}}}, true]]));
+    assert_eq!(
+        server.entries(),
+        json!([
+        ["cli", "Update", {"f:data": {}}, true], ["second", "Update", {"f:data": {"f:k": {}}}, true]])
+    );
     server.apply("cli", config_map(json!({}))).expect("applied");
     assert_eq!(server.entries()[0], json!(["cli", "Apply", {"f:data": {}}, false]), "nothing changed: no time");
 }
@@ -106,7 +127,9 @@ fn an_unchanged_update_keeps_the_time() {
 #[test]
 fn what_only_this_manager_set_goes_away_with_it() {
     let mut server = Server::new("", "v1", "ConfigMap");
-    server.apply("m1", json!({"metadata": {"name": "x", "labels": {"l": "1"}}, "data": {"a": "1", "b": "2"}})).expect("applied");
+    server
+        .apply("m1", json!({"metadata": {"name": "x", "labels": {"l": "1"}}, "data": {"a": "1", "b": "2"}}))
+        .expect("applied");
     let mut updated = server.live.clone().expect("an object");
     updated["data"]["c"] = "3".into();
     server.update("u", updated);
@@ -123,18 +146,31 @@ fn list_items_are_owned_by_key_and_keys_have_defaults() {
     let mut server = Server::new("", "v1", "Service");
     let ports = |ports: Value| json!({"metadata": {"name": "s"}, "spec": {"ports": ports}});
     server.apply("m1", ports(json!([{"name": "http", "port": 80}]))).expect("applied");
-    assert_eq!(server.entries(), json!([["m1", "Apply",
-        {"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}, "f:port": {}}}}}, true]]));
-    let second = json!([{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]);
+    assert_eq!(
+        server.entries(),
+        json!([["m1", "Apply",
+        {"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}, "f:port": {}}}}}, true]])
+    );
+    let second =
+        json!([{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]);
     let after = server.apply("m2", ports(second)).expect("applied");
-    let names: Vec<&str> = after["spec"]["ports"].as_array().into_iter().flatten().filter_map(|p| p["name"].as_str()).collect();
+    let names: Vec<&str> =
+        after["spec"]["ports"].as_array().into_iter().flatten().filter_map(|p| p["name"].as_str()).collect();
     assert_eq!(names, ["http", "dns", "dns-tcp"]);
     let error = server.apply("m3", ports(json!([{"name": "web", "port": 80}]))).expect_err("a conflict");
-    assert_eq!(error.0.message,
-        "Apply failed with 1 conflict: conflict with \"m1\": .spec.ports[port=80,protocol=\"TCP\"].name");
-    let error = server.apply("m4", ports(json!([{"name": "a", "port": 90}, {"name": "b", "port": 90}]))).expect_err("twice");
-    assert_eq!((error.code(), &*error.0.message), (500,
-        "failed to create typed patch object (/s; /v1, Kind=Service): .spec.ports: duplicate entries for key [port=90,protocol=\"TCP\"]"));
+    assert_eq!(
+        error.0.message,
+        "Apply failed with 1 conflict: conflict with \"m1\": .spec.ports[port=80,protocol=\"TCP\"].name"
+    );
+    let error =
+        server.apply("m4", ports(json!([{"name": "a", "port": 90}, {"name": "b", "port": 90}]))).expect_err("twice");
+    assert_eq!(
+        (error.code(), &*error.0.message),
+        (
+            500,
+            "failed to create typed patch object (/s; /v1, Kind=Service): .spec.ports: duplicate entries for key [port=90,protocol=\"TCP\"]"
+        )
+    );
 }
 
 #[test]
@@ -159,9 +195,12 @@ fn deployment(containers: Value) -> Value {
 fn creating_owns_what_go_would_write() {
     let mut server = Server::new("apps", "v1", "Deployment");
     server.update("kubectl", deployment(json!([{"name": "c", "image": "i", "args": ["a"]}])));
-    assert_eq!(server.entries(), json!([["kubectl", "Update", {"f:spec": {"f:selector": {}, "f:template": {
+    assert_eq!(
+        server.entries(),
+        json!([["kubectl", "Update", {"f:spec": {"f:selector": {}, "f:template": {
         "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
-        "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:args": {}, "f:image": {}, "f:name": {}, "f:resources": {}}}}}}}, true]]));
+        "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:args": {}, "f:image": {}, "f:name": {}, "f:resources": {}}}}}}}, true]])
+    );
 }
 
 #[test]
@@ -169,29 +208,42 @@ fn items_follow_the_appliers_order() {
     let mut server = Server::new("apps", "v1", "Deployment");
     let env = |names: &[&str]| -> Value { names.iter().map(|n| json!({"name": n, "value": "1"})).collect() };
     let names = |object: &Value| -> Vec<String> {
-        let env = object.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array).cloned().unwrap_or_default();
+        let env = object
+            .pointer("/spec/template/spec/containers/0/env")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         env.iter().filter_map(|e| e["name"].as_str().map(str::to_owned)).collect()
     };
     server.apply("m1", deployment(json!([{"name": "c", "image": "i", "env": env(&["B", "A"])}]))).expect("applied");
     let after = server.apply("m2", deployment(json!([{"name": "c", "env": env(&["C", "B"])}]))).expect("applied");
     assert_eq!(names(&after), ["C", "B", "A"]);
-    let after = server.apply("m1", deployment(json!([{"name": "c", "image": "i", "env": env(&["A", "B"])}]))).expect("applied");
+    let after =
+        server.apply("m1", deployment(json!([{"name": "c", "image": "i", "env": env(&["A", "B"])}]))).expect("applied");
     assert_eq!(names(&after), ["C", "A", "B"]);
 }
 
 #[test]
 fn subresources_have_entries_of_their_own() {
     let mut server = Server::new("", "v1", "Pod");
-    server.apply("m1", json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})).expect("applied");
+    server
+        .apply("m1", json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}))
+        .expect("applied");
     let status = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "evil"}]},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
     server.apply_to("kubelet", "status", false, status).expect("applied");
     assert_eq!(server.live.as_ref().expect("an object")["metadata"]["managedFields"][1]["subresource"], "status");
-    assert_eq!(server.entries()[1], json!(["kubelet", "Apply",
-        {"f:status": {"f:conditions": {"k:{\"type\":\"Ready\"}": {".": {}, "f:status": {}, "f:type": {}}}, "f:phase": {}}}, true]));
-    let error = server.apply_to("other", "status", false, json!({"metadata": {"name": "p"}, "status": {"phase": "Failed"}}));
-    assert_eq!(error.expect_err("a conflict").0.message,
-        "Apply failed with 1 conflict: conflict with \"kubelet\" with subresource \"status\": .status.phase");
+    assert_eq!(
+        server.entries()[1],
+        json!(["kubelet", "Apply",
+        {"f:status": {"f:conditions": {"k:{\"type\":\"Ready\"}": {".": {}, "f:status": {}, "f:type": {}}}, "f:phase": {}}}, true])
+    );
+    let error =
+        server.apply_to("other", "status", false, json!({"metadata": {"name": "p"}, "status": {"phase": "Failed"}}));
+    assert_eq!(
+        error.expect_err("a conflict").0.message,
+        "Apply failed with 1 conflict: conflict with \"kubelet\" with subresource \"status\": .status.phase"
+    );
 }
 
 #[test]
@@ -208,7 +260,8 @@ fn cleared_entries_stay_away_until_an_apply() {
         "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:k": {}}}}]);
     server.update("y", json!({"metadata": {"name": "a", "managedFields": entries}, "data": {"k": "v", "z": "1"}}));
     assert_eq!(server.entries(), json!([["made-up", "Apply", {"f:data": {"f:k": {}}}, true]]));
-    let bad = json!([{"manager": "x", "operation": "Explode", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}]);
+    let bad =
+        json!([{"manager": "x", "operation": "Explode", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}]);
     server.update("z", json!({"metadata": {"name": "a", "managedFields": bad}, "data": {"k": "v", "z": "1"}}));
     assert_eq!(server.entries(), json!([["made-up", "Apply", {"f:data": {"f:k": {}}}, true]]));
 }
@@ -217,11 +270,17 @@ fn cleared_entries_stay_away_until_an_apply() {
 fn refusals_have_upstreams_code_and_words() {
     let mut server = Server::new("", "v1", "ConfigMap");
     for (config, code, message) in [
-        (json!({"metadata": {"name": "a"}, "dada": {"k": "v"}}), 500,
-            "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .dada: field not declared in schema"),
+        (
+            json!({"metadata": {"name": "a"}, "dada": {"k": "v"}}),
+            500,
+            "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .dada: field not declared in schema",
+        ),
         (json!({"metadata": {"name": "a", "managedFields": [{}]}}), 400, "metadata.managedFields must be nil"),
-        (config_map(json!({"k": 5})), 500,
-            "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .data.k: expected string, got &value.valueUnstructured{Value:5}"),
+        (
+            config_map(json!({"k": 5})),
+            500,
+            "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .data.k: expected string, got &value.valueUnstructured{Value:5}",
+        ),
     ] {
         let error = server.apply("m", config).expect_err("refused");
         assert_eq!((error.code(), &*error.0.message), (code, message));
@@ -234,9 +293,13 @@ fn refusals_have_upstreams_code_and_words() {
 #[test]
 fn kubectl_takes_over_what_it_applied_from_the_client() {
     let mut server = Server::new("", "v1", "ConfigMap");
-    let last = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}).to_string();
-    server.update("kubectl-client-side-apply", json!({"metadata": {"name": "a", "annotations":
-        {"kubectl.kubernetes.io/last-applied-configuration": last}}, "data": {"k": "v"}}));
+    let last =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}).to_string();
+    server.update(
+        "kubectl-client-side-apply",
+        json!({"metadata": {"name": "a", "annotations":
+        {"kubectl.kubernetes.io/last-applied-configuration": last}}, "data": {"k": "v"}}),
+    );
     let after = server.apply("kubectl", config_map(json!({"k": "new"}))).expect("taken over");
     assert_eq!(after["data"], json!({"k": "new"}));
     let annotation = &after["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"];
@@ -260,7 +323,9 @@ fn many_updaters_are_lumped_together() {
 #[test]
 fn applying_twice_changes_nothing() {
     let mut server = Server::new("apps", "v1", "Deployment");
-    let config = deployment(json!([{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "1"}}}]));
+    let config = deployment(
+        json!([{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "1"}}}]),
+    );
     let first = server.apply("m1", config.clone()).expect("applied");
     let second = server.apply("m1", config).expect("applied");
     assert_eq!(first, second);

@@ -54,7 +54,10 @@ fn what_cannot_be_read_is_unrecognized() {
     for (body, error) in [
         ("", "unexpected end of JSON input (<empty>)"),
         ("{", "unexpected end of JSON input ({)"),
-        ("{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\"} x", "invalid character 'x' after top-level value ({\"apiVersion\":\"v1\",\"kind\":\"Con ...)"),
+        (
+            "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\"} x",
+            "invalid character 'x' after top-level value ({\"apiVersion\":\"v1\",\"kind\":\"Con ...)",
+        ),
         ("a", "invalid character 'a' looking for beginning of value (61)"),
         (
             "[]",

@@ -52,7 +52,8 @@ fn bodies_are_refused_and_warned_about_as_recorded() {
         let gvk = ferry_meta::GroupVersionKind::new(group, version, &*meta.kind);
         let Some(ty) = ferry_schema::builtin().kind(&gvk) else { continue };
         let path = step["path"].as_str().unwrap_or_default();
-        let validation = match path.split_once("fieldValidation=").map(|(_, v)| v.split('&').next().unwrap_or_default()) {
+        let validation = match path.split_once("fieldValidation=").map(|(_, v)| v.split('&').next().unwrap_or_default())
+        {
             Some("Strict") => Validation::Strict,
             Some("Ignore") => Validation::Ignore,
             _ => Validation::Warn,
@@ -78,8 +79,14 @@ fn bodies_are_refused_and_warned_about_as_recorded() {
             }
             Ok(decoded) => {
                 accepted += 1;
-                let theirs: Vec<String> = step.pointer("/want/warnings").and_then(Value::as_array).into_iter().flatten()
-                    .filter_map(|w| w.as_str()?.strip_prefix("299 - \"")?.strip_suffix('"').map(|w| w.replace("\\\"", "\"")))
+                let theirs: Vec<String> = step
+                    .pointer("/want/warnings")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|w| {
+                        w.as_str()?.strip_prefix("299 - \"")?.strip_suffix('"').map(|w| w.replace("\\\"", "\""))
+                    })
                     .filter(|w| w.contains(" field \"") || w.contains("already set in map"))
                     .collect();
                 let mut ours = decoded.warnings.clone();
@@ -146,7 +153,8 @@ fn recorded_answers_come_back_as_they_are() {
         match decode(&ty, answer.to_string().as_bytes(), Format::Json, Validation::Strict) {
             Err(error) => failures.push(format!("{name}: {error}")),
             Ok(decoded) => {
-                let ours: Value = serde_json::from_slice(&ferry_schema::encode_json(&ty, &decoded.object)).expect("JSON");
+                let ours: Value =
+                    serde_json::from_slice(&ferry_schema::encode_json(&ty, &decoded.object)).expect("JSON");
                 let (a, b) = (serde_json::to_string_pretty(&ours), serde_json::to_string_pretty(&answer));
                 let (a, b) = (a.expect("JSON"), b.expect("JSON"));
                 if let Some(at) = a.lines().zip(b.lines()).find(|(a, b)| a != b) {
@@ -154,7 +162,8 @@ fn recorded_answers_come_back_as_they_are() {
                 }
                 let protobuf = ferry_schema::proto::encode(&ty, &decoded.object);
                 // An empty list and none are the same to protobuf.
-                let back = ferry_schema::proto::decode(&ty, &protobuf).map(|object| ferry_schema::proto::encode(&ty, &object));
+                let back =
+                    ferry_schema::proto::decode(&ty, &protobuf).map(|object| ferry_schema::proto::encode(&ty, &object));
                 if back.as_ref() != Ok(&protobuf) {
                     failures.push(format!("{name}: not the same through protobuf"));
                 }
@@ -189,12 +198,14 @@ fn applies_own_what_is_recorded() {
         let case = name.split('/').next().unwrap_or_default();
         let path = step["path"].as_str().unwrap_or_default();
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let option = |key: &str| query.split('&').find_map(|q| q.strip_prefix(key)?.strip_prefix('=')).unwrap_or_default();
+        let option =
+            |key: &str| query.split('&').find_map(|q| q.strip_prefix(key)?.strip_prefix('=')).unwrap_or_default();
         let key = format!("{case} {path}");
         let is_apply = step.pointer("/headers/Content-Type").is_some_and(|t| t == "application/apply-patch+yaml");
         let mut answer = step.pointer("/want/body").cloned().unwrap_or_default();
         with_times(&mut answer, "");
-        let answered = answer.pointer("/metadata/managedFields").is_some() || answer.get("metadata.managedFields").is_some();
+        let answered =
+            answer.pointer("/metadata/managedFields").is_some() || answer.get("metadata.managedFields").is_some();
         let subresource = path.ends_with("/status") || path.ends_with("/scale");
         if is_apply && answered && !subresource && step["body"].is_object() {
             let config = &step["body"];
@@ -206,7 +217,10 @@ fn applies_own_what_is_recorded() {
             let created = step.pointer("/want/code").is_some_and(|c| c == 201);
             if let (Some(ty), true) = (ferry_schema::builtin().kind(&gvk), created || live.is_some()) {
                 let write = ferry_schema::managed::Write {
-                    gvk: &gvk, manager: option("fieldManager"), subresource: "", reset: &["status"],
+                    gvk: &gvk,
+                    manager: option("fieldManager"),
+                    subresource: "",
+                    reset: &["status"],
                     now: jiff::Timestamp::UNIX_EPOCH,
                 };
                 let force = option("force") == "true";
@@ -218,7 +232,9 @@ fn applies_own_what_is_recorded() {
                 checked += 1;
                 match ferry_schema::managed::apply(&ty, &write, live, config, force) {
                     Ok(ours) if managed_fields(&ours) == managed_fields(&expected) => {}
-                    Ok(ours) => failures.push(format!("{name}: {} theirs {}", managed_fields(&ours), managed_fields(&expected))),
+                    Ok(ours) => {
+                        failures.push(format!("{name}: {} theirs {}", managed_fields(&ours), managed_fields(&expected)))
+                    }
                     Err(error) => failures.push(format!("{name}: {error}")),
                 }
             }
@@ -226,12 +242,16 @@ fn applies_own_what_is_recorded() {
         if subresource || step["method"] == "DELETE" {
             objects.remove(key.trim_end_matches("/status").trim_end_matches("/scale"));
         } else if answer.pointer("/metadata/managedFields").is_some() {
-            let place = if step["method"] == "POST" { format!("{key}/{}", answer["metadata"]["name"].as_str().unwrap_or_default()) } else { key };
+            let place = if step["method"] == "POST" {
+                format!("{key}/{}", answer["metadata"]["name"].as_str().unwrap_or_default())
+            } else {
+                key
+            };
             objects.insert(place, answer);
-        } else if is_apply || step["method"] == "PATCH" || step["method"] == "PUT" {
-            if step.pointer("/want/code").and_then(Value::as_u64).is_none_or(|code| code < 300) {
-                objects.remove(&key); // changed in a way that was not recorded
-            }
+        } else if matches!(step["method"].as_str(), Some("PATCH" | "PUT"))
+            && step.pointer("/want/code").and_then(Value::as_u64).is_none_or(|code| code < 300)
+        {
+            objects.remove(&key); // changed in a way that was not recorded
         }
     }
     assert_eq!(failures, Vec::<String>::new(), "{} failures of {checked}", failures.len());

@@ -7,10 +7,8 @@ use serde_json::Value;
 
 /// `FERRY_ROUNDTRIP_DIR`, or `../shared/facts/roundtrip` beside the workspace; None where there is none.
 fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("FERRY_ROUNDTRIP_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/facts/roundtrip"),
-        PathBuf::from,
-    );
+    let folder = std::env::var_os("FERRY_ROUNDTRIP_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/facts/roundtrip"), PathBuf::from);
     folder.is_dir().then_some(folder)
 }
 
@@ -34,7 +32,8 @@ pub(crate) fn pairs() -> Vec<(String, Vec<u8>, Vec<u8>)> {
 pub(crate) fn type_of(json: &[u8], name: &str) -> ferry_schema::Type {
     let value: Value = serde_json::from_slice(json).expect("JSON");
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let kind = if text("kind").is_empty() { name.rsplit('.').next().unwrap_or_default().to_owned() } else { text("kind") };
+    let kind =
+        if text("kind").is_empty() { name.rsplit('.').next().unwrap_or_default().to_owned() } else { text("kind") };
     let version = if text("apiVersion").is_empty() { "v1".to_owned() } else { text("apiVersion") };
     let (group, version) = version.split_once('/').unwrap_or(("", &version));
     crate::kind(group, version, &kind)
@@ -97,11 +96,19 @@ fn json_encodes_to_the_protobuf() {
         if ours != protobuf {
             let at = ours.iter().zip(&protobuf).position(|(a, b)| a != b).unwrap_or(ours.len().min(protobuf.len()));
             let around = |bytes: &[u8]| {
-                String::from_utf8_lossy(bytes.get(at.saturating_sub(20)..(at + 30).min(bytes.len())).unwrap_or_default())
-                    .escape_debug()
-                    .to_string()
+                String::from_utf8_lossy(
+                    bytes.get(at.saturating_sub(20)..(at + 30).min(bytes.len())).unwrap_or_default(),
+                )
+                .escape_debug()
+                .to_string()
             };
-            failures.push(format!("{name} at {at} of {}/{}: {} | {}", ours.len(), protobuf.len(), around(&ours), around(&protobuf)));
+            failures.push(format!(
+                "{name} at {at} of {}/{}: {} | {}",
+                ours.len(),
+                protobuf.len(),
+                around(&ours),
+                around(&protobuf)
+            ));
         }
     }
     assert_eq!(failures, Vec::<String>::new(), "{} failures", failures.len());
