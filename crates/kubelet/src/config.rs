@@ -30,6 +30,8 @@ pub struct Config {
     pub resolv_conf: PathBuf,
     /// None serves nothing: no logs, no exec.
     pub tls: Option<Tls>,
+    /// Where the server listens; the node's address when absent.
+    pub listen_ip: Option<IpAddr>,
     /// Zero picks a free port.
     pub port: u16,
     /// Beside those every node has.
@@ -52,6 +54,7 @@ impl Config {
             cluster_domain: "cluster.local".to_owned(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             tls: None,
+            listen_ip: None,
             port: 10250,
             labels: BTreeMap::new(),
             max_pods: 110,

@@ -10,6 +10,7 @@ use kube::Client;
 
 use crate::Config;
 use crate::images::Images;
+use crate::logs::LogFiles;
 use crate::runtime::{PodState, Runtime};
 use crate::sources::Sources;
 use crate::spec::dns::HostResolver;
@@ -27,13 +28,18 @@ pub(crate) struct Context {
     pub(crate) resolver: HostResolver,
     pub(crate) host_addresses: Vec<String>,
     pub(crate) allocatable: BTreeMap<String, Quantity>,
+    pub(crate) log_files: Arc<LogFiles>,
+    /// Counts what happened in the runtime: exits, starts, removals.
+    pub(crate) runtime_changes: tokio::sync::watch::Sender<u64>,
+    pub(crate) port: u16,
     /// Of the whole node, in bytes.
     pub(crate) memory: i64,
 }
 
 impl Context {
+    /// The port of the kubelet's server.
     pub(crate) fn port(&self) -> u16 {
-        self.config.port
+        self.port
     }
 
     pub(crate) fn host_address(&self) -> &str {

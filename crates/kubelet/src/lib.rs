@@ -22,6 +22,7 @@ mod pod;
 mod probes;
 mod quantity;
 mod runtime;
+mod server;
 mod sources;
 mod spec;
 mod status;
@@ -43,6 +44,7 @@ use context::Context;
 use images::Images;
 use manager::{Mailboxes, Manager};
 use runtime::{CriRuntime, Runtime};
+use server::Server;
 use sources::Sources;
 use spec::dns::HostResolver;
 use volumes::Volumes;
@@ -53,6 +55,8 @@ pub enum Error {
     Runtime(#[from] ferry_cri::ConnectError),
     #[error("making {path}")]
     Folder { path: std::path::PathBuf, source: std::io::Error },
+    #[error("listening on port {port}")]
+    Listen { port: u16, source: std::io::Error },
 }
 
 /// A running kubelet. It stops with the tasks it was started in.
@@ -74,6 +78,14 @@ pub async fn start(config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         made.map_err(|source| Error::Folder { path: folder.clone(), source })?;
     }
     let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint).await?;
+    let listener = match &config.tls {
+        Some(tls) => {
+            let bound = server::bind(config.listen_ip.unwrap_or(config.node_ip), config.port).await;
+            Some((bound.map_err(|source| Error::Listen { port: config.port, source })?, tls.clone()))
+        }
+        None => None,
+    };
+    let port = listener.as_ref().and_then(|(l, _)| l.local_addr().ok()).map_or(config.port, |a| a.port());
     let mailboxes = Mailboxes::default();
     let waking = mailboxes.clone();
     let sources = Sources::new(client.clone(), tasks, move |uid| waking.sources_changed(uid));
@@ -88,6 +100,9 @@ pub async fn start(config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         host_addresses: vec![config.node_ip.to_string()],
         allocatable: node::capacity::amounts(&config).allocatable,
         memory: i64::try_from(node::capacity::memory("MemTotal")).unwrap_or(i64::MAX),
+        log_files: Arc::default(),
+        runtime_changes: tokio::sync::watch::Sender::new(0),
+        port,
         sources,
         runtime,
         client: client.clone(),
@@ -102,6 +117,11 @@ pub async fn start(config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         node::keep_status(registering, node).await;
     });
     let pods = Informer::<Pod>::with(client, tasks, own_pods);
+    if let Some((listener, tls)) = listener {
+        let server = Server { context: context.clone(), pods: pods.clone(), tasks: tasks.clone() };
+        tasks.spawn_until_stopped("server", server::serve(Arc::new(server), listener, tls));
+    }
+    tasks.spawn_until_stopped("rotation", logs::rotate(context.log_files.clone(), context.runtime.clone()));
     Manager { context: context.clone(), pods, mailboxes, tasks: tasks.clone() }.start();
     Ok(Kubelet { context })
 }

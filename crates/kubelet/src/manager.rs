@@ -106,7 +106,10 @@ impl Manager {
                     let alive = loop {
                         tokio::select! {
                             event = events.next() => match event {
-                                Some(uid) => self.mailboxes.wake(&uid),
+                                Some(uid) => {
+                                    self.mailboxes.wake(&uid);
+                                    self.context.runtime_changes.send_modify(|count| *count += 1);
+                                }
                                 None => break false,
                             },
                             () = &mut wait => break true,
@@ -133,6 +136,9 @@ impl Manager {
             Ok(seen) => seen,
             Err(error) => return tracing::debug!("the runtime does not answer: {error}"),
         };
+        if *known != seen {
+            self.context.runtime_changes.send_modify(|count| *count += 1);
+        }
         for (uid, glimpse) in &seen {
             if known.get(uid) != Some(glimpse) {
                 self.mailboxes.wake(uid);

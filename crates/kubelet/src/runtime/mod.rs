@@ -26,12 +26,6 @@ impl From<ferry_cri::Status> for RuntimeError {
     }
 }
 
-impl RuntimeError {
-    pub(crate) fn is_not_found(&self) -> bool {
-        self.code == ferry_cri::Code::NotFound
-    }
-}
-
 pub(crate) type Result<T> = std::result::Result<T, RuntimeError>;
 
 /// What a look at all pods tells of one: enough to see that something changed, and whose it is.

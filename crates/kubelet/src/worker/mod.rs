@@ -108,6 +108,7 @@ impl Worker {
             }
         }
         self.probes.stop();
+        self.context.log_files.set(&self.uid, Vec::new());
     }
 
     fn events(&self) -> PodEvents<'_> {
@@ -130,6 +131,9 @@ impl Worker {
                 return Next::Wait(Timestamp::now().checked_add(RUNTIME_RETRY).ok());
             }
         };
+        let logs = state.running().filter(|r| !r.log_path.is_empty());
+        let logs = logs.map(|r| (r.id.clone(), std::path::PathBuf::from(&r.log_path))).collect();
+        self.context.log_files.set(&self.uid, logs);
         if self.mailbox.is_gone() {
             return self.clean_up(&state).await;
         }

@@ -97,6 +97,18 @@ impl Containerd {
         assert!(self.ctr(&["images", "import", &path.to_string_lossy()]), "importing {name}");
     }
 
+    /// Helpers of ours that outlived their containerd: those whose command line names our socket.
+    fn shims(&self) -> Vec<i32> {
+        let socket = self.socket();
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = processes.filter_map(|p| p.file_name().to_string_lossy().parse().ok());
+        pids.filter(|pid: &i32| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.contains("containerd-shim") && line.contains(&socket)
+        })
+        .collect()
+    }
+
     fn list(&self, what: &str) -> Vec<String> {
         let mut command = Command::new("/usr/bin/ctr");
         let output = command.args(["-a", &self.socket(), "-n", "k8s.io", what, "ls", "-q"]).output();
@@ -115,6 +127,14 @@ impl Drop for Containerd {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let _ = self.child.wait();
+        for shim in self.shims() {
+            let children = std::fs::read_to_string(format!("/proc/{shim}/task/{shim}/children")).unwrap_or_default();
+            for pid in children.split_whitespace().filter_map(|p| p.parse().ok()).chain([shim]) {
+                if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+        }
         let _ = Command::new("ip").args(["link", "delete", &self.bridge]).status();
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let folder = self.folder.to_string_lossy().into_owned();

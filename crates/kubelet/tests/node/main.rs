@@ -4,6 +4,7 @@
 
 mod api;
 mod containerd;
+mod remote;
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ struct Node {
     api: Api,
     config: Config,
     tasks: Tasks,
-    _kubelet: Kubelet,
+    kubelet: Kubelet,
+    certificates: remote::Certificates,
 }
 
 impl Node {
@@ -30,9 +32,12 @@ impl Node {
         let mut config = Config::new(NODE, address, &containerd.socket(), containerd.folder.join("kubelet"));
         config.log_dir = containerd.folder.join("logs");
         config.cluster_dns = vec!["10.96.0.10".parse().expect("an address")];
+        let certificates = remote::certificates();
+        config.tls = Some(certificates.tls.clone());
+        config.port = 0;
         let tasks = Tasks::new("kubelet");
         let kubelet = ferry_kubelet::start(config.clone(), api.client(), &tasks).await.expect("a kubelet");
-        Self { api: api.clone(), config, tasks, _kubelet: kubelet }
+        Self { api: api.clone(), config, tasks, kubelet, certificates }
     }
 
     async fn stop(self) {
@@ -73,6 +78,20 @@ impl Node {
         let folder = format!("{}_{}_{}", text("namespace"), text("name"), text("uid"));
         let path = self.config.log_dir.join(folder).join(container).join(format!("{restart}.log"));
         std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    /// The log once it has that text: a process may say something long after it has started.
+    async fn log_with(&self, pod: &Value, container: &str, text: &str) -> String {
+        let wait = async {
+            loop {
+                let log = self.log(pod, container, 0);
+                if log.contains(text) {
+                    return log;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait).await.expect(text)
     }
 
     fn events_of(&self, name: &str) -> Vec<String> {
@@ -127,6 +146,7 @@ async fn pods_live_and_die_on_a_real_node() {
         a_missing_image_is_reported(&node),
         probes_decide(&node),
         volumes_follow_their_objects(&node),
+        the_server_answers(&node),
     );
     let node = containers_outlive_the_kubelet(node, &containerd).await;
     node.stop().await;
@@ -147,7 +167,7 @@ async fn a_pod_runs_with_its_environment(node: &Node) {
     assert_eq!(pod["status"]["phase"], "Running");
     assert!(pod["status"]["podIP"].as_str().is_some_and(|ip| ip.starts_with("10.88.")));
     assert_eq!(pod["status"]["qosClass"], "BestEffort");
-    let log = node.log(&pod, "main", 0);
+    let log = node.log_with(&pod, "main", "F KUBERNETES_SERVICE_HOST=10.96.0.1").await;
     for text in [
         "stdout F hello plain",
         "F host plain",
@@ -155,7 +175,6 @@ async fn a_pod_runs_with_its_environment(node: &Node) {
         "F search default.svc.cluster.local svc.cluster.local cluster.local",
         "F options ndots:5",
         "F # Kubernetes-managed hosts file.",
-        "F KUBERNETES_SERVICE_HOST=10.96.0.1",
     ] {
         assert!(log.contains(text), "{text} is not in {log}");
     }
@@ -261,6 +280,40 @@ async fn volumes_follow_their_objects(node: &Node) {
     let log = node.log(&pod, "main", 0);
     assert!(log.contains("old") && log.contains("a-token") && log.contains("app=\"volumes\""), "{log}");
     node.delete(&key).await;
+}
+
+async fn the_server_answers(node: &Node) {
+    let script = "echo out; echo err >&2; sleep 0.5; echo late; trap 'exit 0' TERM; sleep 1000 & wait";
+    let key = node.create("served", json!({"containers": [{"name": "main", "command": shell(script)}]})).await;
+    node.api.until(&key, "ready", is_ready).await;
+    let (certificates, port) = (&node.certificates, node.kubelet.port());
+    assert_eq!(certificates.get(port, "/healthz").await, (200, "ok".to_owned()));
+    assert_eq!(certificates.get_as_stranger(port, "/healthz").await.0, 401);
+
+    // Following ends with the container.
+    let logs = "/containerLogs/default/served/main";
+    let follow = format!("{logs}?follow=true");
+    let followed = certificates.get(port, &follow);
+    let others = async {
+        let (code, text) = certificates.get(port, &format!("{logs}?tailLines=1&stream=Stderr&limitBytes=2")).await;
+        assert!(code == 200 && (text.is_empty() || text == "er"), "{text}");
+        let (code, text) = certificates.get(port, "/containerLogs/default/served/none").await;
+        assert_eq!((code, text.trim()), (404, "container \"none\" not found in pod \"served\""));
+        let exec = "/exec/default/served/main?command=cat&input=1&output=1&error=1";
+        let seen = certificates.session(port, exec, "v5.channel.k8s.io", &[b"\0hello", &[255, 0]]).await;
+        let text = |channel: u8| seen.iter().find(|(c, _)| *c == channel).map(|(_, t)| t.as_str()).unwrap_or_default();
+        assert_eq!(text(1), "hello");
+        assert!(text(3).contains("\"status\":\"Success\""), "{seen:?}");
+        let exec = "/exec/default/served/main?command=sh&command=-c&command=exit%207&output=1&error=1";
+        for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
+            let seen = certificates.session(port, exec, protocol, &[]).await;
+            let verdict = seen.iter().find(|(c, _)| *c == 3).map(|(_, t)| t.as_str()).unwrap_or_default();
+            assert!(verdict.contains("NonZeroExitCode") && verdict.contains("\"7\""), "{protocol}: {seen:?}");
+        }
+        node.delete(&key).await;
+    };
+    let ((code, text), ()) = tokio::join!(followed, others);
+    assert_eq!((code, text.as_str()), (200, "out\nerr\nlate\n"));
 }
 
 /// A new kubelet takes over what runs, and removes what nobody wants any more.

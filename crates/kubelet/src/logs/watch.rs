@@ -1,0 +1,43 @@
+//! Waiting for a log to grow: inotify on its folder, so that a rotation is seen too.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use tokio::io::unix::AsyncFd;
+
+pub(super) struct Watch {
+    inotify: AsyncFd<OwnedFd>,
+}
+
+impl Watch {
+    pub(super) fn new(folder: &Path) -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let what = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
+        inotify::add_watch(&inotify, folder, what)?;
+        Ok(Self { inotify: AsyncFd::register(inotify)? })
+    }
+
+    /// Returns once something happened in the folder since the last call.
+    pub(super) async fn changed(&self) -> io::Result<()> {
+        loop {
+            let mut ready = self.inotify.readable().await?;
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            let mut reader = Reader::new(self.inotify.get_ref(), &mut buffer);
+            let mut any = false;
+            loop {
+                match reader.next() {
+                    Ok(_) => any = true,
+                    Err(rustix::io::Errno::WOULDBLOCK) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            ready.clear_ready();
+            if any {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The kubelet's own server: logs, exec, attach and port-forward for the API server, and nobody else.
+
+mod identity;
+mod logs;
+mod spdy;
+mod stream;
+mod translate;
+mod tunnel;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ferry_client::Informer;
+use ferry_tasks::Tasks;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use k8s_openapi::api::core::v1::Pod;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::config::Tls;
+use crate::context::Context;
+
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// More than the API server ever holds open.
+const MOST_CONNECTIONS: usize = 1000;
+
+pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+pub(crate) struct Server {
+    pub(crate) context: Arc<Context>,
+    pub(crate) pods: Informer<Pod>,
+    pub(crate) tasks: Tasks,
+}
+
+/// Listens on the node's port.
+pub(crate) async fn bind(address: IpAddr, port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind(SocketAddr::new(address, port)).await
+}
+
+pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, tls: Tls) {
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls.server.clone());
+    let names = Arc::new(tls.client_names);
+    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: a moment later some may be free.
+                tracing::debug!("accepting a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let (acceptor, names, own) = (acceptor.clone(), names.clone(), server.clone());
+        server.tasks.spawn_until_stopped("connection", async move {
+            let _permit = permit;
+            if let Err(error) = connection(own, acceptor, &names, stream).await {
+                tracing::debug!("a connection ended: {error}");
+            }
+        });
+    }
+}
+
+async fn connection(
+    server: Arc<Server>,
+    acceptor: tokio_rustls::TlsAcceptor,
+    names: &[String],
+    stream: TcpStream,
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
+    let allowed = identity::is_allowed(stream.get_ref().1.peer_certificates(), names);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let server = server.clone();
+        async move { Ok::<_, Infallible>(if allowed { server.answer(request).await } else { refused() }) }
+    });
+    hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HANDSHAKE_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
+        .await
+        .map_err(io::Error::other)
+}
+
+pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> {
+    let body = Full::new(Bytes::from(text.into())).map_err(|never| match never {}).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    let kind = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert("content-type", kind);
+    response
+}
+
+fn refused() -> Response<Body> {
+    text(StatusCode::UNAUTHORIZED, "Unauthorized")
+}
+
+impl Server {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        match parts.as_slice() {
+            ["healthz"] => text(StatusCode::OK, "ok"),
+            ["pods"] => self.pod_list(),
+            ["metrics"] => self.metrics(),
+            ["containerLogs", namespace, pod, container] => self.logs(namespace, pod, container, request.uri()).await,
+            [kind @ ("exec" | "attach"), namespace, pod, container]
+            | [kind @ ("exec" | "attach"), namespace, pod, _, container] => {
+                self.command(kind, namespace, pod, container, request).await
+            }
+            ["portForward", namespace, pod] | ["portForward", namespace, pod, _] => {
+                self.port_forward(namespace, pod, request).await
+            }
+            _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        }
+    }
+
+    fn pod_list(&self) -> Response<Body> {
+        let items: Vec<serde_json::Value> =
+            self.pods.list().iter().filter_map(|pod| serde_json::to_value(&**pod).ok()).collect();
+        let list = serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items});
+        let mut response = text(StatusCode::OK, list.to_string());
+        let kind = http::HeaderValue::from_static("application/json");
+        response.headers_mut().insert("content-type", kind);
+        response
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        let pods = self.pods.list();
+        let running = pods.iter().filter(|p| crate::pod::status(p).phase.as_deref() == Some("Running")).count();
+        text(
+            StatusCode::OK,
+            format!(
+                "# HELP kubelet_running_pods Number of pods that have a running pod sandbox\n\
+                 # TYPE kubelet_running_pods gauge\nkubelet_running_pods {running}\n\
+                 # HELP kubelet_node_name The node's name. The count is always 1.\n\
+                 # TYPE kubelet_node_name gauge\nkubelet_node_name{{node={:?}}} 1\n",
+                self.context.config.node_name
+            ),
+        )
+    }
+}
+
+/// The parameters of a query, decoded, in their order.
+pub(crate) fn query(uri: &http::Uri) -> Vec<(String, String)> {
+    let pairs = uri.query().unwrap_or_default().split('&').filter(|p| !p.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect()
+}
+
+fn decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = bytes.get(at + 1..at + 3).and_then(|h| std::str::from_utf8(h).ok());
+        match (bytes[at], hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                at += 3;
+                continue;
+            }
+            (b'+', _) => out.push(b' '),
+            (byte, _) => out.push(byte),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Anything but "0" and "false" is true, the empty value too.
+pub(crate) fn flag(query: &[(String, String)], names: &[&str]) -> bool {
+    query.iter().any(|(k, v)| names.contains(&k.as_str()) && v != "0" && v != "false")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_decoded() {
+        let uri: http::Uri =
+            "/exec/a/b/c?command=sh&command=-c&command=echo%20a%2Bb+c&input=1&tty".parse().expect("a uri");
+        let query = query(&uri);
+        let commands: Vec<&str> = query.iter().filter(|(k, _)| k == "command").map(|(_, v)| v.as_str()).collect();
+        assert_eq!(commands, ["sh", "-c", "echo a+b c"]);
+        assert!(flag(&query, &["input", "stdin"]) && flag(&query, &["tty"]) && !flag(&query, &["error"]));
+        assert_eq!(decode("%zz%4"), "%zz%4");
+    }
+}
