@@ -160,7 +160,7 @@ fn binary(mantissa: i128, exponent: i32, power: i32, whole: &str, fraction: &str
     if !fraction.is_empty() && quantity.mantissa > 0 && quantity < one {
         quantity.format = Format::DecimalSi;
     }
-    let fits = 15 - whole.len() as i64 - i64::from(power) * 3 / 10 - 1 >= 0;
+    let fits = 15 - whole.len() as i64 - i64::from(power) * 3 / 10 > 0;
     if fraction.is_empty() && fits && mantissa & 7 != 0 {
         quantity.text = Some(text.to_owned());
     }
