@@ -17,7 +17,9 @@ impl Watch {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let what = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
         inotify::add_watch(&inotify, folder, what)?;
-        Ok(Self { inotify: AsyncFd::register(inotify)? })
+        #[expect(deprecated, reason = "its replacement is unsafe; an OwnedFd keeps the promise it asks for")]
+        let inotify = AsyncFd::new(inotify)?;
+        Ok(Self { inotify })
     }
 
     /// Returns once something happened in the folder since the last call.
