@@ -36,7 +36,7 @@ enum Place {
         early: bool,
     },
     Unschedulable {
-        since: Instant,
+        until: Instant,
     },
     Gated,
     InFlight,
@@ -57,12 +57,21 @@ pub struct Queue {
     records: HashMap<String, Record>,
     active: Heap,
     backoff: BTreeSet<(Instant, u64, String)>,
+    /// The unschedulable ones, by when they are tried again at the latest.
+    waiting: BTreeSet<(Instant, u64, String)>,
     next: u64,
 }
 
 impl Queue {
     pub fn new(profiles: Arc<HashMap<String, Profile>>) -> Self {
-        Self { profiles, records: HashMap::new(), active: Heap::default(), backoff: BTreeSet::new(), next: 0 }
+        Self {
+            profiles,
+            records: HashMap::new(),
+            active: Heap::default(),
+            backoff: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            next: 0,
+        }
     }
 
     /// Takes in a pod without a node, new or changed. `matters` says whether a change may affect its placement.
@@ -92,11 +101,8 @@ impl Queue {
     }
 
     pub fn remove(&mut self, uid: &str) {
-        if let Some(record) = self.records.remove(uid)
-            && let Place::Backoff { until, .. } = record.place
-        {
-            self.backoff.remove(&(until, record.queued.sequence, uid.to_owned()));
-        }
+        self.leave(uid);
+        self.records.remove(uid);
     }
 
     pub fn contains(&self, uid: &str) -> bool {
@@ -136,9 +142,9 @@ impl Queue {
         let is_early = |uid: &String| {
             self.records.get(uid).is_some_and(|record| matches!(record.place, Place::Backoff { early: true, .. }))
         };
-        let entry = self.backoff.iter().find(|(_, _, uid)| is_early(uid))?.clone();
-        self.backoff.remove(&entry);
-        Some(entry.2)
+        let uid = self.backoff.iter().find(|(_, _, uid)| is_early(uid))?.2.clone();
+        self.leave(&uid);
+        Some(uid)
     }
 
     /// No node was found: it waits for an event that may help one of the plugins that rejected it.
@@ -146,7 +152,8 @@ impl Queue {
         if let Some(record) = self.records.get_mut(uid) {
             record.rejecting = rejecting;
             record.failed_at = Some(now);
-            record.place = Place::Unschedulable { since: now };
+            record.place = Place::Unschedulable { until: now + LONGEST_WAIT };
+            self.waiting.insert((now + LONGEST_WAIT, record.queued.sequence, uid.to_owned()));
         }
     }
 
@@ -162,18 +169,14 @@ impl Queue {
 
     /// Wakes the pods that what happened may help.
     pub fn happen(&mut self, happening: &Happening<'_>, now: Instant) {
-        let helped: Vec<String> = self
-            .records
-            .iter()
-            .filter(|(_, record)| match record.place {
-                Place::Unschedulable { .. } => self
-                    .profiles
-                    .get(&record.queued.pod.scheduler)
-                    .is_some_and(|profile| profile.helps(&record.rejecting, &record.queued.pod, happening)),
-                _ => false,
+        let is_helped = |uid: &String| {
+            self.records.get(uid).is_some_and(|record| {
+                let profile = self.profiles.get(&record.queued.pod.scheduler);
+                profile.is_some_and(|profile| profile.helps(&record.rejecting, &record.queued.pod, happening))
             })
-            .map(|(uid, _)| uid.clone())
-            .collect();
+        };
+        let helped: Vec<String> =
+            self.waiting.iter().map(|(_, _, uid)| uid).filter(|uid| is_helped(uid)).cloned().collect();
         for uid in helped {
             self.wake(&uid, now);
         }
@@ -181,6 +184,7 @@ impl Queue {
 
     /// Tries it again as soon as its penalty allows.
     fn wake(&mut self, uid: &str, now: Instant) {
+        self.leave(uid);
         let Some(record) = self.records.get_mut(uid) else { return };
         let until = record.failed_at.map(|failed| failed + backoff(record.queued.attempts));
         match until {
@@ -192,7 +196,22 @@ impl Queue {
         }
     }
 
+    /// Takes it out of the lists by time.
+    fn leave(&mut self, uid: &str) {
+        let Some(record) = self.records.get(uid) else { return };
+        match record.place {
+            Place::Backoff { until, .. } => {
+                self.backoff.remove(&(until, record.queued.sequence, uid.to_owned()));
+            }
+            Place::Unschedulable { until } => {
+                self.waiting.remove(&(until, record.queued.sequence, uid.to_owned()));
+            }
+            Place::Active | Place::Gated | Place::InFlight => {}
+        }
+    }
+
     fn activate(&mut self, uid: &str, now: Instant) {
+        self.leave(uid);
         let Some(record) = self.records.get_mut(uid) else { return };
         let profile = self.profiles.get(&record.queued.pod.scheduler);
         if let Some(Err((plugin, _))) = profile.map(|profile| profile.pre_enqueue(&record.queued.pod)) {
@@ -212,29 +231,17 @@ impl Queue {
     }
 
     fn flush(&mut self, now: Instant) {
-        while let Some(first) = self.backoff.first().filter(|(until, ..)| *until <= now).cloned() {
-            self.backoff.remove(&first);
-            self.activate(&first.2, now);
-        }
-        let overdue = |record: &Record| match record.place {
-            Place::Unschedulable { since } => since + LONGEST_WAIT <= now,
-            _ => false,
+        let due = |list: &BTreeSet<(Instant, u64, String)>| {
+            list.first().filter(|(until, ..)| *until <= now).map(|(_, _, uid)| uid.clone())
         };
-        let overdue: Vec<String> =
-            self.records.iter().filter(|(_, record)| overdue(record)).map(|(uid, _)| uid.clone()).collect();
-        for uid in overdue {
+        while let Some(uid) = due(&self.backoff).or_else(|| due(&self.waiting)) {
             self.activate(&uid, now);
         }
     }
 
     /// When time alone will make a pod worth trying.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let backoff = self.backoff.first().map(|(until, ..)| *until);
-        let waiting = self.records.values().filter_map(|record| match record.place {
-            Place::Unschedulable { since } => Some(since + LONGEST_WAIT),
-            _ => None,
-        });
-        waiting.chain(backoff).min()
+        [&self.backoff, &self.waiting].into_iter().filter_map(|list| Some(list.first()?.0)).min()
     }
 }
 

@@ -41,10 +41,10 @@ impl Requirement {
         Self { key: key.to_owned(), rule }
     }
 
-    fn matches(&self, value: Option<&String>) -> bool {
+    fn matches(&self, value: Option<&str>) -> bool {
         match (&self.rule, value) {
-            (Rule::In(allowed), Some(value)) => allowed.contains(value),
-            (Rule::NotIn(forbidden), Some(value)) => !forbidden.contains(value),
+            (Rule::In(allowed), Some(value)) => allowed.iter().any(|known| known == value),
+            (Rule::NotIn(forbidden), Some(value)) => !forbidden.iter().any(|known| known == value),
             (Rule::NotIn(_) | Rule::DoesNotExist, None) | (Rule::Exists, Some(_)) => true,
             (Rule::GreaterThan(limit), Some(value)) => value.parse::<i64>().is_ok_and(|value| value > *limit),
             (Rule::LessThan(limit), Some(value)) => value.parse::<i64>().is_ok_and(|value| value < *limit),
@@ -99,7 +99,11 @@ impl Selector {
     }
 
     pub fn matches(&self, labels: &Labels) -> bool {
-        !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(labels.get(&requirement.key)))
+        !self.nothing
+            && self
+                .requirements
+                .iter()
+                .all(|requirement| requirement.matches(labels.get(&requirement.key).map(String::as_str)))
     }
 
     /// Whether it has no requirement at all, be it that of everything or of nothing.
@@ -140,9 +144,8 @@ impl NodeTerm {
     }
 
     pub fn matches(&self, name: &str, labels: &Labels) -> bool {
-        let name = name.to_owned();
-        self.labels.iter().all(|requirement| requirement.matches(labels.get(&requirement.key)))
-            && self.names.iter().all(|requirement| requirement.matches(Some(&name)))
+        self.labels.iter().all(|requirement| requirement.matches(labels.get(&requirement.key).map(String::as_str)))
+            && self.names.iter().all(|requirement| requirement.matches(Some(name)))
     }
 
     /// The only names it can match, where it says so.
