@@ -102,7 +102,7 @@ pub struct FieldError {
     pub path: Path,
     pub value: Value,
     pub detail: String,
-    /// How the value prints, where its JSON would not do: upstream prints the fields of a type in its own order.
+    /// How the value prints, where its JSON would not do: upstream prints the fields of a type in its own order. Empty shows none.
     pub shown: Option<String>,
 }
 
@@ -178,6 +178,7 @@ impl fmt::Display for FieldError {
         f.write_str(self.kind.words())?;
         if self.kind.shows_value() {
             match &self.shown {
+                Some(text) if text.is_empty() => {}
                 Some(text) => write!(f, ": {text}")?,
                 None => write!(f, ": {}", go_value(&self.value))?,
             }

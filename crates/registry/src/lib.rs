@@ -4,6 +4,8 @@
 
 pub mod apps;
 pub mod at;
+pub mod autoscaling;
+pub mod batch;
 mod builtin;
 pub mod cells;
 pub mod check;
@@ -13,6 +15,7 @@ pub mod discovery;
 pub mod internal;
 pub mod object_meta;
 pub mod plain;
+pub mod policy;
 pub mod rbac;
 pub mod resource;
 pub mod scale;

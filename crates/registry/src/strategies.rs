@@ -6,7 +6,7 @@ use ferry_meta::GroupVersionKind;
 
 use crate::plain::Plain;
 use crate::strategy::Strategy;
-use crate::{apps, coordination, core, discovery, rbac};
+use crate::{apps, autoscaling, batch, coordination, core, discovery, policy, rbac};
 
 /// The strategy of a kind; `plain` carries what the table's data says and is the answer where nothing else is known.
 pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
@@ -27,9 +27,14 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         ("apps", "Deployment") => Arc::new(apps::deployment::Deployment(plain)),
         ("apps", "ReplicaSet") => Arc::new(apps::replica_set::ReplicaSet(plain)),
         ("apps", "StatefulSet") => Arc::new(apps::stateful_set::StatefulSet(plain)),
+        ("autoscaling", _) if kind.version == "v1" => Arc::new(autoscaling::HorizontalPodAutoscalerV1(plain)),
+        ("autoscaling", _) => Arc::new(autoscaling::HorizontalPodAutoscaler(plain)),
+        ("batch", "CronJob") => Arc::new(batch::cron_job::CronJob(plain)),
+        ("batch", "Job") => Arc::new(batch::job::Job(plain)),
         ("coordination.k8s.io", "Lease") => Arc::new(coordination::Lease(plain)),
         ("discovery.k8s.io", "EndpointSlice") => Arc::new(discovery::endpoint_slice::EndpointSlice(plain)),
         ("events.k8s.io", "Event") => Arc::new(core::event::Event(plain)),
+        ("policy", "PodDisruptionBudget") => Arc::new(policy::PodDisruptionBudget(plain)),
         ("rbac.authorization.k8s.io", "ClusterRole") => Arc::new(rbac::Role { plain, cluster: true }),
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => Arc::new(rbac::Binding { plain, cluster: true }),
         ("rbac.authorization.k8s.io", "Role") => Arc::new(rbac::Role { plain, cluster: false }),

@@ -208,7 +208,7 @@ impl Strategy for Pod {
         if !spec.array("schedulingGates").is_empty() {
             status["conditions"] = json!([{
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": null,
-                "lastTransitionTime": null, "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastTransitionTime": object.pointer("/metadata/creationTimestamp"), "message": "Scheduling is blocked due to non-empty scheduling gates",
             }]);
         }
         if let Some(map) = object.as_object_mut() {

@@ -1,0 +1,263 @@
+//! Autoscalers between v1 and v2: what v1 cannot say travels in annotations.
+
+use ferry_meta::object;
+use serde_json::{Map, Value, json};
+
+use crate::at::{At, map_mut, object_at};
+use crate::internal;
+
+const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
+const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
+const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
+
+pub(super) fn cpu_metric(share: i64) -> Value {
+    json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": share}}})
+}
+
+fn cpu_share(metric: &Value, side: &str) -> Option<i64> {
+    let source = At::root(metric).get("resource");
+    (metric["type"] == "Resource" && source.text("name") == "cpu")
+        .then(|| source.get(side).int("averageUtilization"))?
+}
+
+pub(super) fn to_v1(mut object: Value) -> Value {
+    let at = At::root(&object);
+    let (spec, status) = (at.get("spec"), at.get("status"));
+    let mut annotations = object::annotations(&object).clone();
+    annotations.retain(|key, _| ![METRICS, BEHAVIOR, CURRENT, CONDITIONS].contains(&key.as_str()));
+    let others: Vec<String> = spec
+        .array("metrics")
+        .iter()
+        .filter(|m| cpu_share(m, "target").is_none())
+        .map(|m| metric_v1(m, "target", "target"))
+        .collect();
+    if !others.is_empty() {
+        annotations.insert(METRICS.into(), format!("[{}]", others.join(",")).into());
+    }
+    let current: Vec<String> =
+        status.array("currentMetrics").iter().map(|m| metric_v1(m, "current", "current")).collect();
+    if !current.is_empty() {
+        annotations.insert(CURRENT.into(), format!("[{}]", current.join(",")).into());
+    }
+    if spec.has("behavior") {
+        let text = internal::show("HorizontalPodAutoscalerBehavior", spec.raw("behavior"));
+        annotations.insert(BEHAVIOR.into(), text.into());
+    }
+    if !status.array("conditions").is_empty() {
+        let texts: Vec<String> = status.items("conditions").iter().map(condition_text).collect();
+        annotations.insert(CONDITIONS.into(), format!("[{}]", texts.join(",")).into());
+    }
+    let share = spec.array("metrics").iter().find_map(|m| cpu_share(m, "target"));
+    let now = status.array("currentMetrics").iter().find_map(|m| cpu_share(m, "current"));
+    let metadata = object::metadata_mut(&mut object);
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    } else {
+        metadata.insert("annotations".into(), Value::Object(annotations));
+    }
+    let spec = object_at(&mut object, &["spec"]);
+    spec.remove("metrics");
+    spec.remove("behavior");
+    if let Some(share) = share {
+        spec.insert("targetCPUUtilizationPercentage".into(), share.into());
+    }
+    let status = object_at(&mut object, &["status"]);
+    status.remove("currentMetrics");
+    status.remove("conditions");
+    if let Some(now) = now {
+        status.insert("currentCPUUtilizationPercentage".into(), now.into());
+    }
+    object["apiVersion"] = "autoscaling/v1".into();
+    object
+}
+
+fn condition_text(condition: &At<'_>) -> String {
+    let keys = ["type", "status", "lastTransitionTime", "reason", "message"];
+    ordered(keys.into_iter().map(|key| (key, condition.raw(key).clone())))
+}
+
+/// JSON with the fields in this order, those that are null left out.
+fn ordered<'a>(fields: impl Iterator<Item = (&'a str, Value)>) -> String {
+    let texts: Vec<String> =
+        fields.filter(|(_, v)| !v.is_null()).map(|(key, value)| format!("\"{key}\":{value}")).collect();
+    format!("{{{}}}", texts.join(","))
+}
+
+/// A metric (or its current value) as v1's annotation writes it.
+fn metric_v1(metric: &Value, side: &str, prefix: &str) -> String {
+    let kind = metric["type"].as_str().unwrap_or_default();
+    let key = lower_first(kind);
+    let source = At::root(metric).get(&key);
+    let aim = source.get(side);
+    let named = |suffix: &str| format!("{prefix}{suffix}");
+    let (average, share, value) = (named("AverageValue"), named("AverageUtilization"), named("Value"));
+    let get = |from: &At<'_>, field: &str| from.raw(field).clone();
+    let measured = source.get("metric");
+    let fields: Vec<(&str, Value)> = match key.as_str() {
+        "pods" => vec![
+            ("metricName", get(&measured, "name")),
+            (&average, get(&aim, "averageValue")),
+            ("selector", get(&measured, "selector")),
+        ],
+        "object" => vec![
+            ("target", get(&source, "describedObject")),
+            ("metricName", get(&measured, "name")),
+            (&value, if aim.has("value") { get(&aim, "value") } else { json!("0") }),
+            ("selector", get(&measured, "selector")),
+            ("averageValue", get(&aim, "averageValue")),
+        ],
+        "external" => vec![
+            ("metricName", get(&measured, "name")),
+            ("metricSelector", get(&measured, "selector")),
+            (&value, get(&aim, "value")),
+            (&average, get(&aim, "averageValue")),
+        ],
+        _ => vec![
+            ("name", get(&source, "name")),
+            (&share, get(&aim, "averageUtilization")),
+            (&average, get(&aim, "averageValue")),
+            ("container", get(&source, "container")),
+        ],
+    };
+    format!("{{\"type\":\"{kind}\",\"{key}\":{}}}", ordered(fields.into_iter()))
+}
+
+pub(super) fn to_v2(mut object: Value) -> Value {
+    let annotations = object::annotations(&object).clone();
+    let read = |key: &str| {
+        annotations.get(key).and_then(Value::as_str).and_then(|text| serde_json::from_str::<Value>(text).ok())
+    };
+    let mut metrics: Vec<Value> = read(METRICS)
+        .and_then(|v| v.as_array().cloned())
+        .into_iter()
+        .flatten()
+        .map(|m| metric_v2(&m, "target", "target"))
+        .collect();
+    let spec = object_at(&mut object, &["spec"]);
+    if let Some(share) = spec.remove("targetCPUUtilizationPercentage").and_then(|v| v.as_i64()) {
+        metrics.push(cpu_metric(share));
+    }
+    if metrics.is_empty() {
+        metrics.push(cpu_metric(80));
+    }
+    spec.insert("metrics".into(), metrics.into());
+    if let Some(behavior) = read(BEHAVIOR) {
+        spec.insert("behavior".into(), lowered(behavior));
+    }
+    let status = object_at(&mut object, &["status"]);
+    let mut current: Vec<Value> = read(CURRENT)
+        .and_then(|v| v.as_array().cloned())
+        .into_iter()
+        .flatten()
+        .map(|m| metric_v2(&m, "current", "current"))
+        .collect();
+    if let Some(share) = status.remove("currentCPUUtilizationPercentage").and_then(|v| v.as_i64())
+        && current.is_empty()
+    {
+        current
+            .push(json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": share}}}));
+    }
+    if !current.is_empty() {
+        status.insert("currentMetrics".into(), current.into());
+    }
+    if let Some(conditions) = read(CONDITIONS) {
+        status.insert("conditions".into(), conditions);
+    }
+    if let Some(map) = map_mut(object::metadata_mut(&mut object), "annotations") {
+        map.retain(|key, _| ![METRICS, BEHAVIOR, CURRENT, CONDITIONS].contains(&key.as_str()));
+        if map.is_empty() {
+            object::metadata_mut(&mut object).remove("annotations");
+        }
+    }
+    object["apiVersion"] = "autoscaling/v2".into();
+    object
+}
+
+fn metric_v2(metric: &Value, side: &str, prefix: &str) -> Value {
+    let kind = metric["type"].as_str().unwrap_or_default();
+    let key = lower_first(kind);
+    let source = At::root(metric).get(&key);
+    let get = |suffix: &str| source.raw(&format!("{prefix}{suffix}")).clone();
+    let (mut average, share, value) = (get("AverageValue"), get("AverageUtilization"), get("Value"));
+    if key == "object" {
+        average = source.raw("averageValue").clone();
+    }
+    let kind_of = if !share.is_null() {
+        "Utilization"
+    } else if !average.is_null() {
+        "AverageValue"
+    } else {
+        "Value"
+    };
+    let mut aim = Map::new();
+    if side == "target" {
+        aim.insert("type".into(), kind_of.into());
+    }
+    for (field, found) in [("averageValue", average), ("averageUtilization", share), ("value", value)] {
+        let zero = field == "value" && found == json!("0") && aim.contains_key("averageValue");
+        if !found.is_null() && !zero {
+            aim.insert(field.into(), found);
+        }
+    }
+    let mut out = Map::new();
+    let selector = if key == "external" { "metricSelector" } else { "selector" };
+    for (from, to) in [("name", "name"), ("container", "container"), ("target", "describedObject")] {
+        if source.has(from) {
+            out.insert(to.into(), source.raw(from).clone());
+        }
+    }
+    if source.has("metricName") {
+        let mut measured = json!({"name": source.raw("metricName")});
+        if source.has(selector) {
+            measured["selector"] = source.raw(selector).clone();
+        }
+        out.insert("metric".into(), measured);
+    }
+    out.insert(side.into(), Value::Object(aim));
+    json!({"type": kind, key: out})
+}
+
+fn lower_first(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_ascii_lowercase().to_string() + letters.as_str())
+}
+
+/// Names of Go's fields as JSON's, nulls dropped.
+fn lowered(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            map.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (lower_first(&k), lowered(v))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(lowered).collect(),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_v1_cannot_say_survives_it() {
+        let object = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
+            "spec": {
+                "maxReplicas": 3,
+                "metrics": [
+                    {"type": "Pods", "pods": {"metric": {"name": "qps"}, "target": {"type": "AverageValue", "averageValue": "1k"}}},
+                    {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}},
+                ],
+                "behavior": {"scaleDown": {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}},
+            },
+            "status": {},
+        });
+        let old = to_v1(object.clone());
+        assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], json!(60));
+        assert_eq!(
+            old["metadata"]["annotations"][METRICS],
+            json!(r#"[{"type":"Pods","pods":{"metricName":"qps","targetAverageValue":"1k"}}]"#)
+        );
+        assert_eq!(to_v2(old), object);
+    }
+}

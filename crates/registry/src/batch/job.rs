@@ -1,0 +1,400 @@
+//! Jobs.
+
+use ferry_meta::{FieldError, FieldErrors, names, object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::job_policies;
+use crate::apps::{counts, default_template, name_warning, template_warnings};
+use crate::at::{At, Report, default_to, map_mut, maps_mut, object_at};
+use crate::cells;
+use crate::check;
+use crate::core::pod;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy, common};
+
+pub struct Job(pub Plain);
+
+const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
+const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
+
+/// Unless the author says that labels are their own affair, a Job finds its pods by its uid.
+fn generate_selector(object: &mut Value) {
+    if object.pointer("/spec/manualSelector") == Some(&Value::Bool(true)) {
+        return;
+    }
+    let (name, uid) = (object::name(object).to_owned(), object::uid(object).to_owned());
+    let labels = object_at(object, &["spec", "template", "metadata", "labels"]);
+    for (keys, value) in [(NAME_LABELS, &name), (UID_LABELS, &uid)] {
+        for key in keys {
+            labels.entry(key).or_insert_with(|| value.as_str().into());
+        }
+    }
+    object_at(object, &["spec", "selector", "matchLabels"]).entry(UID_LABELS[1]).or_insert_with(|| uid.into());
+}
+
+/// Labels of the template serve the Job too, where it has none.
+fn default_labels(object: &mut Value) {
+    let labels = object.pointer("/spec/template/metadata/labels").filter(|l| l.is_object()).cloned();
+    if let Some(labels) = labels
+        && object::labels(object).is_empty()
+    {
+        object::metadata_mut(object).insert("labels".into(), labels);
+    }
+}
+
+impl Strategy for Job {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        let spec = object_at(object, &["spec"]);
+        let unset = |spec: &serde_json::Map<String, Value>, key: &str| spec.get(key).is_none_or(Value::is_null);
+        if unset(spec, "completions") && unset(spec, "parallelism") {
+            spec.insert("completions".into(), 1.into());
+        }
+        default_to(spec, "parallelism", 1);
+        let limit = if unset(spec, "backoffLimitPerIndex") { 6 } else { i32::MAX };
+        default_to(spec, "backoffLimit", limit);
+        default_to(spec, "completionMode", "NonIndexed");
+        default_to(spec, "suspend", false);
+        let replacement = if unset(spec, "podFailurePolicy") { "TerminatingOrFailed" } else { "Failed" };
+        default_to(spec, "podReplacementPolicy", replacement);
+        default_to(spec, "manualSelector", false);
+        spec.remove("scheduling");
+        default_template(spec);
+        for rule in map_mut(spec, "podFailurePolicy").into_iter().flat_map(|policy| maps_mut(policy, "rules")) {
+            maps_mut(rule, "onPodConditions").for_each(|condition| default_to(condition, "status", "True"));
+        }
+        default_labels(object);
+    }
+
+    fn prepare_create(&self, context: &Context<'_>, object: &mut Value) {
+        common::prepare_create(true, true, context, object);
+        generate_selector(object);
+        default_labels(object);
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let job = At::root(object);
+        let spec = job.get("spec");
+        generated_selector(&mut errors, &job);
+        validate_spec(&mut errors, &spec);
+        selects_template(&mut errors, &spec);
+        name_allows_completions(&mut errors, &job);
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let (new, was) = (At::root(object), At::root(old));
+        if context.subresource == "status" {
+            status(&mut errors, &new, &was);
+            return errors;
+        }
+        let (spec, before) = (new.get("spec"), was.get("spec"));
+        validate_spec(&mut errors, &spec);
+        selects_template(&mut errors, &spec);
+        changes(&mut errors, &spec, &before);
+        name_allows_completions(&mut errors, &new);
+        errors
+    }
+
+    fn warnings(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        if context.subresource == "status" {
+            return Vec::new();
+        }
+        let mut found: Vec<String> = name_warning(object).filter(|_| old.is_none()).into_iter().collect();
+        let spec = At::root(object).get("spec");
+        let indexed = spec.text("completionMode") == "Indexed";
+        if indexed && spec.number("completions") > 100_000 && spec.number("parallelism") > 10_000 {
+            found.push("In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail".into());
+        }
+        found.extend(template_warnings(object, old));
+        found
+    }
+
+    fn selectable_fields(&self) -> Vec<&str> {
+        vec!["status.successful"]
+    }
+
+    fn field(&self, object: &Value, _field: &str) -> String {
+        At::root(object).get("status").number("succeeded").to_string()
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let job = At::root(object);
+        let (spec, status) = (job.get("spec"), job.get("status"));
+        let done = status.number("succeeded");
+        let completions = match (spec.int("completions"), spec.number("parallelism")) {
+            (Some(total), _) => format!("{done}/{total}"),
+            (None, parallel) if parallel > 1 => format!("{done}/1 of {parallel}"),
+            (None, _) => format!("{done}/1"),
+        };
+        let time = |key: &str| ferry_meta::time::parse(status.text(key)).map(Timestamp::as_second);
+        let duration = time("startTime")
+            .map(|start| cells::human_duration(time("completionTime").unwrap_or_else(|| now.as_second()) - start));
+        let template = spec.get("template").get("spec");
+        let column = |key: &str| {
+            template
+                .array("containers")
+                .iter()
+                .map(|c| c[key].as_str().unwrap_or_default())
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        vec![
+            object::name(object).into(),
+            state(object).into(),
+            completions.into(),
+            duration.unwrap_or_default().into(),
+            cells::age(object, now).into(),
+            column("name").into(),
+            column("image").into(),
+            cells::none_if_empty(cells::selector(Some(spec.raw("selector")))).into(),
+        ]
+    }
+
+    fn row_conditions(&self, object: &Value) -> Vec<Value> {
+        if has_condition(object, "Complete") {
+            let message = "Job has completed.";
+            return vec![json!({"type": "Completed", "status": "True", "reason": "Succeeded", "message": message})];
+        }
+        Vec::new()
+    }
+}
+
+fn has_condition(job: &Value, kind: &str) -> bool {
+    let conditions = object::items(job, "/status/conditions").iter();
+    conditions.map(At::root).any(|c| c.text("type") == kind && c.text("status") == "True")
+}
+
+fn state(job: &Value) -> &'static str {
+    match () {
+        () if has_condition(job, "Complete") => "Complete",
+        () if has_condition(job, "Failed") => "Failed",
+        () if object::is_being_deleted(job) => "Terminating",
+        () if has_condition(job, "Suspended") => "Suspended",
+        () if has_condition(job, "FailureTarget") => "FailureTarget",
+        () if has_condition(job, "SuccessCriteriaMet") => "SuccessCriteriaMet",
+        () => "Running",
+    }
+}
+
+/// The labels and the selector must be those that would be generated.
+fn generated_selector(errors: &mut FieldErrors, job: &At<'_>) {
+    let (metadata, spec) = (job.get("metadata"), job.get("spec"));
+    if spec.is_true("manualSelector") {
+        return;
+    }
+    let uid = metadata.text("uid");
+    let labels = spec.get("template").get("metadata").get("labels");
+    for (keys, want) in [(UID_LABELS, uid), (NAME_LABELS, metadata.text("name"))] {
+        for key in keys {
+            if labels.text(key) != want {
+                errors.invalid(labels.path.clone(), labels.value.clone(), format!("must be '{want}'"));
+            }
+        }
+    }
+    let selector = spec.get("selector");
+    let own = selector.get("matchLabels").text(UID_LABELS[1]) == uid;
+    if !own {
+        let detail = "`selector` not auto-generated";
+        check::bad_selector(errors, &selector, detail);
+    }
+}
+
+fn selects_template(errors: &mut FieldErrors, spec: &At<'_>) {
+    let (selector, metadata) = (spec.get("selector"), spec.get("template").get("metadata"));
+    if !selector.exists() {
+        return errors.required(selector.path, "");
+    }
+    check::label_selector(errors, &selector);
+    if !check::selects(selector.value, metadata.map("labels")) {
+        let labels = metadata.raw("labels").clone();
+        errors.invalid(metadata.at("labels"), labels, "`selector` does not match template `labels`");
+    }
+}
+
+pub(super) fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
+    let keys = [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ];
+    counts(errors, spec, &keys);
+    if spec.has("maxFailedIndexes") && !spec.has("backoffLimitPerIndex") {
+        errors.required(spec.at("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+    }
+    managed_by(errors, spec);
+    completion_mode(errors, spec);
+    job_policies::failure(errors, spec);
+    job_policies::success(errors, spec);
+    let replacement = spec.text("podReplacementPolicy");
+    let supported: &[&str] =
+        if spec.has("podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
+    if spec.has("podReplacementPolicy") && !supported.contains(&replacement) {
+        errors.unsupported(spec.at("podReplacementPolicy"), replacement, supported);
+    }
+    let template = spec.get("template");
+    pod::validate_template(errors, &template);
+    let restart = template.get("spec");
+    let path = restart.at("restartPolicy");
+    match restart.text("restartPolicy") {
+        "Always" | "" => errors.required(path, "valid values: \"OnFailure\", \"Never\""),
+        policy @ ("OnFailure" | "Never") => {
+            if spec.has("podFailurePolicy") && policy != "Never" {
+                errors.invalid(path, policy, "only \"Never\" is supported when podFailurePolicy is specified");
+            }
+        }
+        other => errors.unsupported(path, other, &["OnFailure", "Never"]),
+    }
+}
+
+fn managed_by(errors: &mut FieldErrors, spec: &At<'_>) {
+    let Some(manager) = spec.raw("managedBy").as_str() else { return };
+    let path = || spec.at("managedBy");
+    match manager.split_once('/') {
+        _ if manager.is_empty() => errors.required(path(), ""),
+        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
+            errors.reasons(path(), domain, names::dns1123_subdomain(domain));
+        }
+        _ => errors.invalid(path(), manager, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
+    }
+    if manager.len() > 63 {
+        errors.push(FieldError::too_long(&path(), 63));
+    }
+}
+
+fn completion_mode(errors: &mut FieldErrors, spec: &At<'_>) {
+    let mode = spec.text("completionMode");
+    if spec.has("completionMode") && !["NonIndexed", "Indexed"].contains(&mode) {
+        errors.unsupported(spec.at("completionMode"), mode, &["NonIndexed", "Indexed"]);
+    }
+    let (completions, failed) = (spec.int("completions"), spec.int("maxFailedIndexes"));
+    if mode == "Indexed" {
+        if completions.is_none() {
+            errors.required(spec.at("completions"), "when completion mode is Indexed");
+        }
+        let parallelism = spec.number("parallelism");
+        if parallelism > 100_000 {
+            let detail = "must be less than or equal to 100000 when completion mode is Indexed";
+            errors.invalid(spec.at("parallelism"), parallelism, detail);
+        }
+        if let (Some(completions), Some(failed)) = (completions, failed)
+            && failed > completions
+        {
+            errors.invalid(spec.at("maxFailedIndexes"), failed, "must be less than or equal to completions");
+        }
+    } else if mode.is_empty() || mode == "NonIndexed" {
+        for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+            if let Some(value) = spec.int(key) {
+                errors.invalid(spec.at(key), value, "requires indexed completion mode");
+            }
+        }
+    }
+}
+
+/// An indexed Job's pods carry their index in the name.
+fn name_allows_completions(errors: &mut FieldErrors, job: &At<'_>) {
+    let spec = job.get("spec");
+    let last = spec.number("completions") - 1;
+    if spec.text("completionMode") != "Indexed" || last < 0 {
+        return;
+    }
+    let name = job.get("metadata").text("name");
+    let host = format!("{name}-{last}");
+    let reasons = names::dns1123_label(&host);
+    if !reasons.is_empty() {
+        let detail = format!("will not able to create pod with invalid DNS label: {host}");
+        errors.invalid(job.at("metadata").child("name"), name, detail);
+    }
+}
+
+fn changes(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
+    let (completions, before) = (spec.raw("completions"), was.raw("completions"));
+    if spec.text("completionMode") == "Indexed" {
+        if completions != before && !completions.is_null() && completions != spec.raw("parallelism") {
+            let detail = "can only be modified in tandem with spec.parallelism";
+            errors.invalid(spec.at("completions"), completions.clone(), detail);
+        }
+    } else {
+        errors.immutable(spec.at("completions"), completions, before);
+    }
+    check::same_selector(errors, &spec.get("selector"), &was.get("selector"));
+    let (template, old) = (spec.raw("template"), was.raw("template"));
+    if mutable_part_restored(spec, was) != *old {
+        let error = FieldError::invalid(&spec.at("template"), template.clone(), crate::at::IMMUTABLE);
+        errors.push(error.shown_as(crate::internal::show("PodTemplateSpec", template)));
+    }
+    for key in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
+        errors.immutable(spec.at(key), spec.raw(key), was.raw(key));
+    }
+}
+
+/// A suspended Job that never started may still be told where its pods run and what they use.
+fn mutable_part_restored(spec: &At<'_>, was: &At<'_>) -> Value {
+    let mut template = spec.raw("template").clone();
+    if !was.is_true("suspend") {
+        return template;
+    }
+    let old = was.raw("template");
+    let restore = |target: &mut Value, source: &Value, keys: &[&str]| {
+        let Some(target) = target.as_object_mut() else { return };
+        for key in keys {
+            match source.get(key) {
+                Some(value) => target.insert((*key).to_owned(), value.clone()),
+                None => target.remove(*key),
+            };
+        }
+    };
+    if let Some(metadata) = template.get_mut("metadata") {
+        restore(metadata, &old["metadata"], &["labels", "annotations"]);
+    }
+    if let Some(pod) = template.get_mut("spec") {
+        restore(pod, &old["spec"], &["nodeSelector", "tolerations", "schedulingGates", "affinity"]);
+        for list in ["containers", "initContainers"] {
+            let before = old["spec"][list].as_array().cloned().unwrap_or_default();
+            let now = pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+            now.zip(&before).for_each(|(container, before)| restore(container, before, &["resources"]));
+        }
+    }
+    template
+}
+
+fn status(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+    let (status, before) = (new.get("status"), old.get("status"));
+    counts(errors, &status, &["active", "succeeded", "failed", "ready", "terminating"]);
+    let on = |job: &At<'_>, kind: &str| has_condition(job.value, kind);
+    let conditions = status.at("conditions");
+    for kind in ["Failed", "Complete", "FailureTarget"] {
+        if on(old, kind) && !on(new, kind) {
+            let detail = format!("cannot disable the terminal {kind}=True condition");
+            errors.push(job_policies::without_value(&conditions, &detail));
+        }
+    }
+    for (key, what) in [("failed", "failed"), ("succeeded", "succeeded")] {
+        if status.number(key) < before.number(key) {
+            errors.invalid(status.at(key), status.number(key), format!("cannot decrease the {what} counter"));
+        }
+    }
+    let (done, was_done) = (status.raw("completionTime"), before.raw("completionTime"));
+    if !done.is_null() && !was_done.is_null() && done != was_done {
+        errors.invalid(status.at("completionTime"), done.clone(), crate::at::IMMUTABLE);
+    }
+    let running = !new.get("spec").is_true("suspend");
+    if before.has("startTime") && status.raw("startTime") != before.raw("startTime") && running {
+        let detail = "field is immutable for unsuspended job once set";
+        errors.invalid(status.at("startTime"), status.raw("startTime").clone(), detail);
+    }
+    if on(old, "SuccessCriteriaMet") && !on(new, "SuccessCriteriaMet") {
+        let detail = "cannot disable the SuccessCriteriaMet=True condition";
+        errors.push(job_policies::without_value(&conditions, detail));
+    }
+}

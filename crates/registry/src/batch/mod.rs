@@ -1,0 +1,6 @@
+//! The group batch.
+
+pub mod cron_job;
+pub mod job;
+mod job_policies;
+mod schedule;
