@@ -39,7 +39,7 @@ async fn client(at: Corner, number: usize, clock: Arc<AtomicU64>) -> Vec<Operati
         let key = (number * 7 + step * 5) % KEYS;
         let path = at.key(&format!("r{key}"));
         let began = clock.fetch_add(1, Ordering::SeqCst);
-        let reads = (number + step) % 3 == 0;
+        let reads = (number + step).is_multiple_of(3);
         let answer = if reads {
             let got = at.store.get(&path).await.expect("get");
             known[key] = got.entry.as_ref().map_or(0, |entry| entry.modified);

@@ -32,8 +32,9 @@ fn key(writer: usize) -> String {
 /// The number and enough beside it that the log grows through several files.
 fn value(number: u64) -> Bytes {
     let mut text = format!("{number} ");
-    for step in 0..256_u64 {
-        text.push_str(&format!("{:016x}", (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(step as u32)));
+    let size = if number.is_multiple_of(64) { 4096 } else { 48 };
+    for step in 0..size {
+        text.push_str(&format!("{:016x}", (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(step)));
     }
     Bytes::from(text)
 }

@@ -4,7 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use fjall::{
+    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot,
+};
 
 use super::Options;
 use super::record::{self, LeaseRecord, Place, Record};
@@ -75,6 +77,22 @@ impl Disk {
             Ok(Ok((database, table))) => Ok(Self { database, table, path: path.to_owned() }),
             Ok(Err(error)) => Err(classify(path, &error)),
             Err(_) => Err(StoreError::Corrupt(format!("the tables in {} cannot be read", path.display()))),
+        }
+    }
+
+    /// Finds the table that is not what was written, where an error speaks of damage.
+    pub(crate) fn name_damage(&self, error: StoreError) -> StoreError {
+        if !matches!(error, StoreError::Corrupt(_)) {
+            return error;
+        }
+        let version = self.table.tree.current_version();
+        let damaged = version.iter_tables().find(|table| {
+            let content = std::fs::read(&*table.path).unwrap_or_default();
+            xxhash_rust::xxh3::xxh3_128(&content) != table.checksum().into_u128()
+        });
+        match damaged {
+            Some(table) => StoreError::Corrupt(format!("{} is damaged", table.path.display())),
+            None => error,
         }
     }
 

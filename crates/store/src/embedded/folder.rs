@@ -58,6 +58,11 @@ impl Folder {
         self.path.join("tables")
     }
 
+    /// Whether there were no tables when it was opened.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
     fn prepare(&self) -> Result<()> {
         let marker = self.path.join(FORMAT_NEW);
         let interrupted = marker.exists();

@@ -6,11 +6,15 @@ mod committer;
 mod compaction;
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod damage;
 mod disk;
 mod folder;
 mod group;
 mod history;
+mod journal;
 mod leases;
+mod manifest;
 mod record;
 mod state;
 mod stream;
@@ -106,6 +110,8 @@ impl Shared {
         let _no_compaction = self.compacting.lock();
         *self.disk.write() = None;
         self.check_space(0)?;
+        manifest::check(&self.tables)?;
+        journal::check(&self.tables)?;
         let disk = Disk::open(&self.tables, &self.options)?;
         let view = disk.view();
         let leases = view.leases()?;
@@ -133,11 +139,15 @@ impl EmbeddedStore {
     pub fn open(path: &Path, options: Options) -> Result<Arc<Self>> {
         let mut folder = Folder::open(path)?;
         let tables = folder.tables();
+        if !folder.is_fresh() {
+            manifest::check(&tables)?;
+            journal::check(&tables)?;
+        }
         let disk = Disk::open(&tables, &options)?;
         folder.seal()?;
         let view = disk.view();
-        let compacted = view.compacted()?;
-        let (revision, map) = history::load(&view, compacted)?;
+        let loaded = view.compacted().and_then(|compacted| Ok((compacted, history::load(&view, compacted)?)));
+        let (compacted, (revision, map)) = loaded.map_err(|error| disk.name_damage(error))?;
         let mut leases = Leases::default();
         for (lease, record) in view.leases()? {
             leases.insert(lease, record);
