@@ -116,14 +116,6 @@ pub fn decode_value(ty: &Type, object: &Value, validation: Validation) -> Result
     read(ty, &json, validation, None)
 }
 
-/// The same for an object that was normalised before and was changed since by code that knows the type (defaulting,
-/// admission): gives it the form of a Go round trip again. What is of a wrong type is dropped.
-pub fn normalize(ty: &Type, object: &mut Value) {
-    if let Ok(json) = serde_json::to_vec(object) {
-        *object = typed::Reader::new(&json, ty.catalogue(), false).root(ty.id());
-    }
-}
-
 fn read(
     ty: &Type,
     json: &[u8],

@@ -52,7 +52,10 @@ impl<'c> Comparer<'c> {
         for key in both_keys(left, right) {
             let Some(place) = child(self.catalogue, merge, key) else { continue };
             let (l, r) = (left.and_then(|m| m.get(key)), right.and_then(|m| m.get(key)));
-            self.values(&Element::field(key), place, l, r, out);
+            // Most of an object does not change: no need to look into what is equal.
+            if l != r {
+                self.values(&Element::field(key), place, l, r, out);
+            }
         }
     }
 

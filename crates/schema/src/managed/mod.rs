@@ -12,6 +12,8 @@ pub mod scale;
 pub mod set;
 mod walk;
 
+use std::sync::LazyLock;
+
 use ferry_meta::error::{StatusCause, StatusDetails};
 use ferry_meta::{ApiError, GroupVersionKind, Reason, object};
 use jiff::Timestamp;
@@ -116,7 +118,7 @@ impl From<ApplyError> for ApiError {
 
 /// Brings `metadata.managedFields` of `new` up to date after an ordinary write; None as `live` on create.
 pub fn update(ty: &Type, write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
-    decode::normalize(ty, new);
+    crate::normalize(ty, new);
     let empty;
     let live = match live {
         Some(live) => live,
@@ -164,15 +166,17 @@ fn after_update(
     manager: &str,
 ) -> Managers {
     let ignored = Set::of_paths(write.reset);
-    let comparison = compare::compare(ty.catalogue(), ty.id(), live, new).without(&ignored);
-    take_from_others(&mut managers, &comparison, None);
-    let own = comparison.modified.union(&comparison.added).difference(&stripped());
+    let Comparison { removed, modified: mut own, added } =
+        compare::compare(ty.catalogue(), ty.id(), live, new).without(&ignored);
+    own.add(added);
+    take_from_others(&mut managers, &own, &removed, None);
+    own.subtract(&STRIPPED);
     if own.is_empty() {
         return managers;
     }
     let mut entry = write.entry(manager, false, own);
     if let Some(before) = managers.remove(&entry.identifier()) {
-        entry.set = entry.set.union(&before.set);
+        entry.set.add(before.set);
     }
     entry.time = Some(ferry_meta::time::time(write.now));
     managers.insert(entry.identifier(), entry);
@@ -180,18 +184,18 @@ fn after_update(
 }
 
 /// What changed is no longer owned by anyone but the writer; what is gone by nobody.
-fn take_from_others(managers: &mut Managers, comparison: &Comparison, writer: Option<&str>) {
-    let changed = comparison.modified.union(&comparison.added);
+fn take_from_others(managers: &mut Managers, changed: &Set, removed: &Set, writer: Option<&str>) {
     for (id, entry) in managers.iter_mut() {
         if writer != Some(&**id) {
-            entry.set = entry.set.difference(&changed).difference(&comparison.removed);
+            entry.set.subtract(changed);
+            entry.set.subtract(removed);
         }
     }
     managers.retain(|_, entry| !entry.set.is_empty());
 }
 
 /// Metadata that is the server's own.
-fn stripped() -> Set {
+static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
     Set::of_paths(&[
         "apiVersion",
         "kind",
@@ -206,7 +210,7 @@ fn stripped() -> Set {
         "metadata.managedFields",
         "metadata.resourceVersion",
     ])
-}
+});
 
 /// The object an apply patch asks for. `live` is None where it is to be created; `config` is the patch as it was sent.
 pub fn apply(
@@ -315,10 +319,12 @@ fn apply_to(
             return Err(ApplyError::Conflicts(conflicts));
         }
     }
-    take_from_others(&mut managers, &comparison, Some(&identifier));
+    let Comparison { removed, modified: mut changed, added } = comparison;
+    changed.add(added);
+    take_from_others(&mut managers, &changed, &removed, Some(&identifier));
     let unchanged = merged == *live;
     if let Some(entry) = managers.get_mut(&identifier) {
-        entry.set = entry.set.difference(&stripped());
+        entry.set.subtract(&STRIPPED);
         if entry.set.is_empty() {
             managers.remove(&identifier);
         } else if !unchanged {

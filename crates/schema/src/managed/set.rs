@@ -171,16 +171,40 @@ impl Set {
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut out = self.clone();
-        out.members.extend(other.members.iter().cloned());
-        for (element, theirs) in &other.children {
-            match out.children.get_mut(element) {
-                Some(ours) => *ours = ours.union(theirs),
+        out.add(other.clone());
+        out
+    }
+
+    /// Adds another set to this one.
+    pub fn add(&mut self, other: Self) {
+        if self.members.is_empty() {
+            self.members = other.members;
+        } else {
+            self.members.extend(other.members);
+        }
+        for (element, theirs) in other.children {
+            match self.children.get_mut(&element) {
+                Some(ours) => ours.add(theirs),
                 None => {
-                    out.children.insert(element.clone(), theirs.clone());
+                    self.children.insert(element, theirs);
                 }
             }
         }
-        out
+    }
+
+    /// Takes another set away from this one.
+    pub fn subtract(&mut self, other: &Self) {
+        for member in &other.members {
+            self.members.remove(member);
+        }
+        for (element, theirs) in &other.children {
+            if let Some(ours) = self.children.get_mut(element) {
+                ours.subtract(theirs);
+                if ours.is_empty() {
+                    self.children.remove(element);
+                }
+            }
+        }
     }
 
     #[must_use]
@@ -197,16 +221,8 @@ impl Set {
 
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        let mut out =
-            Self { members: self.members.difference(&other.members).cloned().collect(), children: BTreeMap::new() };
-        for (element, ours) in &self.children {
-            match other.children.get(element) {
-                Some(theirs) => out.attach(element, ours.difference(theirs)),
-                None => {
-                    out.children.insert(element.clone(), ours.clone());
-                }
-            }
-        }
+        let mut out = self.clone();
+        out.subtract(other);
         out
     }
 
