@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The kubelet's own server: its certificate, and whom it answers.
 #[derive(Clone)]
@@ -40,6 +41,9 @@ pub struct Config {
     /// As shown by `kubectl get nodes`.
     pub version: String,
     pub pod_cidr: Option<String>,
+    /// How long a ready pod that is deleted goes on before its containers are told to stop, as a part of its grace
+    /// period: time for proxies to stop sending it traffic, as users otherwise buy with a sleeping preStop hook.
+    pub drain: Duration,
 }
 
 impl Config {
@@ -60,6 +64,7 @@ impl Config {
             max_pods: 110,
             version: "v1.37.0".to_owned(),
             pod_cidr: None,
+            drain: Duration::from_millis(250),
         }
     }
 }

@@ -30,10 +30,18 @@ pub(crate) struct VolumeError {
     pub(crate) why: String,
 }
 
+/// Where a volume is on this node.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    /// Made from objects: the kubelet alone writes to it.
+    pub(crate) read_only: bool,
+}
+
 /// The volumes of one pod on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Mounted {
-    pub(crate) paths: HashMap<String, PathBuf>,
+    pub(crate) places: HashMap<String, Place>,
     /// When a token has to be renewed.
     pub(crate) refresh_at: Option<Timestamp>,
 }
@@ -65,7 +73,11 @@ impl Volumes {
         for volume in pod::spec(pod).volumes.iter().flatten() {
             let made = self.mount_one(pod, volume, around).await;
             let (path, refresh_at) = made.map_err(|why| VolumeError { volume: volume.name.clone(), why })?;
-            mounted.paths.insert(volume.name.clone(), path);
+            let read_only = volume.config_map.is_some()
+                || volume.secret.is_some()
+                || volume.projected.is_some()
+                || volume.downward_api.is_some();
+            mounted.places.insert(volume.name.clone(), Place { path, read_only });
             mounted.refresh_at = [mounted.refresh_at, refresh_at].into_iter().flatten().min();
         }
         Ok(mounted)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ferry_cri::v1::{Mount, MountPropagation};
 use k8s_openapi::api::core::v1::Container;
 
-use super::{Mounted, subpath};
+use super::{Mounted, Place, subpath};
 use crate::spec::env::expand;
 
 /// What the mounts of a container are made from.
@@ -26,7 +26,7 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
     let container = &input.container;
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let Some(path) = input.mounted.paths.get(&mount.name) else {
+        let Some(Place { path, read_only }) = input.mounted.places.get(&mount.name) else {
             return Err(format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name));
         };
         let part = match (&mount.sub_path, &mount.sub_path_expr) {
@@ -56,7 +56,7 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
         mounts.push(Mount {
             container_path: absolute(&mount.mount_path),
             host_path: host.to_string_lossy().into_owned(),
-            readonly: mount.read_only == Some(true),
+            readonly: *read_only || mount.read_only == Some(true),
             propagation: propagation.into(),
             ..Mount::default()
         });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferry_client::write;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 
@@ -12,6 +12,10 @@ use super::{Next, Worker};
 use crate::runtime::PodState;
 use crate::spec::sandbox::log_folder;
 use crate::{plan, pod, status};
+
+fn is_ready(status: &PodStatus) -> bool {
+    status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+}
 
 /// Before the API server is asked again to let a stopped pod go.
 const RETRY: Duration = Duration::from_secs(2);
@@ -46,6 +50,9 @@ impl Worker {
 
     async fn stop_all(&self, state: &PodState, grace: i64) {
         let started = std::time::Instant::now();
+        if grace > 1 && pod::is_being_deleted(&self.pod) && is_ready(&self.status) {
+            tokio::time::sleep(self.context.config.drain).await;
+        }
         for group in plan::termination_order(&self.pod, state) {
             let used = i64::try_from(started.elapsed().as_secs()).unwrap_or(i64::MAX);
             let left = grace.saturating_sub(used).max(0);

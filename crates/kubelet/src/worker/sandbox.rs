@@ -5,8 +5,11 @@ use std::time::Duration;
 use ferry_client::EventType;
 use ferry_cri::v1::PodSandboxConfig;
 use jiff::Timestamp;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
 
 use super::Worker;
+use crate::pod;
 use crate::runtime::PodState;
 use crate::spec::{dns, sandbox};
 
@@ -15,6 +18,18 @@ impl Worker {
         let config = &self.context.config;
         let resolver = dns::config(&self.pod, &config.cluster_dns, &config.cluster_domain, &self.context.resolver);
         sandbox::config(&self.pod, attempt, resolver, &config.cluster_domain, &config.log_dir)
+    }
+
+    /// How the pod's RuntimeClass is called in the runtime; nothing for the usual way.
+    async fn runtime_handler(&self) -> Result<String, String> {
+        let Some(class) = pod::spec(&self.pod).runtime_class_name.as_deref().filter(|c| !c.is_empty()) else {
+            return Ok(String::new());
+        };
+        let api: Api<RuntimeClass> = Api::all(self.context.client.clone());
+        match api.get(class).await {
+            Ok(found) => Ok(found.handler),
+            Err(error) => Err(format!("failed to get RuntimeClass {class:?}: {}", ferry_client::write::short(&error))),
+        }
     }
 
     pub(super) async fn create_sandbox(&mut self, attempt: u32) {
@@ -26,7 +41,13 @@ impl Worker {
             Ok(config) => {
                 let folder = std::path::PathBuf::from(&config.log_directory);
                 let _ = tokio::fs::create_dir_all(&folder).await;
-                self.context.runtime.run_sandbox(config, "").await.map_err(|error| error.to_string())
+                match self.runtime_handler().await {
+                    Ok(handler) => {
+                        let made = self.context.runtime.run_sandbox(config, &handler).await;
+                        made.map_err(|error| error.to_string())
+                    }
+                    Err(why) => Err(why),
+                }
             }
             Err(why) => Err(why),
         };

@@ -97,6 +97,13 @@ impl Containerd {
         assert!(self.ctr(&["images", "import", &path.to_string_lossy()]), "importing {name}");
     }
 
+    /// Kills every process of every container.
+    pub(crate) fn kill_all(&self) {
+        for task in self.list("tasks") {
+            self.ctr(&["tasks", "kill", "-s", "KILL", &task]);
+        }
+    }
+
     /// Helpers of ours that outlived their containerd: those whose command line names our socket.
     fn shims(&self) -> Vec<i32> {
         let socket = self.socket();

@@ -148,6 +148,7 @@ async fn pods_live_and_die_on_a_real_node() {
         volumes_follow_their_objects(&node),
         the_server_answers(&node),
     );
+    a_dead_sandbox_is_replaced(&node, &containerd).await;
     let node = containers_outlive_the_kubelet(node, &containerd).await;
     node.stop().await;
 }
@@ -313,7 +314,30 @@ async fn the_server_answers(node: &Node) {
         node.delete(&key).await;
     };
     let ((code, text), ()) = tokio::join!(followed, others);
-    assert_eq!((code, text.as_str()), (200, "out\nerr\nlate\n"));
+    // The two streams reach the log in any order.
+    assert!(code == 200 && ["out\nerr\nlate\n", "err\nout\nlate\n"].contains(&text.as_str()), "{code} {text}");
+}
+
+/// What a reboot leaves behind: a sandbox whose process is gone, and its containers with it.
+async fn a_dead_sandbox_is_replaced(node: &Node, containerd: &Containerd) {
+    let command = shell("test -r /c/key && ! echo x > /c/key; trap 'exit 0' TERM; sleep 1000 & wait");
+    let key = node
+        .create(
+            "rebooted",
+            json!({"containers": [{"name": "main", "command": command, "volumeMounts": [{"name": "map", "mountPath": "/c"}]}],
+                "initContainers": [{"name": "first", "command": ["true"]}],
+                "volumes": [{"name": "map", "configMap": {"name": "cm"}}]}),
+        )
+        .await;
+    let before = node.api.until(&key, "ready", is_ready).await;
+    let log = node.log_with(&before, "main", "Read-only file system").await;
+    assert!(log.contains("can't create /c/key"), "{log}");
+    containerd.kill_all();
+    let restarted = |pod: &Value| is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == 1;
+    let after = node.api.until(&key, "restarted", restarted).await;
+    assert_eq!(after["status"]["initContainerStatuses"][0]["restartCount"], 1);
+    assert!(node.events_of("rebooted").contains(&"SandboxChanged".to_owned()));
+    node.delete(&key).await;
 }
 
 /// A new kubelet takes over what runs, and removes what nobody wants any more.
