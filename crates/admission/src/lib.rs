@@ -7,6 +7,10 @@
 //! calls `chain.mutate(&mut request)` before it validates the object and `chain.validate(&mut request)` afterwards, for
 //! creations, updates, deletions and connections alike; subresources that take an object of their own (`token`,
 //! `eviction`, `binding`) pass that object. An error is the answer to the client.
+//!
+//! Adding a plug-in: one file in `plugins/` that implements [`Plugin`]; what may change the object goes into `mutate`,
+//! everything else into `validate`; it is named in `plugins/mod.rs` and takes its place in `Chain::new`; its texts are
+//! upstream's, and its tests are cases of `testing::Case`.
 
 mod chain;
 mod plugins;

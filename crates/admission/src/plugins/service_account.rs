@@ -75,7 +75,7 @@ impl Plugin for ServiceAccount {
         let Some(pod) = request.object.as_deref() else { return Ok(()) };
         // The kubelet deletes mirror pods whose spec is not the one it wrote.
         if is_mirror(pod) {
-            return Ok(());
+            return self.validate(request).await;
         }
         let mut wanted = text(pod, "/spec/serviceAccountName").to_owned();
         if wanted.is_empty() {
@@ -100,7 +100,8 @@ impl Plugin for ServiceAccount {
                 spec.insert("imagePullSecrets".into(), json!(secrets));
             }
         }
-        Ok(())
+        // Upstream refuses here already, before other errors of the pod are told.
+        self.validate(request).await
     }
 
     async fn validate(&self, request: &mut Request<'_>) -> Result<(), ApiError> {
