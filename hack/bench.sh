@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# `make bench`: figures of this machine, as JSON lines; nothing is asserted.
+. "$(dirname "$0")/common.sh"
+need_root
+cd "$top"
+"$top/hack/setup.sh" --test
+export PATH="$cache/etcd/usr/bin:$PATH"
+say "building"
+cargo build --release --quiet -p ferry --example load
+cargo build --release --quiet -p ferry
+ferry="$CARGO_TARGET_DIR/release/ferry"
+load="$CARGO_TARGET_DIR/release/examples/load"
+kubectl="$cache/kubectl"
+work=$(mktemp -d); run=$(mktemp -d /run/ferry-bench-XXXX)
+port=${FERRY_BENCH_REGISTRY_PORT:-5058}
+now() { date +%s%N; }
+since() { echo $((($(now) - $1) / 1000000)); }
+line() { printf '{"what":"%s","%s":%s}\n' "$1" "$2" "$3"; }
+resident() { awk '/^VmRSS/ {printf "%.1f", $2 / 1024}' "/proc/$1/status"; }
+ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
+
+say "the store beside raw append and fdatasync, and etcd"
+cargo run --release --quiet -p ferry-store --example store_bench -- "$work/store"
+
+say "the API server alone"
+printf '%s\n' 'bench-token,admin,1,"system:masters"' >"$work/tokens"
+begin=$(now)
+"$ferry" apiserver --data-dir "$work/api" --bind-address 127.0.0.1 --secure-port 18443 --token-auth-file "$work/tokens" >"$work/api.log" 2>&1 &
+server=$!
+until curl -skf -o /dev/null https://127.0.0.1:18443/readyz; do sleep 0.005; done
+line "API server, start to ready" ms "$(since "$begin")"
+line "API server, idle" rss_mb "$(resident $server)"
+"$load" --server 127.0.0.1:18443 --token bench-token --connections 32 --count 5000
+line "API server, after the load" rss_mb "$(resident $server)"
+kill $server; wait $server 2>/dev/null || true
+
+say "the cluster"
+"$top/hack/registry.sh" start "$port"
+flags=(--data-dir "$work/cluster" --run-dir "$run" --secure-port 18443 --kubelet-port 28250 --dns-port 28053 --cluster-cidr 10.209.0.0/16 --service-cluster-ip-range 10.210.0.0/16
+  --bridge ferrybench0 --registry-mirror "docker.io=http://127.0.0.1:$port" --registry-mirror "registry.k8s.io=http://127.0.0.1:$port")
+trap '"$ferry" down --data-dir "$work/cluster" --run-dir "$run" >/dev/null; "$top/hack/registry.sh" stop "$port"; rm -rf "$work"' EXIT
+begin=$(now)
+"$ferry" up "${flags[@]}" >/dev/null
+line "start to node Ready" ms "$(since "$begin")"
+export KUBECONFIG="$work/cluster/kubeconfig"
+for round in "image pulled" "image present"; do
+  begin=$(now)
+  # Without the example's initial delay: the figure is the system's, not the probe's.
+  sed -e '/initialDelaySeconds/d' -e 's/periodSeconds: 5/periodSeconds: 1/' examples/nginx-demo.yaml | "$kubectl" apply -f - >/dev/null
+  "$kubectl" rollout status deployment/nginx-demo --timeout=120s >/dev/null
+  line "apply to three Ready, $round" ms "$(since "$begin")"
+  "$kubectl" delete -f examples/nginx-demo.yaml >/dev/null
+  "$kubectl" wait --for=delete pod -l app=nginx-demo --timeout=120s >/dev/null
+done
+"$kubectl" apply -f examples/nginx-demo.yaml >/dev/null; "$kubectl" rollout status deployment/nginx-demo --timeout=120s >/dev/null
+pid=$(cat "$run/ferry.lock"); sleep 5; before=$(ticks "$pid"); sleep 20
+line "cluster with three pods, idle" rss_mb "$(resident "$pid")"
+line "cluster with three pods, idle" cpu_percent "$(awk -v t=$(($(ticks "$pid") - before)) -v h="$(getconf CLK_TCK)" 'BEGIN {printf "%.2f", t / h / 20 * 100}')"
+line "containerd beside it" rss_mb "$(resident "$(cat "$run/containerd.pid")")"
