@@ -2,12 +2,16 @@
 
 mod arguments;
 mod cluster;
+mod cluster_dns;
 mod commands;
 mod config;
+mod front_door;
 mod log;
 mod node;
 mod pki;
+mod pki_plan;
 mod process;
+mod signals;
 
 use clap::Parser;
 

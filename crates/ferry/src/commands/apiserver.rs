@@ -1,2 +1,72 @@
-use anyhow::Result;
-pub fn run(_options: &crate::arguments::ApiserverOptions) -> Result<()> { Ok(()) }
+//! `ferry apiserver`: the API server alone.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ferry_apiserver::Kubelets;
+use ferry_tasks::Tasks;
+
+use crate::arguments::ApiserverOptions;
+use crate::config::{Cidr, default_address, host_name};
+use crate::front_door::{FrontDoor, Options};
+use crate::pki::{Pair, Pki, server_tls};
+use crate::{log, pki_plan, signals};
+
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
+
+pub fn run(options: &ApiserverOptions) -> Result<()> {
+    log::start();
+    tokio::runtime::Runtime::new()?.block_on(serve(options))
+}
+
+async fn serve(options: &ApiserverOptions) -> Result<()> {
+    let service_cidr = Cidr::parse("service-cluster-ip-range", &options.service_cluster_ip_range)?;
+    let bound = (!options.bind_address.is_unspecified()).then_some(options.bind_address);
+    let advertise =
+        options.advertise_address.or(bound).or_else(default_address).unwrap_or_else(|| [127, 0, 0, 1].into());
+    // Bound first: a port in use is found before anything is written.
+    let listener = tokio::net::TcpListener::bind((options.bind_address, options.secure_port)).await.with_context(|| {
+        format!("port {} is in use or not allowed; choose another with --secure-port", options.secure_port)
+    })?;
+    let pki = Pki::open(&options.data_dir.join("pki"))?;
+    let serving = match (&options.tls_cert_file, &options.tls_private_key_file) {
+        (Some(certificate), Some(key)) => Pair { certificate: read(certificate)?, key: read(key)? },
+        _ => pki_plan::serving(&pki, &host_name(), advertise, service_cidr, "cluster.local")?,
+    };
+    let client_ca = match &options.client_ca_file {
+        Some(path) => read(path)?,
+        None => pki.ca_certificate().to_owned(),
+    };
+    let tls = server_tls(&serving, &client_ca)?;
+    let static_tokens = options.token_auth_file.as_deref().map(read).transpose()?;
+
+    let tasks = Tasks::new("ferry");
+    let kubelets = Kubelets::new(pki_plan::kubelet_client(&pki)?);
+    let door = FrontDoor::open(
+        Options {
+            store_dir: &options.data_dir.join("store"),
+            signing_key: &pki.signing_key()?,
+            service_cidr: &service_cidr.to_string(),
+            advertise,
+            port: options.secure_port,
+            static_tokens: static_tokens.as_deref(),
+            kubelets,
+        },
+        &tasks,
+    )
+    .await?;
+    tracing::info!("serving on {}:{}", options.bind_address, options.secure_port);
+    let server = door.server.clone();
+    tasks.spawn("serve", async move { server.serve(listener, tls).await });
+    signals::wait().await?;
+    door.server.stop(STOP_PATIENCE).await;
+    tasks.stop(STOP_PATIENCE).await;
+    Ok(())
+}
+
+fn read(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}

@@ -1,2 +1,15 @@
+//! `ferry run`: the cluster in the foreground.
+
 use anyhow::Result;
-pub fn run(_options: &crate::arguments::ClusterOptions) -> Result<()> { Ok(()) }
+
+use crate::arguments::ClusterOptions;
+use crate::config::ClusterConfig;
+use crate::node::tools;
+use crate::{cluster, log};
+
+pub fn run(options: &ClusterOptions) -> Result<()> {
+    let config = ClusterConfig::check(options)?;
+    tools::check()?;
+    log::start();
+    tokio::runtime::Runtime::new()?.block_on(cluster::run(config))
+}

@@ -1,0 +1,104 @@
+//! The API server with everything it stands on: store, watch cache, authentication, authorization, admission.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use ferry_apiserver::cache::Cache;
+use ferry_apiserver::{ApiServer, Config, Endpoint, Kubelets, ServiceNetwork};
+use ferry_auth::{
+    AuthorizerChain, BootstrapTokens, Chain, LoopbackTokens, NodeAuthorizer, Rbac, ServiceAccountTokens, SigningKey,
+    StaticTokens, TokenIssuer, X509,
+};
+use ferry_meta::user::MASTERS;
+use ferry_meta::{ObjectReader, UserInfo};
+use ferry_registry::ResourceTable;
+use ferry_store::EmbeddedStore;
+use ferry_tasks::Tasks;
+
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+const NODE_PORTS: (u16, u16) = (30000, 32767);
+
+pub struct Options<'a> {
+    pub store_dir: &'a Path,
+    /// PKCS#8 PEM of the key that signs service-account tokens.
+    pub signing_key: &'a str,
+    pub service_cidr: &'a str,
+    /// Where clients, pods among them, reach the server.
+    pub advertise: IpAddr,
+    pub port: u16,
+    /// The text of a token file.
+    pub static_tokens: Option<&'a str>,
+    pub kubelets: Kubelets,
+}
+
+pub struct FrontDoor {
+    pub server: ApiServer,
+    loopback: Arc<LoopbackTokens>,
+}
+
+impl FrontDoor {
+    /// Opens the store, fills the caches and writes what every cluster starts with. Nothing listens yet.
+    pub async fn open(options: Options<'_>, tasks: &Tasks) -> Result<Self> {
+        let store = EmbeddedStore::open(options.store_dir, ferry_store::Options::default())
+            .with_context(|| format!("cannot open the store in {}", options.store_dir.display()))?;
+        let table = ResourceTable::builtin();
+        let cache = Cache::start(store.clone(), tasks, ferry_apiserver::registrations(&table)).await?;
+        let reader: Arc<dyn ObjectReader> = cache.clone();
+
+        let audiences = vec![ISSUER.to_owned()];
+        let loopback = Arc::new(LoopbackTokens::new(audiences.clone()));
+        let signing_key = SigningKey::from_pem(options.signing_key).context("the service-account key is damaged")?;
+        let verifying_key = signing_key.verifying_key().clone();
+        let issuer = Arc::new(TokenIssuer::new(ISSUER.to_owned(), audiences.clone(), signing_key, reader.clone()));
+        let accounts = ServiceAccountTokens::new(vec![ISSUER.to_owned()], vec![verifying_key], reader.clone());
+        let mut authentication = Chain::new(audiences.clone()).with(Arc::new(X509)).with_tokens(loopback.clone());
+        if let Some(text) = options.static_tokens {
+            let tokens = StaticTokens::parse(text, audiences.clone()).context("the token file cannot be used")?;
+            authentication = authentication.with_tokens(Arc::new(tokens));
+        }
+        let authentication = authentication
+            .with_tokens(Arc::new(accounts))
+            .with_tokens(Arc::new(BootstrapTokens::new(reader.clone(), audiences)));
+
+        let rbac = Arc::new(Rbac::new(reader.clone()));
+        let authorization = Arc::new(
+            AuthorizerChain::new()
+                .with("node", Arc::new(NodeAuthorizer::new(reader.clone())))
+                .with("rbac", rbac.clone()),
+        );
+        let admission = ferry_admission::Chain::new(ferry_admission::Dependencies {
+            reader,
+            authorizer: authorization.clone(),
+            quotas: None,
+        });
+
+        let server = ApiServer::new(
+            Config {
+                store,
+                cache,
+                table,
+                authentication: Arc::new(authentication),
+                authorization,
+                rbac: Some(rbac),
+                admission: admission.plugins().to_vec(),
+                token_issuer: Some(issuer),
+                service_network: ServiceNetwork::parse(options.service_cidr)?,
+                node_ports: NODE_PORTS,
+                advertised: format!("{}:{}", options.advertise, options.port),
+                kubelets: options.kubelets,
+            },
+            tasks,
+        );
+        let endpoint = Endpoint { address: options.advertise, port: options.port };
+        let master = loopback.issue(UserInfo::new("system:apiserver", &[MASTERS]));
+        server.bootstrap(&master, Some(endpoint)).await.context("cannot write what every cluster starts with")?;
+        Ok(Self { server, loopback })
+    }
+
+    /// A client of this process that acts as a user, through the same door as everyone.
+    pub fn client(&self, user: UserInfo) -> kube::Client {
+        self.server.client(&self.loopback.issue(user))
+    }
+}

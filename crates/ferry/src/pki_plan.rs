@@ -1,0 +1,59 @@
+//! Which certificates a cluster has, and for whom.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::config::{Cidr, ClusterConfig};
+use crate::pki::{Pair, Pki, Use, client_tls, write_private};
+
+/// The API server's own certificate: every name and address it is reached by.
+pub fn serving(pki: &Pki, host: &str, advertise: IpAddr, service_cidr: Cidr, domain: &str) -> Result<Pair> {
+    let mut names: Vec<String> =
+        ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"].map(str::to_owned).to_vec();
+    names.push(format!("kubernetes.default.svc.{domain}"));
+    names.push(host.to_owned());
+    let mut addresses = vec![Ipv4Addr::LOCALHOST.into(), service_cidr.address(1).into()];
+    if !addresses.contains(&advertise) {
+        addresses.push(advertise);
+    }
+    pki.leaf("apiserver", "kube-apiserver", &[], &Use::Server { names, addresses })
+}
+
+/// What the API server shows to kubelets when it forwards logs and exec.
+pub fn kubelet_client(pki: &Pki) -> Result<Arc<rustls::ClientConfig>> {
+    let pair = pki.leaf("apiserver-kubelet-client", "kube-apiserver-kubelet-client", &["system:masters"], &Use::Client)?;
+    client_tls(&pair, pki.ca_certificate())
+}
+
+/// The kubelet's own certificate.
+pub fn kubelet_serving(pki: &Pki, config: &ClusterConfig) -> Result<Pair> {
+    let usage = Use::Server { names: vec![config.node_name.clone()], addresses: vec![config.node_ip] };
+    pki.leaf("kubelet", &format!("system:node:{}", config.node_name), &["system:nodes"], &usage)
+}
+
+/// A kubeconfig for the cluster's administrator, readable by root alone.
+pub fn write_kubeconfig(pki: &Pki, config: &ClusterConfig) -> Result<()> {
+    use base64::Engine;
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let admin = pki.leaf("admin", "kubernetes-admin", &["system:masters"], &Use::Client)?;
+    let address = if config.bind_address.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { config.bind_address };
+    let host = if address.is_ipv6() { format!("[{address}]") } else { address.to_string() };
+    let document = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "ferry", "cluster": {
+            "server": format!("https://{host}:{}", config.secure_port),
+            "certificate-authority-data": encode(pki.ca_certificate()),
+        }}],
+        "users": [{ "name": "ferry-admin", "user": {
+            "client-certificate-data": encode(&admin.certificate),
+            "client-key-data": encode(&admin.key),
+        }}],
+        "contexts": [{ "name": "ferry", "context": { "cluster": "ferry", "user": "ferry-admin" } }],
+        "current-context": "ferry",
+    });
+    write_private(&config.kubeconfig(), &format!("{document:#}\n"))
+}
