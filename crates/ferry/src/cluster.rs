@@ -53,7 +53,7 @@ pub async fn run(config: ClusterConfig) -> Result<()> {
     tasks.spawn_until_stopped("containerd", async move { containerd.supervise(supervised, containerd_pid).await });
 
     let informers = Informers::new(door.client(UserInfo::new("system:kube-controller-manager", &[])), tasks.clone());
-    start_control_plane(&config, &door, &pki, &informers, &tasks);
+    start_control_plane(&config, &door, &pki, &informers, &tasks).await?;
     start_node(&config, &door, &pki, &informers, &tasks).await?;
     progress.say("node");
     progress.done(&config);
@@ -82,7 +82,7 @@ async fn open_front_door(
             advertise: config.node_ip,
             port: config.secure_port,
             static_tokens: None,
-            kubelets: Kubelets::new(pki_plan::kubelet_client(&pki)?),
+            kubelets: Kubelets { tls: Some(pki_plan::kubelet_client(&pki)?) },
         },
         tasks,
     )
@@ -93,10 +93,16 @@ async fn open_front_door(
     Ok((door, pki))
 }
 
-fn start_control_plane(config: &ClusterConfig, door: &FrontDoor, pki: &Pki, informers: &Informers, tasks: &Tasks) {
+async fn start_control_plane(
+    config: &ClusterConfig,
+    door: &FrontDoor,
+    pki: &Pki,
+    informers: &Informers,
+    tasks: &Tasks,
+) -> Result<()> {
     let controllers = ferry_controllers::Config {
         root_ca: pki.ca_certificate().to_owned(),
-        cluster_cidr: config.cluster_cidr.to_string(),
+        cluster_cidr: Some(config.cluster_cidr.to_string()),
         ..ferry_controllers::Config::default()
     };
     let clients = door.clients();
@@ -107,7 +113,8 @@ fn start_control_plane(config: &ClusterConfig, door: &FrontDoor, pki: &Pki, info
         controllers,
     );
     let client = door.client(UserInfo::new("system:kube-scheduler", &[]));
-    ferry_scheduler::start(ferry_scheduler::Config::default(), client, informers, tasks);
+    ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, informers, tasks).await?;
+    Ok(())
 }
 
 /// Starts the kubelet, then the network once the node has a range of addresses, then waits until the node is Ready.
@@ -120,16 +127,21 @@ async fn start_node(
 ) -> Result<()> {
     let user = UserInfo::new(format!("system:node:{}", config.node_name), &["system:nodes"]);
     let serving = pki_plan::kubelet_serving(pki, config)?;
-    let kubelet = ferry_kubelet::Config {
-        node_name: config.node_name.clone(),
-        node_ip: config.node_ip,
-        cri_endpoint: config.containerd_socket().to_string_lossy().into_owned(),
-        root_dir: config.data_dir.join("kubelet"),
-        cluster_dns: config.dns_address().into(),
-        cluster_domain: config.cluster_domain.clone(),
-        port: config.kubelet_port,
-        tls: server_tls(&serving, pki.ca_certificate())?,
-    };
+    let runtime = config.containerd_socket();
+    let mut kubelet = ferry_kubelet::Config::new(
+        &config.node_name,
+        config.node_ip,
+        &runtime.to_string_lossy(),
+        config.data_dir.join("kubelet"),
+    );
+    kubelet.log_dir = config.data_dir.join("logs");
+    kubelet.cluster_dns = vec![config.dns_address().into()];
+    kubelet.cluster_domain.clone_from(&config.cluster_domain);
+    kubelet.port = config.kubelet_port;
+    kubelet.tls = Some(ferry_kubelet::Tls {
+        server: server_tls(&serving, pki.ca_certificate())?,
+        client_names: vec![pki_plan::KUBELET_CLIENT.to_owned()],
+    });
     ferry_kubelet::start(kubelet, door.client(user), tasks).await.context("cannot start the kubelet")?;
 
     let nodes = informers.of::<Node>();

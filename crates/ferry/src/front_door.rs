@@ -44,7 +44,7 @@ impl FrontDoor {
         let store = EmbeddedStore::open(options.store_dir, ferry_store::Options::default())
             .with_context(|| format!("cannot open the store in {}", options.store_dir.display()))?;
         let table = ResourceTable::builtin();
-        let cache = Cache::start(store.clone(), tasks, ferry_apiserver::registrations(&table)).await?;
+        let cache = Cache::start(store.clone(), tasks, registrations(&table)).await?;
         let reader: Arc<dyn ObjectReader> = cache.clone();
 
         let audiences = vec![ISSUER.to_owned()];
@@ -77,7 +77,6 @@ impl FrontDoor {
         let server = ApiServer::new(
             Config {
                 store,
-                cache,
                 table,
                 authentication: Arc::new(authentication),
                 authorization,
@@ -97,8 +96,36 @@ impl FrontDoor {
         Ok(Self { server, loopback })
     }
 
+    /// What gives out clients of this process for as long as it runs.
+    pub fn clients(&self) -> impl Fn(UserInfo) -> kube::Client + Send + Sync + 'static {
+        let (server, loopback) = (self.server.clone(), self.loopback.clone());
+        move |user| server.client(&loopback.issue(user))
+    }
+
     /// A client of this process that acts as a user, through the same door as everyone.
     pub fn client(&self, user: UserInfo) -> kube::Client {
         self.server.client(&self.loopback.issue(user))
     }
+}
+
+/// One cache per stored resource, whatever number of versions it is served in.
+fn registrations(table: &ResourceTable) -> Vec<ferry_apiserver::cache::Registration> {
+    let mut seen = std::collections::HashSet::new();
+    let mut all = Vec::new();
+    for row in table.rows().iter().filter(|row| row.stored) {
+        if !seen.insert(row.storage_prefix.clone()) {
+            continue;
+        }
+        let strategy = row.strategy.clone();
+        let fields = strategy.selectable_fields().iter().map(|f| (*f).to_owned()).collect();
+        all.push(ferry_apiserver::cache::Registration::new(
+            row.group_resource(),
+            row.storage_gvk.clone(),
+            &row.storage_prefix,
+            row.namespaced,
+            fields,
+            move |object, field| strategy.field(object, field),
+        ));
+    }
+    all
 }

@@ -9,6 +9,9 @@ use serde_json::json;
 use crate::config::{Cidr, ClusterConfig};
 use crate::pki::{Pair, Pki, Use, client_tls, write_private};
 
+/// Who the API server is to kubelets.
+pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
 /// The API server's own certificate: every name and address it is reached by.
 pub fn serving(pki: &Pki, host: &str, advertise: IpAddr, service_cidr: Cidr, domain: &str) -> Result<Pair> {
     let mut names: Vec<String> =
@@ -24,7 +27,7 @@ pub fn serving(pki: &Pki, host: &str, advertise: IpAddr, service_cidr: Cidr, dom
 
 /// What the API server shows to kubelets when it forwards logs and exec.
 pub fn kubelet_client(pki: &Pki) -> Result<Arc<rustls::ClientConfig>> {
-    let pair = pki.leaf("apiserver-kubelet-client", "kube-apiserver-kubelet-client", &["system:masters"], &Use::Client)?;
+    let pair = pki.leaf("apiserver-kubelet-client", KUBELET_CLIENT, &["system:masters"], &Use::Client)?;
     client_tls(&pair, pki.ca_certificate())
 }
 

@@ -43,7 +43,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
     let static_tokens = options.token_auth_file.as_deref().map(read).transpose()?;
 
     let tasks = Tasks::new("ferry");
-    let kubelets = Kubelets::new(pki_plan::kubelet_client(&pki)?);
+    let kubelets = Kubelets { tls: Some(pki_plan::kubelet_client(&pki)?) };
     let door = FrontDoor::open(
         Options {
             store_dir: &options.data_dir.join("store"),
