@@ -16,11 +16,11 @@ const MAX_DEPTH: usize = 100;
 const MAX_STRICT_ERRORS: usize = 100;
 
 pub(crate) struct Reader<'i, 'c> {
-    input: &'i [u8],
-    at: usize,
-    catalogue: &'c Catalogue,
+    pub(super) input: &'i [u8],
+    pub(super) at: usize,
+    pub(super) catalogue: &'c Catalogue,
     /// Collect unknown and duplicate fields.
-    strict: bool,
+    pub(super) strict: bool,
     pub(crate) strict_errors: Vec<String>,
     /// The first value of a wrong type, in Go's words.
     pub(crate) error: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Reader<'i, 'c> {
     within: &'c str,
     depth: usize,
     /// Duplicate keys count in free-form values too: they are what is being read, not a part of an object.
-    watches_free_form: bool,
+    pub(super) watches_free_form: bool,
 }
 
 impl<'i, 'c> Reader<'i, 'c> {
@@ -65,25 +65,19 @@ impl<'i, 'c> Reader<'i, 'c> {
         }
     }
 
-    /// The whole text as a free-form value.
-    pub(crate) fn free_form(&mut self) -> Value {
-        self.watches_free_form = true;
-        self.any()
-    }
-
-    fn peek(&mut self) -> u8 {
+    pub(super) fn peek(&mut self) -> u8 {
         self.at = scan::skip_space(self.input, self.at);
         self.input.get(self.at).copied().unwrap_or(b'n')
     }
 
-    fn skip(&mut self) -> &'i [u8] {
+    pub(super) fn skip(&mut self) -> &'i [u8] {
         self.at = scan::skip_space(self.input, self.at);
         let start = self.at;
         self.at = scan::skip_value(self.input, start);
         self.input.get(start..self.at).unwrap_or_default()
     }
 
-    fn string(&mut self) -> String {
+    pub(super) fn string(&mut self) -> String {
         let (text, end) = scan::read_string(self.input, self.at);
         self.at = end;
         text
@@ -101,7 +95,7 @@ impl<'i, 'c> Reader<'i, 'c> {
         }
     }
 
-    fn save(&mut self, error: String) {
+    pub(super) fn save(&mut self, error: String) {
         if self.error.is_none() {
             self.error = Some(error);
         }
@@ -119,7 +113,7 @@ impl<'i, 'c> Reader<'i, 'c> {
         });
     }
 
-    fn strict_error(&mut self, what: &str, key: &str) {
+    pub(super) fn strict_error(&mut self, what: &str, key: &str) {
         if !self.strict || self.strict_errors.len() >= MAX_STRICT_ERRORS {
             return;
         }
@@ -132,7 +126,11 @@ impl<'i, 'c> Reader<'i, 'c> {
     }
 
     /// Runs on one nested value with the path extended; refuses what is nested too deeply.
-    fn nested<T>(&mut self, segment: std::fmt::Arguments<'_>, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+    pub(super) fn nested<T>(
+        &mut self,
+        segment: std::fmt::Arguments<'_>,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
         use std::fmt::Write;
         if self.depth >= MAX_DEPTH {
             self.skip();
@@ -148,7 +146,7 @@ impl<'i, 'c> Reader<'i, 'c> {
         Some(result)
     }
 
-    fn object(&mut self, id: TypeId, mut map: Map<String, Value>) -> Map<String, Value> {
+    pub(super) fn object(&mut self, id: TypeId, mut map: Map<String, Value>) -> Map<String, Value> {
         let catalogue = self.catalogue;
         let definition = catalogue.get(id);
         let mut seen = 0u128;
@@ -353,98 +351,6 @@ impl<'i, 'c> Reader<'i, 'c> {
         }
         map.append(&mut seen);
         map
-    }
-
-    /// A free-form value, as it is.
-    fn any(&mut self) -> Value {
-        match self.peek() {
-            b'{' => {
-                let mut map = Map::new();
-                self.at += 1;
-                while self.peek() == b'"' {
-                    let key = self.string();
-                    self.peek();
-                    self.at += 1;
-                    if self.watches_free_form && map.contains_key(&key) {
-                        self.strict_error("duplicate", &key);
-                    }
-                    let value = self.nested(format_args!(".{key}"), Self::any).unwrap_or_default();
-                    map.insert(key, value);
-                    if self.peek() == b',' {
-                        self.at += 1;
-                    }
-                }
-                self.at += 1;
-                Value::Object(map)
-            }
-            b'[' => {
-                let mut items = Vec::new();
-                self.at += 1;
-                while self.peek() != b']' && self.at < self.input.len() {
-                    let value = self.nested(format_args!("[{}]", items.len()), Self::any).unwrap_or_default();
-                    items.push(value);
-                    if self.peek() == b',' {
-                        self.at += 1;
-                    }
-                }
-                self.at += 1;
-                Value::Array(items)
-            }
-            b'"' => Value::String(self.string()),
-            b't' => {
-                self.skip();
-                Value::Bool(true)
-            }
-            b'f' => {
-                self.skip();
-                Value::Bool(false)
-            }
-            b'n' => {
-                self.skip();
-                Value::Null
-            }
-            _ => serde_json::from_slice::<Number>(self.skip()).map_or(Value::Null, Value::Number),
-        }
-    }
-
-    /// The unions of `JSONSchemaProps`. Their Go types read themselves, and not strictly.
-    fn schema_or(&mut self, shape: &Shape) -> Option<Value> {
-        let strict = std::mem::replace(&mut self.strict, false);
-        let start = self.peek();
-        let schema = self.catalogue.id("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
-        let result = match (shape, start, schema) {
-            (_, b'{', Some(id)) => Some(Value::Object(self.object(id, Map::new()))),
-            (Shape::SchemaOrArray, b'[', _) | (Shape::SchemaOrStrings, b'[', _) => {
-                let mut items = Vec::new();
-                self.at += 1;
-                while self.peek() != b']' && self.at < self.input.len() {
-                    let value =
-                        self.nested(format_args!("[{}]", items.len()), |reader| match (reader.peek(), schema) {
-                            (b'{', Some(id)) => Value::Object(reader.object(id, Map::new())),
-                            _ => reader.any(),
-                        });
-                    items.extend(value);
-                    if self.peek() == b',' {
-                        self.at += 1;
-                    }
-                }
-                self.at += 1;
-                Some(Value::Array(items))
-            }
-            (Shape::SchemaOrBool, b't' | b'f', _) => {
-                self.skip();
-                Some(Value::Bool(start == b't'))
-            }
-            _ => {
-                self.skip();
-                if *shape == Shape::SchemaOrBool {
-                    self.save("boolean or JSON schema expected".to_owned());
-                }
-                None
-            }
-        };
-        self.strict = strict;
-        result
     }
 }
 

@@ -3,6 +3,7 @@
 mod convert;
 mod json;
 mod merge;
+mod order;
 mod strategic;
 
 use ferry_meta::error::StatusDetails;

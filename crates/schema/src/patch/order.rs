@@ -1,0 +1,96 @@
+//! The order of merged lists.
+
+use serde_json::Value;
+
+use super::PatchError;
+use super::convert::go_print;
+use super::strategic::{DIRECTIVE, ELEMENT_ORDER, Merged, bad_argument, no_merge_key};
+
+/// Items of a patch must stand in the order that `$setElementOrder` gives.
+pub(super) fn check_order(patch: &[Value], order: &[Value], merge_key: &str) -> Merged<()> {
+    if patch.is_empty() || order.is_empty() {
+        return Ok(());
+    }
+    let deleted = |item: &Value| !merge_key.is_empty() && item.get(DIRECTIVE).is_some_and(|d| d == "delete");
+    let kept: Vec<&Value> = patch.iter().filter(|item| !deleted(item)).collect();
+    let (mut at, mut place) = (0, 0);
+    while at < kept.len() && place < order.len() {
+        if kept[at].get(DIRECTIVE).is_some() {
+            at += 1;
+            continue;
+        }
+        if key_of(kept[at], merge_key)? == key_of(&order[place], merge_key)? {
+            at += 1;
+        }
+        place += 1;
+    }
+    if at < kept.len() && place >= order.len() {
+        let show = |items: &[Value]| go_print(&Value::Array(items.to_vec()));
+        return Err(PatchError::Internal(format!(
+            "The order in patch list:\n{}\n doesn't match {ELEMENT_ORDER} list:\n{}\n",
+            show(patch),
+            show(order)
+        )));
+    }
+    Ok(())
+}
+
+/// What an item is known by: itself, or its merge key.
+fn key_of<'a>(item: &'a Value, merge_key: &str) -> Merged<&'a Value> {
+    if merge_key.is_empty() {
+        return Ok(item);
+    }
+    let Value::Object(map) = item else { return Err(bad_argument("map[string]interface {}", item)) };
+    map.get(merge_key).ok_or_else(|| no_merge_key(map, merge_key))
+}
+
+/// Items that `by` lists, and the others.
+pub(super) fn partition(items: Vec<Value>, by: &[Value], merge_key: &str) -> Merged<(Vec<Value>, Vec<Value>)> {
+    let (mut listed, mut rest) = (Vec::new(), Vec::new());
+    for item in items {
+        let key = key_of(&item, merge_key)?;
+        let found = if merge_key.is_empty() {
+            by.contains(key)
+        } else {
+            by.iter().any(|other| other.get(merge_key) == Some(key))
+        };
+        if found { listed.push(item) } else { rest.push(item) }
+    }
+    Ok((listed, rest))
+}
+
+/// Those the patch lists in its order, the others in the server's, and both merged by the server's order; what the server
+/// does not know comes first.
+pub(super) fn in_order(
+    mut listed: Vec<Value>,
+    mut rest: Vec<Value>,
+    patch_order: &[Value],
+    server_order: &[Value],
+    merge_key: &str,
+    maps: bool,
+) -> Merged<Vec<Value>> {
+    if maps {
+        for item in listed.iter().chain(&rest).chain(patch_order).chain(server_order) {
+            key_of(item, merge_key)?;
+        }
+    }
+    let place = |order: &[Value], item: &Value| {
+        order.iter().position(|other| if maps { other.get(merge_key) == item.get(merge_key) } else { other == item })
+    };
+    listed.sort_by_key(|item| place(patch_order, item));
+    rest.sort_by_key(|item| place(server_order, item));
+    let mut all = Vec::with_capacity(listed.len() + rest.len());
+    let (mut left, mut right) = (rest.into_iter().peekable(), listed.into_iter().peekable());
+    loop {
+        let take_left = match (left.peek(), right.peek()) {
+            (Some(l), Some(r)) => match (place(server_order, l), place(server_order, r)) {
+                (Some(l), Some(r)) => l < r,
+                _ => false,
+            },
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => return Ok(all),
+        };
+        all.extend(if take_left { left.next() } else { right.next() });
+    }
+}
