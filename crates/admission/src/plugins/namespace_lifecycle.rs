@@ -1,6 +1,7 @@
 //! Nothing is made in a namespace that is missing or going away, and some namespaces never go away.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_meta::error::{StatusCause, StatusDetails};
 use ferry_meta::object::{is_being_deleted, text};
@@ -10,6 +11,8 @@ use crate::resources::NAMESPACES;
 use crate::{Operation, Plugin, Request};
 
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// How long a namespace that was made a moment ago may take to be seen here, as upstream allows it.
+const MISSING_WAIT: Duration = Duration::from_millis(50);
 
 pub(crate) struct NamespaceLifecycle {
     reader: Arc<dyn ObjectReader>,
@@ -43,9 +46,14 @@ impl Plugin for NamespaceLifecycle {
         if request.namespace.is_empty() || request.operation == Operation::Delete || review {
             return Ok(());
         }
-        let Some(namespace) = self.reader.get(&NAMESPACES, "", request.namespace) else {
-            return Err(ApiError::not_found(&NAMESPACES, request.namespace));
-        };
+        let find = || self.reader.get(&NAMESPACES, "", request.namespace);
+        let mut found = find();
+        if found.is_none() {
+            // The reader may lag a write and offers no event to wait for.
+            tokio::time::sleep(MISSING_WAIT).await;
+            found = find();
+        }
+        let Some(namespace) = found else { return Err(ApiError::not_found(&NAMESPACES, request.namespace)) };
         let terminating = text(&namespace, "/status/phase") == "Terminating" || is_being_deleted(&namespace);
         if request.operation != Operation::Create || !terminating {
             return Ok(());

@@ -32,9 +32,10 @@ impl ServiceAccount {
     }
 
     async fn account(&self, request: &Request<'_>, account: &str) -> Result<Arc<Value>, ApiError> {
-        // The controller makes `default` a moment after the namespace; like upstream, the first pods wait for it. The
-        // reader offers no event to wait for, and a second is the most a client is kept waiting.
-        let attempts = if account == DEFAULT { self.attempts } else { 1 };
+        // The controller makes `default` a moment after the namespace; like upstream, the first pods wait for it. Any
+        // other account may have been made a moment ago. The reader offers no event to wait for, and a second is the
+        // most a client is kept waiting.
+        let attempts = if account == DEFAULT { self.attempts } else { self.attempts.min(2) };
         for attempt in 0..attempts {
             if attempt > 0 {
                 tokio::time::sleep(self.pause).await;
