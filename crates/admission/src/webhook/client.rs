@@ -108,7 +108,6 @@ fn refused(status: http::StatusCode, body: &[u8]) -> String {
         500.. => {
             let text = String::from_utf8_lossy(&body[..body.len().min(1024)]);
             let text = text.trim();
-            let text = if text.is_empty() { "" } else { text };
             format!("an error on the server ({text:?}) has prevented the request from succeeding")
         }
         _ => "the server rejected our request for an unknown reason".into(),

@@ -227,7 +227,6 @@ fn probe_hosts(pod: &Pod<'_>) -> Option<Violation> {
     let mut hosts = BTreeSet::new();
     let bad: BTreeSet<String> = pod
         .bad_containers(|container| {
-            let before = hosts.len();
             let mut found = false;
             for handler in HANDLERS {
                 for action in ["httpGet", "tcpSocket"] {
@@ -238,7 +237,7 @@ fn probe_hosts(pod: &Pod<'_>) -> Option<Violation> {
                     }
                 }
             }
-            found || hosts.len() > before
+            found
         })
         .into_iter()
         .collect();
