@@ -45,6 +45,11 @@ impl Batch {
         self.inner.remove(&self.table, record::lease_key(lease).as_slice());
     }
 
+    /// A record as it stood in another table.
+    pub(crate) fn raw(&mut self, key: &[u8], value: &[u8]) {
+        self.inner.insert(&self.table, key, value);
+    }
+
     pub(crate) fn compacted(&mut self, revision: Revision) {
         self.inner.insert(&self.table, record::COMPACTED, revision.to_be_bytes().as_slice());
     }
@@ -57,7 +62,8 @@ impl Disk {
             let database = Database::builder(path)
                 // Objects and their history live in memory or are read once, in order.
                 .cache_size(4 << 20)
-                .worker_threads(1)
+                // One may flush while the other merges tables.
+                .worker_threads(2)
                 .journal_compression(CompressionType::None)
                 .max_journaling_size(192 << 20)
                 .manual_journal_persist(true)
@@ -85,14 +91,19 @@ impl Disk {
         if !matches!(error, StoreError::Corrupt(_)) {
             return error;
         }
+        self.verify_tables().err().unwrap_or(error)
+    }
+
+    /// Every table against the checksum of when it was written.
+    pub(crate) fn verify_tables(&self) -> Result<()> {
         let version = self.table.tree.current_version();
         let damaged = version.iter_tables().find(|table| {
             let content = std::fs::read(&*table.path).unwrap_or_default();
             xxhash_rust::xxh3::xxh3_128(&content) != table.checksum().into_u128()
         });
         match damaged {
-            Some(table) => StoreError::Corrupt(format!("{} is damaged", table.path.display())),
-            None => error,
+            Some(table) => Err(StoreError::Corrupt(format!("{} is damaged", table.path.display()))),
+            None => Ok(()),
         }
     }
 
@@ -154,6 +165,15 @@ impl View {
             if !visit(place, &value)? {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Every record of the table, whatever it is.
+    pub(crate) fn everything(&self, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+        for item in self.snapshot.iter(&self.table) {
+            let (key, value) = item.into_inner().map_err(|e| classify(&self.path, &e))?;
+            visit(&key, &value)?;
         }
         Ok(())
     }

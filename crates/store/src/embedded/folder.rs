@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Result, StoreError};
 
-const FORMAT: &str = "FORMAT";
+pub(crate) const FORMAT: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";
 const LOCK: &str = "LOCK";
 const CONTENT: &str = "ferry-store 1\n";

@@ -87,11 +87,11 @@ impl Shared {
     }
 }
 
-fn missing(place: Place) -> StoreError {
+pub(super) fn missing(place: Place) -> StoreError {
     StoreError::Corrupt(format!("revision {} is missing from the history", place.revision))
 }
 
-fn event(view: &View, record: Record) -> Result<Event> {
+pub(super) fn event(view: &View, record: Record) -> Result<Event> {
     let previous = match record.previous {
         None => None,
         Some(place) => Some(view.record(place)?.ok_or_else(|| missing(place))?.entry),

@@ -2,6 +2,7 @@
 //!
 //! Writes go through one committer (`committer`); reads take the state under a lock that is never held across I/O.
 
+mod backup;
 mod committer;
 mod compaction;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, oneshot};
 
+pub use self::backup::Summary;
 use self::committer::{Command, Committer, Reply};
 use self::disk::Disk;
 use self::folder::Folder;

@@ -133,3 +133,56 @@ async fn a_full_disk_refuses_writes_and_serves_reads() {
     assert!(store.health().await.is_err());
     assert!(store.get("/registry/things/a").await.expect("get").entry.is_some());
 }
+
+#[tokio::test]
+async fn a_backup_of_a_live_store_becomes_the_same_store() {
+    let folder = tempfile::tempdir().expect("folder");
+    let store = open(&folder.path().join("data"));
+    let mut last = 0;
+    for step in 0..40 {
+        last = create(&store, &format!("{step:02}")).await;
+    }
+    let lease = store.grant_lease(1000).await.expect("lease");
+    for value in ["1", "2", "3"] {
+        let (key, value) = ("/registry/things/00".to_owned(), Bytes::from(value));
+        let expected = store.get(&key).await.expect("get").entry.expect("entry").modified;
+        let op = Op::Update { key, value, expected, lease: Some(lease) };
+        last = store.commit(Transaction::one(op)).await.expect("update").revision;
+    }
+    store.compact(last - 1).await.expect("compact");
+    let changes = store.history("/registry/things/00").await.expect("history");
+    let values: Vec<&[u8]> = changes.iter().map(|change| &*change.entry.value).collect();
+    assert_eq!(values, [b"2", b"3"]);
+
+    let file = folder.path().join("backup");
+    let taken = store.backup(&file).await.expect("backup");
+    assert_eq!((taken.revision, taken.compacted, taken.objects, taken.records), (last, last - 1, 40, 41));
+    create(&store, "later").await;
+    let copy = folder.path().join("copy");
+    assert_eq!(EmbeddedStore::restore(&file, &copy).expect("restore"), taken);
+    assert_eq!(EmbeddedStore::check(&copy).expect("check"), taken);
+    let restored = open(&copy);
+    assert_eq!(restored.revision().await.expect("revision"), last);
+    assert!(matches!(EmbeddedStore::check(&copy), Err(StoreError::Locked(_))));
+    restored.revoke_lease(lease).await.expect("leases are there");
+    assert!(restored.get("/registry/things/00").await.expect("get").entry.is_none());
+
+    let again = EmbeddedStore::restore(&file, &folder.path().join("data"));
+    assert!(matches!(again, Err(StoreError::Locked(_))), "{again:?}");
+    drop(store);
+    let again = EmbeddedStore::restore(&file, &folder.path().join("data"));
+    assert!(matches!(again, Err(StoreError::Incompatible { .. })), "{again:?}");
+    let content = std::fs::read(&file).expect("read");
+    for (name, bytes) in [("cut", &content[..content.len() / 2]), ("empty", &[]), ("other", b"not a backup at all")] {
+        let bad = folder.path().join(name);
+        std::fs::write(&bad, bytes).expect("write");
+        let target = folder.path().join(format!("{name}-target"));
+        assert!(EmbeddedStore::restore(&bad, &target).is_err(), "{name}");
+        assert!(!target.exists(), "nothing half-made is left: {name}");
+    }
+    let mut flipped = content.clone();
+    flipped[content.len() / 2] ^= 1;
+    std::fs::write(&file, flipped).expect("write");
+    assert!(matches!(EmbeddedStore::restore(&file, &folder.path().join("x")), Err(StoreError::Corrupt(_))));
+    assert!(matches!(EmbeddedStore::check(&folder.path().join("nothing")), Err(StoreError::Incompatible { .. })));
+}
