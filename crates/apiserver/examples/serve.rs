@@ -4,8 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_apiserver::{ApiServer, Config, Endpoint, Kubelets, ServiceNetwork};
-use ferry_auth::{AuthorizerChain, Chain, LoopbackTokens, StaticTokens, X509};
+use ferry_admission::Dependencies;
+use ferry_apiserver::cache::{Cache, Registration};
+use ferry_apiserver::{ApiServer, Config, Endpoint, Kubelets, Quotas, ServiceNetwork};
+use ferry_auth::{
+    AuthorizerChain, Chain, LoopbackTokens, NodeAuthorizer, Rbac, ServiceAccountTokens, SigningKey, StaticTokens,
+    TokenIssuer, X509,
+};
 use ferry_meta::UserInfo;
 use ferry_registry::ResourceTable;
 use ferry_store::EmbeddedStore;
@@ -34,8 +39,17 @@ async fn main() -> Result<(), Error> {
     let tasks = Tasks::new("serve");
     let port: u16 = argument("--port", "6443").parse()?;
     let store = EmbeddedStore::open(&PathBuf::from(argument("--data-dir", "data")), Default::default())?;
+    let table = ResourceTable::builtin();
+    let cache = Cache::start(store, &tasks, Registration::of_table(&table)).await?;
     let issuer = "https://kubernetes.default.svc.cluster.local".to_owned();
-    let audiences = vec![issuer];
+    let audiences = vec![issuer.clone()];
+    let key = SigningKey::from_pem(&SigningKey::generate_pem()?)?;
+    let issuer = Arc::new(TokenIssuer::new(issuer, audiences.clone(), key, cache.clone()));
+    let accounts = ServiceAccountTokens::new(
+        vec![issuer.issuer().to_owned()],
+        vec![issuer.signing_key().verifying_key().clone()],
+        cache.clone(),
+    );
     let mut file = String::new();
     for pair in argument("--token", "admin=admintoken,bob=bobtoken").split(',') {
         let (user, token) = pair.split_once('=').ok_or("--token takes user=token pairs")?;
@@ -47,16 +61,24 @@ async fn main() -> Result<(), Error> {
     let authentication = Chain::new(audiences.clone())
         .with(Arc::new(X509))
         .with_tokens(loopback)
-        .with_tokens(Arc::new(StaticTokens::parse(&file, audiences)?));
+        .with_tokens(Arc::new(StaticTokens::parse(&file, audiences)?))
+        .with_tokens(Arc::new(accounts));
+    let rbac = Arc::new(Rbac::new(cache.clone()));
+    let authorization = Arc::new(
+        AuthorizerChain::new().with("node", Arc::new(NodeAuthorizer::new(cache.clone()))).with("rbac", rbac.clone()),
+    );
+    let quotas = Quotas::new(cache.clone(), &table).map(|q| -> Arc<dyn ferry_admission::QuotaStore> { Arc::new(q) });
+    let admission =
+        ferry_admission::Chain::new(Dependencies { reader: cache.clone(), authorizer: authorization.clone(), quotas });
     let server = ApiServer::new(
         Config {
-            store,
-            table: ResourceTable::builtin(),
+            cache,
+            table,
             authentication: Arc::new(authentication),
-            authorization: Arc::new(AuthorizerChain::new()),
-            rbac: None,
-            admission: Vec::new(),
-            token_issuer: None,
+            authorization,
+            rbac: Some(rbac),
+            admission: admission.plugins().to_vec(),
+            token_issuer: Some(issuer),
             service_network: ServiceNetwork::parse("10.96.0.0/16")?,
             node_ports: (30000, 32767),
             advertised: format!("127.0.0.1:{port}"),

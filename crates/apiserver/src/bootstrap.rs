@@ -123,6 +123,11 @@ impl Bootstrap<'_> {
             Err(error) if error.code() == 404 => self.call(Method::POST, services, Some(&service)).await.map(drop)?,
             Err(error) => return Err(error),
         }
+        if endpoint.address.is_loopback() {
+            // Pods could not reach it there: validation refuses such endpoints, rightly.
+            tracing::warn!("the server is advertised at a loopback address: pods will not find it");
+            return Ok(());
+        }
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {

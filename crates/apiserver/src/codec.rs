@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ferry_meta::{ApiError, GroupVersion, GroupVersionKind};
 use ferry_registry::Resource;
 use ferry_schema::decode::TypeMeta;
-use ferry_schema::{Format, Type, Validation};
+use ferry_schema::{Format, Type, Validation, managed};
 use serde_json::Value;
 
 use crate::context::RequestContext;
@@ -19,6 +19,38 @@ pub(crate) fn type_of(kind: &GroupVersionKind) -> Option<Type> {
 /// Whether a row came from a CustomResourceDefinition.
 pub(crate) fn is_custom(row: &Resource) -> bool {
     type_of(&row.gvk).is_none()
+}
+
+/// The type of a row's objects.
+pub(crate) fn row_type(row: &Resource) -> Result<Type, ApiError> {
+    type_of(&row.gvk).ok_or_else(|| ApiError::internal(format!("no type is known for {}", row.group_kind())))
+}
+
+/// Adds what a manager owns after an ordinary write. `live` is None for a new object.
+pub(crate) fn managed_update(
+    row: &Resource,
+    subresource: &str,
+    object: &mut Value,
+    live: Option<&Value>,
+    manager: &str,
+) -> Result<(), ApiError> {
+    let ty = row_type(row)?;
+    track(&ty, &row.gvk, subresource, &row.strategy.reset_fields(subresource), object, live, manager);
+    Ok(())
+}
+
+/// The same for kinds that are no row: a Scale, a TokenRequest.
+pub(crate) fn track(
+    ty: &Type,
+    gvk: &GroupVersionKind,
+    subresource: &str,
+    reset: &[&str],
+    object: &mut Value,
+    live: Option<&Value>,
+    manager: &str,
+) {
+    let write = managed::Write { gvk, manager, subresource, reset, now: ferry_meta::time::now() };
+    managed::update(ty, &write, live, object);
 }
 
 /// JSON as Go would write it.
@@ -62,7 +94,7 @@ pub(crate) fn splice_version(bytes: &Bytes, revision: u64) -> Option<Bytes> {
     Some(out.into())
 }
 
-fn validation(of: FieldValidation) -> Validation {
+pub(crate) fn validation(of: FieldValidation) -> Validation {
     match of {
         FieldValidation::Ignore => Validation::Ignore,
         FieldValidation::Warn => Validation::Warn,

@@ -81,6 +81,8 @@ pub(crate) struct RequestContext {
     pub method: Method,
     pub headers: HeaderMap,
     pub query: Query,
+    /// As it came, for requests that are forwarded.
+    pub raw_query: Option<String>,
     pub info: RequestInfo,
     pub audit_id: String,
     pub peer: Peer,
@@ -104,6 +106,7 @@ impl RequestContext {
         Self {
             method: request.method.clone(),
             headers: request.headers.clone(),
+            raw_query: request.uri.query().map(str::to_owned),
             query,
             info,
             audit_id: given.map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned),

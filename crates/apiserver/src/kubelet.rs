@@ -1,9 +1,122 @@
-//! How the server reaches kubelets: their address from the Node, TLS with the server's client certificate.
+//! How the server reaches kubelets, pods and Services: one request over one connection, upgrades included.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-/// The TLS of connections to kubelets; without it nothing is forwarded.
+use ferry_meta::{ApiError, Reason};
+use ferry_tasks::Tasks;
+use http::header::{AUTHORIZATION, CONNECTION, HOST, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::answer::{Body, BoxError, full};
+
+const DIAL: Duration = Duration::from_secs(10);
+
+/// The TLS of connections to kubelets, with the certificate the server shows them; without it nothing is forwarded.
 #[derive(Clone, Default)]
 pub struct Kubelets {
     pub tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+/// Where a request is forwarded to.
+pub(crate) struct Target {
+    pub host: String,
+    pub port: u16,
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// Path and query there.
+    pub path: String,
+}
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+async fn dial(target: &Target) -> Result<Box<dyn Io>, BoxError> {
+    let tcp = TcpStream::connect((target.host.trim_matches(['[', ']']), target.port)).await?;
+    tcp.set_nodelay(true)?;
+    let Some(tls) = &target.tls else { return Ok(Box::new(tcp)) };
+    let name = ServerName::try_from(target.host.trim_matches(['[', ']']).to_owned())?;
+    // HTTP/1.1 alone: upgrades need a connection of their own.
+    let mut config = (**tls).clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?))
+}
+
+/// Sends the request on and brings the answer back; an upgrade is tunnelled byte by byte until either side ends.
+pub(crate) async fn forward(
+    tasks: &Tasks,
+    target: &Target,
+    mut request: Request<Body>,
+) -> Result<Response<Body>, ApiError> {
+    let unreachable = |error: BoxError| {
+        let message = format!("error trying to reach {}:{}: {error}", target.host, target.port);
+        ApiError::new(503, Reason::ServiceUnavailable, message)
+    };
+    let io = match tokio::time::timeout(DIAL, dial(target)).await {
+        Ok(dialled) => dialled.map_err(unreachable)?,
+        Err(_) => return Err(unreachable("timed out".into())),
+    };
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(io)).await.map_err(|e| unreachable(e.into()))?;
+    tasks.spawn_until_stopped("forwarded connection", async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!("a forwarded connection ended: {error}");
+        }
+    });
+    let upgrade = request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
+    let outgoing = outgoing(target, request).map_err(unreachable)?;
+    let mut answer = sender.send_request(outgoing).await.map_err(|e| unreachable(e.into()))?;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(client) = upgrade
+    {
+        let server = hyper::upgrade::on(&mut answer);
+        tasks.spawn_until_stopped("tunnel", async move {
+            let (Ok(client), Ok(server)) = tokio::join!(client, server) else { return };
+            let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        });
+        let (parts, _) = answer.into_parts();
+        return Ok(Response::from_parts(parts, full("")));
+    }
+    let mut response = answer.map(|body| body.map_err(|e| -> BoxError { e.into() }).boxed_unsync());
+    for header in ["connection", "keep-alive", "transfer-encoding", "upgrade"] {
+        response.headers_mut().remove(header);
+    }
+    Ok(response)
+}
+
+/// The client's request as the other side is to see it: without its credentials.
+fn outgoing(target: &Target, request: Request<Body>) -> Result<Request<Body>, BoxError> {
+    let (parts, body) = request.into_parts();
+    let mut headers: HeaderMap = parts.headers;
+    headers.remove(AUTHORIZATION);
+    let upgrades = headers.contains_key(UPGRADE);
+    if !upgrades {
+        headers.remove(CONNECTION);
+    }
+    let impersonation: Vec<_> =
+        headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
+    for name in impersonation {
+        headers.remove(name);
+    }
+    if headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
+        let kept: Vec<String> = headers
+            .get_all(SEC_WEBSOCKET_PROTOCOL)
+            .iter()
+            .filter_map(|v| v.to_str().ok())
+            .flat_map(|v| v.split(','))
+            .map(|p| p.trim().to_owned())
+            .filter(|p| !ferry_auth::authenticate::is_token_protocol(p))
+            .collect();
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_str(&kept.join(", "))?);
+    }
+    headers.insert(HOST, HeaderValue::from_str(&format!("{}:{}", target.host, target.port))?);
+    let mut outgoing = Request::builder().method(parts.method).uri(&*target.path).body(body)?;
+    *outgoing.headers_mut() = headers;
+    Ok(outgoing)
 }

@@ -27,6 +27,7 @@ mod patching;
 mod paths;
 mod pipeline;
 mod query;
+mod quotas;
 mod reads;
 mod render;
 mod request;
@@ -44,7 +45,6 @@ use arc_swap::ArcSwap;
 use ferry_admission::Plugin;
 use ferry_auth::{AuthorizerChain, Chain, Impersonator, Rbac, TokenIssuer};
 use ferry_registry::ResourceTable;
-use ferry_store::Store;
 use ferry_tasks::Tasks;
 
 pub use allocate::{BadNetwork, ServiceNetwork};
@@ -52,12 +52,14 @@ pub use answer::{Body, BoxError};
 pub use bootstrap::Endpoint;
 pub use context::{Peer, Stage, Stages};
 pub use kubelet::Kubelets;
+pub use quotas::Quotas;
 
 use server::Core;
 
 /// What the server is made of.
 pub struct Config {
-    pub store: Arc<dyn Store>,
+    /// Reads come from here; writes go to its store.
+    pub cache: Arc<cache::Cache>,
     pub table: ResourceTable,
     pub authentication: Arc<Chain>,
     pub authorization: Arc<AuthorizerChain>,
@@ -84,7 +86,8 @@ pub struct ApiServer {
 impl ApiServer {
     pub fn new(config: Config, tasks: &Tasks) -> Self {
         let core = Core {
-            store: config.store,
+            store: config.cache.store().clone(),
+            cache: config.cache,
             table: ArcSwap::from_pointee(config.table),
             impersonation: Impersonator::new(config.authorization.clone()),
             authentication: config.authentication,

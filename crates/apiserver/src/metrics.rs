@@ -98,8 +98,8 @@ impl Metrics {
         OpenWatch(gauge)
     }
 
-    pub(crate) fn watch_event(&self, row: &Resource) {
-        series(&self.watch_events, kind_labels(row)).fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn watch_events(&self, row: &Resource, sent: u64) {
+        series(&self.watch_events, kind_labels(row)).fetch_add(sent, Ordering::Relaxed);
     }
 
     pub(crate) fn finished(&self, context: &RequestContext, code: u16) {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ferry_meta::error::{StatusCause, StatusDetails};
 use ferry_meta::{ApiError, GroupResource, Reason, object};
 use ferry_registry::Resource;
-use ferry_store::{Entry, Revision, StoreError};
+use ferry_store::{Entry, Op, Revision, StoreError, Transaction};
 use serde_json::Value;
 
 use crate::codec;
@@ -135,4 +135,44 @@ pub(crate) fn parse_version(text: &str) -> Result<Revision, String> {
 /// An error that upstream does not dress up: 500, a message, no reason.
 pub(crate) fn bare_error(message: impl Into<String>) -> ApiError {
     ApiError::new(500, Reason::Unknown, message)
+}
+
+/// Changes an object of the server's own accord (a binding, a quota's usage): no admission, no validation, compare-and-swap
+/// until it holds. The change may refuse.
+pub(crate) async fn modify(
+    core: &Core,
+    row: &Resource,
+    namespace: &str,
+    name: &str,
+    mut change: impl FnMut(&mut Value) -> Result<(), ApiError> + Send,
+) -> Result<Value, ApiError> {
+    loop {
+        let live = must_load(core, row, namespace, name).await?;
+        let mut object = live.object.clone();
+        change(&mut object)?;
+        let value = to_bytes(row, &object);
+        if value == live.bytes {
+            return Ok(object);
+        }
+        let op = Op::Update { key: row.key(namespace, name), value, expected: live.revision, lease: None };
+        match core.commit(Transaction::one(op)).await {
+            Ok(commit) => {
+                set_version(&mut object, commit.revision);
+                return Ok(object);
+            }
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(store_error(&error)),
+        }
+    }
+}
+
+/// `Status` of something that was done and has no object to show.
+pub(crate) fn success(code: u16) -> ferry_meta::Status {
+    ferry_meta::Status {
+        kind: "Status".into(),
+        api_version: "v1".into(),
+        status: "Success".into(),
+        code,
+        ..ferry_meta::Status::default()
+    }
 }

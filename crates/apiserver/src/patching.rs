@@ -1,58 +1,103 @@
 //! Patches: the four kinds, read once and applied to whatever the live object is at the time.
 
-use ferry_meta::ApiError;
+use bytes::Bytes;
+use ferry_meta::{ApiError, GroupVersionKind, time};
 use ferry_registry::Resource;
+use ferry_schema::{Type, managed, patch};
 use serde_json::Value;
 
+use crate::codec;
 use crate::context::RequestContext;
-use crate::options::FieldValidation;
+use crate::options::{FieldValidation, WriteOptions};
 use crate::verbs::patch::PatchKind;
 
 pub(crate) enum Patch {
-    Merge(Value),
+    /// Merged into the live object; the body is read each time, since directives are taken out as they are carried out.
+    Change(patch::PatchKind, Bytes),
     Apply(Value),
 }
 
 impl Patch {
     pub(crate) fn read(
-        _context: &RequestContext,
-        _row: &Resource,
-        _kind: PatchKind,
-        body: &[u8],
-        _fields: FieldValidation,
+        context: &RequestContext,
+        kind: PatchKind,
+        body: &Bytes,
+        fields: FieldValidation,
     ) -> Result<Self, ApiError> {
-        let value = ferry_schema::decode::any(body).map_err(ApiError::bad_request)?;
-        Ok(Self::Merge(value))
+        let kind = match kind {
+            PatchKind::Json => patch::PatchKind::Json,
+            PatchKind::Merge => patch::PatchKind::Merge,
+            PatchKind::Strategic => patch::PatchKind::Strategic,
+            PatchKind::Apply => return read_apply(context, body, fields).map(Self::Apply),
+        };
+        Ok(Self::Change(kind, body.clone()))
     }
 
+    /// The live object as the patch wants it: decoded, not yet defaulted. Managed fields are the caller's to track,
+    /// except for an apply, which is all about them.
     pub(crate) fn apply(
         &self,
-        _context: &RequestContext,
-        _row: &Resource,
-        live: &Value,
-        _fields: FieldValidation,
+        context: &RequestContext,
+        row: &Resource,
+        subresource: &str,
+        live: Option<&Value>,
+        options: &WriteOptions,
+        name: &str,
     ) -> Result<Value, ApiError> {
-        let (Self::Merge(patch) | Self::Apply(patch)) = self;
-        let mut object = live.clone();
-        merge(&mut object, patch);
-        Ok(object)
+        if live.is_none() && matches!(self, Self::Change(..)) {
+            return Err(ApiError::not_found(&row.group_resource(), name));
+        }
+        let ty = codec::row_type(row)?;
+        let reset = row.strategy.reset_fields(subresource);
+        self.apply_to(context, &ty, &row.gvk, subresource, &reset, live, options, name)
+    }
+
+    /// The same for an object of any type, such as a Scale.
+    pub(crate) fn apply_to(
+        &self,
+        context: &RequestContext,
+        ty: &Type,
+        gvk: &GroupVersionKind,
+        subresource: &str,
+        reset: &[&str],
+        live: Option<&Value>,
+        options: &WriteOptions,
+        name: &str,
+    ) -> Result<Value, ApiError> {
+        match self {
+            Self::Change(kind, body) => {
+                let Some(live) = live else { return Err(ApiError::internal(format!("{name} does not exist"))) };
+                let decoded = patch::apply(*kind, ty, live, body, codec::validation(options.field_validation))?;
+                for warning in decoded.warnings {
+                    context.warn(warning);
+                }
+                let mut object = decoded.object;
+                if let Some(map) = object.as_object_mut() {
+                    map.insert("kind".into(), gvk.kind.clone().into());
+                    map.insert("apiVersion".into(), gvk.api_version().into());
+                }
+                Ok(object)
+            }
+            Self::Apply(config) => {
+                let write =
+                    managed::Write { gvk, manager: &options.field_manager, subresource, reset, now: time::now() };
+                Ok(managed::apply(ty, &write, live, config, options.force == Some(true))?)
+            }
+        }
     }
 }
 
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Default::default());
-    }
-    let Some(map) = target.as_object_mut() else { return };
-    for (key, value) in patch {
-        if value.is_null() {
-            map.remove(key);
-        } else {
-            merge(map.entry(key).or_insert(Value::Null), value);
+fn read_apply(context: &RequestContext, body: &[u8], fields: FieldValidation) -> Result<Value, ApiError> {
+    let (value, duplicates) = ferry_schema::yaml::parse_value(body)
+        .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+    if !duplicates.is_empty() {
+        match fields {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => duplicates.iter().for_each(|d| context.warn(d.clone())),
+            FieldValidation::Strict => {
+                return Err(ApiError::bad_request(format!("error strict decoding YAML: {}", duplicates.join("\n"))));
+            }
         }
     }
+    Ok(value)
 }

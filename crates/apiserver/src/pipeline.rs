@@ -83,7 +83,9 @@ async fn run(
     let body =
         if matches!(context.method, Method::GET | Method::HEAD) { Bytes::new() } else { whole_body(body).await? };
 
-    if !subresource.is_empty() && !matches!(&*subresource, "status") {
+    // A subresource that is its parent in part goes the way of the parent.
+    let own_kind = found.subresource(&subresource).is_some_and(|s| s.kind != found.gvk);
+    if own_kind {
         return subresources::handle(core, context, &found, body).await;
     }
     if !found.stored {

@@ -1,20 +1,46 @@
-//! Reads: one object, a page of a list, a stream of changes, each at the resourceVersion that was asked for.
+//! Reads from the watch cache: one object, a page of a list, a stream of changes, each at the resourceVersion asked for.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ferry_meta::{ApiError, Reason};
 use ferry_registry::Resource;
-use ferry_store::{Entry, EventKind, Range, Revision, StoreError, WatchRequest};
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use ferry_store::{Entry, Range, Revision, StoreError};
 
+use crate::cache::{CacheError, CachedObject, Frames, ResourceCache, Snapshot, StartFrom, WatchOptions};
 use crate::continuation;
 use crate::objects::{self, parse_version, store_error};
 use crate::options::{ListOptions, Match};
 use crate::render::ListMeta;
 use crate::selection::Selection;
 use crate::server::Core;
+
+pub(crate) fn cache_error(error: &CacheError) -> ApiError {
+    match error {
+        CacheError::Expired { .. } => ApiError::expired(error.to_string()),
+        CacheError::TooLarge { requested, newest } => objects::too_large_version(*requested, *newest),
+        CacheError::Store(error) => store_error(error),
+    }
+}
+
+pub(crate) fn cache_of(core: &Core, row: &Resource) -> Result<Arc<ResourceCache>, ApiError> {
+    core.cache
+        .resource(&row.storage_prefix)
+        .ok_or_else(|| ApiError::unavailable(format!("{} is not ready", row.group_resource())))
+}
+
+/// The JSON of a cached object in the row's version. Made once per version and kept with the object.
+pub(crate) fn json_of(row: &Resource, object: &CachedObject) -> Result<Bytes, ApiError> {
+    if row.gvk == row.storage_gvk {
+        return Ok(object.json.clone());
+    }
+    object.form(&row.gvk.api_version(), |object| {
+        let stored = object.parse().map_err(ApiError::internal)?;
+        let mut converted = row.strategy.from_storage(stored);
+        objects::set_kind(&mut converted, row);
+        Ok(crate::codec::encode(&row.gvk, &converted).into())
+    })
+}
 
 /// The JSON of one object in the row's version.
 pub(crate) async fn get(
@@ -24,26 +50,47 @@ pub(crate) async fn get(
     name: &str,
     version: &str,
 ) -> Result<Bytes, ApiError> {
-    parse_version(version)
+    let wanted = parse_version(version)
         .map_err(|e| objects::bare_error(format!("resourceVersion: Invalid value: {version:?}: {e}")))?;
-    let got = core.store.get(&row.key(namespace, name)).await.map_err(|e| store_error(&e))?;
-    match got.entry {
-        Some(entry) => objects::to_json(row, &entry.value, entry.modified),
+    let cache = cache_of(core, row)?;
+    match (version.is_empty(), wanted) {
+        (true, _) => drop(core.cache.wait_for_newest().await.map_err(|e| cache_error(&e))?),
+        (false, 0) => {}
+        (false, wanted) => core.cache.wait_for(wanted).await.map_err(|e| cache_error(&e))?,
+    }
+    match cache.get(scope(row, namespace), name) {
+        Some(object) => json_of(row, &object),
         None => Err(ApiError::not_found(&row.group_resource(), name)),
     }
 }
 
+/// The namespace as a part of keys: none for cluster-scoped objects, a Namespace itself among them.
+pub(crate) fn scope<'a>(row: &Resource, namespace: &'a str) -> &'a str {
+    if row.namespaced { namespace } else { "" }
+}
+
 pub(crate) struct Page {
     pub meta: ListMeta,
-    pub items: Vec<Bytes>,
+    pub items: Vec<Arc<CachedObject>>,
+}
+
+impl Page {
+    pub(crate) fn json(&self, row: &Resource) -> Result<Vec<Bytes>, ApiError> {
+        self.items.iter().map(|item| json_of(row, item)).collect()
+    }
 }
 
 /// At which revision a list is read, and from which key on.
 struct Start {
-    revision: Option<Revision>,
+    revision: At,
     after: Option<String>,
     limit: usize,
-    consistent: bool,
+}
+
+enum At {
+    /// At least this one; None: the newest.
+    NotOlderThan(Option<Revision>),
+    Exactly(Revision),
 }
 
 fn start(prefix: &str, options: &ListOptions) -> Result<Start, ApiError> {
@@ -51,19 +98,15 @@ fn start(prefix: &str, options: &ListOptions) -> Result<Start, ApiError> {
     let wanted = parse_version(version).map_err(|e| {
         ApiError::bad_request(format!("invalid resource version: resourceVersion: Invalid value: {version:?}: {e}"))
     })?;
+    // Version 0 takes what the cache has, and all of it.
+    let limit = if version == "0" { 0 } else { options.limit };
     if !options.continue_token.is_empty() {
         if wanted != 0 {
             return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
         }
         let token = continuation::decode(prefix, &options.continue_token)?;
-        // Version 0 reads from the cache, where a limit means nothing.
-        let limit = if version == "0" { 0 } else { options.limit };
-        return Ok(Start {
-            revision: token.revision,
-            after: Some(token.after),
-            limit,
-            consistent: token.revision.is_some(),
-        });
+        let revision = token.revision.map_or(At::NotOlderThan(None), At::Exactly);
+        return Ok(Start { revision, after: Some(token.after), limit });
     }
     let exact = match options.resource_version_match {
         Match::Exact => true,
@@ -71,8 +114,12 @@ fn start(prefix: &str, options: &ListOptions) -> Result<Start, ApiError> {
         // The old meaning: a page at a version is that version.
         Match::Unset => options.limit > 0,
     };
-    let limit = if version == "0" { 0 } else { options.limit };
-    Ok(Start { revision: (wanted > 0 && exact).then_some(wanted), after: None, limit, consistent: true })
+    let revision = match (version.is_empty(), exact && wanted > 0) {
+        (true, _) => At::NotOlderThan(None),
+        (false, true) => At::Exactly(wanted),
+        (false, false) => At::NotOlderThan(Some(wanted)),
+    };
+    Ok(Start { revision, after: None, limit })
 }
 
 pub(crate) async fn list(
@@ -82,52 +129,61 @@ pub(crate) async fn list(
     options: &ListOptions,
     selection: &Selection,
 ) -> Result<Page, ApiError> {
-    let prefix = row.key(namespace, "");
+    let cache = cache_of(core, row)?;
+    let namespace = scope(row, namespace);
+    let prefix = cache.registration.prefix(namespace);
     let start = start(&prefix, options)?;
-    let wanted = parse_version(&options.resource_version).unwrap_or(0);
-    let mut revision = start.revision;
-    let mut after = start.after;
+    let (snapshot, consistent) = match start.revision {
+        At::NotOlderThan(revision) => {
+            let snapshot = core.cache.snapshot(&cache, revision).await.map_err(|e| cache_error(&e))?;
+            (snapshot, options.continue_token.is_empty())
+        }
+        At::Exactly(revision) => (snapshot_at(core, &cache, revision, &prefix, start.after.as_deref()).await?, true),
+    };
     let mut items = Vec::new();
     let mut more = false;
     let mut remaining = 0;
-    loop {
-        // With a selector a page may need several reads; they share one revision.
-        let range = Range { prefix: prefix.clone(), after: after.clone(), limit: start.limit, revision };
-        let read = core.store.range(range).await.map_err(|e| list_error(&e, &prefix, after.as_deref()))?;
-        revision.get_or_insert(read.revision);
-        if start.revision.is_none() && wanted > read.revision {
-            return Err(objects::too_large_version(wanted, read.revision));
-        }
-        let last = read.entries.last().map(|e| e.key.to_string());
-        for entry in read.entries {
-            if start.limit > 0 && items.len() == start.limit {
-                more = true;
+    let everything = selection.is_everything();
+    for object in snapshot.range(namespace, start.after.as_deref()) {
+        if start.limit > 0 && items.len() == start.limit {
+            more |= everything || selection.matches(object);
+            remaining += 1;
+            // Only the count of a list without a selector is told.
+            if more && !everything {
                 break;
             }
-            if selection.is_everything() {
-                items.push(objects::to_json(row, &entry.value, entry.modified)?);
-                after = Some(entry.key.to_string());
-                continue;
-            }
-            let parsed = objects::parse(row, &entry)?;
-            if selection.matches(row, &parsed.object) {
-                items.push(objects::to_json(row, &entry.value, entry.modified)?);
-            }
-            after = Some(entry.key.to_string());
+            continue;
         }
-        more |= read.more;
-        remaining = read.remaining;
-        if !read.more || (start.limit > 0 && items.len() >= start.limit) {
-            break;
+        if everything || selection.matches(object) {
+            items.push(object.clone());
         }
-        after = last.or(after);
     }
-    let revision = revision.unwrap_or_default();
-    let continue_token = (more && start.limit > 0).then(|| {
-        continuation::encode(&prefix, after.as_deref().unwrap_or_default(), start.consistent.then_some(revision))
-    });
-    let remaining = (continue_token.is_some() && selection.is_everything()).then_some(remaining);
-    Ok(Page { meta: ListMeta { revision, continue_token, remaining }, items })
+    // Upstream offers another page when keys are left, whether they match or not.
+    more |= remaining > 0;
+    let continue_token = items
+        .last()
+        .filter(|_| more)
+        .map(|last| continuation::encode(&prefix, &last.key, consistent.then_some(snapshot.revision)));
+    let remaining = (continue_token.is_some() && everything).then_some(remaining);
+    Ok(Page { meta: ListMeta { revision: snapshot.revision, continue_token, remaining }, items })
+}
+
+/// The past: from the cache's log where it reaches back, from the store otherwise.
+async fn snapshot_at(
+    core: &Core,
+    cache: &Arc<ResourceCache>,
+    revision: Revision,
+    prefix: &str,
+    after: Option<&str>,
+) -> Result<Snapshot, ApiError> {
+    core.cache.wait_for(revision).await.map_err(|e| cache_error(&e))?;
+    if let Some(snapshot) = cache.snapshot_at(revision) {
+        return Ok(snapshot);
+    }
+    let range = Range { prefix: cache.registration.root.clone(), revision: Some(revision), ..Range::default() };
+    let read = core.store.range(range).await.map_err(|e| list_error(&e, prefix, after))?;
+    let entries: Vec<Entry> = read.entries;
+    Ok(cache.snapshot_of_entries(revision, &entries))
 }
 
 fn list_error(error: &StoreError, prefix: &str, after: Option<&str>) -> ApiError {
@@ -135,87 +191,46 @@ fn list_error(error: &StoreError, prefix: &str, after: Option<&str>) -> ApiError
     let mut gone = ApiError::new(
         410,
         Reason::Expired,
-        "The provided continue parameter is too old to display a consistent list result. You can start a new list without \
-         the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
-         Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
-         deleted between the time the first chunk was returned and now may show up in the list.",
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+         results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+         modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
     gone.0.metadata.continue_token = Some(continuation::encode(prefix, after, None));
     gone
 }
 
-/// One event of a watch. The bytes are the object's JSON in the row's version.
-pub(crate) enum Change {
-    Added(Bytes),
-    Modified(Bytes),
-    Deleted(Bytes),
-    Bookmark {
-        revision: Revision,
-        initial_end: bool,
-    },
-    /// The stream ends after this one.
-    Error(ApiError),
-}
-
-pub(crate) type Changes = BoxStream<'static, Change>;
-
-/// Opens a watch: what is there now (where asked for), then every change after it without a gap.
+/// Opens a watch. Expiry is told within the stream, so it comes back as the inner error.
 pub(crate) async fn watch(
     core: &Core,
-    row: &Arc<Resource>,
+    row: &Resource,
     namespace: &str,
     options: &ListOptions,
     selection: Selection,
-) -> Result<Changes, ApiError> {
+    timeout: std::time::Duration,
+) -> Result<Result<Frames, ApiError>, ApiError> {
     let version = &options.resource_version;
     let wanted = parse_version(version)
         .map_err(|e| objects::bare_error(format!("resourceVersion: Invalid value: {version:?}: {e}")))?;
-    let prefix = row.key(namespace, "");
-    let mut first: Vec<Change> = Vec::new();
-    let mut after = wanted;
-    if options.send_initial_events == Some(true) {
-        let all = ListOptions { limit: 0, continue_token: String::new(), ..options.clone() };
-        let page = list(core, row, namespace, &all, &selection).await?;
-        first.extend(page.items.into_iter().map(Change::Added));
-        after = page.meta.revision;
-        if options.allow_bookmarks {
-            first.push(Change::Bookmark { revision: after, initial_end: true });
-        }
-    } else if wanted == 0 {
-        after = core.store.revision().await.map_err(|e| store_error(&e))?;
-    }
-    let batches = match core.store.watch(WatchRequest { prefix, after }).await {
-        Ok(stream) => stream,
-        Err(error) => {
-            first.push(Change::Error(store_error(&error)));
-            return Ok(stream::iter(first).boxed());
-        }
+    let from = match (version.is_empty(), wanted) {
+        (true, _) => StartFrom::Unset,
+        (false, 0) => StartFrom::Zero,
+        (false, revision) => StartFrom::After(revision),
     };
-    let row = row.clone();
-    let changes = batches.flat_map(move |batch| {
-        let changes = match batch {
-            Ok(batch) => batch.events.iter().filter_map(|event| change(&row, &selection, event)).collect(),
-            Err(error) => vec![Change::Error(store_error(&error))],
-        };
-        stream::iter(changes)
-    });
-    Ok(stream::iter(first).chain(changes).boxed())
-}
-
-/// What an event of the store is to a watcher: an object that leaves the selection is deleted for it, one that enters is added.
-fn change(row: &Resource, selection: &Selection, event: &ferry_store::Event) -> Option<Change> {
-    let selected = |entry: &Entry| {
-        selection.is_everything()
-            || objects::parse(row, entry).is_ok_and(|parsed| selection.matches(row, &parsed.object))
+    let cache = cache_of(core, row)?;
+    let watch = WatchOptions {
+        namespace: scope(row, namespace).to_owned(),
+        name: String::new(),
+        labels: selection.labels,
+        fields: selection.fields,
+        from,
+        send_initial_events: options.send_initial_events,
+        allow_bookmarks: options.allow_bookmarks,
+        timeout: Some(timeout),
     };
-    let now = event.kind != EventKind::Delete && selected(&event.entry);
-    let before = event.previous.as_ref().is_some_and(selected);
-    let json = |entry: &Entry, revision| objects::to_json(row, &entry.value, revision).ok();
-    match (before, now) {
-        (false, true) => json(&event.entry, event.entry.modified).map(Change::Added),
-        (true, true) => json(&event.entry, event.entry.modified).map(Change::Modified),
-        // The last state, at the revision of its end.
-        (true, false) => event.previous.as_ref().and_then(|p| json(p, event.entry.modified)).map(Change::Deleted),
-        (false, false) => None,
+    match core.cache.watch(&cache, watch).await {
+        Ok(frames) => Ok(Ok(frames)),
+        Err(error @ CacheError::Expired { .. }) => Ok(Err(cache_error(&error))),
+        Err(error) => Err(cache_error(&error)),
     }
 }

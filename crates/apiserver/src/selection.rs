@@ -1,14 +1,13 @@
 //! Which objects of a resource a list or watch is about.
 
-use std::borrow::Cow;
-
+use ferry_meta::ApiError;
 use ferry_meta::selector::{FieldSelector, LabelSelector};
-use ferry_meta::{ApiError, object};
 use ferry_registry::Resource;
-use serde_json::Value;
 
+use crate::cache::CachedObject;
 use crate::options::ListOptions;
 
+/// Fields are named as in the stored version.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     pub labels: LabelSelector,
@@ -20,7 +19,8 @@ impl Selection {
     pub(crate) fn new(row: &Resource, options: &ListOptions, name: &str) -> Result<Self, ApiError> {
         let mut fields = options.field_selector.clone();
         for term in &mut fields.terms {
-            term.field = row.field_label(&term.field).map_err(ApiError::bad_request)?.to_owned();
+            let field = row.field_label(&term.field).map_err(ApiError::bad_request)?;
+            term.field = stored_field(row, field);
         }
         if !name.is_empty() {
             if fields.is_everything() {
@@ -36,13 +36,19 @@ impl Selection {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// `object` is in the row's version.
-    pub(crate) fn matches(&self, row: &Resource, object: &Value) -> bool {
-        self.labels.matches(object::labels(object))
-            && self.fields.matches(|field| match field {
-                "metadata.name" => Cow::Borrowed(object::name(object)),
-                "metadata.namespace" => Cow::Borrowed(object::namespace(object)),
-                _ => Cow::Owned(row.field(object, field)),
-            })
+    pub(crate) fn matches(&self, object: &CachedObject) -> bool {
+        object.matches(&self.labels, &self.fields)
+    }
+}
+
+/// Events are stored in the core group's version, whose fields have other names.
+fn stored_field(row: &Resource, field: &str) -> String {
+    if row.gvk.group != "events.k8s.io" {
+        return field.to_owned();
+    }
+    match field.strip_prefix("regarding.") {
+        Some(rest) => format!("involvedObject.{rest}"),
+        None if field == "reportingController" => "reportingComponent".to_owned(),
+        None => field.to_owned(),
     }
 }

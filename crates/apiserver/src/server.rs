@@ -7,19 +7,21 @@ use arc_swap::ArcSwap;
 use ferry_admission::Plugin;
 use ferry_auth::{AuthorizerChain, Chain, Impersonator, Rbac, TokenIssuer};
 use ferry_meta::ApiError;
-use ferry_registry::ResourceTable;
-use ferry_store::{LeaseId, Store};
+use ferry_registry::{Resource, ResourceTable};
+use ferry_store::{Commit, LeaseId, Store, StoreError, Transaction};
 use ferry_tasks::Tasks;
 use tokio::sync::Mutex;
 
 use crate::allocate::ServiceNetwork;
 use crate::answer::Answer;
+use crate::cache::Cache;
 use crate::metrics::Metrics;
 use crate::objects;
 
 /// What every request may use.
 pub(crate) struct Core {
     pub store: Arc<dyn Store>,
+    pub cache: Arc<Cache>,
     pub table: ArcSwap<ResourceTable>,
     pub authentication: Arc<Chain>,
     pub authorization: Arc<AuthorizerChain>,
@@ -42,6 +44,20 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn table(&self) -> Arc<ResourceTable> {
         self.table.load_full()
+    }
+
+    /// Commits, and waits until the caches have it too: who was answered finds what they wrote.
+    pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
+        let commit = self.store.commit(transaction).await?;
+        // A cache that lags behind is the reader's concern; the write stands.
+        let _ = self.cache.wait_for(commit.revision).await;
+        Ok(commit)
+    }
+
+    /// The row of a built-in resource of the core group.
+    pub(crate) fn core_row(&self, plural: &str) -> Result<Arc<Resource>, ApiError> {
+        let table = self.table();
+        table.find("", "v1", plural).cloned().ok_or_else(|| ApiError::internal(format!("{plural} is not served")))
     }
 
     /// Where tokens of this server are explained to others.

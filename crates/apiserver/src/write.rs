@@ -26,6 +26,8 @@ pub(crate) struct Write<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub options: &'a WriteOptions,
+    /// False where the plug-ins saw another object in its place: the Scale of a Deployment.
+    pub admits: bool,
 }
 
 /// What a write ended with.
@@ -55,15 +57,16 @@ impl<'a> Write<'a> {
     }
 
     /// Adds what the request's manager owns now. `live` is None for a new object.
-    pub(crate) fn track_fields(&self, object: &mut Value, live: Option<&Value>) {
-        let _ = (self.options.manager(self.context.agent()), object, live);
+    pub(crate) fn track_fields(&self, object: &mut Value, live: Option<&Value>) -> Result<(), ApiError> {
+        let manager = self.options.manager(self.context.agent());
+        codec::managed_update(self.row, self.subresource, object, live, &manager)
     }
 
     /// A new object that was decoded and defaulted.
     pub(crate) async fn create(&self, mut object: Value) -> Result<Written, ApiError> {
         self.match_namespace(&mut object)?;
         self.note_duplicate_owners(&mut object);
-        self.track_fields(&mut object, None);
+        self.track_fields(&mut object, None)?;
         self.mutate(&mut object, None).await?;
         self.finish_create(object).await
     }
@@ -124,8 +127,16 @@ impl<'a> Write<'a> {
         }
     }
 
+    /// Nobody grants what they do not have themselves.
+    async fn check_escalation(&self, object: &Value, old: Option<&Value>) -> Result<(), ApiError> {
+        let (Some(rbac), resource) = (&self.core.rbac, self.row.group_resource()) else { return Ok(()) };
+        let chain = &*self.core.authorization;
+        ferry_auth::rbac::check_write(rbac, chain, &self.context.user, &resource, object, old).await
+    }
+
     /// From preparation to the commit, for an object that passed mutating admission.
     async fn finish_create(&self, mut object: Value) -> Result<Written, ApiError> {
+        self.check_escalation(&object, None).await?;
         let generated = object::name(&object).is_empty() && !object::text(&object, "/metadata/generateName").is_empty();
         objects::set_kind(&mut object, self.row);
         let now = time::time(time::now());
@@ -175,7 +186,7 @@ impl<'a> Write<'a> {
             let lease = self.lease(&object).await?;
             let mut ops = vec![Op::Create { key: key.clone(), value: bytes.clone(), lease }];
             ops.extend(allocation.operations(self.core, &object).await?);
-            let outcome = self.core.store.commit(Transaction { ops }).await;
+            let outcome = self.core.commit(Transaction { ops }).await;
             self.context.stages.done(Stage::Commit);
             match outcome {
                 Ok(commit) => {
@@ -239,7 +250,7 @@ impl<'a> Write<'a> {
         self.finish_create(object).await
     }
 
-    fn uid_conflict(&self, given: &str, have: &str) -> ApiError {
+    pub(crate) fn uid_conflict(&self, given: &str, have: &str) -> ApiError {
         let key = self.row.key(self.namespace, self.name);
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
@@ -249,7 +260,7 @@ impl<'a> Write<'a> {
     }
 
     /// `None`: another writer was faster and the request named no version, so it is tried again.
-    async fn try_update(&self, mut object: Value, live: Stored) -> Result<Option<Written>, ApiError> {
+    pub(crate) async fn try_update(&self, mut object: Value, live: Stored) -> Result<Option<Written>, ApiError> {
         let given = objects::parse_version(object::resource_version(&object)).map_err(objects::bare_error)?;
         if given == 0 && !self.row.strategy.allow_unconditional_update() && self.subresource.is_empty() {
             let path = Path::new("metadata").child("resourceVersion");
@@ -264,7 +275,10 @@ impl<'a> Write<'a> {
         objects::set_version(&mut object, live.revision);
         objects::set_kind(&mut object, self.row);
         self.match_namespace(&mut object)?;
-        self.mutate(&mut object, Some(&live.object)).await?;
+        if self.admits {
+            self.mutate(&mut object, Some(&live.object)).await?;
+        }
+        self.check_escalation(&object, Some(&live.object)).await?;
         let strategy = self.strategy_context();
         object_meta::prepare_update(&mut object, &live.object);
         self.row.strategy.prepare_update(&strategy, &mut object, &live.object);
@@ -276,7 +290,9 @@ impl<'a> Write<'a> {
         for warning in self.row.strategy.warnings(&strategy, &object, Some(&live.object)) {
             self.context.warn(warning);
         }
-        self.admit(&mut object, Some(&live.object)).await?;
+        if self.admits {
+            self.admit(&mut object, Some(&live.object)).await?;
+        }
         if self.completes_deletion(&object, &live.object) {
             return self.finish_deletion(object, &live).await;
         }
@@ -291,6 +307,8 @@ impl<'a> Write<'a> {
         given: Revision,
     ) -> Result<Option<Written>, ApiError> {
         for _ in 0..ATTEMPTS {
+            // A write that changes nothing is none, not even of the times of its managed fields.
+            ferry_schema::managed::keep_times(&live.object, &mut object);
             let bytes = objects::to_bytes(self.row, &object);
             if bytes == live.bytes {
                 let stored = Some((live.bytes.clone(), live.revision));
@@ -303,7 +321,7 @@ impl<'a> Write<'a> {
             let lease = self.lease(&object).await?;
             let mut ops = vec![Op::Update { key: key.clone(), value: bytes.clone(), expected: live.revision, lease }];
             ops.extend(allocation.operations(self.core, &object).await?);
-            let outcome = self.core.store.commit(Transaction { ops }).await;
+            let outcome = self.core.commit(Transaction { ops }).await;
             self.context.stages.done(Stage::Commit);
             match outcome {
                 Ok(commit) => {
@@ -341,7 +359,7 @@ impl<'a> Write<'a> {
         let key = self.row.key(self.namespace, self.name);
         let mut ops = vec![Op::Delete { key, expected: live.revision }];
         ops.extend(allocate::releases(self.core, self.row, &live.object).await?);
-        match self.core.store.commit(Transaction { ops }).await {
+        match self.core.commit(Transaction { ops }).await {
             Ok(_) => Ok(Some(written)),
             Err(StoreError::Conflict { .. }) => Ok(None),
             Err(error) => Err(objects::store_error(&error)),

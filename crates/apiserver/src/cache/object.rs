@@ -73,11 +73,14 @@ impl CachedObject {
         parts: Parts,
     ) -> Self {
         let mut json = BytesMut::with_capacity(stored.len() + 48);
-        json.put_slice(&stored[..parts.metadata_at]);
+        json.put_slice(&stored[..parts.version_at]);
+        // Behind the uid, where upstream prints it.
+        json.put_slice(if parts.behind_uid { b",\"resourceVersion\":\"" } else { b"\"resourceVersion\":\"" });
         let start = json.len();
-        put_version(&mut json, revision, parts.metadata_is_empty);
+        json.put_slice(itoa::Buffer::new().format(revision).as_bytes());
         let version_at = (start, json.len());
-        json.put_slice(&stored[parts.metadata_at..]);
+        json.put_slice(if parts.behind_uid || parts.metadata_is_empty { b"\"" } else { b"\"," });
+        json.put_slice(&stored[parts.version_at..]);
         Self {
             key,
             revision,
@@ -97,7 +100,7 @@ impl CachedObject {
         let (start, end) = self.version_at;
         let mut json = BytesMut::with_capacity(self.json.len() + 20);
         json.put_slice(&self.json[..start]);
-        put_version(&mut json, revision, self.json.get(end) == Some(&b'}'));
+        json.put_slice(itoa::Buffer::new().format(revision).as_bytes());
         let version_at = (start, json.len());
         json.put_slice(&self.json[end..]);
         Self {
@@ -167,16 +170,11 @@ impl CachedObject {
     }
 }
 
-fn put_version(json: &mut BytesMut, revision: Revision, last: bool) {
-    json.put_slice(b"\"resourceVersion\":\"");
-    json.put_slice(itoa::Buffer::new().format(revision).as_bytes());
-    json.put_slice(if last { b"\"" } else { b"\"," });
-}
-
 /// What one pass over a stored value finds.
 struct Parts {
-    /// Just behind the opening brace of `metadata`.
-    metadata_at: usize,
+    /// Just behind the uid of `metadata`, or behind its opening brace where there is none.
+    version_at: usize,
+    behind_uid: bool,
     metadata_is_empty: bool,
     uid: Box<str>,
     labels: Box<[(Box<str>, Box<str>)]>,
@@ -209,8 +207,15 @@ impl Parts {
         // The raw value borrows from `text`, so the distance of the two is its place.
         let start = content.as_ptr() as usize - text.as_ptr() as usize;
         let inside = content.strip_prefix('{').ok_or_else(|| de::Error::custom("the metadata is no object"))?;
+        const UID: &str = "\"uid\":\"";
+        // Quotes within strings are escaped, and only names come before: the first such text is the uid's own.
+        let uid_end = content.find(UID).and_then(|at| {
+            let value = at + UID.len();
+            content[value..].find('"').map(|length| value + length + 1)
+        });
         Ok(Some(Self {
-            metadata_at: start + 1,
+            version_at: start + uid_end.unwrap_or(1),
+            behind_uid: uid_end.is_some(),
             metadata_is_empty: inside.trim_start().starts_with('}'),
             uid: parsed.uid.unwrap_or_default(),
             labels: parsed.labels.unwrap_or_default().into_iter().collect(),

@@ -161,6 +161,12 @@ impl ResourceCache {
         Some(snapshot.0)
     }
 
+    /// Objects that were read from the store's history.
+    pub fn snapshot_of_entries(&self, revision: Revision, entries: &[Entry]) -> Snapshot {
+        let objects = entries.iter().filter_map(|entry| self.ingest(entry)).map(|o| (o.key.clone(), o)).collect();
+        Snapshot { revision, objects, registration: self.registration.clone() }
+    }
+
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedObject>> {
         self.inner.read().objects.get(&*self.registration.key(namespace, name)).cloned()
     }

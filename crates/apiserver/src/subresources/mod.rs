@@ -1,43 +1,57 @@
-//! What is behind a subresource or a kind that is answered and never stored.
+//! What is behind a subresource with a kind of its own, or a kind that is answered and never stored.
+
+mod binding;
+mod connect;
+mod eviction;
+mod reviews;
+mod scale;
+mod token;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ferry_meta::ApiError;
+use ferry_meta::{ApiError, GroupVersionKind, Status};
 use ferry_registry::Resource;
-use http::Request;
 
-use crate::answer::{Answer, Body};
+pub(crate) use connect::connect;
+
+use crate::answer::Answer;
 use crate::context::RequestContext;
 use crate::route::not_found;
 use crate::server::Core;
 
-/// Subresources with a body of JSON: scale, binding, eviction, token, …
+/// Subresources with a body of their own kind.
 pub(crate) async fn handle(
-    _core: &Arc<Core>,
-    _context: &RequestContext,
-    _row: &Arc<Resource>,
-    _body: Bytes,
+    core: &Arc<Core>,
+    context: &RequestContext,
+    row: &Arc<Resource>,
+    body: Bytes,
 ) -> Result<Answer, ApiError> {
-    Err(not_found())
+    let info = &context.info;
+    match (&*info.resource, &*info.subresource) {
+        (_, "scale") => scale::handle(core, context, row, body).await,
+        ("pods", "binding") => binding::handle(core, context, &info.name, body).await,
+        ("pods", "eviction") => eviction::handle(core, context, row, body).await,
+        ("serviceaccounts", "token") => token::handle(core, context, row, body).await,
+        _ => Err(not_found()),
+    }
 }
 
-/// Reviews: a question in, the same object with its answer out.
+/// Kinds that are answered: reviews, and the old collection of bindings.
 pub(crate) async fn answered(
-    _core: &Arc<Core>,
-    _context: &RequestContext,
-    _row: &Arc<Resource>,
-    _body: Bytes,
+    core: &Arc<Core>,
+    context: &RequestContext,
+    row: &Arc<Resource>,
+    body: Bytes,
 ) -> Result<Answer, ApiError> {
-    Err(not_found())
+    if row.gvk.kind == "Binding" {
+        return binding::handle(core, context, "", body).await;
+    }
+    reviews::handle(core, context, row, body).await
 }
 
-/// Streams and tunnels.
-pub(crate) async fn connect(
-    _core: &Arc<Core>,
-    _context: &RequestContext,
-    _row: &Arc<Resource>,
-    _request: Request<Body>,
-) -> Result<Answer, ApiError> {
-    Err(not_found())
+fn status(status: &Status) -> Result<Answer, ApiError> {
+    let json = serde_json::to_vec(status).map_err(ApiError::internal)?;
+    let code = if status.code == 0 { 200 } else { status.code };
+    Ok(Answer::Json { code, kind: GroupVersionKind::new("", "v1", "Status"), json: json.into() })
 }

@@ -23,7 +23,16 @@ pub(crate) async fn handle(
     row.strategy.default(&mut object);
     context.stages.done(Stage::Decode);
     let info = &context.info;
-    let write = Write { core, context, row, subresource: "", namespace: &info.namespace, name: "", options: &options };
+    let write = Write {
+        core,
+        context,
+        row,
+        subresource: "",
+        namespace: &info.namespace,
+        name: "",
+        options: &options,
+        admits: true,
+    };
     let written = write.create(object).await?;
     render::object(context, row, 201, &row.gvk, written.json(row)?)
 }

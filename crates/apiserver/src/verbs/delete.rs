@@ -86,7 +86,7 @@ pub(crate) async fn delete(
     Err(ApiError::modified(&row.group_resource(), name))
 }
 
-fn check_preconditions(row: &Resource, live: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {
+pub(crate) fn check_preconditions(row: &Resource, live: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {
     let kind = GroupResource::new(&*row.gvk.group, &*row.gvk.kind);
     let name = object::name(&live.object);
     if let Some(uid) = options.precondition_uid.as_deref()
@@ -183,7 +183,7 @@ async fn attempt(
         ops = vec![Op::Delete { key, expected: live.revision }];
         ops.extend(allocate::releases(core, row, &live.object).await?);
     }
-    let outcome = core.store.commit(Transaction { ops: std::mem::take(&mut ops) }).await;
+    let outcome = core.commit(Transaction { ops: std::mem::take(&mut ops) }).await;
     context.stages.done(Stage::Commit);
     match outcome {
         Ok(commit) => {

@@ -1,9 +1,8 @@
 //! DELETE of a collection: each selected object in turn, by the same rules as one alone.
 
 use bytes::Bytes;
-use ferry_meta::{ApiError, Reason, object};
+use ferry_meta::{ApiError, Reason};
 use ferry_registry::Resource;
-use serde_json::Value;
 
 use super::delete;
 use crate::answer::Answer;
@@ -24,9 +23,7 @@ pub(crate) async fn handle(
     let options = delete::read_options(context, &body)?;
     let page = reads::list(core, row, &context.info.namespace, &list, &selection).await?;
     for item in &page.items {
-        let found: Value = serde_json::from_slice(item).map_err(ApiError::internal)?;
-        let outcome =
-            delete::delete(core, context, row, object::namespace(&found), object::name(&found), &options).await;
+        let outcome = delete::delete(core, context, row, item.namespace(), item.name(), &options).await;
         // Whoever else deleted it first did our work.
         if let Err(error) = outcome
             && !error.is(Reason::NotFound)
@@ -34,5 +31,5 @@ pub(crate) async fn handle(
             return Err(error);
         }
     }
-    render::list(context, row, &page.meta, &page.items)
+    render::list(context, row, &page.meta, &page.json(row)?)
 }

@@ -59,8 +59,9 @@ pub(crate) async fn handle(
         namespace: &info.namespace,
         name: &info.name,
         options: &options,
+        admits: true,
     };
-    let patch = Patch::read(context, row, kind, &body, options.field_validation)?;
+    let patch = Patch::read(context, kind, &body, options.field_validation)?;
     let written = write
         .update(kind == PatchKind::Apply && info.subresource.is_empty(), |live| {
             let mut object = changed(&write, &patch, live)?;
@@ -76,11 +77,10 @@ pub(crate) async fn handle(
 /// The live object with the patch applied, defaulted, its managed fields up to date.
 fn changed(write: &Write<'_>, patch: &Patch, live: Option<&Stored>) -> Result<Value, ApiError> {
     let live = live.map(|l| &l.object);
-    let Some(live) = live else {
-        return Err(ApiError::not_found(&write.row.group_resource(), write.name));
-    };
-    let mut object = patch.apply(write.context, write.row, live, write.options.field_validation)?;
+    let mut object = patch.apply(write.context, write.row, write.subresource, live, write.options, write.name)?;
     write.row.strategy.default(&mut object);
-    write.track_fields(&mut object, Some(live));
+    if matches!(patch, Patch::Change(..)) {
+        write.track_fields(&mut object, live)?;
+    }
     Ok(object)
 }

@@ -33,13 +33,14 @@ pub(crate) async fn handle(
         namespace: &info.namespace,
         name: &info.name,
         options: &options,
+        admits: true,
     };
     write.match_namespace(&mut object)?;
     let written = write
         .update(false, |live| {
             write.check_uid(&object, live)?;
             let mut new = object.clone();
-            write.track_fields(&mut new, live.map(|l| &l.object));
+            write.track_fields(&mut new, live.map(|l| &l.object))?;
             Ok(new)
         })
         .await?;

@@ -1,0 +1,129 @@
+//! pods/binding: a pod gets its node, once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ferry_admission::Operation;
+use ferry_meta::{ApiError, FieldError, FieldErrors, GroupResource, GroupVersionKind, Path, object, time};
+use serde_json::{Value, json};
+
+use crate::admission::{self, Attributes};
+use crate::answer::Answer;
+use crate::context::RequestContext;
+use crate::objects::{self, bare_error, modify};
+use crate::options::WriteOptions;
+use crate::server::Core;
+use crate::{codec, negotiate};
+
+/// `name` is that of the path; empty for the collection, where the body names the pod.
+pub(crate) async fn handle(
+    core: &Arc<Core>,
+    context: &RequestContext,
+    name: &str,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let row = core.core_row("pods")?;
+    let kind = GroupVersionKind::new("", "v1", "Binding");
+    let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
+    let encoding = negotiate::input(&context.headers)?;
+    let mut binding = codec::decode(context, &kind, encoding, &body, options.field_validation)?;
+    let namespace = &context.info.namespace;
+    if !name.is_empty() && object::name(&binding) != name {
+        return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+    }
+    let name = object::name(&binding).to_owned();
+    let seen = options.object();
+    let attributes = Attributes {
+        operation: Operation::Create,
+        row: &row,
+        kind: &kind,
+        subresource: "binding",
+        namespace,
+        name: &name,
+        dry_run: options.dry_run,
+        options: &seen,
+    };
+    admission::mutate(core, context, &attributes, Some(&mut binding), None).await?;
+    admission::validate(core, context, &attributes, Some(&mut binding), None).await?;
+    check(&binding)?;
+    let assign = |pod: &mut Value| assign(pod, &binding, &row.key(namespace, &name));
+    if options.dry_run {
+        let mut live = objects::must_load(core, &row, namespace, &name).await?;
+        assign(&mut live.object)?;
+    } else {
+        modify(core, &row, namespace, &name, assign).await?;
+    }
+    super::status(&objects::success(201))
+}
+
+fn check(binding: &Value) -> Result<(), ApiError> {
+    let mut errors = FieldErrors::new();
+    let target = Path::new("target");
+    let kind = object::text(binding, "/target/kind");
+    if !matches!(kind, "" | "Node") {
+        errors.push(FieldError::not_supported(&target.child("kind"), kind, &["Node", "<empty>"]));
+    }
+    if object::text(binding, "/target/name").is_empty() {
+        errors.push(FieldError::required(&target.child("name"), ""));
+    }
+    match errors.as_slice() {
+        [] => Ok(()),
+        [one] => Err(bare_error(one.line())),
+        many => Err(bare_error(format!("[{}]", many.iter().map(FieldError::line).collect::<Vec<_>>().join(", ")))),
+    }
+}
+
+fn assign(pod: &mut Value, binding: &Value, key: &str) -> Result<(), ApiError> {
+    let name = object::name(pod).to_owned();
+    let (wanted, have) = (object::uid(binding), object::uid(pod));
+    if !wanted.is_empty() && wanted != have {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+             failed: UID in precondition: {wanted}, UID in object meta: {have}"
+        );
+        return Err(ApiError::conflict(&GroupResource::new("", "pods"), &name, &why));
+    }
+    let refuse = |why: String| Err(ApiError::conflict(&GroupResource::new("", "pods/binding"), &name, &why));
+    if object::is_being_deleted(pod) {
+        return refuse(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    let node = object::text(pod, "/spec/nodeName");
+    if !node.is_empty() {
+        return refuse(format!("pod {name} is already assigned to node {node:?}"));
+    }
+    if !object::items(pod, "/spec/schedulingGates").is_empty() {
+        return refuse(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    let host = object::text(binding, "/target/name").to_owned();
+    object::child_mut(pod, "spec").insert("nodeName".into(), host.into());
+    for (field, values) in [("annotations", object::annotations(binding)), ("labels", object::labels(binding))] {
+        for (key, value) in values {
+            let metadata = object::metadata_mut(pod);
+            let map = metadata.entry(field).or_insert_with(|| json!({}));
+            // Labels of the pod win over those the scheduler copies from the node.
+            if field == "annotations" || map.get(key).is_none() {
+                map[key.as_str()] = value.clone();
+            }
+        }
+    }
+    set_condition(pod, json!({"type": "PodScheduled", "status": "True"}));
+    Ok(())
+}
+
+/// Replaces the condition of this type, keeping the time of its last change where its status stays.
+pub(super) fn set_condition(pod: &mut Value, mut condition: Value) {
+    condition["lastProbeTime"] = Value::Null;
+    condition["lastTransitionTime"] = time::time(time::now()).into();
+    let status = object::child_mut(pod, "status");
+    let list = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    match list.iter_mut().find(|c| c.get("type") == condition.get("type")) {
+        Some(old) => {
+            if old.get("status") == condition.get("status") {
+                condition["lastTransitionTime"] = old.get("lastTransitionTime").cloned().unwrap_or_default();
+            }
+            *old = condition;
+        }
+        None => list.push(condition),
+    }
+}

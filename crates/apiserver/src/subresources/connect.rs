@@ -1,0 +1,299 @@
+//! Streams and tunnels: log, exec, attach, portforward and proxy, forwarded to where the pod is.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use ferry_admission::Operation;
+use ferry_meta::{ApiError, FieldError, GroupKind, GroupResource, GroupVersionKind, ObjectReader, Path, object};
+use ferry_registry::Resource;
+use http::header::UPGRADE;
+use http::{Method, Request};
+use serde_json::{Value, json};
+
+use crate::admission::{self, Attributes};
+use crate::answer::{Answer, Body};
+use crate::context::RequestContext;
+use crate::kubelet::{self, Target};
+use crate::objects;
+use crate::server::Core;
+
+pub(crate) async fn connect(
+    core: &Arc<Core>,
+    context: &RequestContext,
+    row: &Arc<Resource>,
+    request: Request<Body>,
+) -> Result<Answer, ApiError> {
+    let info = &context.info;
+    if info.subresource == "log" {
+        return log(core, context, row, request).await;
+    }
+    let options = options_kind(&info.resource, &info.subresource);
+    let seen = json!({"kind": options.kind, "apiVersion": "v1"});
+    let attributes = Attributes {
+        operation: Operation::Connect,
+        row,
+        kind: &options,
+        subresource: &info.subresource,
+        namespace: &info.namespace,
+        name: &info.name,
+        dry_run: false,
+        options: &seen,
+    };
+    let mut object = seen.clone();
+    admission::mutate(core, context, &attributes, Some(&mut object), None).await?;
+    admission::validate(core, context, &attributes, Some(&mut object), None).await?;
+    let target = match (&*info.resource, &*info.subresource) {
+        ("pods", "exec" | "attach") => streams(core, context, row).await?,
+        ("pods", "portforward") => {
+            let pod = objects::must_load(core, row, &info.namespace, &info.name).await?.object;
+            let ports: Vec<(&str, String)> = context.query.all("ports").map(|p| ("port", p.to_owned())).collect();
+            kubelet_target(core, &pod, &format!("/portForward/{}/{}", info.namespace, info.name), &ports)?
+        }
+        ("nodes", "proxy") => node_proxy(core, context)?,
+        ("pods", "proxy") => pod_proxy(core, context, row).await?,
+        ("services", "proxy") => service_proxy(core, context)?,
+        _ => return Err(crate::route::not_found()),
+    };
+    if info.subresource != "proxy" && !request.headers().contains_key(UPGRADE) {
+        return Err(ApiError::bad_request("Upgrade request required"));
+    }
+    kubelet::forward(&core.tasks, &target, request).await.map(Answer::Ready)
+}
+
+fn options_kind(resource: &str, subresource: &str) -> GroupVersionKind {
+    let kind = match (resource, subresource) {
+        ("pods", "exec") => "PodExecOptions",
+        ("pods", "attach") => "PodAttachOptions",
+        ("pods", "portforward") => "PodPortForwardOptions",
+        ("nodes", _) => "NodeProxyOptions",
+        ("services", _) => "ServiceProxyOptions",
+        _ => "PodProxyOptions",
+    };
+    GroupVersionKind::new("", "v1", kind)
+}
+
+async fn log(
+    core: &Arc<Core>,
+    context: &RequestContext,
+    row: &Resource,
+    request: Request<Body>,
+) -> Result<Answer, ApiError> {
+    if context.method != Method::GET {
+        return Err(ApiError::method_not_allowed());
+    }
+    let info = &context.info;
+    check_log_options(context)?;
+    let pod = objects::must_load(core, row, &info.namespace, &info.name).await?.object;
+    let container = container_of(context, &pod)?;
+    if object::text(&pod, "/spec/nodeName").is_empty() {
+        // Nothing runs yet, so nothing was said yet.
+        return Ok(Answer::Plain { code: 200, content_type: "text/plain", body: Default::default() });
+    }
+    let mut parameters: Vec<(&str, String)> = Vec::new();
+    for flag in ["follow", "previous", "timestamps"] {
+        if context.query.flag(flag) {
+            parameters.push((flag, "true".into()));
+        }
+    }
+    for key in ["sinceSeconds", "sinceTime", "tailLines", "limitBytes", "stream"] {
+        if let Some(value) = context.query.get(key) {
+            parameters.push((key, value.to_owned()));
+        }
+    }
+    let path = format!("/containerLogs/{}/{}/{container}", info.namespace, info.name);
+    let target = kubelet_target(core, &pod, &path, &parameters)?;
+    kubelet::forward(&core.tasks, &target, request).await.map(Answer::Ready)
+}
+
+fn check_log_options(context: &RequestContext) -> Result<(), ApiError> {
+    let mut errors = Vec::new();
+    for (key, least, why) in [
+        ("tailLines", 0, "must be greater than or equal to 0"),
+        ("limitBytes", 1, "must be greater than 0"),
+        ("sinceSeconds", 1, "must be greater than 0"),
+    ] {
+        if let Some(value) = context.query.integer(key)?.filter(|v| *v < least) {
+            errors.push(FieldError::invalid(&Path::new(key), value, why));
+        }
+    }
+    if context.query.has("sinceSeconds") && context.query.has("sinceTime") {
+        errors.push(FieldError::forbidden(
+            &Path::root(),
+            "at most one of `sinceTime` or `sinceSeconds` may be specified",
+        ));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(
+        &GroupKind { group: String::new(), kind: "PodLogOptions".into() },
+        &context.info.name,
+        &errors,
+    ))
+}
+
+/// The container that is meant: the named one, or the only one.
+fn container_of(context: &RequestContext, pod: &Value) -> Result<String, ApiError> {
+    let name = object::name(pod);
+    let all: Vec<&str> = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]
+        .into_iter()
+        .flat_map(|list| object::items(pod, list))
+        .map(|c| object::text(c, "/name"))
+        .collect();
+    let wanted = context.query.text("container");
+    if !wanted.is_empty() {
+        return if all.contains(&wanted) {
+            Ok(wanted.to_owned())
+        } else {
+            Err(ApiError::bad_request(format!("container {wanted} is not valid for pod {name}")))
+        };
+    }
+    match object::items(pod, "/spec/containers") {
+        [one] => Ok(object::text(one, "/name").to_owned()),
+        [] => Err(ApiError::bad_request(format!("a container name must be specified for pod {name}"))),
+        many => {
+            let names: Vec<&str> = many.iter().map(|c| object::text(c, "/name")).collect();
+            let mut message =
+                format!("a container name must be specified for pod {name}, choose one of: [{}]", names.join(" "));
+            let init: Vec<&str> =
+                object::items(pod, "/spec/initContainers").iter().map(|c| object::text(c, "/name")).collect();
+            if !init.is_empty() {
+                let _ = write!(message, " or one of the init containers: [{}]", init.join(" "));
+            }
+            Err(ApiError::bad_request(message))
+        }
+    }
+}
+
+async fn streams(core: &Core, context: &RequestContext, row: &Resource) -> Result<Target, ApiError> {
+    let info = &context.info;
+    let pod = objects::must_load(core, row, &info.namespace, &info.name).await?.object;
+    let container = container_of(context, &pod)?;
+    let mut parameters: Vec<(&str, String)> = Vec::new();
+    for (theirs, ours) in [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")] {
+        if context.query.flag(theirs) {
+            parameters.push((ours, "1".into()));
+        }
+    }
+    parameters.extend(context.query.all("command").map(|c| ("command", c.to_owned())));
+    let path = format!("/{}/{}/{}/{container}", info.subresource, info.namespace, info.name);
+    kubelet_target(core, &pod, &path, &parameters)
+}
+
+/// The kubelet of the pod's node.
+fn kubelet_target(core: &Core, pod: &Value, path: &str, parameters: &[(&str, String)]) -> Result<Target, ApiError> {
+    let node = object::text(pod, "/spec/nodeName");
+    if node.is_empty() {
+        return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", object::name(pod))));
+    }
+    let mut text = path.to_owned();
+    for (index, (key, value)) in parameters.iter().enumerate() {
+        let _ = write!(text, "{}{key}={}", if index == 0 { '?' } else { '&' }, escape(value));
+    }
+    node_target(core, node, text)
+}
+
+fn node_target(core: &Core, name: &str, path: String) -> Result<Target, ApiError> {
+    let resource = GroupResource::new("", "nodes");
+    let node = core.cache.get(&resource, "", name).ok_or_else(|| ApiError::not_found(&resource, name))?;
+    let addresses = object::items(&node, "/status/addresses");
+    let host = ["InternalIP", "Hostname", "InternalDNS", "ExternalIP"].into_iter().find_map(|kind| {
+        let found = addresses.iter().find(|a| object::text(a, "/type") == kind)?;
+        Some(object::text(found, "/address").to_owned())
+    });
+    let Some(host) = host else {
+        return Err(ApiError::internal(format!("no preferred addresses found; known addresses: {addresses:?}")));
+    };
+    let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64).unwrap_or(10250);
+    let Some(tls) = &core.kubelets.tls else {
+        return Err(ApiError::unavailable("this server has no credentials for kubelets"));
+    };
+    Ok(Target { host, port: u16::try_from(port).unwrap_or(10250), tls: Some(tls.clone()), path })
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            out.push(byte as char);
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+/// What stands behind `proxy` in the path, with the query.
+fn rest(context: &RequestContext) -> String {
+    let mut path = String::new();
+    for part in &context.info.rest {
+        path.push('/');
+        path.push_str(&part.split('/').map(escape).collect::<Vec<_>>().join("/"));
+    }
+    if path.is_empty() {
+        path.push('/');
+    }
+    if let Some(query) = context.raw_query.as_deref() {
+        path.push('?');
+        path.push_str(query);
+    }
+    path
+}
+
+fn node_proxy(core: &Core, context: &RequestContext) -> Result<Target, ApiError> {
+    node_target(core, &context.info.name, rest(context))
+}
+
+/// `name`, `name:port` or `scheme:name:port`.
+fn split_name(name: &str) -> Result<(&str, &str), ApiError> {
+    match name.split(':').collect::<Vec<_>>().as_slice() {
+        [name] => Ok((*name, "")),
+        [name, port] => Ok((*name, *port)),
+        ["http" | "", name, port] => Ok((*name, *port)),
+        _ => Err(ApiError::bad_request(format!("invalid proxy request {name:?}"))),
+    }
+}
+
+async fn pod_proxy(core: &Core, context: &RequestContext, row: &Resource) -> Result<Target, ApiError> {
+    let (name, port) = split_name(&context.info.name)?;
+    let pod = objects::must_load(core, row, &context.info.namespace, name).await?.object;
+    let first = pod.pointer("/spec/containers/0/ports/0/containerPort").and_then(Value::as_u64).unwrap_or(80);
+    let port = if port.is_empty() { u16::try_from(first).ok() } else { port.parse().ok() };
+    let address = object::text(&pod, "/status/podIP");
+    let (Some(port), false) = (port, address.is_empty()) else {
+        return Err(ApiError::bad_request("address not allowed"));
+    };
+    Ok(Target { host: address.to_owned(), port, tls: None, path: rest(context) })
+}
+
+/// A ready endpoint of the Service, at the port that is named, numbered, or the only one.
+fn service_proxy(core: &Core, context: &RequestContext) -> Result<Target, ApiError> {
+    let (name, wanted) = split_name(&context.info.name)?;
+    let namespace = &context.info.namespace;
+    let resource = GroupResource::new("", "services");
+    let service = core.cache.get(&resource, namespace, name).ok_or_else(|| ApiError::not_found(&resource, name))?;
+    let ports = object::items(&service, "/spec/ports");
+    let number = |p: &Value| p.get("port").and_then(Value::as_u64).unwrap_or(0).to_string();
+    let chosen = match ports {
+        [one] if wanted.is_empty() => Some(one),
+        many => many.iter().find(|p| object::text(p, "/name") == wanted || number(p) == wanted),
+    };
+    let missing = || ApiError::unavailable(format!("no endpoints available for service {name:?}"));
+    let port_name = object::text(chosen.ok_or_else(missing)?, "/name");
+    let slices = core.cache.list(&GroupResource::new("discovery.k8s.io", "endpointslices"), namespace);
+    for slice in slices {
+        if object::labels(&slice).get("kubernetes.io/service-name").and_then(Value::as_str) != Some(name) {
+            continue;
+        }
+        let port = object::items(&slice, "/ports").iter().find(|p| object::text(p, "/name") == port_name);
+        let port = port.and_then(|p| p.get("port")?.as_u64()).and_then(|p| u16::try_from(p).ok());
+        let ready = object::items(&slice, "/endpoints")
+            .iter()
+            .find(|e| e.pointer("/conditions/ready") != Some(&Value::Bool(false)))
+            .and_then(|e| e.pointer("/addresses/0")?.as_str());
+        if let (Some(port), Some(host)) = (port, ready) {
+            return Ok(Target { host: host.to_owned(), port, tls: None, path: rest(context) });
+        }
+    }
+    Err(missing())
+}

@@ -1,0 +1,175 @@
+//! pods/eviction: a deletion that asks the pod's disruption budget first.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ferry_admission::Operation;
+use ferry_meta::error::{StatusCause, StatusDetails};
+use ferry_meta::selector::LabelSelector;
+use ferry_meta::{ApiError, GroupResource, GroupVersionKind, ObjectReader, Reason, object, time};
+use ferry_registry::Resource;
+use serde_json::{Value, json};
+
+use super::binding::set_condition;
+use crate::admission::{self, Attributes};
+use crate::answer::Answer;
+use crate::context::RequestContext;
+use crate::objects::{self, bare_error, modify};
+use crate::options::{DeleteOptions, WriteOptions};
+use crate::server::Core;
+use crate::verbs::delete;
+use crate::{codec, negotiate};
+
+/// More pods than this on their way out, and the budget's controller is not keeping up.
+const MAX_DISRUPTED: usize = 2000;
+
+pub(crate) async fn handle(
+    core: &Arc<Core>,
+    context: &RequestContext,
+    row: &Arc<Resource>,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let kind = GroupVersionKind::new("policy", "v1", "Eviction");
+    let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
+    let encoding = negotiate::input(&context.headers)?;
+    let mut eviction = codec::decode(context, &kind, encoding, &body, options.field_validation)?;
+    let (namespace, name) = (&context.info.namespace, &context.info.name);
+    if object::name(&eviction) != name {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let seen = options.object();
+    let attributes = Attributes {
+        operation: Operation::Create,
+        row,
+        kind: &kind,
+        subresource: "eviction",
+        namespace,
+        name,
+        dry_run: options.dry_run,
+        options: &seen,
+    };
+    admission::mutate(core, context, &attributes, Some(&mut eviction), None).await?;
+    admission::validate(core, context, &attributes, Some(&mut eviction), None).await?;
+    let mut delete_options = DeleteOptions::from_object(eviction.get("deleteOptions").unwrap_or(&json!({})))?;
+    delete_options.dry_run |= options.dry_run;
+
+    let pod = objects::must_load(core, row, namespace, name).await?;
+    delete::check_preconditions(row, &pod, &delete_options)?;
+    if !ignores_budgets(&pod.object)
+        && let Some(budget) = budget_of(core, namespace, &pod.object)?
+    {
+        let rows = core.table();
+        let budgets = rows.find("policy", "v1", "poddisruptionbudgets").cloned();
+        let budgets = budgets.ok_or_else(|| ApiError::internal("poddisruptionbudgets are not served"))?;
+        if !unhealthy_may_go(&budget, &pod.object) {
+            spend(core, &budgets, namespace, object::name(&budget), name, delete_options.dry_run).await?;
+        }
+    }
+    if !delete_options.dry_run {
+        modify(core, row, namespace, name, |pod| {
+            set_condition(
+                pod,
+                json!({
+                    "type": "DisruptionTarget", "status": "True",
+                    "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+                }),
+            );
+            Ok(())
+        })
+        .await?;
+    }
+    delete::delete(core, context, row, namespace, name, &delete_options).await?;
+    super::status(&objects::success(201))
+}
+
+/// Pods that serve nobody any more, or not yet, disturb nobody by going.
+fn ignores_budgets(pod: &Value) -> bool {
+    matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed" | "Pending") || object::is_being_deleted(pod)
+}
+
+fn budget_of(core: &Core, namespace: &str, pod: &Value) -> Result<Option<Value>, ApiError> {
+    let all = core.cache.list(&GroupResource::new("policy", "poddisruptionbudgets"), namespace);
+    let mut matching = all.into_iter().filter(|budget| {
+        let selector = budget.pointer("/spec/selector").unwrap_or(&Value::Null);
+        LabelSelector::from_object(selector).is_ok_and(|s| s.matches(object::labels(pod)))
+    });
+    let first = matching.next();
+    if matching.next().is_some() {
+        return Err(bare_error(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        ));
+    }
+    Ok(first.map(|budget| (*budget).clone()))
+}
+
+/// A pod that is not ready counts for nothing, so its going may be free.
+fn unhealthy_may_go(budget: &Value, pod: &Value) -> bool {
+    let ready = object::items(pod, "/status/conditions")
+        .iter()
+        .any(|c| object::text(c, "/type") == "Ready" && object::text(c, "/status") == "True");
+    if ready {
+        return false;
+    }
+    if object::text(budget, "/spec/unhealthyPodEvictionPolicy") == "AlwaysAllow" {
+        return true;
+    }
+    let (healthy, wanted) = (number(budget, "/status/currentHealthy"), number(budget, "/status/desiredHealthy"));
+    wanted > 0 && healthy >= wanted
+}
+
+fn number(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn refused(cause: String, retry_after_seconds: i32) -> ApiError {
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    ApiError::new(429, Reason::TooManyRequests, message).with_details(StatusDetails {
+        causes: vec![StatusCause { reason: "DisruptionBudget".into(), message: cause, field: String::new() }],
+        retry_after_seconds,
+        ..StatusDetails::default()
+    })
+}
+
+/// Takes one disruption from the budget and notes for whom.
+async fn spend(
+    core: &Core,
+    budgets: &Resource,
+    namespace: &str,
+    name: &str,
+    pod: &str,
+    dry_run: bool,
+) -> Result<(), ApiError> {
+    let take = |budget: &mut Value| {
+        if number(budget, "/status/observedGeneration") < number(budget, "/metadata/generation") {
+            let why = format!("The disruption budget {name} is still being processed by the server.");
+            return Err(refused(why, 10));
+        }
+        let allowed = number(budget, "/status/disruptionsAllowed");
+        let resource = budgets.group_resource();
+        if allowed < 0 {
+            return Err(ApiError::forbidden(&resource, name, "pdb disruptions allowed is negative"));
+        }
+        if object::map(budget, "/status/disruptedPods").len() > MAX_DISRUPTED {
+            let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
+            return Err(ApiError::forbidden(&resource, name, why));
+        }
+        if allowed == 0 {
+            let why = format!(
+                "The disruption budget {name} needs {} healthy pods and has {} currently",
+                number(budget, "/status/desiredHealthy"),
+                number(budget, "/status/currentHealthy")
+            );
+            return Err(refused(why, 0));
+        }
+        let status = object::child_mut(budget, "status");
+        status.insert("disruptionsAllowed".into(), (allowed - 1).into());
+        let pods = status.entry("disruptedPods").or_insert_with(|| json!({}));
+        pods[pod] = time::time(time::now()).into();
+        Ok(())
+    };
+    if dry_run {
+        let mut budget = objects::must_load(core, budgets, namespace, name).await?;
+        return take(&mut budget.object);
+    }
+    modify(core, budgets, namespace, name, take).await.map(drop)
+}

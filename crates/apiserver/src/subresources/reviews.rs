@@ -1,0 +1,208 @@
+//! Reviews: a question in, the same object with its answer out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ferry_admission::Operation;
+use ferry_auth::{Attributes as Access, Authorizer};
+use ferry_meta::{ApiError, FieldError, FieldErrors, GroupKind, Path, UserInfo, object, time};
+use ferry_registry::Resource;
+use serde_json::{Value, json};
+
+use crate::admission::{self, Attributes};
+use crate::answer::Answer;
+use crate::context::RequestContext;
+use crate::options::WriteOptions;
+use crate::route::not_found;
+use crate::server::Core;
+use crate::write::Write;
+use crate::{codec, negotiate};
+
+pub(crate) async fn handle(
+    core: &Arc<Core>,
+    context: &RequestContext,
+    row: &Arc<Resource>,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
+    let encoding = negotiate::input(&context.headers)?;
+    let mut review = codec::decode(context, &row.gvk, encoding, &body, options.field_validation)?;
+    row.strategy.default(&mut review);
+    let namespace = &context.info.namespace;
+    let write = Write { core, context, row, subresource: "", namespace, name: "", options: &options, admits: true };
+    write.match_namespace(&mut review)?;
+    write.track_fields(&mut review, None)?;
+    let seen = options.object();
+    let name = object::name(&review).to_owned();
+    let attributes = Attributes {
+        operation: Operation::Create,
+        row,
+        kind: &row.gvk,
+        subresource: "",
+        namespace,
+        name: &name,
+        dry_run: options.dry_run,
+        options: &seen,
+    };
+    admission::mutate(core, context, &attributes, Some(&mut review), None).await?;
+    admission::validate(core, context, &attributes, Some(&mut review), None).await?;
+    match &*row.gvk.kind {
+        "SelfSubjectReview" => self_review(context, &mut review),
+        "TokenReview" => token_review(core, &mut review).await?,
+        "SelfSubjectAccessReview" => {
+            check_attributes(&review, false)?;
+            access(core, &context.user, &mut review).await;
+        }
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+            check_attributes(&review, true)?;
+            if row.gvk.kind == "LocalSubjectAccessReview" {
+                check_local(&review, namespace)?;
+            }
+            let user = subject(&review);
+            access(core, &user, &mut review).await;
+        }
+        "SelfSubjectRulesReview" => rules(core, &context.user, &mut review)?,
+        _ => return Err(not_found()),
+    }
+    Ok(Answer::object(201, &row.gvk, &review))
+}
+
+fn self_review(context: &RequestContext, review: &mut Value) {
+    review["metadata"] = json!({"creationTimestamp": time::time(time::now())});
+    review["status"] = json!({"userInfo": context.user});
+}
+
+async fn token_review(core: &Core, review: &mut Value) -> Result<(), ApiError> {
+    let token = object::text(review, "/spec/token").to_owned();
+    if token.is_empty() {
+        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+    }
+    let audiences: Vec<String> =
+        object::items(review, "/spec/audiences").iter().filter_map(|a| a.as_str().map(str::to_owned)).collect();
+    review["status"] = match core.authentication.review(&token, &audiences).await {
+        Ok(identity) => json!({"authenticated": true, "user": identity.user, "audiences": identity.audiences}),
+        Err(error) => json!({"user": {}, "error": error}),
+    };
+    Ok(())
+}
+
+fn invalid(error: FieldError) -> ApiError {
+    let kind = GroupKind { group: "authorization.k8s.io".into(), kind: String::new() };
+    ApiError::invalid(&kind, "", &FieldErrors::from([error]))
+}
+
+/// As upstream's own types print.
+fn shown(attributes: &Value) -> Value {
+    json!({"Path": object::text(attributes, "/path"), "Verb": object::text(attributes, "/verb")})
+}
+
+fn check_attributes(review: &Value, subject: bool) -> Result<(), ApiError> {
+    let given = |pointer: &str| review.pointer(pointer).filter(|v| !v.is_null());
+    let (resource, path) = (given("/spec/resourceAttributes"), given("/spec/nonResourceAttributes"));
+    let spec = Path::new("spec");
+    let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+    match (resource, path) {
+        (Some(_), Some(path)) => return Err(invalid(FieldError::invalid(&spec, shown(path), why))),
+        (None, None) => return Err(invalid(FieldError::invalid(&spec, Value::Null, why))),
+        _ => {}
+    }
+    let nobody = object::text(review, "/spec/user").is_empty() && object::items(review, "/spec/groups").is_empty();
+    if subject && nobody {
+        let why = "at least one of user or group must be specified";
+        return Err(invalid(FieldError::invalid(&spec.child("user"), "", why)));
+    }
+    Ok(())
+}
+
+fn check_local(review: &Value, namespace: &str) -> Result<(), ApiError> {
+    let spec = Path::new("spec");
+    if let Some(path) = review.pointer("/spec/nonResourceAttributes").filter(|v| !v.is_null()) {
+        let why = "disallowed on this kind of request";
+        return Err(invalid(FieldError::invalid(&spec.child("nonResourceAttributes"), shown(path), why)));
+    }
+    let wanted = object::text(review, "/spec/resourceAttributes/namespace");
+    if wanted != namespace {
+        let path = spec.child("resourceAttributes").child("namespace");
+        return Err(invalid(FieldError::invalid(&path, wanted, "must match metadata.namespace")));
+    }
+    Ok(())
+}
+
+fn subject(review: &Value) -> UserInfo {
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+    };
+    let extra: BTreeMap<String, Vec<String>> =
+        object::map(review, "/spec/extra").iter().map(|(key, value)| (key.to_lowercase(), texts(value))).collect();
+    UserInfo {
+        name: object::text(review, "/spec/user").to_owned(),
+        uid: object::text(review, "/spec/uid").to_owned(),
+        groups: review.pointer("/spec/groups").map(texts).unwrap_or_default(),
+        extra,
+    }
+}
+
+async fn access(core: &Core, user: &UserInfo, review: &mut Value) {
+    let of = |pointer: &str| object::text(review, pointer).to_owned();
+    let selector = of("/spec/resourceAttributes/fieldSelector/rawSelector");
+    let decision = if review.pointer("/spec/resourceAttributes").is_some_and(|v| !v.is_null()) {
+        let names = ["verb", "namespace", "group", "version", "resource", "subresource", "name"];
+        let [verb, namespace, group, version, resource, subresource, name] =
+            names.map(|field| of(&format!("/spec/resourceAttributes/{field}")));
+        let fields: Vec<(String, String)> = ferry_meta::selector::FieldSelector::parse(&selector)
+            .unwrap_or_default()
+            .terms
+            .into_iter()
+            .map(|t| (t.field, t.value))
+            .collect();
+        let attributes = Access {
+            namespace: &namespace,
+            version: &version,
+            subresource: &subresource,
+            name: &name,
+            fields: &fields,
+            ..Access::resource(user, &verb, &group, &resource)
+        };
+        core.authorization.authorize(&attributes).await
+    } else {
+        let (path, verb) = (of("/spec/nonResourceAttributes/path"), of("/spec/nonResourceAttributes/verb"));
+        core.authorization.authorize(&Access::path(user, &verb, &path)).await
+    };
+    let mut status = json!({"allowed": decision.is_allowed()});
+    if matches!(decision, ferry_auth::Decision::Deny { .. }) {
+        status["denied"] = true.into();
+    }
+    if !decision.reason().is_empty() {
+        status["reason"] = decision.reason().into();
+    }
+    review["status"] = status;
+}
+
+fn rules(core: &Core, user: &UserInfo, review: &mut Value) -> Result<(), ApiError> {
+    let namespace = object::text(review, "/spec/namespace").to_owned();
+    if namespace.is_empty() {
+        return Err(ApiError::bad_request("no namespace on request"));
+    }
+    let found = core.rbac.as_ref().map(|rbac| rbac.rules_for(user, &namespace)).unwrap_or_default();
+    let (mut resources, mut paths) = (Vec::new(), Vec::new());
+    for rule in &found.rules {
+        let rule = serde_json::to_value(rule).unwrap_or_default();
+        let mut kept = json!({"verbs": rule.get("verbs").cloned().unwrap_or_else(|| json!([]))});
+        let is_path = rule.get("nonResourceURLs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
+        let fields: &[&str] = if is_path { &["nonResourceURLs"] } else { &["apiGroups", "resources", "resourceNames"] };
+        for field in fields {
+            if let Some(value) = rule.get(field).filter(|v| v.as_array().is_some_and(|l| !l.is_empty())) {
+                kept[*field] = value.clone();
+            }
+        }
+        if is_path { paths.push(kept) } else { resources.push(kept) }
+    }
+    review["spec"] = json!({});
+    review["status"] =
+        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": !found.errors.is_empty()});
+    if !found.errors.is_empty() {
+        review["status"]["evaluationError"] = found.errors.join(", ").into();
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! serviceaccounts/token: a token for an account, bound to what the request names.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ferry_admission::Operation;
+use ferry_meta::{ApiError, GroupVersionKind, object};
+use ferry_registry::Resource;
+
+use crate::admission::{self, Attributes};
+use crate::answer::Answer;
+use crate::context::RequestContext;
+use crate::options::WriteOptions;
+use crate::server::Core;
+use crate::{codec, negotiate};
+
+pub(crate) async fn handle(
+    core: &Arc<Core>,
+    context: &RequestContext,
+    row: &Arc<Resource>,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let Some(issuer) = &core.token_issuer else {
+        return Err(ApiError::internal("this server issues no service account tokens"));
+    };
+    let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
+    let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
+    let encoding = negotiate::input(&context.headers)?;
+    let mut request = codec::decode(context, &kind, encoding, &body, options.field_validation)?;
+    let (namespace, name) = (&context.info.namespace, &context.info.name);
+    let given = object::namespace(&request);
+    if !given.is_empty() && given != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let given = object::name(&request);
+    if !given.is_empty() && given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    issuer.default_request(&mut request);
+    let ty = codec::type_of(&kind);
+    let manager = options.manager(context.agent());
+    if let Some(ty) = &ty {
+        codec::track(ty, &kind, "token", &[], &mut request, None, &manager);
+    }
+    let fields = request.pointer("/metadata/managedFields").cloned();
+    let seen = options.object();
+    let attributes = Attributes {
+        operation: Operation::Create,
+        row,
+        kind: &kind,
+        subresource: "token",
+        namespace,
+        name,
+        dry_run: options.dry_run,
+        options: &seen,
+    };
+    admission::mutate(core, context, &attributes, Some(&mut request), None).await?;
+    admission::validate(core, context, &attributes, Some(&mut request), None).await?;
+    let mut answer = issuer.request(namespace, name, &request, options.dry_run)?;
+    if let Some(fields) = fields {
+        object::metadata_mut(&mut answer).insert("managedFields".into(), fields);
+    }
+    Ok(Answer::object(201, &kind, &answer))
+}
