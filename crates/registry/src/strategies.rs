@@ -6,7 +6,10 @@ use ferry_meta::GroupVersionKind;
 
 use crate::plain::Plain;
 use crate::strategy::Strategy;
-use crate::{apps, autoscaling, batch, coordination, core, discovery, policy, rbac};
+use crate::{
+    apps, autoscaling, batch, certificates, coordination, core, discovery, networking, node, policy, rbac, scheduling,
+    storage,
+};
 
 /// The strategy of a kind; `plain` carries what the table's data says and is the answer where nothing else is known.
 pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
@@ -14,12 +17,15 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         ("", "ConfigMap") => Arc::new(core::config_map::ConfigMap(plain)),
         ("", "Endpoints") => Arc::new(core::endpoints::Endpoints(plain)),
         ("", "Event") => Arc::new(core::event::CoreEvent(plain)),
+        ("", "LimitRange") => Arc::new(core::limit_range::LimitRange(plain)),
         ("", "Namespace") => Arc::new(core::namespace::Namespace(plain)),
         ("", "Node") => Arc::new(core::node::Node(plain)),
+        ("", "PersistentVolume") => Arc::new(core::persistent_volume::PersistentVolume(plain)),
         ("", "PersistentVolumeClaim") => Arc::new(core::persistent_volume_claim::PersistentVolumeClaim(plain)),
         ("", "Pod") => Arc::new(core::pod::Pod(plain)),
         ("", "PodTemplate") => Arc::new(core::pod_template::PodTemplate(plain)),
         ("", "ReplicationController") => Arc::new(core::replication_controller::ReplicationController(plain)),
+        ("", "ResourceQuota") => Arc::new(core::resource_quota::ResourceQuota(plain)),
         ("", "Secret") => Arc::new(core::secret::Secret(plain)),
         ("", "Service") => Arc::new(core::service::Service(plain)),
         ("apps", "ControllerRevision") => Arc::new(apps::controller_revision::ControllerRevision(plain)),
@@ -31,14 +37,30 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         ("autoscaling", _) => Arc::new(autoscaling::HorizontalPodAutoscaler(plain)),
         ("batch", "CronJob") => Arc::new(batch::cron_job::CronJob(plain)),
         ("batch", "Job") => Arc::new(batch::job::Job(plain)),
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            Arc::new(certificates::CertificateSigningRequest(plain))
+        }
         ("coordination.k8s.io", "Lease") => Arc::new(coordination::Lease(plain)),
         ("discovery.k8s.io", "EndpointSlice") => Arc::new(discovery::endpoint_slice::EndpointSlice(plain)),
         ("events.k8s.io", "Event") => Arc::new(core::event::Event(plain)),
+        ("networking.k8s.io", "IPAddress") => Arc::new(networking::address::IpAddress(plain)),
+        ("networking.k8s.io", "Ingress") => Arc::new(networking::ingress::Ingress(plain)),
+        ("networking.k8s.io", "IngressClass") => Arc::new(networking::ingress_class::IngressClass(plain)),
+        ("networking.k8s.io", "NetworkPolicy") => Arc::new(networking::network_policy::NetworkPolicy(plain)),
+        ("networking.k8s.io", "ServiceCIDR") => Arc::new(networking::address::ServiceCidr(plain)),
+        ("node.k8s.io", "RuntimeClass") => Arc::new(node::RuntimeClass(plain)),
         ("policy", "PodDisruptionBudget") => Arc::new(policy::PodDisruptionBudget(plain)),
         ("rbac.authorization.k8s.io", "ClusterRole") => Arc::new(rbac::Role { plain, cluster: true }),
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => Arc::new(rbac::Binding { plain, cluster: true }),
         ("rbac.authorization.k8s.io", "Role") => Arc::new(rbac::Role { plain, cluster: false }),
         ("rbac.authorization.k8s.io", "RoleBinding") => Arc::new(rbac::Binding { plain, cluster: false }),
+        ("scheduling.k8s.io", "PriorityClass") => Arc::new(scheduling::PriorityClass(plain)),
+        ("storage.k8s.io", "CSIDriver") => Arc::new(storage::csi::CsiDriver(plain)),
+        ("storage.k8s.io", "CSINode") => Arc::new(storage::csi::CsiNode(plain)),
+        ("storage.k8s.io", "CSIStorageCapacity") => Arc::new(storage::classes::CsiStorageCapacity(plain)),
+        ("storage.k8s.io", "StorageClass") => Arc::new(storage::classes::StorageClass(plain)),
+        ("storage.k8s.io", "VolumeAttachment") => Arc::new(storage::volume_attachment::VolumeAttachment(plain)),
+        ("storage.k8s.io", "VolumeAttributesClass") => Arc::new(storage::classes::VolumeAttributesClass(plain)),
         _ => Arc::new(plain),
     }
 }

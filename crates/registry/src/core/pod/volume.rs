@@ -81,6 +81,11 @@ pub fn validate_all<'a>(errors: &mut FieldErrors, spec: &At<'a>, metadata: &At<'
     good
 }
 
+/// The source of a PersistentVolume, which stands among the fields of its spec.
+pub fn validate_source(errors: &mut FieldErrors, spec: &At<'_>) {
+    source(errors, spec, "");
+}
+
 fn source(errors: &mut FieldErrors, volume: &At<'_>, pod: &str) {
     let mut found = false;
     for (key, other, shown, required) in SOURCES {

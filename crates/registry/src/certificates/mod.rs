@@ -1,0 +1,252 @@
+//! The group certificates.k8s.io.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferry_meta::{FieldErrors, object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::at::{At, Report, object_at};
+use crate::cells;
+use crate::core::pod::signer_name;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy, common};
+
+pub struct CertificateSigningRequest(pub Plain);
+
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+/// Why bytes are no certificate request.
+fn why_no_request(encoded: &str) -> Option<String> {
+    const WRONG: &str = "PEM block type must be CERTIFICATE REQUEST";
+    let bytes = STANDARD.decode(encoded).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let begin = ["-----BEGIN CERTIFICATE REQUEST-----", "-----BEGIN NEW CERTIFICATE REQUEST-----"];
+    let Some(body) = begin.iter().find_map(|mark| text.split_once(mark).map(|(_, body)| body)) else {
+        return Some(WRONG.to_owned());
+    };
+    let body = body.split_once("-----END").map(|(body, _)| body).unwrap_or_default();
+    let compact: String = body.chars().filter(|c| !c.is_whitespace()).collect();
+    match STANDARD.decode(compact) {
+        // A request is a DER sequence; its signature is checked by whoever signs it.
+        Ok(der) if der.first() == Some(&0x30) => None,
+        Ok(_) => Some("asn1: structure error: tags don't match".to_owned()),
+        Err(_) => Some(WRONG.to_owned()),
+    }
+}
+
+fn validate(errors: &mut FieldErrors, request: &At<'_>) {
+    let spec = request.get("spec");
+    if let Some(reason) = why_no_request(spec.text("request")) {
+        errors.invalid(spec.at("request"), spec.text("request"), reason);
+    }
+    let usages = spec.items("usages");
+    if usages.is_empty() {
+        errors.required(spec.at("usages"), "");
+    }
+    for usage in usages.iter().filter(|usage| !USAGES.contains(&usage.as_text())) {
+        errors.unsupported(usage.path.clone(), usage.as_text(), &USAGES);
+    }
+    for (index, usage) in usages.iter().enumerate() {
+        if usages[..index].iter().any(|other| other.value == usage.value) {
+            errors.duplicate(usage.path.clone(), usage.as_text());
+        }
+    }
+    if spec.text("signerName") == "kubernetes.io/legacy-unknown" {
+        let detail = "the legacy signerName is not allowed via this API version";
+        errors.invalid(spec.at("signerName"), spec.text("signerName"), detail);
+    } else {
+        signer_name(errors, &spec, "signerName");
+    }
+    if let Some(seconds) = spec.int("expirationSeconds").filter(|seconds| *seconds < 600) {
+        let detail = "may not specify a duration less than 600 seconds (10 minutes)";
+        errors.invalid(spec.at("expirationSeconds"), seconds, detail);
+    }
+    conditions(errors, &request.get("status"));
+}
+
+fn conditions(errors: &mut FieldErrors, status: &At<'_>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for condition in status.items("conditions") {
+        let kind = condition.text("type");
+        if kind.is_empty() {
+            errors.required(condition.at("type"), "");
+        }
+        let settled = ["Approved", "Denied", "Failed"].contains(&kind);
+        let allowed: &[&str] = if settled { &["True"] } else { &["False", "True", "Unknown"] };
+        errors.one_of(condition.at("status"), condition.text("status"), allowed);
+        let other = match kind {
+            "Approved" => "Denied",
+            "Denied" => "Approved",
+            _ => "",
+        };
+        if seen.contains(&other) {
+            let detail = "Approved and Denied conditions are mutually exclusive";
+            errors.invalid(status.at("conditions"), kind, detail);
+        }
+        if seen.contains(&kind) {
+            errors.duplicate(condition.at("type"), kind);
+        }
+        seen.push(kind);
+    }
+}
+
+fn of_type(request: &At<'_>, kind: &str) -> Vec<Value> {
+    let list = request.get("status");
+    list.array("conditions").iter().filter(|c| c["type"].as_str() == Some(kind)).cloned().collect()
+}
+
+impl Strategy for CertificateSigningRequest {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    /// Who asks is what the server knows, not what the request says.
+    fn prepare_create(&self, context: &Context<'_>, object: &mut Value) {
+        if let Some(map) = object.as_object_mut() {
+            map.insert("status".into(), json!({}));
+        }
+        let spec = object_at(object, &["spec"]);
+        spec.insert("username".into(), context.user.name.as_str().into());
+        spec.insert("uid".into(), context.user.uid.as_str().into());
+        spec.insert("groups".into(), json!(context.user.groups));
+        spec.insert("extra".into(), json!(context.user.extra));
+        for key in ["uid", "groups", "extra"] {
+            let empty = match spec.get(key) {
+                Some(Value::String(text)) => text.is_empty(),
+                Some(Value::Array(list)) => list.is_empty(),
+                Some(Value::Object(map)) => map.is_empty(),
+                _ => true,
+            };
+            if empty {
+                spec.remove(key);
+            }
+        }
+    }
+
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        common::keep(object, old, "spec");
+        if context.subresource.is_empty() {
+            common::keep(object, old, "status");
+        }
+        if context.subresource == "approval" {
+            // Only the conditions are the approver's.
+            let given = object.pointer("/status/conditions").cloned();
+            common::keep(object, old, "status");
+            let status = object_at(object, &["status"]);
+            match given {
+                Some(conditions) => status.insert("conditions".into(), conditions),
+                None => status.remove("conditions"),
+            };
+        }
+        if !context.subresource.is_empty() {
+            stamp_conditions(object, old);
+        }
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        validate(&mut errors, &At::root(object));
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let (new, old) = (At::root(object), At::root(old));
+        validate(&mut errors, &new);
+        let path = new.at("status").child("conditions");
+        for kind in ["Approved", "Denied", "Failed"] {
+            if of_type(&new, kind).len() < of_type(&old, kind).len() {
+                errors.forbidden(path.clone(), format!("updates may not remove a condition of type {kind:?}"));
+            }
+        }
+        if context.subresource != "approval" {
+            for kind in ["Approved", "Denied"] {
+                if of_type(&new, kind).len() > of_type(&old, kind).len() {
+                    errors.forbidden(path.clone(), format!("updates may not add a condition of type {kind:?}"));
+                }
+            }
+        }
+        let (now, before) = (new.get("status").text("certificate"), old.get("status").text("certificate"));
+        if now != before {
+            let path = new.at("status").child("certificate");
+            if context.subresource != "status" {
+                errors.forbidden(path, "updates may not set certificate content");
+            } else if !before.is_empty() {
+                errors.forbidden(path, "updates may not modify existing certificate content");
+            }
+        }
+        errors
+    }
+
+    fn selectable_fields(&self) -> Vec<&str> {
+        vec!["spec.signerName"]
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let request = At::root(object);
+        let spec = request.get("spec");
+        let has = |kind: &str| !of_type(&request, kind).is_empty();
+        let mut state = match (has("Denied"), has("Approved")) {
+            (true, _) => "Denied",
+            (false, true) => "Approved",
+            (false, false) => "Pending",
+        }
+        .to_owned();
+        if has("Failed") {
+            state += ",Failed";
+        }
+        if !request.get("status").text("certificate").is_empty() {
+            state += ",Issued";
+        }
+        vec![
+            object::name(object).into(),
+            cells::age(object, now).into(),
+            cells::none_if_empty(spec.text("signerName").to_owned()).into(),
+            spec.text("username").into(),
+            spec.int("expirationSeconds").map_or("<none>".to_owned(), cells::human_duration).into(),
+            state.into(),
+        ]
+    }
+}
+
+/// New conditions are stamped with the time they were seen.
+fn stamp_conditions(object: &mut Value, old: &Value) {
+    let now = ferry_meta::time::time(ferry_meta::time::now());
+    let before = object::items(old, "/status/conditions").to_vec();
+    for condition in crate::at::maps_mut(object_at(object, &["status"]), "conditions") {
+        let was = before.iter().find(|c| c.get("type") == condition.get("type"));
+        if condition.get("lastUpdateTime").is_none_or(Value::is_null) {
+            condition.insert("lastUpdateTime".into(), now.as_str().into());
+        }
+        if condition.get("lastTransitionTime").is_none_or(Value::is_null) {
+            let same = was.filter(|was| was.get("status") == condition.get("status"));
+            let time = same.and_then(|was| was.get("lastTransitionTime")).filter(|t| !t.is_null()).cloned();
+            condition.insert("lastTransitionTime".into(), time.unwrap_or_else(|| now.as_str().into()));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! PersistentVolumes.
+
+use ferry_meta::{FieldError, FieldErrors, object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::persistent_volume_claim::{access_modes, storage_class, validate_access_modes};
+use super::pod::{difference, resource_list, scheduling, validate_volume_source};
+use crate::at::{At, IMMUTABLE, Report, default_to, object_at};
+use crate::cells;
+use crate::internal;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy, common, subdomain_name};
+
+pub struct PersistentVolume(pub Plain);
+
+impl Strategy for PersistentVolume {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        default_to(object_at(object, &["status"]), "phase", "Pending");
+        let spec = object_at(object, &["spec"]);
+        default_to(spec, "persistentVolumeReclaimPolicy", "Retain");
+        default_to(spec, "volumeMode", "Filesystem");
+        resource_list(spec, "capacity");
+        if let Some(path) = crate::at::map_mut(spec, "hostPath")
+            && path.get("type").is_none_or(Value::is_null)
+        {
+            path.insert("type".into(), "".into());
+        }
+    }
+
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        let now = object.pointer("/metadata/creationTimestamp").cloned().unwrap_or_default();
+        if let Some(map) = object.as_object_mut() {
+            map.insert("status".into(), json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
+        }
+    }
+
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        common::keep(object, old, if context.subresource == "status" { "spec" } else { "status" });
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        validate_spec(&mut errors, &At::root(object).get("spec"));
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if !context.subresource.is_empty() {
+            return errors;
+        }
+        let (spec, was) = (At::root(object).get("spec"), At::root(old).get("spec"));
+        validate_spec(&mut errors, &spec);
+        if source_of(spec.value) != source_of(was.value) {
+            let name = "PersistentVolumeSpec";
+            let (before, after) = (source_of(was.value), source_of(spec.value));
+            let shown = difference(&internal::show_lines(name, &before), &internal::show_lines(name, &after));
+            let detail = format!("spec.persistentvolumesource is immutable after creation\n{shown}");
+            errors.forbidden(spec.at("persistentvolumesource"), detail);
+        }
+        errors.immutable(ferry_meta::Path::new("volumeMode"), spec.raw("volumeMode"), was.raw("volumeMode"));
+        let (affinity, before) = (spec.raw("nodeAffinity"), was.raw("nodeAffinity"));
+        if !before.is_null() && affinity != before {
+            let error = FieldError::invalid(&spec.at("nodeAffinity"), affinity.clone(), IMMUTABLE);
+            errors.push(error.shown_as(internal::show("VolumeNodeAffinity", affinity)));
+        }
+        errors
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        subdomain_name(name, prefix)
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let volume = At::root(object);
+        let (spec, status) = (volume.get("spec"), volume.get("status"));
+        let claim = spec.get("claimRef");
+        let claimed =
+            if claim.exists() { format!("{}/{}", claim.text("namespace"), claim.text("name")) } else { String::new() };
+        let unset = |key: &str| if spec.has(key) { spec.text(key) } else { "<unset>" };
+        let capacity = spec.get("capacity").quantity("storage").unwrap_or_default();
+        let phase = if object::is_being_deleted(object) { "Terminating" } else { status.text("phase") };
+        vec![
+            object::name(object).into(),
+            capacity.to_string().into(),
+            access_modes(spec.texts("accessModes")).into(),
+            spec.text("persistentVolumeReclaimPolicy").into(),
+            phase.into(),
+            claimed.into(),
+            storage_class(object, &spec).into(),
+            unset("volumeAttributesClassName").into(),
+            status.text("reason").into(),
+            cells::age(object, now).into(),
+            unset("volumeMode").into(),
+        ]
+    }
+}
+
+/// The fields of a spec that are not the volume's source.
+const NOT_SOURCE: [&str; 10] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+    "",
+];
+
+fn source_of(spec: &Value) -> Value {
+    let mut copy = spec.clone();
+    if let Some(map) = copy.as_object_mut() {
+        map.retain(|key, _| !NOT_SOURCE.contains(&key.as_str()));
+    }
+    copy
+}
+
+fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
+    if spec.array("accessModes").is_empty() {
+        errors.required(spec.at("accessModes"), "");
+    }
+    validate_access_modes(errors, spec);
+    let capacity = spec.map("capacity");
+    if capacity.is_empty() {
+        errors.required(spec.at("capacity"), "");
+    }
+    if capacity.len() != 1 || !capacity.contains_key("storage") {
+        errors.unsupported(spec.at("capacity"), spec.raw("capacity").clone(), &["storage"]);
+    }
+    for (_, at) in spec.entries("capacity") {
+        let quantity = at.as_quantity().unwrap_or_default();
+        if quantity.is_negative() {
+            errors.invalid(at.path.clone(), quantity.value(), "must be a valid resource quantity");
+        }
+        if quantity.is_zero() || quantity.is_negative() {
+            errors.invalid(at.path, quantity.to_string(), "must be greater than zero");
+        }
+    }
+    let policies = ["Delete", "Recycle", "Retain"];
+    let policy = spec.text("persistentVolumeReclaimPolicy");
+    if !policy.is_empty() && !policies.contains(&policy) {
+        errors.unsupported(spec.at("persistentVolumeReclaimPolicy"), policy, &policies);
+    }
+    let required = spec.get("nodeAffinity").get("required");
+    if spec.has("nodeAffinity") {
+        if required.exists() {
+            scheduling::node_selector(errors, &required);
+        } else {
+            errors.required(required.path.clone(), "must specify required node constraints");
+        }
+    }
+    validate_volume_source(errors, spec);
+    if spec.has("local") && !required.exists() {
+        errors.required(spec.at("nodeAffinity"), "Local volume requires node affinity");
+    }
+    let path = spec.get("hostPath").text("path");
+    if path == "/" && policy == "Recycle" {
+        errors.forbidden(spec.at("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'");
+    }
+    let class = spec.text("storageClassName");
+    if !class.is_empty() {
+        errors.reasons(spec.at("storageClassName"), class, ferry_meta::names::dns1123_subdomain(class));
+    }
+    let mode = spec.text("volumeMode");
+    if spec.has("volumeMode") && !["Block", "Filesystem"].contains(&mode) {
+        errors.unsupported(spec.at("volumeMode"), mode, &["Block", "Filesystem"]);
+    }
+}

@@ -1,0 +1,177 @@
+//! ResourceQuotas.
+
+use ferry_meta::{FieldErrors, Path, object};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::pod::{resource_list, resources};
+use crate::at::{At, IMMUTABLE, Report, object_at};
+use crate::cells;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy};
+
+pub struct ResourceQuota(pub Plain);
+
+const COMPUTE: [&str; 6] = ["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
+const OTHERS: [&str; 13] = [
+    "ephemeral-storage",
+    "requests.storage",
+    "requests.ephemeral-storage",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "persistentvolumeclaims",
+    "configmaps",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+const SCOPES: [&str; 7] = [
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "VolumeAttributesClass",
+    "CrossNamespacePodAffinity",
+];
+
+fn is_standard(name: &str) -> bool {
+    COMPUTE.contains(&name)
+        || OTHERS.contains(&name)
+        || resources::is_huge_pages(name)
+        || name.starts_with("requests.hugepages-")
+}
+
+fn scope_fits(scope: &str, name: &str) -> bool {
+    match scope {
+        "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass" | "CrossNamespacePodAffinity" => {
+            name == "pods" || COMPUTE.contains(&name)
+        }
+        "BestEffort" => name == "pods",
+        "VolumeAttributesClass" => ["persistentvolumeclaims", "requests.storage"].contains(&name),
+        _ => true,
+    }
+}
+
+fn amounts(errors: &mut FieldErrors, parent: &At<'_>, list: &str) {
+    for (name, at) in parent.entries(list) {
+        resources::any_name(errors, &at.path, name);
+        if !name.contains('/') && !is_standard(name) {
+            errors.invalid(at.path.clone(), name, "must be a standard resource for quota");
+        }
+        resources::amount(errors, &at.path, name, &at.as_quantity().unwrap_or_default());
+    }
+}
+
+fn conflicting(errors: &mut FieldErrors, path: &Path, value: &Value, scopes: &[&str]) {
+    for pair in [["BestEffort", "NotBestEffort"], ["NotTerminating", "Terminating"]] {
+        if pair.iter().all(|scope| scopes.contains(scope)) {
+            errors.invalid(path.clone(), value.clone(), "conflicting scopes");
+        }
+    }
+}
+
+fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
+    amounts(errors, spec, "hard");
+    let hard: Vec<&str> = spec.map("hard").keys().map(String::as_str).filter(|name| is_standard(name)).collect();
+    let scopes: Vec<&str> = spec.texts("scopes").collect();
+    let path = spec.at("scopes");
+    for scope in &scopes {
+        if !SCOPES.contains(scope) {
+            errors.invalid(path.clone(), spec.raw("scopes").clone(), "unsupported scope");
+        }
+        for _ in hard.iter().filter(|name| !scope_fits(scope, name)) {
+            errors.invalid(path.clone(), spec.raw("scopes").clone(), "unsupported scope applied to resource");
+        }
+    }
+    conflicting(errors, &path, spec.raw("scopes"), &scopes);
+    let selector = spec.get("scopeSelector");
+    let path = selector.at("matchExpressions");
+    let mut selected: Vec<&str> = Vec::new();
+    for requirement in selector.items("matchExpressions") {
+        let (scope, operator) = (requirement.text("scopeName"), requirement.text("operator"));
+        if !SCOPES.contains(&scope) {
+            errors.invalid(path.child("scopeName"), scope, "unsupported scope");
+        }
+        for _ in hard.iter().filter(|name| !scope_fits(scope, name)) {
+            errors.invalid(path.clone(), selector.value.clone(), "unsupported scope applied to resource");
+        }
+        let plain = SCOPES.contains(&scope) && !["PriorityClass", "VolumeAttributesClass"].contains(&scope);
+        if plain && operator != "Exists" {
+            let detail = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            errors.invalid(path.child("operator"), operator, detail);
+        }
+        let values = requirement.array("values");
+        match operator {
+            "In" | "NotIn" if values.is_empty() => {
+                let detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                errors.required(path.child("values"), detail);
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                errors.invalid(path.child("values"), values.to_vec(), detail);
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => errors.invalid(path.child("operator"), other, "not a valid selector operator"),
+        }
+        selected.push(scope);
+    }
+    conflicting(errors, &path, spec.raw("scopes"), &selected);
+}
+
+impl Strategy for ResourceQuota {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        resource_list(object_at(object, &["spec"]), "hard");
+        let status = object_at(object, &["status"]);
+        resource_list(status, "hard");
+        resource_list(status, "used");
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        validate_spec(&mut errors, &At::root(object).get("spec"));
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let quota = At::root(object);
+        if context.subresource == "status" {
+            amounts(&mut errors, &quota.get("status"), "hard");
+            amounts(&mut errors, &quota.get("status"), "used");
+            return errors;
+        }
+        let spec = quota.get("spec");
+        validate_spec(&mut errors, &spec);
+        let sorted = |at: &At<'_>| {
+            let mut scopes: Vec<String> = at.texts("scopes").map(str::to_owned).collect();
+            scopes.sort();
+            scopes.dedup();
+            scopes
+        };
+        if sorted(&spec) != sorted(&At::root(old).get("spec")) {
+            errors.invalid(spec.at("scopes"), spec.raw("scopes").clone(), IMMUTABLE);
+        }
+        errors
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let status = At::root(object).get("status");
+        let column = |limits: bool| {
+            let names = status.map("hard").keys().filter(|name| name.starts_with("limits.") == limits);
+            let texts = names.map(|name| {
+                let amount = |list: &str| status.get(list).quantity(name).unwrap_or_default();
+                format!("{name}: {}/{}", amount("used"), amount("hard"))
+            });
+            texts.collect::<Vec<_>>().join(", ")
+        };
+        vec![object::name(object).into(), column(false).into(), column(true).into(), cells::age(object, now).into()]
+    }
+}

@@ -1,0 +1,125 @@
+//! IPAddresses and ServiceCIDRs: the books of who has which ClusterIP.
+
+use std::net::IpAddr;
+
+use ferry_meta::{FieldErrors, names};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::at::{At, IMMUTABLE, Report};
+use crate::cells;
+use crate::check;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy};
+
+pub struct IpAddress(pub Plain);
+pub struct ServiceCidr(pub Plain);
+
+impl Strategy for IpAddress {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    /// An address names its object.
+    fn validate_name(&self, name: &str, _prefix: bool) -> Vec<String> {
+        match name.parse::<IpAddr>() {
+            Ok(address) if address.to_string() == name => Vec::new(),
+            Ok(_) => vec!["must be a canonical format IP address".to_owned()],
+            Err(_) => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
+        }
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let parent = At::root(object).get("spec").get("parentRef");
+        if !parent.exists() {
+            errors.required(parent.path, "");
+            return errors;
+        }
+        let group = parent.text("group");
+        if !group.is_empty() {
+            errors.reasons(parent.at("group"), group, names::dns1123_subdomain(group));
+        }
+        for key in ["resource", "name", "namespace"] {
+            let text = parent.text(key);
+            errors.reasons(parent.at(key), text, names::path_segment(text));
+        }
+        // What is missing altogether is found by a later pass.
+        for key in ["resource", "name"].into_iter().filter(|key| parent.text(key).is_empty()) {
+            errors.required(parent.at(key), "");
+        }
+        errors
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let (new, old) = (At::root(object).get("spec"), At::root(old).get("spec"));
+        if new.raw("parentRef") != old.raw("parentRef") {
+            errors.invalid(new.at("parentRef"), Value::Null, IMMUTABLE);
+        }
+        errors
+    }
+
+    /// Upstream's rows have one cell more than the table has columns.
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let mut cells: Vec<Value> =
+            self.0.cells.iter().map(|expression| cells::evaluate(expression, object, now)).collect();
+        cells.push(cells::age(object, now).into());
+        cells
+    }
+}
+
+impl Strategy for ServiceCidr {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        networks(&mut errors, &At::root(object).get("spec"));
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if !context.subresource.is_empty() {
+            return errors;
+        }
+        let (spec, was) = (At::root(object).get("spec"), At::root(old).get("spec"));
+        let (new, before) = (spec.items("cidrs"), was.array("cidrs"));
+        match (before.len(), new.len()) {
+            (a, b) if a == b => {
+                for (cidr, _) in new.iter().zip(before).filter(|(cidr, before)| cidr.value != *before) {
+                    errors.invalid(cidr.path.clone(), cidr.as_text(), IMMUTABLE);
+                }
+            }
+            (1, 2) => {
+                if new[0].value != &before[0] {
+                    errors.invalid(new[0].path.clone(), new[0].as_text(), IMMUTABLE);
+                }
+                networks(&mut errors, &spec);
+            }
+            _ => errors.invalid(spec.at("cidrs"), spec.raw("cidrs").clone(), IMMUTABLE),
+        }
+        errors
+    }
+}
+
+fn networks(errors: &mut FieldErrors, spec: &At<'_>) {
+    let cidrs = spec.items("cidrs");
+    match cidrs.len() {
+        0 => return errors.required(spec.at("cidrs"), "at least one CIDR required"),
+        1 | 2 => {}
+        _ => return errors.invalid(spec.at("cidrs"), spec.value.clone(), "may only hold up to 2 values"),
+    }
+    for cidr in &cidrs {
+        check::cidr(errors, cidr.path.clone(), cidr.as_text());
+    }
+    let six = |at: &At<'_>| at.as_text().contains(':');
+    if let [first, second] = cidrs.as_slice()
+        && six(first) == six(second)
+    {
+        let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
+        errors.invalid(spec.at("cidrs"), spec.raw("cidrs").clone(), detail);
+    }
+}

@@ -1,0 +1,91 @@
+//! IngressClasses.
+
+use ferry_meta::{FieldError, FieldErrors, names, object};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::at::{At, Report, default_to, map_mut, object_at};
+use crate::cells;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy};
+
+pub struct IngressClass(pub Plain);
+
+impl Strategy for IngressClass {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        if let Some(parameters) = map_mut(object_at(object, &["spec"]), "parameters") {
+            default_to(parameters, "scope", "Cluster");
+        }
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = At::root(object).get("spec");
+        let controller = spec.text("controller");
+        if controller.len() > 250 {
+            errors.push(FieldError::too_long(&spec.at("controller"), 250));
+        }
+        domain_prefixed_path(&mut errors, &spec, "controller");
+        let parameters = spec.get("parameters");
+        if parameters.exists() {
+            super::ingress::reference(&mut errors, &parameters);
+            scope(&mut errors, &parameters);
+        }
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let (spec, was) = (At::root(object).get("spec"), At::root(old).get("spec"));
+        errors.immutable(spec.at("controller"), spec.raw("controller"), was.raw("controller"));
+        errors.extend(self.validate_create(context, object));
+        errors
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let default = object::annotations(object).get("ingressclass.kubernetes.io/is-default-class");
+        let mark = if default.and_then(Value::as_str) == Some("true") { " (default)" } else { "" };
+        let mut cells: Vec<Value> =
+            self.0.cells.iter().map(|expression| cells::evaluate(expression, object, now)).collect();
+        if let Some(name) = cells.first_mut() {
+            *name = format!("{}{mark}", object::name(object)).into();
+        }
+        cells
+    }
+}
+
+pub fn domain_prefixed_path(errors: &mut FieldErrors, parent: &At<'_>, key: &str) {
+    let text = parent.text(key);
+    match text.split_once('/') {
+        _ if text.is_empty() => errors.required(parent.at(key), ""),
+        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
+            errors.reasons(parent.at(key), domain, names::dns1123_subdomain(domain));
+            let good = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+            if !rest.bytes().all(good) {
+                let pattern = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
+                errors.invalid(parent.at(key), rest, names::regex_reason("Invalid path", pattern, &[]));
+            }
+        }
+        _ => errors.invalid(parent.at(key), text, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
+    }
+}
+
+fn scope(errors: &mut FieldErrors, parameters: &At<'_>) {
+    let namespace = parameters.raw("namespace").as_str();
+    match (parameters.text("scope"), namespace) {
+        ("", _) => errors.required(parameters.at("scope"), ""),
+        ("Namespace", None) => {
+            errors.required(parameters.at("namespace"), "`parameters.scope` is set to 'Namespace'");
+        }
+        ("Namespace", Some(name)) => errors.reasons(parameters.at("namespace"), name, names::dns1123_label(name)),
+        ("Cluster", Some(_)) => {
+            errors.forbidden(parameters.at("namespace"), "`parameters.scope` is set to 'Cluster'");
+        }
+        ("Cluster", None) => {}
+        (other, _) => errors.unsupported(parameters.at("scope"), other, &["Cluster", "Namespace"]),
+    }
+}

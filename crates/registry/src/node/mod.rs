@@ -1,0 +1,49 @@
+//! The group node.k8s.io.
+
+use ferry_meta::{FieldErrors, names};
+use serde_json::{Value, json};
+
+use crate::at::{At, IMMUTABLE, Report, object_at};
+use crate::core::pod::{resource_list, resources, scheduling};
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy};
+
+pub struct RuntimeClass(pub Plain);
+
+impl Strategy for RuntimeClass {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        if object.get("overhead").is_some_and(Value::is_object) {
+            resource_list(object_at(object, &["overhead"]), "podFixed");
+        }
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let class = At::root(object);
+        let overhead = class.get("overhead");
+        if overhead.exists() {
+            let wrapped = json!({"limits": overhead.raw("podFixed")});
+            let at = At::new(&wrapped, overhead.path.clone());
+            resources::validate(&mut errors, &at, &[], resources::container_name);
+        }
+        let rules = class.get("scheduling");
+        errors.extend(crate::object_meta::label_errors(rules.map("nodeSelector"), &rules.at("nodeSelector")));
+        scheduling::tolerations(&mut errors, &rules);
+        // The handler is checked after everything else.
+        errors.named(class.at("handler"), class.text("handler"), names::dns1123_label);
+        errors
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let (new, old) = (At::root(object), At::root(old));
+        if new.raw("handler") != old.raw("handler") {
+            errors.invalid(new.at("handler"), Value::Null, IMMUTABLE);
+        }
+        errors
+    }
+}

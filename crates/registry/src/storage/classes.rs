@@ -1,0 +1,183 @@
+//! StorageClasses, VolumeAttributesClasses and CSIStorageCapacities.
+
+use ferry_meta::{FieldError, FieldErrors, Path, names, object};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::at::{At, IMMUTABLE, NOT_NEGATIVE, Report, default_to};
+use crate::cells;
+use crate::check;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy};
+
+pub struct StorageClass(pub Plain);
+pub struct VolumeAttributesClass(pub Plain);
+pub struct CsiStorageCapacity(pub Plain);
+
+const MAX_PARAMETERS: usize = 512;
+const MAX_PARAMETER_BYTES: usize = 256 * 1024;
+
+fn parameters(errors: &mut FieldErrors, class: &At<'_>, may_be_empty: bool) {
+    let (map, path) = (class.map("parameters"), class.at("parameters"));
+    if map.len() > MAX_PARAMETERS {
+        return errors.push(FieldError::too_long(&path, MAX_PARAMETERS));
+    }
+    let mut size = 0;
+    for (key, value) in map {
+        if key.is_empty() {
+            errors.invalid(path.clone(), "", "field can not be empty.");
+        }
+        size += key.len() + value.as_str().unwrap_or_default().len();
+    }
+    if size > MAX_PARAMETER_BYTES {
+        errors.push(FieldError::too_long(&path, MAX_PARAMETER_BYTES));
+    }
+    if !may_be_empty && map.is_empty() {
+        errors.required(path, "must contain at least one key/value pair");
+    }
+}
+
+/// Declared immutable: the refusal shows no value.
+fn stays(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>, keys: &[&str]) {
+    for key in keys.iter().filter(|key| new.raw(key) != old.raw(key)) {
+        errors.invalid(new.at(key), Value::Null, IMMUTABLE);
+    }
+}
+
+impl Strategy for StorageClass {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        if let Some(class) = object.as_object_mut() {
+            default_to(class, "reclaimPolicy", "Delete");
+            default_to(class, "volumeBindingMode", "Immediate");
+        }
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let class = At::root(object);
+        let provisioner = class.text("provisioner");
+        if !provisioner.is_empty() {
+            let lower = provisioner.to_lowercase();
+            errors.reasons(class.at("provisioner"), &lower, names::qualified_name(&lower));
+        }
+        parameters(&mut errors, &class, true);
+        for (key, values) in
+            [("reclaimPolicy", ["Delete", "Retain"]), ("volumeBindingMode", ["Immediate", "WaitForFirstConsumer"])]
+        {
+            if let Some(value) = class.raw(key).as_str().filter(|value| !values.contains(value)) {
+                errors.unsupported(class.at(key), value, &values);
+            }
+        }
+        topologies(&mut errors, &class);
+        // What is missing altogether is found by a later pass.
+        if provisioner.is_empty() {
+            errors.required(class.at("provisioner"), "");
+        }
+        errors
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let keys = ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"];
+        stays(&mut errors, &At::root(object), &At::root(old), &keys);
+        errors
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let class = At::root(object);
+        let annotations = object::annotations(object);
+        let keys = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+        let default = keys.iter().any(|key| annotations.get(*key).and_then(Value::as_str) == Some("true"));
+        let or = |key: &str, text: &'static str| if class.has(key) { class.text(key) } else { text }.to_owned();
+        vec![
+            format!("{}{}", object::name(object), if default { " (default)" } else { "" }).into(),
+            class.text("provisioner").into(),
+            or("reclaimPolicy", "Delete").into(),
+            or("volumeBindingMode", "Immediate").into(),
+            class.is_true("allowVolumeExpansion").into(),
+            cells::age(object, now).into(),
+        ]
+    }
+}
+
+fn topologies(errors: &mut FieldErrors, class: &At<'_>) {
+    for term in class.items("allowedTopologies") {
+        let mut seen: Vec<&str> = Vec::new();
+        for requirement in term.items("matchLabelExpressions") {
+            let values = requirement.items("values");
+            let key = requirement.text("key");
+            if values.is_empty() {
+                errors.required(requirement.at("values"), "");
+            }
+            for (index, value) in values.iter().enumerate() {
+                if values[..index].iter().any(|other| other.value == value.value) {
+                    errors.duplicate(value.path.clone(), value.as_text());
+                }
+            }
+            errors.reasons(requirement.at("key"), key, names::label_key(key));
+            if seen.contains(&key) {
+                errors.duplicate(requirement.at("key"), key);
+            }
+            seen.push(key);
+        }
+    }
+}
+
+impl Strategy for VolumeAttributesClass {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let class = At::root(object);
+        let driver = class.text("driverName").to_lowercase();
+        if driver.is_empty() {
+            errors.required(class.at("driverName"), "");
+        } else {
+            errors.reasons(class.at("driverName"), &driver, names::qualified_name(&driver));
+        }
+        parameters(&mut errors, &class, false);
+        errors
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let (new, old) = (At::root(object), At::root(old));
+        for key in ["driverName", "parameters"] {
+            errors.immutable(new.at(key), new.raw(key), old.raw(key));
+        }
+        errors
+    }
+}
+
+impl Strategy for CsiStorageCapacity {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let capacity = At::root(object);
+        check::label_selector(&mut errors, &capacity.get("nodeTopology"));
+        let class = capacity.text("storageClassName");
+        errors.reasons(capacity.at("storageClassName"), class, names::dns1123_subdomain(class));
+        if let Some(quantity) = capacity.quantity("capacity").filter(ferry_meta::Quantity::is_negative) {
+            errors.invalid(capacity.at("capacity"), quantity.to_string(), NOT_NEGATIVE);
+        }
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate_create(context, object);
+        let (new, old) = (At::root(object), At::root(old));
+        for key in ["nodeTopology", "storageClassName"] {
+            errors.immutable(Path::new(key), new.raw(key), old.raw(key));
+        }
+        errors
+    }
+}

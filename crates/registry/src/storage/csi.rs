@@ -1,0 +1,152 @@
+//! CSIDrivers and CSINodes.
+
+use ferry_meta::{FieldErrors, Path, names};
+use serde_json::{Value, json};
+
+use crate::apps::counts;
+use crate::at::{At, IMMUTABLE, Report, default_to, object_at};
+use crate::core::pod::csi_driver_name;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy, common, subdomain_name};
+
+pub struct CsiDriver(pub Plain);
+pub struct CsiNode(pub Plain);
+
+impl Strategy for CsiDriver {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        let spec = object_at(object, &["spec"]);
+        default_to(spec, "attachRequired", true);
+        default_to(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+        if spec.get("volumeLifecycleModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            spec.insert("volumeLifecycleModes".into(), json!(["Persistent"]));
+        }
+        let flags =
+            ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount", "preventPodSchedulingIfMissing"];
+        for key in flags {
+            default_to(spec, key, false);
+        }
+    }
+
+    /// No generation on create, one more for each change.
+    fn prepare_create(&self, _context: &Context<'_>, _object: &mut Value) {}
+
+    fn prepare_update(&self, _context: &Context<'_>, object: &mut Value, old: &Value) {
+        let changed = object.get("spec") != old.get("spec");
+        common::set_generation(object, common::generation(old) + i64::from(changed));
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        validate_driver(&mut errors, &At::root(object).get("spec"));
+        errors
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let (spec, was) = (At::root(object).get("spec"), At::root(old).get("spec"));
+        validate_driver(&mut errors, &spec);
+        errors.immutable(spec.at("attachedRequired"), spec.raw("attachRequired"), was.raw("attachRequired"));
+        if spec.raw("volumeLifecycleModes") != was.raw("volumeLifecycleModes") {
+            errors.invalid(spec.at("volumeLifecycleModes"), Value::Null, IMMUTABLE);
+        }
+        errors
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        subdomain_name(&name.to_lowercase(), prefix)
+    }
+}
+
+fn validate_driver(errors: &mut FieldErrors, spec: &At<'_>) {
+    let policies = ["File", "None", "ReadWriteOnceWithFSType"];
+    if let Some(policy) = spec.raw("fsGroupPolicy").as_str().filter(|p| !policies.contains(p)) {
+        errors.unsupported(spec.at("fsGroupPolicy"), policy, &policies);
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for request in spec.items("tokenRequests") {
+        let audience = request.text("audience");
+        if seen.contains(&audience) {
+            errors.duplicate(request.at("audience"), audience);
+            continue;
+        }
+        seen.push(audience);
+        match request.int("expirationSeconds") {
+            Some(seconds) if seconds < 600 => {
+                let detail = "may not specify a duration less than 10 minutes";
+                errors.invalid(request.at("expirationSeconds"), seconds, detail);
+            }
+            Some(seconds) if seconds > 1 << 32 => {
+                let detail = "may not specify a duration larger than 2^32 seconds";
+                errors.invalid(request.at("expirationSeconds"), seconds, detail);
+            }
+            _ => {}
+        }
+    }
+    for mode in spec.texts("volumeLifecycleModes").filter(|mode| !["Persistent", "Ephemeral"].contains(mode)) {
+        errors.unsupported(spec.at("volumeLifecycleModes"), mode, &["Persistent", "Ephemeral"]);
+    }
+}
+
+impl Strategy for CsiNode {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        common::keep(object, &Value::Null, "status");
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let mut seen: Vec<&str> = Vec::new();
+        for driver in At::root(object).get("spec").items("drivers") {
+            let (name, id) = (driver.text("name"), driver.text("nodeID"));
+            csi_driver_name(&mut errors, driver.at("name"), name);
+            if id.is_empty() {
+                errors.required(driver.at("nodeID"), "");
+            } else if id.len() > 256 {
+                errors.invalid(driver.at("nodeID"), id, "must be 256 characters or less");
+            }
+            counts(&mut errors, &driver.get("allocatable"), &["count"]);
+            if seen.contains(&name) {
+                errors.duplicate(driver.at("name"), name);
+            }
+            seen.push(name);
+            let mut keys: Vec<&str> = Vec::new();
+            for key in driver.texts("topologyKeys") {
+                if key.is_empty() {
+                    errors.required(driver.path.clone(), "");
+                }
+                if keys.contains(&key) {
+                    errors.duplicate(driver.path.clone(), key);
+                }
+                keys.push(key);
+                errors.reasons(driver.path.clone(), key, names::qualified_name(key));
+            }
+        }
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate_create(context, object);
+        let without_count = |driver: &Value| {
+            let mut copy = driver.clone();
+            if let Some(map) = copy.as_object_mut() {
+                map.remove("allocatable");
+            }
+            copy
+        };
+        let new = At::root(object).get("spec");
+        for was in At::root(old).get("spec").array("drivers") {
+            let same = new.array("drivers").iter().find(|driver| driver["name"] == was["name"]);
+            if let Some(driver) = same.filter(|driver| without_count(driver) != without_count(was)) {
+                errors.invalid(Path::new("spec.drivers"), driver.clone(), IMMUTABLE);
+            }
+        }
+        errors
+    }
+}
