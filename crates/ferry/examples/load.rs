@@ -114,14 +114,20 @@ async fn connect(options: &Options) -> Result<Connection> {
         .with_no_client_auth();
     let stream = tokio::net::TcpStream::connect(options.server).await.context("cannot connect")?;
     stream.set_nodelay(true)?;
-    let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(ServerName::from(options.server.ip()), stream).await?;
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect(ServerName::from(options.server.ip()), stream)
+        .await?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     #[expect(clippy::disallowed_methods, reason = "ends with its connection")]
     tokio::spawn(connection);
     Ok(sender)
 }
 
-async fn send(options: &Options, connection: &mut Connection, request: (Method, String, &str, String)) -> Result<usize> {
+async fn send(
+    options: &Options,
+    connection: &mut Connection,
+    request: (Method, String, &str, String),
+) -> Result<usize> {
     let (method, path, kind, body) = request;
     connection.ready().await?;
     let request = Request::builder()

@@ -30,9 +30,10 @@ pub async fn run(config: ClusterConfig) -> Result<()> {
     let progress = Progress { begin: Instant::now() };
     fs::create_dir_all(&config.run_dir).with_context(|| format!("cannot create {}", config.run_dir.display()))?;
     let _lock = Lock::take(&config.run_dir.join("ferry.lock"))?;
-    let listener = tokio::net::TcpListener::bind((config.bind_address, config.secure_port)).await.with_context(|| {
-        format!("port {} is in use or not allowed; choose another with --secure-port", config.secure_port)
-    })?;
+    let listener =
+        tokio::net::TcpListener::bind((config.bind_address, config.secure_port)).await.with_context(|| {
+            format!("port {} is in use or not allowed; choose another with --secure-port", config.secure_port)
+        })?;
     fs::create_dir_all(&config.data_dir).with_context(|| format!("cannot create {}", config.data_dir.display()))?;
     // `ferry down` must know it even when this process is gone.
     fs::write(config.data_dir.join("bridge"), &config.bridge)?;

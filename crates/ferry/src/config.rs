@@ -93,7 +93,10 @@ impl ClusterConfig {
             "--cluster-cidr {cluster_cidr} and --service-cluster-ip-range {service_cidr} overlap; choose ranges apart from each other"
         );
         ensure!(cluster_cidr.length <= 24, "--cluster-cidr {cluster_cidr} is too small: a node takes a /24 of it");
-        ensure!((12..=28).contains(&service_cidr.length), "--service-cluster-ip-range {service_cidr} must be a /12 to /28");
+        ensure!(
+            (12..=28).contains(&service_cidr.length),
+            "--service-cluster-ip-range {service_cidr} must be a /12 to /28"
+        );
         ensure!(
             !options.bridge.is_empty() && options.bridge.len() <= 15,
             "--bridge {:?} is no interface name: 1 to 15 characters",
@@ -130,7 +133,9 @@ impl ClusterConfig {
             [(self.bind_address, self.secure_port, "secure-port"), (self.node_ip, self.kubelet_port, "kubelet-port")]
         {
             TcpListener::bind((address, port)).with_context(|| {
-                format!("port {port} is in use or not allowed; stop what listens there, or choose another with --{flag}")
+                format!(
+                    "port {port} is in use or not allowed; stop what listens there, or choose another with --{flag}"
+                )
             })?;
         }
         Ok(())
@@ -159,7 +164,9 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 
 fn parse_mirror(text: &str) -> Result<Mirror> {
     match text.split_once('=') {
-        Some((registry, url)) if !registry.is_empty() && (url.starts_with("http://") || url.starts_with("https://")) => {
+        Some((registry, url))
+            if !registry.is_empty() && (url.starts_with("http://") || url.starts_with("https://")) =>
+        {
             Ok(Mirror { registry: registry.to_owned(), url: url.trim_end_matches('/').to_owned() })
         }
         _ => bail!("--registry-mirror {text:?} is not understood; write it like docker.io=http://127.0.0.1:5000"),

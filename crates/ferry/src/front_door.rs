@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use ferry_apiserver::cache::Cache;
-use ferry_apiserver::{ApiServer, Config, Endpoint, Kubelets, ServiceNetwork};
+use ferry_admission::QuotaStore;
+use ferry_apiserver::cache::{Cache, Registration};
+use ferry_apiserver::{ApiServer, Config, Endpoint, Kubelets, Quotas, ServiceNetwork};
 use ferry_auth::{
     AuthorizerChain, BootstrapTokens, Chain, LoopbackTokens, NodeAuthorizer, Rbac, ServiceAccountTokens, SigningKey,
     StaticTokens, TokenIssuer, X509,
@@ -44,7 +45,7 @@ impl FrontDoor {
         let store = EmbeddedStore::open(options.store_dir, ferry_store::Options::default())
             .with_context(|| format!("cannot open the store in {}", options.store_dir.display()))?;
         let table = ResourceTable::builtin();
-        let cache = Cache::start(store.clone(), tasks, registrations(&table)).await?;
+        let cache = Cache::start(store, tasks, Registration::of_table(&table)).await?;
         let reader: Arc<dyn ObjectReader> = cache.clone();
 
         let audiences = vec![ISSUER.to_owned()];
@@ -68,15 +69,16 @@ impl FrontDoor {
                 .with("node", Arc::new(NodeAuthorizer::new(reader.clone())))
                 .with("rbac", rbac.clone()),
         );
+        let quotas = Quotas::new(cache.clone(), &table).map(|q| -> Arc<dyn QuotaStore> { Arc::new(q) });
         let admission = ferry_admission::Chain::new(ferry_admission::Dependencies {
             reader,
             authorizer: authorization.clone(),
-            quotas: None,
+            quotas,
         });
 
         let server = ApiServer::new(
             Config {
-                store,
+                cache,
                 table,
                 authentication: Arc::new(authentication),
                 authorization,
@@ -106,26 +108,4 @@ impl FrontDoor {
     pub fn client(&self, user: UserInfo) -> kube::Client {
         self.server.client(&self.loopback.issue(user))
     }
-}
-
-/// One cache per stored resource, whatever number of versions it is served in.
-fn registrations(table: &ResourceTable) -> Vec<ferry_apiserver::cache::Registration> {
-    let mut seen = std::collections::HashSet::new();
-    let mut all = Vec::new();
-    for row in table.rows().iter().filter(|row| row.stored) {
-        if !seen.insert(row.storage_prefix.clone()) {
-            continue;
-        }
-        let strategy = row.strategy.clone();
-        let fields = strategy.selectable_fields().iter().map(|f| (*f).to_owned()).collect();
-        all.push(ferry_apiserver::cache::Registration::new(
-            row.group_resource(),
-            row.storage_gvk.clone(),
-            &row.storage_prefix,
-            row.namespaced,
-            fields,
-            move |object, field| strategy.field(object, field),
-        ));
-    }
-    all
 }

@@ -3,7 +3,8 @@
 use tracing_subscriber::EnvFilter;
 
 pub fn start() {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("info,fjall=warn,lsm_tree=warn,kube_client=warn,hickory_server=warn,hyper=warn,h2=warn"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        EnvFilter::new("info,fjall=warn,lsm_tree=warn,kube_client=warn,hickory_server=warn,hyper=warn,h2=warn")
+    });
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
 }

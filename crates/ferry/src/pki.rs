@@ -149,8 +149,7 @@ fn make_ca(folder: &Path) -> Result<Pair> {
     let mut params = CertificateParams::default();
     params.distinguished_name = distinguished("ferry-ca", &[]);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages =
-        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     (params.not_before, params.not_after) = lifetime(CA_YEARS * 365);
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
@@ -230,7 +229,8 @@ mod tests {
         let moved = pki.leaf("server", "a", &[], &server("127.0.0.2")).unwrap();
         assert_ne!(first.certificate, moved.certificate);
         server_tls(&moved, pki.ca_certificate()).unwrap();
-        client_tls(&pki.leaf("admin", "admin", &["system:masters"], &Use::Client).unwrap(), pki.ca_certificate()).unwrap();
+        client_tls(&pki.leaf("admin", "admin", &["system:masters"], &Use::Client).unwrap(), pki.ca_certificate())
+            .unwrap();
         let mode = fs::metadata(folder.path().join("ca.key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

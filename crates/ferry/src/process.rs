@@ -18,8 +18,12 @@ impl Lock {
     pub fn take(path: &Path) -> Result<Self> {
         let mut file = open(path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let holder = read_pid(&mut file).map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-            bail!("a cluster with this folder runs already ({holder} holds {}); stop it with `ferry down`", path.display());
+            let holder =
+                read_pid(&mut file).map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+            bail!(
+                "a cluster with this folder runs already ({holder} holds {}); stop it with `ferry down`",
+                path.display()
+            );
         }
         file.set_len(0).and_then(|()| file.rewind()).and_then(|()| write!(file, "{}", std::process::id()))?;
         Ok(Self(file))

@@ -27,9 +27,10 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
     let advertise =
         options.advertise_address.or(bound).or_else(default_address).unwrap_or_else(|| [127, 0, 0, 1].into());
     // Bound first: a port in use is found before anything is written.
-    let listener = tokio::net::TcpListener::bind((options.bind_address, options.secure_port)).await.with_context(|| {
-        format!("port {} is in use or not allowed; choose another with --secure-port", options.secure_port)
-    })?;
+    let listener =
+        tokio::net::TcpListener::bind((options.bind_address, options.secure_port)).await.with_context(|| {
+            format!("port {} is in use or not allowed; choose another with --secure-port", options.secure_port)
+        })?;
     let pki = Pki::open(&options.data_dir.join("pki"))?;
     let serving = match (&options.tls_cert_file, &options.tls_private_key_file) {
         (Some(certificate), Some(key)) => Pair { certificate: read(certificate)?, key: read(key)? },

@@ -48,13 +48,21 @@ pub fn nft(rules: &str) -> Result<()> {
     use std::io::Write;
     use std::process::{Command, Stdio};
     let program = crate::node::tools::find("nft").context("nft is not installed")?;
-    let mut child =
-        Command::new(program).args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot run nft")?;
+    let mut child = Command::new(program)
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run nft")?;
     if let Some(mut input) = child.stdin.take() {
         input.write_all(rules.as_bytes())?;
     }
     let output = child.wait_with_output()?;
-    anyhow::ensure!(output.status.success(), "nft refused the rules: {}", String::from_utf8_lossy(&output.stderr).trim());
+    anyhow::ensure!(
+        output.status.success(),
+        "nft refused the rules: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     Ok(())
 }
 

@@ -161,7 +161,10 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test that looks at a real cluster from outside has no event to wait for")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test that looks at a real cluster from outside has no event to wait for"
+)]
 pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }

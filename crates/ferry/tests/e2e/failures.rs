@@ -5,12 +5,17 @@ use serde_json::Value;
 use crate::cluster::{Cluster, until};
 
 fn pod(name: &str, container: &str) -> String {
-    format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","labels":{{"app":"{name}"}}}},"spec":{{"terminationGracePeriodSeconds":1,"containers":[{{"name":"c",{container}}}]}}}}"#)
+    format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","labels":{{"app":"{name}"}}}},"spec":{{"terminationGracePeriodSeconds":1,"containers":[{{"name":"c",{container}}}]}}}}"#
+    )
 }
 
 fn waiting_reason(cluster: &Cluster, pod: &str) -> String {
     let pod = cluster.json(&["get", "pod", pod]);
-    pod.pointer("/status/containerStatuses/0/state/waiting/reason").and_then(Value::as_str).unwrap_or_default().to_owned()
+    pod.pointer("/status/containerStatuses/0/state/waiting/reason")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn events_of(cluster: &Cluster, pod: &str) -> Vec<(String, String)> {
@@ -27,12 +32,16 @@ fn remove(cluster: &Cluster, pod: &str) {
 pub fn an_unschedulable_pod_says_why(cluster: &mut Cluster) {
     cluster.apply(&pod("huge", r#""image":"busybox:1.36","resources":{"requests":{"cpu":"4000"}}"#));
     let message = until("a FailedScheduling event", || {
-        events_of(cluster, "huge").into_iter().find(|(reason, _)| reason == "FailedScheduling").map(|(_, message)| message)
+        events_of(cluster, "huge")
+            .into_iter()
+            .find(|(reason, _)| reason == "FailedScheduling")
+            .map(|(_, message)| message)
     });
     assert!(message.starts_with("0/1 nodes are available: 1 Insufficient cpu."), "{message}");
     let pod = cluster.json(&["get", "pod", "huge"]);
     assert_eq!(pod["status"]["phase"], "Pending");
-    let condition = pod["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "PodScheduled").unwrap();
+    let condition =
+        pod["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "PodScheduled").unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&Value::from("False"), &Value::from("Unschedulable")));
     remove(cluster, "huge");
 }
@@ -41,7 +50,10 @@ pub fn a_wrong_image_backs_off(cluster: &mut Cluster) {
     cluster.apply(&pod("wrong-image", r#""image":"no-such-image:1""#));
     until("ImagePullBackOff", || (waiting_reason(cluster, "wrong-image") == "ImagePullBackOff").then_some(()));
     let events = events_of(cluster, "wrong-image");
-    assert!(events.iter().any(|(reason, message)| reason == "Failed" && message.contains("no-such-image:1")), "{events:?}");
+    assert!(
+        events.iter().any(|(reason, message)| reason == "Failed" && message.contains("no-such-image:1")),
+        "{events:?}"
+    );
     remove(cluster, "wrong-image");
 }
 
@@ -60,7 +72,9 @@ pub fn a_failing_readiness_probe_keeps_the_pod_out(cluster: &mut Cluster) {
     let probe = r#""image":"nginx:1.25","readinessProbe":{"httpGet":{"path":"/","port":81},"periodSeconds":1}"#;
     cluster.apply(&pod("unready", probe));
     cluster.apply(r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"unready"},"spec":{"selector":{"app":"unready"},"ports":[{"port":80}]}}"#);
-    until("an Unhealthy event", || events_of(cluster, "unready").iter().any(|(reason, _)| reason == "Unhealthy").then_some(()));
+    until("an Unhealthy event", || {
+        events_of(cluster, "unready").iter().any(|(reason, _)| reason == "Unhealthy").then_some(())
+    });
     let pod = cluster.json(&["get", "pod", "unready"]);
     assert_eq!(pod["status"]["phase"], "Running");
     let slices = until("an EndpointSlice", || {

@@ -54,7 +54,8 @@ pub fn bad_manifests_name_the_field(cluster: &mut Cluster) {
 
 pub fn a_body_over_the_limit_is_refused(cluster: &mut Cluster) {
     let big = "x".repeat(4 * 1024 * 1024);
-    let manifest = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"big"}},"data":{{"a":"{big}"}}}}"#);
+    let manifest =
+        format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"big"}},"data":{{"a":"{big}"}}}}"#);
     let refused = cluster.kubectl_refused(&["create", "--validate=false", "-f", "-"], &manifest);
     assert!(refused.contains("too large") || refused.contains("RequestEntityTooLarge"), "{refused}");
     cluster.kubectl_refused(&["get", "configmap", "big"], "");

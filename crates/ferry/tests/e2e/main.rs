@@ -39,8 +39,10 @@ const SCENARIOS: &[Scenario] = &[
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let chosen: Vec<&Scenario> =
-        SCENARIOS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()))).collect();
+    let chosen: Vec<&Scenario> = SCENARIOS
+        .iter()
+        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str())))
+        .collect();
     if chosen.is_empty() {
         println!("0 passed, 0 failed");
         return ExitCode::SUCCESS;

@@ -22,7 +22,8 @@ fn name(object: &Value) -> String {
 
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    pod["metadata"]["deletionTimestamp"].is_null() && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+    pod["metadata"]["deletionTimestamp"].is_null()
+        && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
 fn service_address(cluster: &Cluster) -> String {
@@ -59,7 +60,10 @@ pub fn three_pods_answer_behind_a_service(cluster: &mut Cluster) {
     let seen: BTreeSet<String> = inside.lines().map(str::to_owned).collect();
     assert_eq!(seen, names, "by name from inside a pod");
     let table = cluster.kubectl(&["get", "pods", "-l", "app=nginx-demo"]);
-    assert!(table.lines().next().is_some_and(|l| l.split_whitespace().eq(["NAME", "READY", "STATUS", "RESTARTS", "AGE"])), "{table}");
+    assert!(
+        table.lines().next().is_some_and(|l| l.split_whitespace().eq(["NAME", "READY", "STATUS", "RESTARTS", "AGE"])),
+        "{table}"
+    );
     assert_eq!(table.lines().filter(|l| l.contains("1/1") && l.contains("Running")).count(), 3, "{table}");
 }
 
@@ -125,7 +129,10 @@ pub fn volumes_carry_configuration(cluster: &mut Cluster) {
     cluster.kubectl(&["wait", "pod/reader", "--for=condition=Ready", "--timeout=180s"]);
     let script = "cat /settings/color; echo; cat /hidden/word; echo; cat /all/color; echo; cat /all/tier; echo; echo $COLOR $POD; echo x > /scratch/f && cat /scratch/f; ls /var/run/secrets/kubernetes.io/serviceaccount | tr '\\n' ' '";
     let printed = cluster.kubectl(&["exec", "reader", "--", "sh", "-c", script]);
-    assert_eq!(printed.lines().collect::<Vec<_>>(), ["blue", "sesame", "blue", "one", "blue reader", "x", "ca.crt namespace token "]);
+    assert_eq!(
+        printed.lines().collect::<Vec<_>>(),
+        ["blue", "sesame", "blue", "one", "blue reader", "x", "ca.crt namespace token "]
+    );
     cluster.kubectl(&["delete", "pod/reader", "configmap/settings", "secret/hidden", "--wait=true"]);
 }
 
@@ -173,7 +180,15 @@ pub fn a_rollout_loses_no_request(cluster: &mut Cluster) {
 pub fn killed_in_the_middle_nothing_is_lost(cluster: &mut Cluster) {
     cluster.apply(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"survivor"},"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c","image":"busybox:1.36","command":["sleep","100000"]}]}}"#);
     cluster.kubectl(&["wait", "pod/survivor", "--for=condition=Ready", "--timeout=180s"]);
-    let container = |cluster: &Cluster| cluster.kubectl(&["get", "pod", "survivor", "-o", "jsonpath={.status.containerStatuses[0].containerID}/{.status.containerStatuses[0].restartCount}"]);
+    let container = |cluster: &Cluster| {
+        cluster.kubectl(&[
+            "get",
+            "pod",
+            "survivor",
+            "-o",
+            "jsonpath={.status.containerStatuses[0].containerID}/{.status.containerStatuses[0].restartCount}",
+        ])
+    };
     let before = container(cluster);
     cluster.kubectl(&["rollout", "restart", "deployment/nginx-demo"]);
     for i in 0..20 {
