@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferry_client::{Informer, Recorder};
+use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Client;
+use tokio_util::sync::CancellationToken;
 
 use crate::Config;
 use crate::images::Images;
 use crate::logs::LogFiles;
-use crate::runtime::{PodState, Runtime};
+use crate::runtime::{self, PodState, Runtime, RuntimeError};
 use crate::sources::Sources;
 use crate::spec::dns::HostResolver;
 use crate::volumes::Volumes;
@@ -28,6 +30,7 @@ pub(crate) struct Context {
     pub(crate) resolver: HostResolver,
     pub(crate) host_addresses: Vec<String>,
     pub(crate) allocatable: BTreeMap<String, Quantity>,
+    pub(crate) tasks: Tasks,
     pub(crate) log_files: Arc<LogFiles>,
     /// Counts what happened in the runtime: exits, starts, removals.
     pub(crate) runtime_changes: tokio::sync::watch::Sender<u64>,
@@ -46,6 +49,23 @@ impl Context {
         self.host_addresses.first().map(String::as_str).unwrap_or_default()
     }
 
+    /// Makes a call to the runtime that a stop of the kubelet does not cut short: half a start would look like a
+    /// container that failed. Giving up waiting for it while the kubelet runs does end it.
+    pub(crate) async fn see_through<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = runtime::Result<T>> + Send + 'static,
+    ) -> runtime::Result<T> {
+        let given_up = CancellationToken::new();
+        let _guard = GiveUp { given_up: given_up.clone(), stopping: self.tasks.stopping() };
+        let (sender, answer) = tokio::sync::oneshot::channel();
+        self.tasks.spawn("runtime call", async move {
+            if let Some(result) = given_up.run_until_cancelled(call).await {
+                let _ = sender.send(result);
+            }
+        });
+        answer.await.unwrap_or_else(|_| Err(RuntimeError::given_up()))
+    }
+
     /// Removes the stopped containers, the sandboxes and the files of a pod.
     pub(crate) async fn remove_remains(&self, uid: &str, state: &PodState) -> Result<(), String> {
         self.sources.release(uid);
@@ -57,5 +77,18 @@ impl Context {
             self.runtime.remove_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
         }
         self.volumes.remove(uid).await
+    }
+}
+
+struct GiveUp {
+    given_up: CancellationToken,
+    stopping: CancellationToken,
+}
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        if !self.stopping.is_cancelled() {
+            self.given_up.cancel();
+        }
     }
 }

@@ -100,6 +100,7 @@ pub async fn start(config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         host_addresses: vec![config.node_ip.to_string()],
         allocatable: node::capacity::amounts(&config).allocatable,
         memory: i64::try_from(node::capacity::memory("MemTotal")).unwrap_or(i64::MAX),
+        tasks: tasks.clone(),
         log_files: Arc::default(),
         runtime_changes: tokio::sync::watch::Sender::new(0),
         port,

@@ -69,7 +69,11 @@ impl CriRuntime {
 }
 
 fn record(listed: &v1::Container, status: v1::ContainerStatus) -> Record {
-    let state = RunState::from(status.state());
+    let mut state = RunState::from(status.state());
+    if state == RunState::Exited && status.reason == "StartError" && status.message.contains("context canceled") {
+        // Whoever started it was killed in the middle: the container never ran, and its exit code says nothing.
+        state = RunState::Created;
+    }
     let annotation = |key: &str| status.annotations.get(key).cloned().unwrap_or_default();
     let exited = state == RunState::Exited;
     let mut record = Record {

@@ -26,6 +26,13 @@ impl From<ferry_cri::Status> for RuntimeError {
     }
 }
 
+impl RuntimeError {
+    /// Nobody waited for the answer any more.
+    pub(crate) fn given_up() -> Self {
+        Self { code: ferry_cri::Code::Cancelled, message: "given up".to_owned() }
+    }
+}
+
 pub(crate) type Result<T> = std::result::Result<T, RuntimeError>;
 
 /// What a look at all pods tells of one: enough to see that something changed, and whose it is.

@@ -43,7 +43,9 @@ impl Worker {
                 let _ = tokio::fs::create_dir_all(&folder).await;
                 match self.runtime_handler().await {
                     Ok(handler) => {
-                        let made = self.context.runtime.run_sandbox(config, &handler).await;
+                        let runtime = self.context.runtime.clone();
+                        let made =
+                            self.context.see_through(async move { runtime.run_sandbox(config, &handler).await }).await;
                         made.map_err(|error| error.to_string())
                     }
                     Err(why) => Err(why),

@@ -87,7 +87,8 @@ impl Worker {
             config: Some(config),
             sandbox_config: Some(sandbox_config),
         };
-        let id = match runtime.create_container(request).await {
+        let maker = runtime.clone();
+        let id = match self.context.see_through(async move { maker.create_container(request).await }).await {
             Ok(id) => id,
             Err(error) => {
                 self.events().container(name, EventType::Warning, "Failed", format!("Error: {error}"));
@@ -95,7 +96,8 @@ impl Worker {
             }
         };
         self.events().container(name, EventType::Normal, "Created", "Container created");
-        if let Err(error) = runtime.start_container(&id).await {
+        let (starter, started) = (runtime.clone(), id.clone());
+        if let Err(error) = self.context.see_through(async move { starter.start_container(&started).await }).await {
             self.events().container(name, EventType::Warning, "Failed", format!("Error: {error}"));
             let why = NotStarted::new("RunContainerError", error.message);
             // The runtime has a record of the failure, and the restart policy decides on the next attempt.
