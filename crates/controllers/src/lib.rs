@@ -5,6 +5,7 @@
 //! (`system:serviceaccount:kube-system:<name>`) with upstream's role. Must not depend on any server-side crate.
 
 mod apps;
+mod batch;
 mod common;
 mod core;
 mod discovery;
@@ -74,6 +75,8 @@ where
     apps::deployment::start(&context);
     apps::daemonset::start(&context);
     apps::statefulset::start(&context);
+    batch::job::start(&context);
+    batch::ttl_after_finished::start(&context);
     core::endpoints::start(&context);
     discovery::endpointslice::start(&context);
     core::service_account::start(&context);

@@ -1,0 +1,4 @@
+//! The controllers of the `batch` group.
+
+pub(crate) mod job;
+pub(crate) mod ttl_after_finished;
