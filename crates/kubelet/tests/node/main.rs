@@ -5,6 +5,9 @@
 mod api;
 mod containerd;
 mod remote;
+/// The kubelet's own frames, spoken from the other side.
+#[path = "../../src/server/spdy.rs"]
+mod spdy;
 
 use std::time::Duration;
 
@@ -237,6 +240,12 @@ async fn probes_decide(node: &Node) {
         .await;
     let pod = node.api.until(&key, "ready", is_ready).await;
     assert_eq!(pod["status"]["containerStatuses"][0]["started"], true);
+    let get = b"GET /index.html HTTP/1.0\r\n\r\n";
+    for wrapped in [false, true] {
+        let port = node.kubelet.port();
+        let answer = node.certificates.forward(port, "/portForward/default/probed", "8080", wrapped, get).await;
+        assert!(answer.contains(" 200 OK") && answer.ends_with("hi\n"), "{wrapped}: {answer}");
+    }
     node.delete(&key).await;
     let key = node
         .create(

@@ -10,10 +10,13 @@ use hyper_util::rt::TokioIo;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+
+use crate::spdy::{Frame, Reader, Writer};
 
 const CLIENT: &str = "kube-apiserver-kubelet-client";
 
@@ -79,6 +82,46 @@ impl Certificates {
         fetch(stream, path).await
     }
 
+    /// Forwards a port the way kubectl does: SPDY, alone or wrapped in a WebSocket. Gives the answer to `send`.
+    pub(crate) async fn forward(&self, port: u16, path: &str, target: &str, wrapped: bool, send: &[u8]) -> String {
+        let mut frames = Vec::new();
+        let mut writer = Writer::new(&mut frames);
+        let headers = |kind: &'static str| [("streamtype", kind), ("port", target), ("requestid", "0")];
+        let error = writer.open(&headers("error")).await.expect("opened");
+        writer.data(error, &[], true).await.expect("sent");
+        let data = writer.open(&headers("data")).await.expect("opened");
+        writer.data(data, send, false).await.expect("sent");
+        let stream = self.connect(&self.client, port).await;
+        if wrapped {
+            let mut request = format!("ws://127.0.0.1:{port}{path}").into_client_request().expect("a request");
+            let protocol = "SPDY/3.1+portforward.k8s.io".parse().expect("a header");
+            request.headers_mut().insert("sec-websocket-protocol", protocol);
+            let (socket, _) = tokio_tungstenite::client_async(request, stream).await.expect("upgraded");
+            let (mut sink, source) = socket.split();
+            sink.send(Message::Binary(Bytes::from(frames))).await.expect("sent");
+            let bytes = source.filter_map(|message| async {
+                match message {
+                    Ok(Message::Binary(data)) => Some(Ok::<_, std::io::Error>(data)),
+                    _ => None,
+                }
+            });
+            return answer(Reader::new(tokio_util::io::StreamReader::new(Box::pin(bytes))), data).await;
+        }
+        let (mut read, mut write) = tokio::io::split(stream);
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
+             X-Stream-Protocol-Version: portforward.k8s.io\r\n\r\n"
+        );
+        write.write_all(head.as_bytes()).await.expect("sent");
+        let mut response = Vec::new();
+        while !response.ends_with(b"\r\n\r\n") {
+            response.push(read.read_u8().await.expect("a head"));
+        }
+        assert!(response.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&response));
+        write.write_all(&frames).await.expect("sent");
+        answer(Reader::new(read), data).await
+    }
+
     /// Runs a WebSocket session: sends the messages, then collects what comes until the end, by channel.
     pub(crate) async fn session(&self, port: u16, path: &str, protocol: &str, send: &[&[u8]]) -> Vec<(u8, String)> {
         let stream = self.connect(&self.client, port).await;
@@ -117,4 +160,22 @@ async fn fetch(stream: TlsStream<TcpStream>, path: &str) -> (u16, String) {
         answer = &mut answer => answer,
         _ = connection => answer.await,
     }
+}
+
+/// All that comes on one stream.
+async fn answer<R: AsyncRead + Unpin>(mut reader: Reader<R>, stream: u32) -> String {
+    let mut all = Vec::new();
+    while let Some(frame) = reader.next().await.expect("a frame") {
+        match frame {
+            Frame::Data { stream: of, fin, data } if of == stream => {
+                all.extend_from_slice(&data);
+                if fin {
+                    break;
+                }
+            }
+            Frame::Reset { stream: of } if of == stream => break,
+            _ => {}
+        }
+    }
+    String::from_utf8_lossy(&all).into_owned()
 }
