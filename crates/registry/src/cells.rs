@@ -94,8 +94,8 @@ fn described(form: &str, path: &str, value: Option<&Value>, whole: &Value) -> St
         "migration" => {
             let words = ["Running", "Failed", "Succeeded"];
             let conditions = object::items(whole, "/status/conditions").iter();
-            let on = conditions.filter(|c| c["status"].as_str() == Some("True")).filter_map(|c| c["type"].as_str());
-            on.filter(|kind| words.contains(kind)).last().unwrap_or("Unknown").to_owned()
+            let mut on = conditions.filter(|c| c["status"].as_str() == Some("True")).filter_map(|c| c["type"].as_str());
+            on.rfind(|kind| words.contains(kind)).unwrap_or("Unknown").to_owned()
         }
         _ => String::new(),
     }

@@ -2,6 +2,9 @@
 //!
 //! Routes, discovery, OpenAPI, RBAC attributes, storage keys and tables derive from a row. Pure: no I/O, no runtime.
 
+pub mod admissionregistration;
+pub mod apiextensions;
+pub mod apiregistration;
 pub mod apps;
 pub mod at;
 pub mod autoscaling;

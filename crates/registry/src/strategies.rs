@@ -7,8 +7,8 @@ use ferry_meta::GroupVersionKind;
 use crate::plain::Plain;
 use crate::strategy::Strategy;
 use crate::{
-    apps, autoscaling, batch, certificates, coordination, core, discovery, networking, node, policy, rbac, scheduling,
-    storage,
+    admissionregistration, apiextensions, apiregistration, apps, autoscaling, batch, certificates, coordination, core,
+    discovery, networking, node, policy, rbac, scheduling, storage,
 };
 
 /// The strategy of a kind; `plain` carries what the table's data says and is the answer where nothing else is known.
@@ -28,6 +28,28 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         ("", "ResourceQuota") => Arc::new(core::resource_quota::ResourceQuota(plain)),
         ("", "Secret") => Arc::new(core::secret::Secret(plain)),
         ("", "Service") => Arc::new(core::service::Service(plain)),
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => {
+            Arc::new(admissionregistration::policy::Policy { plain, mutating: true })
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => {
+            Arc::new(admissionregistration::policy::PolicyBinding { plain, mutating: true })
+        }
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => {
+            Arc::new(admissionregistration::webhook::WebhookConfiguration { plain, mutating: true })
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
+            Arc::new(admissionregistration::policy::Policy { plain, mutating: false })
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
+            Arc::new(admissionregistration::policy::PolicyBinding { plain, mutating: false })
+        }
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => {
+            Arc::new(admissionregistration::webhook::WebhookConfiguration { plain, mutating: false })
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            Arc::new(apiextensions::CustomResourceDefinition(plain))
+        }
+        ("apiregistration.k8s.io", "APIService") => Arc::new(apiregistration::ApiService(plain)),
         ("apps", "ControllerRevision") => Arc::new(apps::controller_revision::ControllerRevision(plain)),
         ("apps", "DaemonSet") => Arc::new(apps::daemon_set::DaemonSet(plain)),
         ("apps", "Deployment") => Arc::new(apps::deployment::Deployment(plain)),

@@ -114,6 +114,7 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Turns a stored object into the row's version, where they differ.
+    #[expect(clippy::wrong_self_convention, reason = "the strategy is of the row, not of the object it turns")]
     fn from_storage(&self, object: Value) -> Value {
         object
     }
@@ -203,6 +204,24 @@ pub mod common {
         }
         *map = kept;
         set_generation(object, generation(old));
+    }
+
+    /// Takes from `old` the metadata that a write to a subresource leaves alone.
+    pub fn keep_metadata(object: &mut Value, old: &Value) {
+        let (new, was) = (object::metadata_mut(object), object::map(old, "/metadata"));
+        for key in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "labels",
+            "annotations",
+            "finalizers",
+            "ownerReferences",
+        ] {
+            match was.get(key) {
+                Some(value) => new.insert(key.into(), value.clone()),
+                None => new.remove(key),
+            };
+        }
     }
 
     /// Takes a top-level field from `old`, absence included.

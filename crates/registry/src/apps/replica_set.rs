@@ -4,7 +4,7 @@ use ferry_meta::FieldErrors;
 use serde_json::Value;
 
 use super::{counts, default_template, name_warning, parts_of_replicas, replica_template, selector, template_warnings};
-use crate::at::{At, Report, default_to, object_at};
+use crate::at::{At, default_to, object_at};
 use crate::check;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};

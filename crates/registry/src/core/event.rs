@@ -48,7 +48,7 @@ fn legacy(errors: &mut FieldErrors, event: &At<'_>, controller_field: &str) {
     let namespace = event.get("metadata").text("namespace");
     let involved = event.get("involvedObject");
     let theirs = involved.text("namespace");
-    let mut mismatch =
+    let mismatch =
         |errors: &mut FieldErrors| errors.invalid(involved.at("namespace"), theirs, "does not match event.namespace");
     if !event.has("eventTime") {
         let fits = if theirs.is_empty() { ["", "default"].contains(&namespace) } else { namespace == theirs };

@@ -25,6 +25,20 @@ pub fn default_spec(spec: &mut Map<String, Value>) {
     }
 }
 
+/// Sources of kinds nobody can clone from are dropped.
+fn drop_unknown_source(spec: &mut Map<String, Value>) {
+    let known = |source: &Value| {
+        let at = At::root(source);
+        matches!(
+            (at.text("apiGroup"), at.text("kind")),
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+        )
+    };
+    if spec.get("dataSource").is_some_and(|source| !known(source)) {
+        spec.remove("dataSource");
+    }
+}
+
 /// The two ways to name a source say the same where only one was given.
 fn same_source(spec: &mut Map<String, Value>) {
     let namespaced = spec.get("dataSourceRef").is_some_and(|r| !r["namespace"].as_str().unwrap_or_default().is_empty());
@@ -206,7 +220,9 @@ impl Strategy for PersistentVolumeClaim {
         if let Some(map) = object.as_object_mut() {
             map.insert("status".into(), json!({"phase": "Pending"}));
         }
-        same_source(object_at(object, &["spec"]));
+        let spec = object_at(object, &["spec"]);
+        drop_unknown_source(spec);
+        same_source(spec);
     }
 
     fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
@@ -214,7 +230,9 @@ impl Strategy for PersistentVolumeClaim {
             return common::keep_all_but_status(object, old);
         }
         common::keep(object, old, "status");
-        same_source(object_at(object, &["spec"]));
+        let spec = object_at(object, &["spec"]);
+        drop_unknown_source(spec);
+        same_source(spec);
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {

@@ -172,7 +172,7 @@ fn groups(mut changes: Vec<Change>) -> Vec<Vec<Change>> {
         }
         group.push(change);
     }
-    if !group.is_empty() && !(group.len() == 1 && group[0].kind == Kind::Equal) {
+    if group.iter().any(|change| change.kind != Kind::Equal) {
         groups.push(group);
     }
     groups

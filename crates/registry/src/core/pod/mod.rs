@@ -222,7 +222,7 @@ impl Strategy for Pod {
             "ephemeralcontainers" => {
                 let containers = object.pointer("/spec/ephemeralContainers").cloned();
                 common::keep(object, old, "spec");
-                keep_metadata(object, old);
+                common::keep_metadata(object, old);
                 if let Some(containers) = containers {
                     object_at(object, &["spec"]).insert("ephemeralContainers".into(), containers);
                 }
@@ -341,19 +341,6 @@ impl Strategy for Pod {
     }
 }
 
-/// Subresources that change the spec leave the metadata alone.
-fn keep_metadata(object: &mut Value, old: &Value) {
-    let (new, was) = (ferry_meta::object::metadata_mut(object), ferry_meta::object::map(old, "/metadata"));
-    for key in
-        ["deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "finalizers", "ownerReferences"]
-    {
-        match was.get(key) {
-            Some(value) => new.insert(key.into(), value.clone()),
-            None => new.remove(key),
-        };
-    }
-}
-
 fn keep_all_but_size(object: &mut Value, old: &Value) {
     let same = |list: &str| {
         let names = |v: &Value| -> Vec<String> {
@@ -385,5 +372,5 @@ fn keep_all_but_size(object: &mut Value, old: &Value) {
     if let Some(map) = object.as_object_mut() {
         map.insert("spec".into(), spec);
     }
-    keep_metadata(object, old);
+    common::keep_metadata(object, old);
 }

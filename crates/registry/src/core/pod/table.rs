@@ -165,7 +165,7 @@ fn gates(spec: &At<'_>, status: &At<'_>) -> String {
 
 /// What a table says of a pod that has ended.
 pub fn row_conditions(pod: &Value) -> Vec<Value> {
-    let (reason, message) = match ferry_meta::object::text(pod, "/status/phase") {
+    let (reason, message) = match object::text(pod, "/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
         "Failed" => ("Failed", "The pod failed."),
         _ => return Vec::new(),

@@ -112,18 +112,14 @@ fn source(errors: &mut FieldErrors, volume: &At<'_>, pod: &str) {
 
 fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: &str, volume_path: &Path) {
     match key {
-        "emptyDir" => {
-            if source.quantity("sizeLimit").is_some_and(|limit: Quantity| limit.is_negative()) {
-                errors.forbidden(source.at("sizeLimit"), "SizeLimit field must be a valid resource quantity");
-            }
+        "emptyDir" if source.quantity("sizeLimit").is_some_and(|limit: Quantity| limit.is_negative()) => {
+            errors.forbidden(source.at("sizeLimit"), "SizeLimit field must be a valid resource quantity");
         }
         "hostPath" => host_path(errors, source),
         "gitRepo" => check::descending_path(errors, source.at("directory"), source.text("directory")),
         "secret" | "configMap" => files(errors, source),
-        "nfs" => {
-            if !source.text("path").starts_with('/') {
-                errors.invalid(source.at("path"), source.text("path"), "must be an absolute path");
-            }
+        "nfs" if !source.text("path").starts_with('/') => {
+            errors.invalid(source.at("path"), source.text("path"), "must be an absolute path");
         }
         "gcePersistentDisk" | "awsElasticBlockStore" => {
             let partition = source.number("partition");

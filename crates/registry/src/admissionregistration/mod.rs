@@ -1,0 +1,5 @@
+//! The group admissionregistration.k8s.io: webhooks and policies that take part in admission.
+
+pub mod policy;
+mod rules;
+pub mod webhook;

@@ -1,0 +1,297 @@
+//! Admission policies and their bindings. What their CEL expressions say is judged where they are compiled.
+
+use ferry_meta::{FieldErrors, GroupVersion, names};
+use serde_json::Value;
+
+use super::rules::{self, enumerated};
+use crate::at::{At, Report, default_to, object_at};
+use crate::check;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy};
+
+pub struct Policy {
+    pub plain: Plain,
+    pub mutating: bool,
+}
+
+pub struct PolicyBinding {
+    pub plain: Plain,
+    pub mutating: bool,
+}
+
+const MUTATING_OPERATIONS: [&str; 2] = ["CREATE", "UPDATE"];
+
+impl Strategy for Policy {
+    fn plain(&self) -> &Plain {
+        &self.plain
+    }
+
+    fn default(&self, object: &mut Value) {
+        let spec = object_at(object, &["spec"]);
+        default_to(spec, "failurePolicy", "Fail");
+        rules::default_match(spec, "matchConstraints");
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let policy = At::root(object);
+        let spec = policy.get("spec");
+        enumerated(&mut errors, &spec, "failurePolicy", &["Fail", "Ignore"]);
+        param_kind(&mut errors, &spec.get("paramKind"));
+        let constraints = spec.get("matchConstraints");
+        if constraints.exists() {
+            matching(&mut errors, &constraints);
+            if constraints.array("resourceRules").is_empty() {
+                errors.required(constraints.at("resourceRules"), "");
+            }
+            if self.mutating {
+                only_writes(&mut errors, &constraints);
+            }
+        } else {
+            errors.required(constraints.path, "");
+        }
+        rules::match_conditions(&mut errors, &spec);
+        variables(&mut errors, &spec);
+        if self.mutating {
+            mutations(&mut errors, &spec);
+        } else {
+            validations(&mut errors, &policy, &spec);
+        }
+        errors
+    }
+}
+
+fn param_kind(errors: &mut FieldErrors, kind: &At<'_>) {
+    if !kind.exists() {
+        return;
+    }
+    let version = kind.text("apiVersion");
+    match GroupVersion::parse(version) {
+        _ if version.is_empty() => errors.required(kind.at("apiVersion"), ""),
+        None => {
+            let detail = format!("unexpected GroupVersion string: {version}");
+            errors.invalid(kind.at("apiVersion"), version, detail);
+        }
+        Some(parsed) => {
+            let reasons = names::dns1123_subdomain(&parsed.group);
+            if !parsed.group.is_empty() && !reasons.is_empty() {
+                errors.invalid(kind.at("apiVersion"), parsed.group.as_str(), reasons.join(","));
+            }
+            let reasons = names::dns1035_label(&parsed.version);
+            if parsed.version.is_empty() {
+                errors.invalid(kind.at("apiVersion"), version, "version must be specified");
+            } else if !reasons.is_empty() {
+                errors.invalid(kind.at("apiVersion"), parsed.version.as_str(), reasons.join(","));
+            }
+        }
+    }
+    let text = kind.text("kind");
+    let reasons = names::dns1035_label(&text.to_lowercase());
+    if text.is_empty() {
+        errors.required(kind.at("kind"), "");
+    } else if !reasons.is_empty() {
+        let detail = format!("may have mixed case, but should otherwise match: {}", reasons.join(","));
+        errors.invalid(kind.at("kind"), text, detail);
+    }
+}
+
+fn matching(errors: &mut FieldErrors, resources: &At<'_>) {
+    errors.one_of(resources.at("matchPolicy"), resources.text("matchPolicy"), &["Equivalent", "Exact"]);
+    check::label_selector(errors, &resources.get("namespaceSelector"));
+    check::label_selector(errors, &resources.get("objectSelector"));
+    for rule in ["resourceRules", "excludeResourceRules"].iter().flat_map(|list| resources.items(list)) {
+        let mut seen: Vec<&str> = Vec::new();
+        for name in rule.items("resourceNames") {
+            errors.reasons(name.path.clone(), name.as_text(), names::path_segment(name.as_text()));
+            if seen.contains(&name.as_text()) {
+                errors.duplicate(name.path.clone(), name.as_text());
+            }
+            seen.push(name.as_text());
+        }
+        rules::rule_with_operations(errors, &rule);
+    }
+}
+
+fn only_writes(errors: &mut FieldErrors, resources: &At<'_>) {
+    let path = resources.at("resourceRules").child("operations");
+    for rule in resources.items("resourceRules") {
+        for operation in rule.texts("operations").filter(|o| !MUTATING_OPERATIONS.contains(o)) {
+            errors.unsupported(path.clone(), operation, &MUTATING_OPERATIONS);
+        }
+    }
+}
+
+fn variables(errors: &mut FieldErrors, spec: &At<'_>) {
+    for variable in spec.items("variables") {
+        let name = variable.text("name");
+        if name.trim().is_empty() {
+            errors.required(variable.at("name"), "name is not specified");
+        } else if !names::c_identifier(name).is_empty() {
+            errors.invalid(variable.at("name"), name, "must be a valid CEL identifier");
+        }
+        if variable.text("expression").trim().is_empty() {
+            errors.required(variable.at("expression"), "expression is not specified");
+        }
+    }
+}
+
+fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>) {
+    let (checks, audits) = (spec.items("validations"), spec.items("auditAnnotations"));
+    if checks.is_empty() && audits.is_empty() {
+        for key in ["validations", "auditAnnotations"] {
+            let detail = "validations or auditAnnotations must contain at least one item";
+            errors.required(spec.at(key), detail);
+        }
+    }
+    for check in checks {
+        if check.text("expression").trim().is_empty() {
+            errors.required(check.at("expression"), "expression is not specified");
+        }
+        for key in ["messageExpression", "message"] {
+            let text = check.text(key);
+            if !text.is_empty() && text.trim().is_empty() {
+                errors.invalid(check.at(key), text, "must be non-empty if specified");
+            } else if key == "message" && text.trim().contains(['\n', '\r']) {
+                errors.invalid(check.at(key), text, "must not contain line breaks");
+            }
+        }
+        let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+        enumerated(errors, &check, "reason", &reasons);
+    }
+    if audits.len() > 20 {
+        let detail = "must not have more than 20 auditAnnotations";
+        errors.invalid(spec.at("auditAnnotations"), spec.raw("auditAnnotations").clone(), detail);
+    }
+    let name = policy.get("metadata").text("name");
+    let mut seen: Vec<&str> = Vec::new();
+    for audit in audits {
+        let key = audit.text("key");
+        let whole = format!("{name}/{key}");
+        if name.is_empty() {
+            errors.invalid(audit.at("key"), key, "requires metadata.name be non-empty");
+        } else {
+            errors.reasons(audit.at("key"), &whole, names::qualified_name(&whole));
+        }
+        let expression = audit.text("valueExpression").trim();
+        if expression.is_empty() {
+            errors.required(audit.at("valueExpression"), "valueExpression is not specified");
+        } else if expression.len() > 5 * 1024 {
+            errors.required(audit.at("valueExpression"), "must not exceed 5120 bytes in length");
+        }
+        if seen.contains(&key) {
+            errors.duplicate(audit.at("key"), key);
+        }
+        seen.push(key);
+    }
+}
+
+fn mutations(errors: &mut FieldErrors, spec: &At<'_>) {
+    let list = spec.items("mutations");
+    if list.is_empty() {
+        errors.required(spec.at("mutations"), "mutations must contain at least one item");
+    }
+    for mutation in list {
+        let kinds = [("JSONPatch", "jsonPatch"), ("ApplyConfiguration", "applyConfiguration")];
+        let kind = mutation.text("patchType");
+        let Some((_, own)) = kinds.iter().find(|(name, _)| *name == kind) else {
+            errors.one_of(mutation.at("patchType"), kind, &["ApplyConfiguration", "JSONPatch"]);
+            continue;
+        };
+        for (_, key) in kinds {
+            let part = mutation.get(key);
+            match (key == *own, part.exists()) {
+                (true, false) => errors.required(part.path, &format!("must be specified when patchType is {kind}")),
+                (true, true) if part.text("expression").trim().is_empty() => {
+                    errors.required(part.at("expression"), "expression is not specified");
+                }
+                (false, true) => {
+                    let detail = format!("must not be specified when patchType is {kind}");
+                    errors.invalid(part.path, format!("{{{key}}}"), detail);
+                }
+                _ => {}
+            }
+        }
+    }
+    errors.one_of(spec.at("reinvocationPolicy"), spec.text("reinvocationPolicy"), &["IfNeeded", "Never"]);
+}
+
+impl Strategy for PolicyBinding {
+    fn plain(&self) -> &Plain {
+        &self.plain
+    }
+
+    fn default(&self, object: &mut Value) {
+        rules::default_match(object_at(object, &["spec"]), "matchResources");
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = At::root(object).get("spec");
+        // What is missing altogether is found by a later pass.
+        let mut missing = FieldErrors::new();
+        let name = spec.text("policyName");
+        if name.is_empty() {
+            missing.required(spec.at("policyName"), "");
+        } else {
+            errors.reasons(spec.at("policyName"), name, names::dns1123_subdomain(name));
+        }
+        param_reference(&mut errors, &spec.get("paramRef"));
+        let resources = spec.get("matchResources");
+        if resources.exists() {
+            matching(&mut errors, &resources);
+            if self.mutating {
+                only_writes(&mut errors, &resources);
+            }
+        }
+        if !self.mutating {
+            actions(&mut errors, &mut missing, &spec);
+        }
+        errors.extend(missing);
+        errors
+    }
+}
+
+fn param_reference(errors: &mut FieldErrors, reference: &At<'_>) {
+    if !reference.exists() {
+        return;
+    }
+    let (name, selector) = (reference.text("name"), reference.get("selector"));
+    let exclusive = "name and selector are mutually exclusive";
+    if !name.is_empty() {
+        errors.reasons(reference.at("name"), name, names::path_segment(name));
+        if selector.exists() {
+            errors.forbidden(reference.at("name"), exclusive);
+        }
+    }
+    if selector.exists() {
+        check::label_selector(errors, &selector);
+        if !name.is_empty() {
+            errors.forbidden(selector.path.clone(), exclusive);
+        }
+    } else if name.is_empty() {
+        errors.required(reference.path.clone(), "one of name or selector must be specified");
+    }
+    let action = "parameterNotFoundAction";
+    errors.one_of(reference.at(action), reference.text(action), &["Deny", "Allow"]);
+}
+
+fn actions(errors: &mut FieldErrors, missing: &mut FieldErrors, spec: &At<'_>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for action in spec.items("validationActions") {
+        let text = action.as_text();
+        if !["Audit", "Deny", "Warn"].contains(&text) {
+            errors.unsupported(action.path.clone(), text, &["Audit", "Deny", "Warn"]);
+        }
+        if seen.contains(&text) {
+            errors.duplicate(action.path.clone(), text);
+        }
+        seen.push(text);
+    }
+    if seen.contains(&"Deny") && seen.contains(&"Warn") {
+        let detail = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
+        errors.invalid(spec.at("validationActions"), spec.raw("validationActions").clone(), detail);
+    }
+    if seen.is_empty() {
+        missing.required(spec.at("validationActions"), "");
+    }
+}
