@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Server side.
     ("store", &["meta", "tasks"]),
     ("auth", &["meta", "tasks"]),
-    ("admission", &["auth", "meta", "tasks"]),
+    ("admission", &["auth", "meta", "schema", "tasks"]),
     ("registry", &["meta", "schema"]),
     ("apiserver", &["admission", "auth", "meta", "registry", "schema", "store", "tasks"]),
     // Client side: talks to the API and nothing else.
