@@ -63,15 +63,17 @@ push() {
 base() {
   local root=$1 name
   mkdir -p "$root"/{bin,dev,etc,proc,root,run,sys,tmp,usr/share,var/lib,var/log}; chmod 1777 "$root/tmp"
-  cp "$cache/busybox/bin/busybox" "$root/bin/busybox"
-  for name in $("$root/bin/busybox" --list); do [ "$name" = busybox ] || ln -sfn busybox "$root/bin/$name"; done
+  # Linked dynamically: the static one cannot resolve names without the C library it was built with.
+  cp "$cache/base/bin/busybox" "$root/bin/busybox"
+  cp -a "$cache/base/lib" "$cache/base/lib64" "$root/"; rm -rf "$root/lib/systemd"
+  for name in $("$cache/busybox/bin/busybox" --list); do [ "$name" = busybox ] || ln -sfn busybox "$root/bin/$name"; done
   printf 'root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33::/var/www:/bin/false\nnobody:x:65534:65534::/:/bin/false\n' >"$root/etc/passwd"
   printf 'root:x:0:\nwww-data:x:33:\nnogroup:x:65534:\n' >"$root/etc/group"
 }
 
 fill() {
   local stamp="$home/filled" version work
-  version=$(cat "$0" "$cache/nginx/.unpacked" | sha256sum)
+  version=$(cat "$0" "$cache/nginx/.unpacked" "$cache/base/.unpacked" | sha256sum)
   [ "$(cat "$stamp" 2>/dev/null)" = "$version" ] && return
   say "packing images"
   work=$(mktemp -d)
@@ -84,7 +86,6 @@ fill() {
 
   base "$work/nginx"
   cp -a "$cache/nginx/lib" "$work/nginx/"; rm -rf "$work/nginx/lib/systemd"
-  cp -a "$cache/nginx/lib64" "$work/nginx/" 2>/dev/null || true
   mkdir -p "$work/nginx/usr/sbin" "$work/nginx/usr/lib" "$work/nginx/var/lib/nginx" "$work/nginx/var/log/nginx" "$work/nginx/etc/nginx"
   cp -a "$cache/nginx/usr/sbin/nginx" "$work/nginx/usr/sbin/"
   cp -a "$cache/nginx"/usr/lib/*-linux-gnu "$work/nginx/usr/lib/"; rm -rf "$work/nginx"/usr/lib/*/gconv

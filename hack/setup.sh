@@ -38,7 +38,8 @@ ensure_kubectl
 
 unpack_packages "$cache/registry" docker-registry
 unpack_packages "$cache/busybox" busybox-static
-unpack_packages "$cache/nginx" nginx nginx-common libc6 libcrypt1 libpcre2-8-0 libssl3 zlib1g
+unpack_packages "$cache/base" busybox libc6 libcrypt1
+unpack_packages "$cache/nginx" nginx nginx-common libpcre2-8-0 libssl3 zlib1g
 if [ "${1:-}" = --test ]; then
   unpack_packages "$cache/etcd" etcd-server
 fi

@@ -12,6 +12,8 @@ use crate::Config;
 /// Kept back for the machine itself, as upstream's default eviction thresholds: memory in bytes, storage in percent.
 pub(crate) const MEMORY_RESERVE: u64 = 100 * 1024 * 1024;
 pub(crate) const STORAGE_RESERVE_PERCENT: u64 = 10;
+/// What counts as room enough on a disk of any size.
+pub(crate) const STORAGE_RESERVE_MOST: u64 = 2 << 30;
 
 pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {

@@ -102,7 +102,9 @@ fn memory() -> Judged {
 
 fn disk(context: &Context) -> Judged {
     let (size, free) = capacity::storage(&context.config.root_dir);
-    if size > 0 && free < size / 100 * capacity::STORAGE_RESERVE_PERCENT {
+    // A tenth of a large disk is plenty; upstream's bare share would close such a node to pods for no reason.
+    let reserve = (size / 100 * capacity::STORAGE_RESERVE_PERCENT).min(capacity::STORAGE_RESERVE_MOST);
+    if size > 0 && free < reserve {
         return ("DiskPressure", true, "KubeletHasDiskPressure", "kubelet has disk pressure".to_owned());
     }
     ("DiskPressure", false, "KubeletHasNoDiskPressure", "kubelet has no disk pressure".to_owned())

@@ -11,6 +11,8 @@ use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, WriteHalf};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::spdy::{Frame, Reader, Writer};
 
@@ -78,6 +80,9 @@ where
         ended = to_client(Reader::new(read), &mut sink, &streams, pongs) => ended?,
         ended = to_runtime(source, writer, &streams, pinged) => ended?,
     }
+    // Without a code, kubectl takes the end for a broken connection.
+    let goodbye = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+    let _ = sink.send(Message::Close(Some(goodbye))).await;
     let _ = sink.close().await;
     Ok(())
 }
