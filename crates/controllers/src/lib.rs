@@ -76,6 +76,7 @@ where
     apps::daemonset::start(&context);
     apps::statefulset::start(&context);
     batch::job::start(&context);
+    batch::cronjob::start(&context);
     batch::ttl_after_finished::start(&context);
     core::endpoints::start(&context);
     discovery::endpointslice::start(&context);

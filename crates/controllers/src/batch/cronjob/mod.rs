@@ -1,0 +1,7 @@
+//! CronJob: Jobs by the clock.
+
+mod plan;
+mod reconcile;
+mod schedule;
+
+pub(crate) use reconcile::start;

@@ -1,0 +1,116 @@
+//! The loop of CronJob.
+
+use std::sync::Arc;
+
+use ferry_client::controller::{self, Action};
+use ferry_client::{Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{PostParams, PropagationPolicy};
+use kube::{Api, Client, ResourceExt};
+
+use super::plan::{self, Plan};
+use crate::Context;
+
+const NAME: &str = "cronjob-controller";
+const WORKERS: usize = 5;
+
+struct Loop {
+    client: Client,
+    recorder: Recorder,
+    crons: Informer<CronJob>,
+    jobs: Index<Job>,
+    queue: WorkQueue<ObjectKey>,
+}
+
+pub(crate) fn start(context: &Context) {
+    let client = context.client(NAME);
+    let (crons, jobs) = (context.informers.of::<CronJob>(), context.informers.of::<Job>());
+    let this = Arc::new(Loop {
+        recorder: Recorder::new(client.clone(), NAME, &context.tasks),
+        client,
+        crons: crons.clone(),
+        jobs: jobs.by_controller(),
+        queue: WorkQueue::new(),
+    });
+    let handler = this.clone();
+    crons.on_change(move |change| handler.queue.add(ObjectKey::of(&**change.object())));
+    let handler = this.clone();
+    jobs.on_change(move |change| {
+        let job = change.object();
+        if let Some(reference) = owner::controller_of(&**job).filter(|reference| reference.kind == "CronJob") {
+            handler.queue.add(ObjectKey::new(job.namespace().unwrap_or_default(), &*reference.name));
+        }
+    });
+    let ready = async move {
+        crons.synced().await;
+        jobs.synced().await;
+    };
+    let queue = this.queue.clone();
+    controller::run(&context.tasks, NAME, &queue, WORKERS, ready, move |key| {
+        let this = this.clone();
+        async move { this.reconcile(&key).await }
+    });
+}
+
+impl Loop {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
+        let Some(cron) = self.crons.get_key(key) else { return Ok(Action::Done) };
+        let jobs = self.jobs.get(cron.metadata.uid.as_deref().unwrap_or_default());
+        let plan = plan::plan(&cron, &jobs, write::now().0);
+        let again = plan.again;
+        self.carry_out(key, &cron, plan).await?;
+        Ok(again.map_or(Action::Done, Action::After))
+    }
+
+    async fn carry_out(&self, key: &ObjectKey, cron: &CronJob, plan: Plan) -> Result<(), Error> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
+        for (kind, reason, message) in plan.events {
+            self.recorder.event(cron, kind, reason, message);
+        }
+        for job in &plan.delete {
+            if write::delete(&jobs, &**job, Some(PropagationPolicy::Background)).await? {
+                let message = format!("Deleted job {}", job.name_any());
+                self.recorder.event(cron, EventType::Normal, "SuccessfulDelete", message);
+            }
+        }
+        let mut status = plan.status;
+        if let Some((job, due)) = plan.create
+            && let Some(created) = self.create(&jobs, cron, &job).await?
+        {
+            let active = status.active.get_or_insert_default();
+            if !active.iter().any(|known| known.uid == created.metadata.uid) {
+                active.push(plan::reference_to(&created));
+            }
+            status.last_schedule_time = Some(Time(due));
+        }
+        if cron.status.clone().unwrap_or_default() != status {
+            let api: Api<CronJob> = Api::namespaced(self.client.clone(), &key.namespace);
+            let mut updated = cron.clone();
+            updated.status = Some(status);
+            api.replace_status(&key.name, &PostParams::default(), &updated).await?;
+        }
+        Ok(())
+    }
+
+    /// The name is made of the time: one that is there already was created before a crash. None when it is not ours.
+    async fn create(&self, jobs: &Api<Job>, cron: &CronJob, job: &Job) -> Result<Option<Job>, Error> {
+        match jobs.create(&PostParams::default(), job).await {
+            Ok(created) => {
+                let message = format!("Created job {}", created.name_any());
+                self.recorder.event(cron, EventType::Normal, "SuccessfulCreate", message);
+                Ok(Some(created))
+            }
+            Err(error) if write::is_already_exists(&error) => {
+                let there = jobs.get(&job.name_any()).await?;
+                Ok(owner::is_controlled_by(&there, cron).then_some(there))
+            }
+            Err(error) if write::is_namespace_terminating(&error) => Ok(None),
+            Err(error) => {
+                let message = format!("Error creating job: {}", write::short(&error));
+                self.recorder.event(cron, EventType::Warning, "FailedCreate", message);
+                Err(error.into())
+            }
+        }
+    }
+}
