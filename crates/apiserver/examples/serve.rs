@@ -86,7 +86,7 @@ async fn main() -> Result<(), Error> {
         },
         &tasks,
     );
-    server.bootstrap(&token, Some(Endpoint { address: [127, 0, 0, 1].into(), port })).await?;
+    server.bootstrap(&token, Some(Endpoint { address: argument("--advertise", "10.20.30.40").parse()?, port })).await?;
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
     eprintln!("serving on {port}");
     let serving = server.clone();

@@ -9,6 +9,8 @@ use std::net::Ipv4Addr;
 
 use ferry_meta::{ApiError, FieldError, GroupVersionKind, Path, object, time};
 use ferry_registry::Resource;
+use ferry_registry::at::At;
+use ferry_registry::core::service as service_rules;
 use ferry_store::Op;
 use rand::Rng;
 use serde_json::{Value, json};
@@ -106,6 +108,7 @@ pub(crate) fn for_create(core: &Core, row: &Resource, service: &mut Value) -> Re
     if !is_service(row) {
         return Ok(Allocation::default());
     }
+    default_families(row, service, None)?;
     let mut allocation = Allocation::default();
     allocation.choose(core, row, service)?;
     allocation.taken_addresses = addresses(service);
@@ -122,6 +125,7 @@ pub(crate) fn for_update(
     if !is_service(row) {
         return Ok(Allocation::default());
     }
+    default_families(row, service, Some(old))?;
     let mut allocation = Allocation { avoid: ports(old), ..Allocation::default() };
     allocation.choose(core, row, service)?;
     let (now, before) = (addresses(service), addresses(old));
@@ -131,6 +135,12 @@ pub(crate) fn for_update(
     allocation.taken_ports = now.difference(&before).copied().collect();
     allocation.released_ports = before.difference(&now).copied().collect();
     Ok(allocation)
+}
+
+/// The address families of a cluster that has IPv4 alone.
+fn default_families(row: &Resource, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+    let errors = service_rules::default_families(service, old, &["IPv4"]);
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors)) }
 }
 
 /// What the deletion of an object gives back.
@@ -171,6 +181,13 @@ impl Allocation {
         if wants_ports {
             self.choose_ports(core, service);
         }
+        let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0);
+        if health == 0 && service_rules::needs_health_check_port(&At::root(service)) {
+            let mut used = ports(service);
+            used.extend(&self.avoid);
+            let port = self.free_port(core, &used);
+            object::child_mut(service, "spec").insert("healthCheckNodePort".into(), port.into());
+        }
         Ok(())
     }
 
@@ -192,7 +209,6 @@ impl Allocation {
     fn choose_ports(&mut self, core: &Core, service: &mut Value) {
         let mut used: BTreeSet<i64> = ports(service);
         used.extend(&self.avoid);
-        let (first, last) = core.node_ports;
         let mut by_port: Vec<(i64, i64, String)> = Vec::new();
         let Some(list) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else { return };
         for entry in list.iter() {
@@ -207,18 +223,20 @@ impl Allocation {
             // The same port under TCP and UDP shares one node port.
             let (port, protocol) = (port_of(entry), protocol_of(entry));
             let shared = by_port.iter().find(|(p, _, other)| *p == port && *other != protocol).map(|(_, n, _)| *n);
-            let node_port = shared.unwrap_or_else(|| {
-                let mut random = rand::rng();
-                (0..256)
-                    .map(|_| random.random_range(first..=last))
-                    .find(|candidate| !used.contains(candidate))
-                    .unwrap_or(first)
-            });
+            let node_port = shared.unwrap_or_else(|| self.free_port(core, &used));
             used.insert(node_port);
             by_port.push((port, node_port, protocol));
-            self.chosen_ports.insert(node_port);
             entry["nodePort"] = node_port.into();
         }
+    }
+
+    /// A port that is not known to be in use; the transaction has the last word.
+    fn free_port(&mut self, core: &Core, used: &BTreeSet<i64>) -> i64 {
+        let (first, last) = core.node_ports;
+        let mut random = rand::rng();
+        let port = (0..256).map(|_| random.random_range(first..=last)).find(|p| !used.contains(p)).unwrap_or(first);
+        self.chosen_ports.insert(port);
+        port
     }
 
     /// What stands beside the Service in its transaction.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ferry_meta::{ApiError, GroupVersion, GroupVersionKind};
 use ferry_registry::Resource;
 use ferry_schema::decode::TypeMeta;
-use ferry_schema::{Format, Type, Validation, managed};
+use ferry_schema::{DecodeError, Decoded, Format, Type, Validation, managed, proto};
 use serde_json::Value;
 
 use crate::context::RequestContext;
@@ -13,7 +13,9 @@ use crate::options::FieldValidation;
 
 /// The type of a built-in kind; None for custom resources and for kinds the catalogue does not have.
 pub(crate) fn type_of(kind: &GroupVersionKind) -> Option<Type> {
-    ferry_schema::builtin().kind(kind)
+    let catalogue = ferry_schema::builtin();
+    let meta = || catalogue.named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{}", kind.kind));
+    catalogue.kind(kind).or_else(|| if kind.group == "meta.k8s.io" { meta() } else { None })
 }
 
 /// Whether a row came from a CustomResourceDefinition.
@@ -71,8 +73,10 @@ pub(crate) fn yaml(json: &[u8]) -> Bytes {
 }
 
 /// None where the kind has no protobuf form.
-pub(crate) fn to_protobuf(_kind: &GroupVersionKind, _json: &[u8]) -> Option<Bytes> {
-    None
+pub(crate) fn to_protobuf(kind: &GroupVersionKind, json: &[u8]) -> Option<Bytes> {
+    let ty = type_of(kind)?;
+    let object: Value = serde_json::from_slice(json).ok()?;
+    Some(proto::encode(&ty, &object).into())
 }
 
 pub(crate) fn decode_stored(bytes: &[u8]) -> Result<Value, String> {
@@ -115,12 +119,28 @@ pub(crate) fn decode(
     fields: FieldValidation,
 ) -> Result<Value, ApiError> {
     let format = format(encoding);
-    let said = ferry_schema::decode::type_meta(body, format)
-        .map_err(|e| ApiError::bad_request(e.message(&expected.kind, &expected.api_version(), &expected.kind, body)))?;
-    let kind = kind_of(&said, expected)?;
+    let unrecognized = |e: DecodeError| {
+        ApiError::bad_request(e.message(&expected.kind, &expected.api_version(), &expected.kind, body))
+    };
+    let said = match encoding {
+        Encoding::Protobuf if body.is_empty() => {
+            return Err(unrecognized(DecodeError::Unrecognized("empty data".into())));
+        }
+        Encoding::Protobuf => {
+            proto::open(body).map(|e| e.type_meta).map_err(|e| DecodeError::Unrecognized(e.to_string()))
+        }
+        _ => ferry_schema::decode::type_meta(body, format),
+    };
+    let kind = kind_of(&said.map_err(unrecognized)?, expected)?;
     let Some(ty) = type_of(&kind) else { return Err(unknown_kind(&kind, expected)) };
-    let decoded = ferry_schema::decode(&ty, body, format, validation(fields))
-        .map_err(|e| ApiError::bad_request(e.message(&kind.kind, &version_shown(&kind), &expected.kind, body)))?;
+    let decoded = match encoding {
+        Encoding::Protobuf => proto::decode(&ty, body)
+            .map(|object| Decoded { object, warnings: Vec::new() })
+            .map_err(|e| DecodeError::Type(e.to_string())),
+        _ => ferry_schema::decode(&ty, body, format, validation(fields)),
+    };
+    let decoded =
+        decoded.map_err(|e| ApiError::bad_request(e.message(&kind.kind, &kind.version, &expected.kind, body)))?;
     if kind.kind != expected.kind || kind.group_version() != expected.group_version() {
         return Err(other_kind(&kind, expected));
     }
@@ -133,11 +153,6 @@ pub(crate) fn decode(
         map.insert("apiVersion".into(), expected.api_version().into());
     }
     Ok(object)
-}
-
-/// Upstream shows the version alone.
-fn version_shown(kind: &GroupVersionKind) -> String {
-    kind.version.clone()
 }
 
 /// What the body says it is, completed by what is expected.
@@ -159,7 +174,7 @@ fn kind_of(said: &TypeMeta, expected: &GroupVersionKind) -> Result<GroupVersionK
 fn unknown_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError {
     ApiError::bad_request(format!(
         "{} in version {:?} cannot be handled as a {}: no kind {:?} is registered for version {:?} in scheme \
-         \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\"",
+         \"pkg/api/legacyscheme/scheme.go:30\"",
         kind.kind,
         kind.version,
         expected.kind,
@@ -195,7 +210,11 @@ fn other_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError 
 /// DeleteOptions of `v1`, `meta.k8s.io/v1` or the resource's own group.
 pub(crate) fn decode_delete_options(encoding: Encoding, body: &[u8]) -> Result<Value, ApiError> {
     let format = format(encoding);
-    let said = ferry_schema::decode::type_meta(body, format).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let said = match encoding {
+        Encoding::Protobuf => proto::open(body).map(|e| e.type_meta).map_err(|e| e.to_string()),
+        _ => ferry_schema::decode::type_meta(body, format).map_err(|e| e.to_string()),
+    }
+    .map_err(ApiError::bad_request)?;
     if !said.kind.is_empty() && said.kind != "DeleteOptions" {
         return Err(ApiError::bad_request(format!(
             "no kind {:?} is registered for version {:?} in scheme \
@@ -203,11 +222,11 @@ pub(crate) fn decode_delete_options(encoding: Encoding, body: &[u8]) -> Result<V
             said.kind, said.api_version
         )));
     }
-    let kind = GroupVersionKind::new("meta.k8s.io", "v1", "DeleteOptions");
-    let ty = type_of(&kind)
-        .or_else(|| type_of(&GroupVersionKind::new("", "v1", "DeleteOptions")))
-        .or_else(|| ferry_schema::builtin().named("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"))
+    let ty = type_of(&GroupVersionKind::new("meta.k8s.io", "v1", "DeleteOptions"))
         .ok_or_else(|| ApiError::internal("the catalogue has no DeleteOptions"))?;
+    if encoding == Encoding::Protobuf {
+        return proto::decode(&ty, body).map_err(|e| ApiError::bad_request(e.to_string()));
+    }
     let decoded = ferry_schema::decode(&ty, body, format, Validation::Ignore)
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     Ok(decoded.object)

@@ -157,7 +157,12 @@ fn add_names(one: &mut Value, row: &Resource) {
 
 /// Tells clients which resources of several versions are the same objects.
 fn storage_hash(kind: &GroupVersionKind) -> String {
-    let digest = Sha256::digest(format!("{}/{}/{}", kind.group, kind.version, kind.kind));
+    // Upstream keeps these in an older version, and clients compare with its hashes.
+    let version = match &*kind.kind {
+        "CustomResourceDefinition" | "ClusterTrustBundle" | "PodCertificateRequest" => "v1beta1",
+        _ => &*kind.version,
+    };
+    let digest = Sha256::digest(format!("{}/{version}/{}", kind.group, kind.kind));
     STANDARD.encode(&digest[..8])
 }
 

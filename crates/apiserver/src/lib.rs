@@ -102,6 +102,7 @@ impl ApiServer {
             event_leases: server::EventLeases::default(),
             kubelets: config.kubelets,
             discovery: discovery::Documents::default(),
+            openapi: openapi::Documents::default(),
             tasks: tasks.child("apiserver"),
         };
         Self { core: Arc::new(core) }

@@ -32,6 +32,8 @@ pub(crate) enum Transform {
     /// With the version of `meta.k8s.io` that was asked for.
     Table(String),
     PartialMetadata(String),
+    /// The same for a list, where each item is one.
+    PartialMetadataList(String),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -166,7 +168,8 @@ fn transform(clause: &Clause<'_>, encoding: Encoding, tables: bool, stream: bool
     }
     match kind {
         "Table" if tables && encoding != Encoding::Protobuf => Some(Transform::Table(version.to_owned())),
-        "PartialObjectMetadata" | "PartialObjectMetadataList" => Some(Transform::PartialMetadata(version.to_owned())),
+        "PartialObjectMetadata" => Some(Transform::PartialMetadata(version.to_owned())),
+        "PartialObjectMetadataList" => Some(Transform::PartialMetadataList(version.to_owned())),
         _ => None,
     }
 }

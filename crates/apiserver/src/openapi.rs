@@ -1,11 +1,180 @@
-//! `/openapi/v2` and `/openapi/v3`.
+//! `/openapi/v2` and `/openapi/v3`: made from the table on demand, kept as text until the table changes.
 
-use ferry_meta::ApiError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::answer::Answer;
+use bytes::Bytes;
+use ferry_meta::{ApiError, GroupVersion, Reason};
+use ferry_registry::{Resource, ResourceTable};
+use ferry_schema::openapi::{self, Operation};
+use http::header::{HeaderValue, LOCATION};
+use http::{Response, StatusCode};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha512};
+
+use crate::answer::{Answer, full};
 use crate::context::RequestContext;
+use crate::discovery::hex;
+use crate::paths::tagged_response;
 use crate::server::Core;
 
-pub(crate) fn handle(_core: &Core, _context: &RequestContext, _rest: &[&str]) -> Result<Answer, ApiError> {
-    Ok(Answer::no_such_page())
+/// A document and its hash.
+type Document = (Bytes, String);
+
+#[derive(Default)]
+pub(crate) struct Documents {
+    made: Mutex<Option<(Arc<ResourceTable>, BTreeMap<String, Document>)>>,
+}
+
+impl Documents {
+    /// The document under a name, made by `make` for this table where it is not there yet.
+    fn get(&self, table: &Arc<ResourceTable>, name: &str, make: impl FnOnce() -> Value) -> Document {
+        if let Some((of, documents)) = &*self.made.lock()
+            && Arc::ptr_eq(of, table)
+            && let Some(document) = documents.get(name)
+        {
+            return document.clone();
+        }
+        // Made outside of the lock: two at once do the work twice and agree.
+        let text = make().to_string();
+        let hash = hex(&Sha512::digest(&text)).to_uppercase();
+        let document: Document = (text.into(), hash);
+        let mut made = self.made.lock();
+        if !made.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, table)) {
+            *made = Some((table.clone(), BTreeMap::new()));
+        }
+        if let Some((_, documents)) = &mut *made {
+            documents.insert(name.to_owned(), document.clone());
+        }
+        document
+    }
+}
+
+pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext, rest: &[&str]) -> Result<Answer, ApiError> {
+    let name = match rest {
+        ["v2"] => "v2".to_owned(),
+        ["v3"] | ["v3", ""] => String::new(),
+        ["v3", rest @ ..] => rest.join("/"),
+        _ => return Ok(Answer::no_such_page()),
+    };
+    let accept = context.header("accept");
+    let json = accept.is_empty() || ["application/json", "*/*", "application/*"].iter().any(|t| accept.contains(t));
+    if !json {
+        return Err(ApiError::new(406, Reason::NotAcceptable, "only application/json is offered here"));
+    }
+    let table = core.table();
+    if !name.is_empty() && name != "v2" && !names(&table).contains(&name) {
+        return Ok(Answer::no_such_page());
+    }
+    // Descriptions of every type are put together: too long for a worker that others wait for.
+    let server = core.clone();
+    let wanted = name.clone();
+    let made = tokio::task::spawn_blocking(move || document(&server, &table, &wanted)).await;
+    let (body, hash) = made.map_err(ApiError::internal)?;
+    let asked = context.query.text("hash");
+    if !asked.is_empty() && asked != hash && !name.is_empty() {
+        return Ok(moved(&format!("/openapi/v3/{name}?hash={hash}")));
+    }
+    let cache = if asked.is_empty() { "no-cache, private" } else { "public, immutable" };
+    Ok(tagged_response(context, "application/json", body, &format!("\"{hash}\""), cache))
+}
+
+fn moved(to: &str) -> Answer {
+    let mut response = Response::new(full(""));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(value) = HeaderValue::from_str(to) {
+        response.headers_mut().insert(LOCATION, value);
+    }
+    Answer::Ready(response)
+}
+
+fn document(core: &Core, table: &Arc<ResourceTable>, name: &str) -> Document {
+    core.openapi.get(table, name, || match name {
+        "" => {
+            let paths: serde_json::Map<String, Value> = names(table)
+                .into_iter()
+                .map(|name| {
+                    let (_, hash) = document(core, table, &name);
+                    let url = format!("/openapi/v3/{name}?hash={hash}");
+                    (name, json!({"serverRelativeURL": url}))
+                })
+                .collect();
+            json!({"paths": paths})
+        }
+        "v2" => openapi::v2(&table.rows().iter().flat_map(|row| operations(row)).collect::<Vec<_>>()),
+        name => {
+            let rows = table.rows().iter().filter(|row| root(row).trim_start_matches('/') == name);
+            openapi::v3(&rows.flat_map(|row| operations(row)).collect::<Vec<_>>())
+        }
+    })
+}
+
+/// `/api/v1`, `/apis/apps/v1`.
+fn root(row: &Resource) -> String {
+    let version: GroupVersion = row.gvk.group_version();
+    if version.group.is_empty() { format!("/api/{version}") } else { format!("/apis/{version}") }
+}
+
+fn names(table: &ResourceTable) -> Vec<String> {
+    let mut names: Vec<String> =
+        ["version", "api", "apis", ".well-known/openid-configuration", "openid/v1/jwks"].map(String::from).into();
+    for row in table.rows() {
+        names.push(root(row).trim_start_matches('/').to_owned());
+        if !row.gvk.group.is_empty() {
+            names.push(format!("apis/{}", row.gvk.group));
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Everything that can be asked of a row.
+fn operations(row: &Resource) -> Vec<Operation> {
+    let root = root(row);
+    let collection = if row.namespaced {
+        format!("{root}/namespaces/{{namespace}}/{}", row.plural)
+    } else {
+        format!("{root}/{}", row.plural)
+    };
+    let item = format!("{collection}/{{name}}");
+    let mut all = Vec::new();
+    let mut add = |path: &str, method: &str, action: &str, kind: &ferry_meta::GroupVersionKind| {
+        all.push(Operation { path: path.into(), method: method.into(), action: action.into(), kind: kind.clone() });
+    };
+    for verb in &row.verbs {
+        match &**verb {
+            "list" => {
+                add(&collection, "get", "list", &row.gvk);
+                if row.namespaced {
+                    add(&format!("{root}/{}", row.plural), "get", "list", &row.gvk);
+                }
+            }
+            "create" => add(&collection, "post", "post", &row.gvk),
+            "deletecollection" => add(&collection, "delete", "deletecollection", &row.gvk),
+            "get" => add(&item, "get", "get", &row.gvk),
+            "update" => add(&item, "put", "put", &row.gvk),
+            "patch" => add(&item, "patch", "patch", &row.gvk),
+            "delete" => add(&item, "delete", "delete", &row.gvk),
+            _ => {}
+        }
+    }
+    for subresource in &row.subresources {
+        let path = format!("{item}/{}", subresource.name);
+        let connects = crate::route::is_stream(row, &subresource.name) && subresource.name != "log";
+        for verb in &subresource.verbs {
+            let method = match &**verb {
+                "get" => "get",
+                "create" => "post",
+                "update" => "put",
+                "patch" => "patch",
+                "delete" => "delete",
+                _ => continue,
+            };
+            let action = if connects { "connect" } else { method };
+            add(&path, method, action, &subresource.kind);
+        }
+    }
+    all
 }

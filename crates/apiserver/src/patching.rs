@@ -72,6 +72,13 @@ impl Patch {
                     context.warn(warning);
                 }
                 let mut object = decoded.object;
+                let said = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+                // A strategic merge works on the object's own type, whatever the patch calls it.
+                if *kind != patch::PatchKind::Strategic && !said.is_empty() && said != gvk.kind {
+                    let why = format!("unable to decode {said:?} into {:?}", gvk.kind);
+                    let shown = String::from_utf8_lossy(body).into_owned();
+                    return Err(patch::PatchError::Invalid { shown, why }.into());
+                }
                 if let Some(map) = object.as_object_mut() {
                     map.insert("kind".into(), gvk.kind.clone().into());
                     map.insert("apiVersion".into(), gvk.api_version().into());
@@ -89,7 +96,20 @@ impl Patch {
 
 fn read_apply(context: &RequestContext, body: &[u8], fields: FieldValidation) -> Result<Value, ApiError> {
     let (value, duplicates) = ferry_schema::yaml::parse_value(body)
-        .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+        .map_err(|e| ApiError::bad_request(format!("error encoding patch: {e}")))?;
+    let found = match &value {
+        Value::Object(_) | Value::Null => "",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+    };
+    if !found.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go \
+             value of type map[string]interface {{}}"
+        )));
+    }
     if !duplicates.is_empty() {
         match fields {
             FieldValidation::Ignore => {}

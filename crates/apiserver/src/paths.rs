@@ -54,7 +54,7 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
             Ok(document("APIGroup", &found))
         }
         ["apis", group, version] | ["apis", group, version, ""] => resource_list(core, context, group, version),
-        ["openapi", rest @ ..] => openapi::handle(core, context, rest),
+        ["openapi", rest @ ..] => openapi::handle(core, context, rest).await,
         [".well-known", "openid-configuration"] => Ok(core.openid_configuration()),
         ["openid", "v1", "jwks"] => Ok(core.jwks()),
         [""] => {

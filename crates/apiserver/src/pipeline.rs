@@ -64,6 +64,9 @@ async fn run(
             row
         }
     };
+    if let Some(warning) = route::deprecation(&found) {
+        context.warn(warning);
+    }
     let watch = context.info.verb == "watch";
     if context.method == Method::PATCH {
         verbs::patch::check_route(&context.headers)?;

@@ -158,8 +158,9 @@ pub(crate) async fn list(
             items.push(object.clone());
         }
     }
-    // Upstream offers another page when keys are left, whether they match or not.
-    more |= remaining > 0;
+    // Upstream offers another page when keys are left, whether they match or not; a named object has no next one.
+    let single = selection.fields.required("metadata.name").is_some() && (!row.namespaced || !namespace.is_empty());
+    more = (more || remaining > 0) && !single;
     let continue_token = items
         .last()
         .filter(|_| more)

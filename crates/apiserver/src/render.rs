@@ -1,7 +1,7 @@
 //! Objects, lists and watch events as JSON: plain, as Tables, or their metadata alone.
 
 use bytes::Bytes;
-use ferry_meta::{ApiError, GroupVersionKind, time};
+use ferry_meta::{ApiError, GroupVersionKind, Reason, time};
 use ferry_registry::Resource;
 use ferry_store::Revision;
 use serde::Deserialize;
@@ -48,7 +48,10 @@ impl IncludeObject {
             "None" => Ok(Self::None),
             "" | "Metadata" => Ok(Self::Metadata),
             "Object" => Ok(Self::Object),
-            other => Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+            other => Err(ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
+                 'Object', 'None', or empty"
+            ))),
         }
     }
 }
@@ -72,6 +75,14 @@ pub(crate) fn object(
         Transform::PartialMetadata(version) => {
             let kind = GroupVersionKind::new("meta.k8s.io", &**version, "PartialObjectMetadata");
             (kind, partial_metadata(version, &json, true)?)
+        }
+        Transform::PartialMetadataList(_) => {
+            let message = format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list (*{}.{})",
+                go_package(row),
+                row.gvk.kind
+            );
+            return Err(ApiError::new(406, Reason::NotAcceptable, message));
         }
     };
     Ok(Answer::Json { code, kind, json })
@@ -120,7 +131,15 @@ pub(crate) fn list(
             let kind = GroupVersionKind::new("meta.k8s.io", &**version, "Table");
             (kind, table(row, version, &meta, items, include, true)?)
         }
-        Transform::PartialMetadata(version) => {
+        Transform::PartialMetadata(_) => {
+            let message = format!(
+                "you requested PartialObjectMetadata, but the requested object is a list (*{}.{})",
+                go_package(row),
+                row.list_kind
+            );
+            return Err(ApiError::new(406, Reason::NotAcceptable, message));
+        }
+        Transform::PartialMetadataList(version) => {
             let kind = GroupVersionKind::new("meta.k8s.io", &**version, "PartialObjectMetadataList");
             let mut out = Vec::new();
             out.extend_from_slice(
@@ -136,10 +155,24 @@ pub(crate) fn list(
                 out.extend_from_slice(&partial_metadata(version, item, true)?);
             }
             out.extend_from_slice(b"]}");
+            if items.is_empty() {
+                // Nobody made a list to put nothing into.
+                let end = out.len() - b"[]}".len();
+                out.truncate(end);
+                out.extend_from_slice(b"null}");
+            }
             (kind, out.into())
         }
     };
     Ok(Answer::Json { code: 200, kind, json })
+}
+
+/// The package of upstream's internal type, as its messages show it.
+pub(crate) fn go_package(row: &Resource) -> String {
+    match row.gvk.group.split('.').next() {
+        None | Some("") => "core".to_owned(),
+        Some(first) => first.to_owned(),
+    }
 }
 
 /// What every stored object of a row starts with.

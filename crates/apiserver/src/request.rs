@@ -87,7 +87,7 @@ impl RequestInfo {
             info.verb = "deletecollection".to_owned();
         }
         if info.name.is_empty()
-            && matches!(info.verb.as_str(), "list" | "watch" | "deletecollection")
+            && matches!(info.verb.as_str(), "list" | "watch")
             && let Ok(selector) = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
             && let Some(name) = selector.required("metadata.name")
             && names::path_segment(name).is_empty()

@@ -27,6 +27,15 @@ pub(crate) fn is_stream(row: &Resource, subresource: &str) -> bool {
     row.gvk.group.is_empty() && matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy")
 }
 
+/// What users of an old API are told with every answer.
+pub(crate) fn deprecation(row: &Resource) -> Option<&'static str> {
+    match (&*row.gvk.group, &*row.gvk.version, &*row.gvk.kind) {
+        ("", "v1", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        ("", "v1", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        _ => None,
+    }
+}
+
 pub(crate) fn find(table: &ResourceTable, context: &RequestContext) -> Result<Route, ApiError> {
     let info = &context.info;
     if !info.is_resource {
@@ -72,6 +81,12 @@ pub(crate) fn find(table: &ResourceTable, context: &RequestContext) -> Result<Ro
     }
     if context.method == Method::HEAD {
         return Err(ApiError::method_not_allowed());
+    }
+    // A row without any verb for this shape of path has no such path at all.
+    let shapes: &[&str] =
+        if named { &["get", "update", "patch", "delete"] } else { &["list", "create", "deletecollection"] };
+    if !shapes.iter().any(|verb| row.has_verb(verb)) {
+        return Err(not_found());
     }
     // Rows name the verbs; the method must also fit the shape of the path.
     let fits = match &*info.verb {

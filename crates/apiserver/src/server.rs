@@ -38,6 +38,7 @@ pub(crate) struct Core {
     pub event_leases: EventLeases,
     pub kubelets: crate::kubelet::Kubelets,
     pub discovery: crate::discovery::Documents,
+    pub openapi: crate::openapi::Documents,
     pub tasks: Tasks,
 }
 

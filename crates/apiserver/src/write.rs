@@ -193,8 +193,13 @@ impl<'a> Write<'a> {
                     objects::set_version(&mut object, commit.revision);
                     return Ok(Written { object, created: true, stored: Some((bytes, commit.revision)) });
                 }
-                Err(StoreError::Conflict { key: taken, .. }) if taken == key => {
-                    return Err(ApiError::already_exists(&self.row.group_resource(), &name));
+                Err(StoreError::Conflict { key: taken, current }) if taken == key => {
+                    let mut error = ApiError::already_exists(&self.row.group_resource(), &name);
+                    let there = current.and_then(|entry| objects::parse(self.row, &entry).ok());
+                    if there.is_some_and(|stored| object::is_being_deleted(&stored.object)) {
+                        error.0.message = format!("object is being deleted: {}", error.0.message);
+                    }
+                    return Err(error);
                 }
                 Err(StoreError::Conflict { key: taken, .. }) => {
                     allocation.lost(self.core, self.row, &mut object, &taken)?;

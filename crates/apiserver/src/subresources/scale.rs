@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ferry_admission::Operation;
-use ferry_meta::{ApiError, FieldError, GroupVersionKind, Path, object};
-use ferry_registry::Resource;
+use ferry_meta::{ApiError, GroupVersionKind, object};
+use ferry_registry::{Resource, scale};
 use ferry_schema::managed;
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::admission::{self, Attributes};
 use crate::answer::Answer;
@@ -41,7 +41,7 @@ pub(crate) async fn handle(
     let info = &context.info;
     if context.method == Method::GET {
         let parent = objects::must_load(core, row, &info.namespace, &info.name).await?;
-        return Ok(Answer::object(200, &kind(), &scale_of(row, &parent.object)));
+        return Ok(Answer::object(200, &kind(), &scale::of(&parent.object)));
     }
     let change = if context.method == Method::PUT {
         let options = WriteOptions::read(&context.query, "UpdateOptions", None)?;
@@ -71,7 +71,7 @@ pub(crate) async fn handle(
     for _ in 0..ATTEMPTS {
         let live = objects::must_load(core, row, &info.namespace, &info.name).await?;
         if let Some(written) = attempt(&write, &change, live).await? {
-            return Ok(Answer::object(200, &kind(), &scale_of(row, &written.object)));
+            return Ok(Answer::object(200, &kind(), &scale::of(&written.object)));
         }
     }
     Err(ApiError::modified(&row.group_resource(), &info.name))
@@ -85,29 +85,29 @@ enum Change {
 /// `None`: another writer was faster.
 async fn attempt(write: &Write<'_>, change: &Change, live: Stored) -> Result<Option<Written>, ApiError> {
     let (row, context, options) = (write.row, write.context, write.options);
-    let mut before = scale_of(row, &live.object);
+    let mut before = scale::of(&live.object);
     let owners = mappings(row);
     let owners: Vec<(&str, &str)> = owners.iter().map(|(version, path)| (version.as_str(), *path)).collect();
     let fields = managed::scale::to_scale(live.object.pointer("/metadata/managedFields"), &owners);
     object::metadata_mut(&mut before).insert("managedFields".into(), fields);
 
-    let mut scale = match change {
+    let mut new = match change {
         Change::Put(scale) => scale.clone(),
         Change::Patch(patch) => {
             let ty = codec::type_of(&kind()).ok_or_else(|| ApiError::internal("the catalogue has no Scale"))?;
             patch.apply_to(context, &ty, &kind(), "scale", &[], Some(&before), options, write.name)?
         }
     };
-    match_name(&scale, write.name)?;
-    write.match_namespace(&mut scale)?;
-    let (given, have) = (object::uid(&scale), object::uid(&live.object));
+    match_name(&new, write.name)?;
+    write.match_namespace(&mut new)?;
+    let (given, have) = (object::uid(&new), object::uid(&live.object));
     if !given.is_empty() && given != have {
         return Err(write.uid_conflict(given, have));
     }
     if !matches!(change, Change::Patch(Patch::Apply(_))) {
         let ty = codec::type_of(&kind()).ok_or_else(|| ApiError::internal("the catalogue has no Scale"))?;
         let manager = options.manager(context.agent());
-        codec::track(&ty, &kind(), "scale", &[], &mut scale, Some(&before), &manager);
+        codec::track(&ty, &kind(), "scale", &[], &mut new, Some(&before), &manager);
     }
     let seen = options.object();
     let scale_kind = kind();
@@ -121,73 +121,27 @@ async fn attempt(write: &Write<'_>, change: &Change, live: Stored) -> Result<Opt
         dry_run: options.dry_run,
         options: &seen,
     };
-    admission::mutate(write.core, context, &attributes, Some(&mut scale), Some(&before)).await?;
-    let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-    if replicas < 0 {
-        let path = Path::new("spec").child("replicas");
-        let errors = vec![FieldError::invalid(&path, replicas, "must be greater than or equal to 0")];
+    admission::mutate(write.core, context, &attributes, Some(&mut new), Some(&before)).await?;
+    let replicas = new.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    let errors = scale::validate(&new);
+    if !errors.is_empty() {
         return Err(ApiError::invalid(&kind().group_kind(), write.name, &errors));
     }
-    admission::validate(write.core, context, &attributes, Some(&mut scale), Some(&before)).await?;
+    admission::validate(write.core, context, &attributes, Some(&mut new), Some(&before)).await?;
 
     let mut parent = live.object.clone();
     object::child_mut(&mut parent, "spec").insert("replicas".into(), replicas.into());
     let changed = managed::scale::to_parent(
         live.object.pointer("/metadata/managedFields"),
-        scale.pointer("/metadata/managedFields"),
+        new.pointer("/metadata/managedFields"),
         &row.gvk.api_version(),
         &owners,
     );
     let metadata = object::metadata_mut(&mut parent);
     metadata.insert("managedFields".into(), changed);
-    match object::resource_version(&scale) {
+    match object::resource_version(&new) {
         "" => metadata.remove("resourceVersion"),
         version => metadata.insert("resourceVersion".into(), version.into()),
     };
     write.try_update(parent, live).await
-}
-
-fn scale_of(row: &Resource, parent: &Value) -> Value {
-    let mut metadata = json!({});
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if let Some(value) = parent.pointer(&format!("/metadata/{field}")) {
-            metadata[field] = value.clone();
-        }
-    }
-    let number = |pointer: &str| parent.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
-    let mut spec = json!({});
-    if number("/spec/replicas") != 0 {
-        spec["replicas"] = number("/spec/replicas").into();
-    }
-    let mut status = json!({"replicas": number("/status/replicas")});
-    let selector = selector_text(row, parent.pointer("/spec/selector").unwrap_or(&Value::Null));
-    if !selector.is_empty() {
-        status["selector"] = selector.into();
-    }
-    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
-}
-
-/// The selector as a query would have it.
-fn selector_text(row: &Resource, selector: &Value) -> String {
-    let is_map = row.gvk.group.is_empty();
-    let labels = if is_map { selector.as_object() } else { selector.get("matchLabels").and_then(Value::as_object) };
-    let mut parts: Vec<(String, String)> = labels
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| (key.clone(), format!("{key}={}", value.as_str().unwrap_or_default())))
-        .collect();
-    for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
-        let key = object::text(expression, "/key");
-        let mut values: Vec<&str> = object::items(expression, "/values").iter().filter_map(Value::as_str).collect();
-        values.sort_unstable();
-        let text = match object::text(expression, "/operator") {
-            "In" => format!("{key} in ({})", values.join(",")),
-            "NotIn" => format!("{key} notin ({})", values.join(",")),
-            "Exists" => key.to_owned(),
-            _ => format!("!{key}"),
-        };
-        parts.push((key.to_owned(), text));
-    }
-    parts.sort();
-    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
 }

@@ -40,13 +40,18 @@ pub(crate) async fn handle(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         )));
     }
-    issuer.default_request(&mut request);
+    let spec = object::child_mut(&mut request, "spec");
+    if spec.get("expirationSeconds").is_none_or(serde_json::Value::is_null) {
+        spec.insert("expirationSeconds".into(), 3600.into());
+    }
     let ty = codec::type_of(&kind);
     let manager = options.manager(context.agent());
     if let Some(ty) = &ty {
         codec::track(ty, &kind, "token", &[], &mut request, None, &manager);
     }
     let fields = request.pointer("/metadata/managedFields").cloned();
+    // The audience is the server's choice, not the client's.
+    issuer.default_request(&mut request);
     let seen = options.object();
     let attributes = Attributes {
         operation: Operation::Create,

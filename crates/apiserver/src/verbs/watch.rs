@@ -5,7 +5,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use ferry_meta::ApiError;
+use ferry_meta::{ApiError, GroupVersionKind};
 use ferry_registry::Resource;
 use futures::StreamExt;
 use http::header::CONTENT_TYPE;
@@ -149,14 +149,26 @@ impl Encoder {
         }
         let object = match &self.negotiated.transform {
             Transform::None => object,
-            Transform::PartialMetadata(version) => render::partial_metadata(version, &object, true)?,
+            Transform::PartialMetadata(version) | Transform::PartialMetadataList(version) => {
+                render::partial_metadata(version, &object, true)?
+            }
             Transform::Table(version) => {
                 let meta = format!("{{\"resourceVersion\":\"{}\"}}", render::version_of(&object));
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
                 render::table(&self.row, version, &meta, std::slice::from_ref(&object), self.include, columns)?
             }
         };
-        Ok(self.event(frame.kind.as_str(), &object))
+        Ok(self.event(frame.kind.as_str(), &self.kind(), &object))
+    }
+
+    fn kind(&self) -> GroupVersionKind {
+        match &self.negotiated.transform {
+            Transform::None => self.row.gvk.clone(),
+            Transform::Table(version) => GroupVersionKind::new("meta.k8s.io", &**version, "Table"),
+            Transform::PartialMetadata(version) | Transform::PartialMetadataList(version) => {
+                GroupVersionKind::new("meta.k8s.io", &**version, "PartialObjectMetadata")
+            }
+        }
     }
 
     fn bookmark(&self, frame: &WatchFrame) -> Bytes {
@@ -174,10 +186,15 @@ impl Encoder {
 
     fn error(&self, error: &ApiError) -> Bytes {
         let json = serde_json::to_vec(&*error.0).unwrap_or_default();
-        self.event("ERROR", &json)
+        self.event("ERROR", &GroupVersionKind::new("", "v1", "Status"), &json)
     }
 
-    fn event(&self, kind: &str, object: &[u8]) -> Bytes {
+    fn event(&self, kind: &str, of: &GroupVersionKind, object: &[u8]) -> Bytes {
+        if self.negotiated.encoding == Encoding::Protobuf
+            && let Some(encoded) = codec::to_protobuf(of, object)
+        {
+            return ferry_schema::proto::watch_frame(kind, &encoded).into();
+        }
         let mut out = BytesMut::with_capacity(object.len() + kind.len() + 24);
         out.put_slice(b"{\"type\":\"");
         out.put_slice(kind.as_bytes());

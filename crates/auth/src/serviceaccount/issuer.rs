@@ -122,7 +122,8 @@ impl TokenIssuer {
                 let why = format!(
                     "the UID in the bound object reference ({wanted_uid}) does not match the UID in record. The object might have been deleted and then recreated"
                 );
-                return Err(ApiError::conflict(resource, object_name, &why));
+                // Upstream names the kind here, not the resource.
+                return Err(ApiError::conflict(&GroupResource::new("", kind), object_name, &why));
             }
             Ok(object)
         };

@@ -1,4 +1,4 @@
-//! YAML out, in the layout of upstream's answers: sorted keys, lists at the indent of their key, no folding.
+//! YAML out, in the layout of upstream's answers: sorted keys, lists at the indent of their key, long lines folded.
 
 use std::cmp::Ordering;
 
@@ -91,11 +91,34 @@ fn write_string(out: &mut String, text: &str, depth: usize, key: bool) {
         out.push_str(&text.replace('\\', "\\\\").replace('"', "\\\""));
         out.push('"');
     } else if is_plain(text) {
-        out.push_str(text);
+        write_folded(out, text, depth, key);
     } else {
         out.push('\'');
-        out.push_str(&text.replace('\'', "''"));
+        write_folded(out, &text.replace('\'', "''"), depth, key);
         out.push('\'');
+    }
+}
+
+/// A line that is longer than this goes on in the next one after its next space.
+const WIDTH: usize = 80;
+
+fn write_folded(out: &mut String, text: &str, depth: usize, key: bool) {
+    let start = out.rfind('\n').map_or(0, |at| at + 1);
+    let mut column = out[start..].chars().count();
+    let mut chars = text.chars().peekable();
+    let (mut first, mut after_space) = (true, false);
+    while let Some(c) = chars.next() {
+        let single = c == ' ' && !after_space && !first && chars.peek().is_some_and(|next| *next != ' ');
+        if single && !key && column > WIDTH {
+            out.push('\n');
+            indent(out, depth);
+            column = 2 * depth;
+        } else {
+            out.push(c);
+            column += 1;
+        }
+        after_space = c == ' ';
+        first = false;
     }
 }
 
