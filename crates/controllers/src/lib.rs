@@ -3,6 +3,8 @@
 //! One folder per controller: `plan.rs` is a pure function of what was observed, `reconcile.rs` reads the caches,
 //! carries the plan out and writes the status. Each has an identity of its own
 //! (`system:serviceaccount:kube-system:<name>`) with upstream's role. Must not depend on any server-side crate.
+//!
+//! A new controller is a folder and a row of [`TABLE`].
 
 mod apps;
 mod batch;
@@ -12,6 +14,7 @@ mod discovery;
 mod garbagecollector;
 mod node;
 mod rbac;
+mod selection;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +25,13 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use kube::Client;
 
+pub use selection::Selection;
+
 /// What the controllers need to know of the cluster.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Which controllers run.
+    pub controllers: Selection,
     /// PEM of the authority that signs the API server's certificate, for `kube-root-ca.crt`.
     pub root_ca: String,
     /// The range from which nodes get their pods' addresses; none leaves that to somebody else.
@@ -39,6 +46,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            controllers: Selection::default(),
             root_ca: String::new(),
             cluster_cidr: Some("10.244.0.0/16".into()),
             node_cidr_mask_size: 24,
@@ -63,30 +71,44 @@ impl Context {
     }
 }
 
-/// Starts all controllers and returns at once; they wait for their caches by themselves. `clients` gives a client
-/// that acts as `system:serviceaccount:kube-system:<controller>`.
+/// Every controller by upstream's name, as `--controllers` takes it. Identities have other names.
+const TABLE: &[(&str, fn(&Context))] = &[
+    ("serviceaccount-controller", core::service_account::start),
+    ("root-ca-certificate-publisher-controller", core::root_ca::start),
+    ("node-ipam-controller", node::ipam::start),
+    ("node-lifecycle-controller", node::lifecycle::start),
+    ("deployment-controller", apps::deployment::start),
+    ("replicaset-controller", apps::replicaset::start::<ReplicaSet>),
+    ("endpointslice-controller", discovery::endpointslice::start),
+    ("endpoints-controller", core::endpoints::start),
+    ("daemonset-controller", apps::daemonset::start),
+    ("statefulset-controller", apps::statefulset::start),
+    ("job-controller", batch::job::start),
+    ("cronjob-controller", batch::cronjob::start),
+    ("ttl-after-finished-controller", batch::ttl_after_finished::start),
+    ("replicationcontroller-controller", apps::replicaset::start::<ReplicationController>),
+    ("namespace-controller", core::namespace::start),
+    ("garbage-collector-controller", garbagecollector::start),
+    ("taint-eviction-controller", node::taint_eviction::start),
+    ("pod-garbage-collector-controller", node::pod_gc::start),
+    ("clusterrole-aggregation-controller", rbac::clusterrole_aggregation::start),
+];
+
+/// The names that `Config::controllers` can select from.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|(name, _)| *name)
+}
+
+/// Starts the selected controllers and returns at once; they wait for their caches by themselves. `clients` gives a
+/// client that acts as `system:serviceaccount:kube-system:<controller>`.
 pub fn start<F>(informers: &Informers, clients: F, tasks: &Tasks, config: Config)
 where
     F: Fn(&str) -> Client + Send + Sync + 'static,
 {
     let context = Context { informers: informers.clone(), clients: Arc::new(clients), tasks: tasks.clone(), config };
-    apps::replicaset::start::<ReplicaSet>(&context);
-    apps::replicaset::start::<ReplicationController>(&context);
-    apps::deployment::start(&context);
-    apps::daemonset::start(&context);
-    apps::statefulset::start(&context);
-    batch::job::start(&context);
-    batch::cronjob::start(&context);
-    batch::ttl_after_finished::start(&context);
-    core::endpoints::start(&context);
-    discovery::endpointslice::start(&context);
-    core::service_account::start(&context);
-    core::root_ca::start(&context);
-    core::namespace::start(&context);
-    garbagecollector::start(&context);
-    node::lifecycle::start(&context);
-    node::taint_eviction::start(&context);
-    node::pod_gc::start(&context);
-    node::ipam::start(&context);
-    rbac::clusterrole_aggregation::start(&context);
+    for (name, start) in TABLE {
+        if context.config.controllers.includes(name) {
+            start(&context);
+        }
+    }
 }
