@@ -13,6 +13,7 @@ mod core;
 mod discovery;
 mod garbagecollector;
 mod node;
+mod policy;
 mod rbac;
 mod selection;
 
@@ -71,8 +72,10 @@ impl Context {
     }
 }
 
+type Start = fn(&Context);
+
 /// Every controller by upstream's name, as `--controllers` takes it. Identities have other names.
-const TABLE: &[(&str, fn(&Context))] = &[
+const TABLE: &[(&str, Start)] = &[
     ("serviceaccount-controller", core::service_account::start),
     ("root-ca-certificate-publisher-controller", core::root_ca::start),
     ("node-ipam-controller", node::ipam::start),
@@ -91,6 +94,7 @@ const TABLE: &[(&str, fn(&Context))] = &[
     ("garbage-collector-controller", garbagecollector::start),
     ("taint-eviction-controller", node::taint_eviction::start),
     ("pod-garbage-collector-controller", node::pod_gc::start),
+    ("disruption-controller", policy::disruption::start),
     ("clusterrole-aggregation-controller", rbac::clusterrole_aggregation::start),
 ];
 

@@ -22,6 +22,8 @@ use crate::common::selector::Selector;
 use crate::common::{claim, pod};
 
 const NAME: &str = "daemon-set-controller";
+/// As events name it, unlike the identity.
+const COMPONENT: &str = "daemonset-controller";
 const WORKERS: usize = 2;
 const BURST: usize = 250;
 
@@ -41,7 +43,7 @@ struct Loop {
 
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
-    let recorder = Recorder::new(client.clone(), NAME, &context.tasks);
+    let recorder = Recorder::new(client.clone(), COMPONENT, &context.tasks);
     let (sets, nodes) = (context.informers.of::<DaemonSet>(), context.informers.of::<Node>());
     let (pods, revisions) = (context.informers.of::<Pod>(), context.informers.of::<ControllerRevision>());
     let this = Arc::new(Loop {

@@ -14,6 +14,8 @@ use crate::Context;
 use crate::common::endpoint;
 
 const NAME: &str = "endpointslice-controller";
+/// As events name it, unlike the identity.
+const COMPONENT: &str = "endpoint-slice-controller";
 const WORKERS: usize = 5;
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
@@ -35,7 +37,7 @@ pub(crate) fn start(context: &Context) {
     let (services, pods) = (context.informers.of::<Service>(), context.informers.of::<Pod>());
     let (nodes, slices) = (context.informers.of::<Node>(), context.informers.of::<EndpointSlice>());
     let this = Arc::new(Loop {
-        recorder: Recorder::new(client.clone(), NAME, &context.tasks),
+        recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         client,
         services: services.clone(),
         pods: pods.clone(),

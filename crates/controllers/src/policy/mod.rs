@@ -1,0 +1,3 @@
+//! The controllers of the `policy` group.
+
+pub(crate) mod disruption;
