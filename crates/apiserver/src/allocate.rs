@@ -63,10 +63,6 @@ impl ServiceNetwork {
     fn random_anywhere(&self) -> Ipv4Addr {
         Ipv4Addr::from(self.base + rand::rng().random_range(2.min(self.size - 2)..self.size - 1))
     }
-
-    fn text(&self) -> String {
-        format!("{}/{}", Ipv4Addr::from(self.base), 32 - self.size.trailing_zeros())
-    }
 }
 
 /// What one write of a Service takes and gives back.
@@ -179,6 +175,7 @@ impl Allocation {
             || (kind == "LoadBalancer"
                 && service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false)));
         if wants_ports {
+            check_ports(core, row, service)?;
             self.choose_ports(core, service);
         }
         let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0);
@@ -197,11 +194,7 @@ impl Allocation {
         if inside || address.parse::<std::net::IpAddr>().is_err() {
             return Ok(());
         }
-        let why = format!(
-            "failed to allocate IP {address}: the provided network does not match the current range or IP range is full: \
-             the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",
-            core.service_network.text()
-        );
+        let why = format!("failed to allocate IP {address}: the provided network does not match the current range");
         let errors = vec![FieldError::invalid(&Path::new("spec").child("clusterIPs"), json!([address]), why)];
         Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors))
     }
@@ -298,6 +291,21 @@ impl Allocation {
         let errors = vec![FieldError::invalid(&path, port, "provided port is already allocated")];
         Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors))
     }
+}
+
+/// Ports that people choose must be in the range; those they keep were checked when they were chosen.
+fn check_ports(core: &Core, row: &Resource, service: &Value) -> Result<(), ApiError> {
+    let (first, last) = core.node_ports;
+    for (index, entry) in object::items(service, "/spec/ports").iter().enumerate() {
+        let port = entry.get("nodePort").and_then(Value::as_i64).unwrap_or(0);
+        if port != 0 && !(first..=last).contains(&port) {
+            let path = Path::new("spec").child("ports").index(index).child("nodePort");
+            let why = format!("provided port is not in the valid range. The range of valid ports is {first}-{last}");
+            let errors = vec![FieldError::invalid(&path, port, why)];
+            return Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors));
+        }
+    }
+    Ok(())
 }
 
 fn port_of(entry: &Value) -> i64 {

@@ -159,7 +159,10 @@ fn add_names(one: &mut Value, row: &Resource) {
 fn storage_hash(kind: &GroupVersionKind) -> String {
     // Upstream keeps these in an older version, and clients compare with its hashes.
     let version = match &*kind.kind {
-        "CustomResourceDefinition" | "ClusterTrustBundle" | "PodCertificateRequest" => "v1beta1",
+        "CustomResourceDefinition" | "ClusterTrustBundle" | "PodCertificateRequest" | "StorageVersionMigration" => {
+            "v1beta1"
+        }
+        "DeviceTaintRule" => "v1beta2",
         _ => &*kind.version,
     };
     let digest = Sha256::digest(format!("{}/{version}/{}", kind.group, kind.kind));

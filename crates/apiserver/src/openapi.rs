@@ -22,9 +22,12 @@ use crate::server::Core;
 /// A document and its hash.
 type Document = (Bytes, String);
 
+/// The documents of one table, by name.
+type Made = (Arc<ResourceTable>, BTreeMap<String, Document>);
+
 #[derive(Default)]
 pub(crate) struct Documents {
-    made: Mutex<Option<(Arc<ResourceTable>, BTreeMap<String, Document>)>>,
+    made: Mutex<Option<Made>>,
 }
 
 impl Documents {

@@ -118,7 +118,6 @@ pub(crate) enum Match {
 
 #[derive(Clone, Debug)]
 pub(crate) struct ListOptions {
-    pub watch: bool,
     pub label_selector: LabelSelector,
     pub field_selector: FieldSelector,
     pub resource_version: String,
@@ -187,7 +186,6 @@ impl ListOptions {
             return Err(invalid("ListOptions", &errors));
         }
         Ok(Self {
-            watch,
             label_selector,
             field_selector,
             resource_version,

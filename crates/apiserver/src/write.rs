@@ -264,7 +264,7 @@ impl<'a> Write<'a> {
         ApiError::conflict(&self.row.group_resource(), self.name, &why)
     }
 
-    /// `None`: another writer was faster and the request named no version, so it is tried again.
+    /// `None`: another writer was faster, so it is tried again on what that one wrote.
     pub(crate) async fn try_update(&self, mut object: Value, live: Stored) -> Result<Option<Written>, ApiError> {
         let given = objects::parse_version(object::resource_version(&object)).map_err(objects::bare_error)?;
         if given == 0 && !self.row.strategy.allow_unconditional_update() && self.subresource.is_empty() {
@@ -301,7 +301,7 @@ impl<'a> Write<'a> {
         if self.completes_deletion(&object, &live.object) {
             return self.finish_deletion(object, &live).await;
         }
-        self.commit_update(object, &live, allocation, given).await
+        self.commit_update(object, &live, allocation).await
     }
 
     async fn commit_update(
@@ -309,7 +309,6 @@ impl<'a> Write<'a> {
         mut object: Value,
         live: &Stored,
         mut allocation: Allocation,
-        given: Revision,
     ) -> Result<Option<Written>, ApiError> {
         for _ in 0..ATTEMPTS {
             // A write that changes nothing is none, not even of the times of its managed fields.
@@ -333,12 +332,8 @@ impl<'a> Write<'a> {
                     objects::set_version(&mut object, commit.revision);
                     return Ok(Some(Written { object, created: false, stored: Some((bytes, commit.revision)) }));
                 }
-                Err(StoreError::Conflict { key: taken, .. }) if taken == key => {
-                    if given != 0 {
-                        return Err(ApiError::modified(&self.row.group_resource(), self.name));
-                    }
-                    return Ok(None);
-                }
+                // A request that names a version finds on its next try that it is no longer the one.
+                Err(StoreError::Conflict { key: taken, .. }) if taken == key => return Ok(None),
                 Err(StoreError::Conflict { key: taken, .. }) => {
                     allocation.lost(self.core, self.row, &mut object, &taken)?;
                 }

@@ -1,0 +1,281 @@
+//! The whole server over the embedded store, driven through its pipeline as clients drive it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_admission::Dependencies;
+use ferry_apiserver::cache::{Cache, Registration};
+use ferry_apiserver::{ApiServer, Body, Config, Endpoint, Kubelets, Peer, Quotas, ServiceNetwork};
+use ferry_auth::{AuthorizerChain, Chain, LoopbackTokens, Rbac};
+use ferry_meta::UserInfo;
+use ferry_registry::ResourceTable;
+use ferry_store::EmbeddedStore;
+use ferry_tasks::Tasks;
+use futures::{StreamExt, TryStreamExt};
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use serde_json::{Value, json};
+
+struct Fixture {
+    server: ApiServer,
+    admin: String,
+    bob: String,
+    tasks: Tasks,
+    _folder: tempfile::TempDir,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tasks = Tasks::new("test");
+        let store = EmbeddedStore::open(folder.path(), Default::default()).expect("a store");
+        let table = ResourceTable::builtin();
+        let cache = Cache::start(store, &tasks, Registration::of_table(&table)).await.expect("a cache");
+        let audiences = vec!["https://kubernetes.default.svc".to_owned()];
+        let loopback = Arc::new(LoopbackTokens::new(audiences.clone()));
+        let admin = loopback.issue(UserInfo::new("admin", &["system:masters"]));
+        let bob = loopback.issue(UserInfo::new("bob", &["devs"]));
+        let rbac = Arc::new(Rbac::new(cache.clone()));
+        let authorization = Arc::new(AuthorizerChain::new().with("rbac", rbac.clone()));
+        let quotas =
+            Quotas::new(cache.clone(), &table).map(|q| -> Arc<dyn ferry_admission::QuotaStore> { Arc::new(q) });
+        let admission = ferry_admission::Chain::new(Dependencies {
+            reader: cache.clone(),
+            authorizer: authorization.clone(),
+            quotas,
+        });
+        let config = Config {
+            cache,
+            table,
+            authentication: Arc::new(Chain::new(audiences).with_tokens(loopback)),
+            authorization,
+            rbac: Some(rbac),
+            admission: admission.plugins().to_vec(),
+            token_issuer: None,
+            service_network: ServiceNetwork::parse("10.96.0.0/24").expect("a range"),
+            node_ports: (30000, 30063),
+            advertised: "192.0.2.1:6443".into(),
+            kubelets: Kubelets::default(),
+        };
+        let server = ApiServer::new(config, &tasks);
+        let endpoint = Endpoint { address: [192, 0, 2, 1].into(), port: 6443 };
+        server.bootstrap(&admin, Some(endpoint)).await.expect("what every cluster starts with");
+        Self { server, admin, bob, tasks, _folder: folder }
+    }
+
+    fn client(&self) -> kube::Client {
+        self.server.client(&self.admin)
+    }
+
+    async fn call(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Vec<u8>>,
+    ) -> (u16, Value) {
+        let body: Body = Full::new(bytes::Bytes::from(body.into())).map_err(|never| match never {}).boxed_unsync();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", content_type)
+            .body(body)
+            .expect("a request");
+        let response = self.server.handle(request, Peer::default()).await;
+        let code = response.status().as_u16();
+        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into())))
+    }
+
+    async fn json(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        self.call(&self.admin, method, path, "application/json", body.to_string()).await
+    }
+
+    async fn stop(self) {
+        assert!(self.server.stop(Duration::from_secs(30)).await);
+        assert!(self.tasks.stop(Duration::from_secs(30)).await);
+    }
+}
+
+fn config_map(name: &str, data: &[(&str, &str)]) -> ConfigMap {
+    let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let metadata = kube::api::ObjectMeta { name: Some(name.into()), ..Default::default() };
+    ConfigMap { metadata, data: Some(data), ..Default::default() }
+}
+
+#[tokio::test]
+async fn a_client_inside_reads_writes_and_watches() {
+    let fixture = Fixture::new().await;
+    let maps: Api<ConfigMap> = Api::namespaced(fixture.client(), "default");
+    let start = maps.list(&ListParams::default()).await.expect("a list").metadata.resource_version.expect("a version");
+    let mut events = maps.watch(&WatchParams::default(), &start).await.expect("a watch").boxed();
+    let made = maps.create(&PostParams::default(), &config_map("a", &[("k", "1")])).await.expect("created");
+    let patch = json!({"data": {"k": "2", "n": "3"}});
+    let patched = maps.patch("a", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("patched");
+    assert_eq!(patched.metadata.uid, made.metadata.uid);
+    // A patch that changes nothing is no write.
+    let again = maps.patch("a", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("patched");
+    assert_eq!(again.metadata.resource_version, patched.metadata.resource_version);
+    maps.delete("a", &DeleteParams::default()).await.expect("deleted");
+    assert!(maps.get_opt("a").await.expect("an answer").is_none());
+
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        match events.try_next().await.expect("an event").expect("more events") {
+            WatchEvent::Added(map) => seen.push(("added", map)),
+            WatchEvent::Modified(map) => seen.push(("modified", map)),
+            WatchEvent::Deleted(map) => seen.push(("deleted", map)),
+            other => panic!("not expected: {other:?}"),
+        }
+    }
+    assert_eq!(seen.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ["added", "modified", "deleted"]);
+    assert_eq!(seen[2].1.data, patched.data);
+    drop(events);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_the_server_ends_its_watches() {
+    let fixture = Fixture::new().await;
+    let maps: Api<ConfigMap> = Api::all(fixture.client());
+    let events = maps.watch(&WatchParams::default(), "0").await.expect("a watch").boxed();
+    // The stream ends by itself, or this waits forever.
+    tokio::join!(events.count(), fixture.stop());
+}
+
+#[tokio::test]
+async fn concurrent_services_never_share_an_address_or_a_port() {
+    let fixture = Fixture::new().await;
+    let services: Api<Service> = Api::namespaced(fixture.client(), "default");
+    let service = |name: usize| -> Service {
+        serde_json::from_value(json!({
+            "metadata": {"name": format!("s{name}")},
+            "spec": {"type": "NodePort", "ports": [{"port": 80}]},
+        }))
+        .expect("a service")
+    };
+    // Sixty of sixty-four ports: most of the choices collide.
+    let made =
+        futures::future::join_all(
+            (0..60).map(|name| {
+                let (services, service) = (services.clone(), service(name));
+                async move {
+                    services.create(&PostParams::default(), &service).await.expect("created").spec.expect("a spec")
+                }
+            }),
+        )
+        .await;
+    let addresses: BTreeSet<_> = made.iter().filter_map(|spec| spec.cluster_ip.clone()).collect();
+    let ports: BTreeSet<_> =
+        made.iter().flat_map(|spec| spec.ports.iter().flatten()).filter_map(|p| p.node_port).collect();
+    assert_eq!((addresses.len(), ports.len()), (60, 60));
+
+    let (code, refused) = fixture
+        .json(
+            "POST",
+            "/api/v1/namespaces/default/services",
+            &json!({"metadata": {"name": "x"}, "spec": {"clusterIP": addresses.first(), "ports": [{"port": 1}]}}),
+        )
+        .await;
+    assert_eq!(code, 422, "{refused}");
+    assert!(refused["message"].as_str().is_some_and(|m| m.contains("provided IP is already allocated")), "{refused}");
+    let first = made[0].cluster_ip.clone().expect("an address");
+    services.delete("s0", &DeleteParams::default()).await.expect("deleted");
+    let freed = json!({"metadata": {"name": "y"}, "spec": {"clusterIP": first, "ports": [{"port": 1}]}});
+    let (code, taken) = fixture.json("POST", "/api/v1/namespaces/default/services", &freed).await;
+    assert_eq!(code, 201, "{taken}");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn writers_that_come_too_late_are_told() {
+    let fixture = Fixture::new().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let (_, made) = fixture.json("POST", path, &json!({"metadata": {"name": "a"}, "data": {"n": "0"}})).await;
+    let stale =
+        json!({"metadata": {"name": "a", "resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"n": "1"}});
+    assert_eq!(fixture.json("PUT", &format!("{path}/a"), &stale).await.0, 200);
+    let (code, conflict) = fixture.json("PUT", &format!("{path}/a"), &stale).await;
+    assert_eq!((code, &conflict["reason"]), (409, &json!("Conflict")));
+    // Without a version the last one wins, and patches are tried again until they fit: none is lost.
+    let patches = (0..32).map(|n| {
+        let patch = json!({"data": {format!("k{n}"): "v"}}).to_string();
+        let (fixture, path) = (&fixture, format!("{path}/a"));
+        async move { fixture.call(&fixture.admin, "PATCH", &path, "application/merge-patch+json", patch).await.0 }
+    });
+    assert!(futures::future::join_all(patches).await.iter().all(|code| *code == 200));
+    let (_, whole) = fixture.json("GET", &format!("{path}/a"), &Value::Null).await;
+    assert_eq!(whole["data"].as_object().map(serde_json::Map::len), Some(33));
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn finalizers_hold_an_object_until_the_last_is_gone() {
+    let fixture = Fixture::new().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let made = json!({"metadata": {"name": "a", "finalizers": ["example.com/f"]}});
+    fixture.json("POST", path, &made).await;
+    let (code, held) = fixture.json("DELETE", &format!("{path}/a"), &json!({})).await;
+    assert_eq!(code, 200);
+    assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
+    let patch = json!({"metadata": {"finalizers": null}}).to_string();
+    let one = format!("{path}/a");
+    let (code, _) = fixture.call(&fixture.admin, "PATCH", &one, "application/merge-patch+json", patch).await;
+    assert_eq!((code, fixture.json("GET", &one, &Value::Null).await.0), (200, 404));
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_and_leave_nothing() {
+    let fixture = Fixture::new().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let deep = format!("{{\"metadata\":{{\"name\":\"deep\"}},\"x\":{}{}}}", "[".repeat(20_000), "]".repeat(20_000));
+    let large = json!({"metadata": {"name": "large"}, "data": {"k": "x".repeat(3_200_000)}}).to_string();
+    let admin = &fixture.admin;
+    for (token, method, path, content_type, body, want) in [
+        ("nobody", "GET", path, "application/json", String::new(), 401),
+        (&*fixture.bob, "GET", path, "application/json", String::new(), 403),
+        (admin, "POST", path, "application/json", "{".to_owned(), 400),
+        (admin, "POST", path, "application/json", deep, 400),
+        (admin, "POST", path, "application/json", large, 413),
+        (admin, "POST", path, "text/plain", "{}".to_owned(), 415),
+        (admin, "POST", path, "application/yaml", "a: [".to_owned(), 400),
+        (admin, "POST", path, "application/vnd.kubernetes.protobuf", "k8s\0garbage".to_owned(), 400),
+        (admin, "PATCH", &format!("{path}/none"), "application/json-patch+json", "[{".to_owned(), 404),
+        (admin, "GET", &format!("{path}?labelSelector=%28"), "application/json", String::new(), 400),
+        (admin, "GET", &format!("{path}?limit=1&continue=x"), "application/json", String::new(), 400),
+        (admin, "GET", "/api/v1/namespaces/default/nothings", "application/json", String::new(), 404),
+        (admin, "GET", "/no-such", "application/json", String::new(), 404),
+    ] {
+        let (code, answer) = fixture.call(token, method, path, content_type, body).await;
+        assert_eq!(code, want, "{method} {path} as {content_type}: {answer}");
+    }
+    let (_, list) = fixture.json("GET", path, &Value::Null).await;
+    assert_eq!(list["items"], json!([]));
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn pages_of_a_list_are_of_one_moment() {
+    let fixture = Fixture::new().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    for name in ["a", "b", "c", "d"] {
+        fixture.json("POST", path, &json!({"metadata": {"name": name}})).await;
+    }
+    let (_, first) = fixture.json("GET", &format!("{path}?limit=2"), &Value::Null).await;
+    assert_eq!(first["metadata"]["remainingItemCount"], 2);
+    fixture.json("DELETE", &format!("{path}/c"), &json!({})).await;
+    fixture.json("POST", path, &json!({"metadata": {"name": "bb"}})).await;
+    let token = first["metadata"]["continue"].as_str().expect("a token");
+    let (_, second) = fixture.json("GET", &format!("{path}?limit=2&continue={token}"), &Value::Null).await;
+    let names: Vec<_> =
+        second["items"].as_array().into_iter().flatten().map(|i| i["metadata"]["name"].clone()).collect();
+    assert_eq!(names, ["c", "d"]);
+    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    fixture.stop().await;
+}
