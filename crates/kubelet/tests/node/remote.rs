@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::spdy::{Frame, Reader, Writer};
 
@@ -134,6 +135,10 @@ impl Certificates {
         }
         let mut seen: Vec<(u8, String)> = Vec::new();
         while let Some(Ok(message)) = socket.next().await {
+            if let Message::Close(Some(frame)) = &message {
+                // Without a code, kubectl takes the connection for broken.
+                assert_eq!(frame.code, CloseCode::Normal);
+            }
             let Message::Binary(data) = message else { continue };
             let text = String::from_utf8_lossy(&data[1..]).into_owned();
             match seen.iter_mut().find(|(channel, _)| *channel == data[0]) {
