@@ -14,7 +14,11 @@ pub fn prepare(object: &mut Value, old: &Value) {
         None => map.remove("spec"),
     };
     if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("deletionTimestamp");
+        // Not the kubelet's to change: what it read may be older than the deletion.
+        match old.pointer("/metadata/deletionTimestamp") {
+            Some(deleted) => metadata.insert("deletionTimestamp".into(), deleted.clone()),
+            None => metadata.remove("deletionTimestamp"),
+        };
         match old.pointer("/metadata/ownerReferences") {
             Some(owners) => metadata.insert("ownerReferences".into(), owners.clone()),
             None => metadata.remove("ownerReferences"),
