@@ -15,7 +15,6 @@
 mod chain;
 mod plugins;
 mod pod;
-mod pod_resources;
 mod quota_store;
 mod resources;
 #[cfg(test)]

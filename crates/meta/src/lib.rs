@@ -8,6 +8,7 @@ pub mod gvk;
 pub mod names;
 pub mod object;
 pub mod quantity;
+pub mod quota;
 pub mod reader;
 pub mod selector;
 pub mod time;

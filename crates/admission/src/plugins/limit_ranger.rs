@@ -7,9 +7,9 @@ use ferry_meta::quantity::Quantity;
 use ferry_meta::{ApiError, ObjectReader};
 use serde_json::{Map, Value, json};
 
-use crate::pod_resources::{Amounts, amounts, total};
 use crate::resources::LIMIT_RANGES;
 use crate::{Operation, Plugin, Request};
+use ferry_meta::quota::amounts::{Amounts, amounts, total};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 

@@ -7,9 +7,9 @@ use ferry_meta::{ApiError, ObjectReader};
 use serde_json::{Value, json};
 
 use crate::pod::{is_set, list_mut};
-use crate::pod_resources::amounts;
 use crate::resources::RUNTIME_CLASSES;
 use crate::{Operation, Plugin, Request};
+use ferry_meta::quota::amounts::amounts;
 
 pub(crate) struct RuntimeClass {
     reader: Arc<dyn ObjectReader>,

@@ -7,9 +7,9 @@ use ferry_meta::{ApiError, ObjectReader};
 use serde_json::{Value, json};
 
 use crate::pod::list_mut;
-use crate::pod_resources::amounts;
 use crate::resources::STORAGE_CLASSES;
 use crate::{Operation, Plugin, Request};
+use ferry_meta::quota::amounts::amounts;
 
 /// Adds the finalizers that the protection controllers take away again.
 pub(crate) struct StorageObjectInUseProtection;

@@ -4,9 +4,6 @@
 //! them take the last slot and few of them collide. A reservation whose object is not stored after all is corrected by
 //! the quota controller, as upstream's is.
 
-mod scope;
-mod usage;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
@@ -16,10 +13,10 @@ use ferry_meta::{ApiError, ObjectReader, Reason};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::pod_resources::{Amounts, amounts};
 use crate::resources::RESOURCE_QUOTAS;
 use crate::{Operation, Plugin, QuotaStore, Request};
-use usage::Measure;
+use ferry_meta::quota::amounts::{Amounts, amounts};
+use ferry_meta::quota::{Measure, scope};
 
 /// How often a quota that others change meanwhile is tried again.
 const ATTEMPTS: usize = 10;

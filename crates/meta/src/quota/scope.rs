@@ -1,13 +1,12 @@
 //! Which pods and claims a quota is about.
 
-use ferry_meta::object::{items, text};
+use crate::object::{items, text};
 use serde_json::Value;
 
 use super::usage::Measure;
-use crate::pod::{containers, is_set};
 
 /// Whether all scopes of the quota hold for the object.
-pub(super) fn matches(quota: &Value, measure: Measure, object: &Value) -> bool {
+pub fn matches(quota: &Value, measure: Measure, object: &Value) -> bool {
     let scopes = items(quota, "/spec/scopes").iter().filter_map(Value::as_str).map(|scope| (scope, "Exists", &[][..]));
     let selected = items(quota, "/spec/scopeSelector/matchExpressions").iter().map(|requirement| {
         (text(requirement, "/scopeName"), text(requirement, "/operator"), items(requirement, "/values"))
@@ -50,7 +49,7 @@ fn is_best_effort(pod: &Value) -> bool {
     let Some(spec) = pod.get("spec") else { return true };
     let asks = |holder: &Value| {
         ["requests", "limits"].iter().any(|kind| {
-            let amounts = crate::pod_resources::amounts(holder, &format!("/resources/{kind}"));
+            let amounts = super::amounts::amounts(holder, &format!("/resources/{kind}"));
             ["cpu", "memory"].iter().any(|name| amounts.get(*name).is_some_and(|amount| !amount.is_zero()))
         })
     };
@@ -68,4 +67,12 @@ fn crosses_namespaces(pod: &Value) -> bool {
             .chain(preferred)
             .any(|term| !items(term, "/namespaces").is_empty() || is_set(term, "/namespaceSelector"))
     })
+}
+
+fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
+    ["/initContainers", "/containers", "/ephemeralContainers"].into_iter().flat_map(|pointer| items(spec, pointer))
+}
+
+fn is_set(object: &Value, pointer: &str) -> bool {
+    object.pointer(pointer).is_some_and(|value| !value.is_null())
 }

@@ -1,14 +1,14 @@
 //! What an object counts for: how much of each quota resource it takes.
 
-use ferry_meta::object::{is_being_deleted, items, text};
-use ferry_meta::quantity::{Format, Quantity};
+use crate::object::{is_being_deleted, items, text};
+use crate::quantity::{Format, Quantity};
 use serde_json::Value;
 
-use crate::pod_resources::{Amounts, amounts, total_with_overhead};
+use super::amounts::{Amounts, amounts, total_with_overhead};
 
 /// What a kind of object is measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measure {
+pub enum Measure {
     Pod,
     Service,
     Claim,
@@ -17,7 +17,7 @@ pub(super) enum Measure {
 }
 
 impl Measure {
-    pub(super) fn of(group: &str, resource: &str) -> Self {
+    pub fn of(group: &str, resource: &str) -> Self {
         match (group, resource) {
             ("", "pods") => Self::Pod,
             ("", "services") => Self::Service,
@@ -27,7 +27,7 @@ impl Measure {
     }
 
     /// Whether a quota resource is one that this measure can take.
-    pub(super) fn takes(self, group: &str, resource: &str, quota: &str) -> bool {
+    pub fn takes(self, group: &str, resource: &str, quota: &str) -> bool {
         if quota == count_name(group, resource) {
             return true;
         }
@@ -60,7 +60,7 @@ impl Measure {
         }
     }
 
-    pub(super) fn usage(self, group: &str, resource: &str, object: &Value) -> Amounts {
+    pub fn usage(self, group: &str, resource: &str, object: &Value) -> Amounts {
         let mut usage = Amounts::new();
         if self == Self::Pod && is_over(object) {
             return usage;
@@ -102,8 +102,8 @@ fn is_over(pod: &Value) -> bool {
     if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
         return true;
     }
-    let deadline = ferry_meta::time::parse(text(pod, "/metadata/deletionTimestamp"));
-    is_being_deleted(pod) && deadline.is_some_and(|deadline| ferry_meta::time::now() > deadline)
+    let deadline = crate::time::parse(text(pod, "/metadata/deletionTimestamp"));
+    is_being_deleted(pod) && deadline.is_some_and(|deadline| crate::time::now() > deadline)
 }
 
 fn pod(pod: &Value, usage: &mut Amounts) {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use ferry_meta::object::{items, map, text};
-use ferry_meta::quantity::Quantity;
+use crate::object::{items, map, text};
+use crate::quantity::Quantity;
 use serde_json::Value;
 
-pub(crate) type Amounts = BTreeMap<String, Quantity>;
+pub type Amounts = BTreeMap<String, Quantity>;
 
 /// The quantities of a map such as `resources.requests`; those that cannot be read are left out, validation tells them.
-pub(crate) fn amounts(object: &Value, pointer: &str) -> Amounts {
+pub fn amounts(object: &Value, pointer: &str) -> Amounts {
     map(object, pointer)
         .iter()
         .filter_map(|(key, value)| {
@@ -19,7 +19,7 @@ pub(crate) fn amounts(object: &Value, pointer: &str) -> Amounts {
         .collect()
 }
 
-pub(crate) fn add(left: &mut Amounts, right: &Amounts) {
+pub fn add(left: &mut Amounts, right: &Amounts) {
     for (key, amount) in right {
         let sum = left.get(key).map_or_else(|| amount.clone(), |known| known.add(amount));
         left.insert(key.clone(), sum);
@@ -37,7 +37,7 @@ fn raise(left: &mut Amounts, right: &Amounts) {
 
 /// Containers run together, init containers one after the other; an init container that restarts stays beside the rest.
 /// Amounts given for the whole pod stand in place of the containers' sums.
-pub(crate) fn total(spec: &Value, kind: &str) -> Amounts {
+pub fn total(spec: &Value, kind: &str) -> Amounts {
     let pointer = format!("/resources/{kind}");
     let mut sum = Amounts::new();
     for container in items(spec, "/containers") {
@@ -65,7 +65,7 @@ pub(crate) fn total(spec: &Value, kind: &str) -> Amounts {
 }
 
 /// `total` and the overhead of the pod's runtime class; limits grow only where one is set.
-pub(crate) fn total_with_overhead(spec: &Value, kind: &str) -> Amounts {
+pub fn total_with_overhead(spec: &Value, kind: &str) -> Amounts {
     let mut sum = total(spec, kind);
     let overhead = amounts(spec, "/overhead");
     if kind == "requests" {
