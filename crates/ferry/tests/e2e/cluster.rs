@@ -15,6 +15,7 @@ pub struct Cluster {
     run_dir: tempfile::TempDir,
     kubectl: PathBuf,
     flags: Vec<String>,
+    port: u16,
 }
 
 impl Cluster {
@@ -28,12 +29,13 @@ impl Cluster {
         // Short: the path of a socket has at most 108 bytes.
         let run_dir = tempfile::Builder::new().prefix("ferry-e2e-").tempdir_in("/run").expect("a folder for sockets");
         let text = |path: &std::path::Path| path.to_str().expect("a path of plain characters").to_owned();
+        let port = free_port();
         let flags = [
             ("data-dir", text(folder.path())),
             ("run-dir", text(run_dir.path())),
-            ("secure-port", "16443".into()),
-            ("kubelet-port", "20250".into()),
-            ("dns-port", "20053".into()),
+            ("secure-port", port.to_string()),
+            ("kubelet-port", free_port().to_string()),
+            ("dns-port", free_port().to_string()),
             ("cluster-cidr", "10.207.0.0/16".into()),
             ("service-cluster-ip-range", "10.208.0.0/16".into()),
             ("bridge", "ferrytest0".into()),
@@ -42,7 +44,7 @@ impl Cluster {
             ("registry-mirror", format!("registry.k8s.io={registry}")),
         ];
         let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect();
-        let cluster = Self { folder, run_dir, kubectl: cache.join("kubectl"), flags };
+        let cluster = Self { folder, run_dir, kubectl: cache.join("kubectl"), flags, port };
         cluster.up();
         cluster
     }
@@ -80,7 +82,7 @@ impl Cluster {
     }
 
     pub fn server(&self) -> String {
-        "https://127.0.0.1:16443".into()
+        format!("https://127.0.0.1:{}", self.port)
     }
 
     pub fn try_kubectl(&self, arguments: &[&str], input: &str) -> Output {
@@ -147,6 +149,12 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.down();
     }
+}
+
+/// A port nobody listens on now.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its number").port()
 }
 
 /// Waits until `probe` gives a value. The deadline only ends a test that has failed already.
