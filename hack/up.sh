@@ -20,5 +20,5 @@ address=$("$kubectl" get service nginx-demo -o jsonpath='{.spec.clusterIP}')
 say "twelve requests from this host to http://$address/, by the pod that answered"
 for _ in $(seq 12); do curl -sf --max-time 5 "http://$address/"; done | sort | uniq -c
 say "and by name from inside a pod"
-"$kubectl" exec deployment/nginx-demo -- sh -c 'for i in 1 2 3 4 5 6; do wget -qO- -T 5 http://nginx-demo/; done' | sort | uniq -c
+"$kubectl" exec deployment/nginx-demo -- sh -c 'for i in 1 2 3 4 5 6; do wget -qO- http://nginx-demo/; done' | sort | uniq -c
 say "done. Use it with: export KUBECONFIG=$KUBECONFIG    Stop it with: make down"

@@ -55,7 +55,7 @@ pub fn three_pods_answer_behind_a_service(cluster: &mut Cluster) {
         names.iter().all(|name| seen.contains_key(name)).then_some(seen)
     });
     assert!(!host.contains_key("nobody"), "{host:?}");
-    let script = "for i in $(seq 30); do wget -qO- -T 5 http://nginx-demo.default.svc.cluster.local/ || echo nobody; done; wget -qO- -T 5 http://nginx-demo/";
+    let script = "for i in $(seq 30); do wget -qO- http://nginx-demo.default.svc.cluster.local/ || echo nobody; done; wget -qO- http://nginx-demo/";
     let inside = cluster.kubectl(&["exec", "deployment/nginx-demo", "--", "sh", "-c", script]);
     let seen: BTreeSet<String> = inside.lines().map(str::to_owned).collect();
     assert_eq!(seen, names, "by name from inside a pod");

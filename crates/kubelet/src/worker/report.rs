@@ -85,7 +85,7 @@ async fn write_statuses(
                     return;
                 }
                 Err(error) => {
-                    tracing::debug!(pod = pod::name(&pod), "status not written: {}", write::short(&error));
+                    tracing::warn!(pod = pod::name(&pod), "status not written: {}", write::short(&error));
                     tokio::time::sleep(delay).await;
                     delay = (delay * 2).min(LONGEST_DELAY);
                 }

@@ -14,15 +14,13 @@ pub fn prepare(object: &mut Value, old: &Value) {
         None => map.remove("spec"),
     };
     if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-        // Not the kubelet's to change: what it read may be older than the deletion.
-        match old.pointer("/metadata/deletionTimestamp") {
-            Some(deleted) => metadata.insert("deletionTimestamp".into(), deleted.clone()),
-            None => metadata.remove("deletionTimestamp"),
-        };
-        match old.pointer("/metadata/ownerReferences") {
-            Some(owners) => metadata.insert("ownerReferences".into(), owners.clone()),
-            None => metadata.remove("ownerReferences"),
-        };
+        // A status neither ends a deletion nor changes who owns the pod.
+        for field in ["deletionTimestamp", "ownerReferences"] {
+            match old.get("metadata").and_then(|was| was.get(field)) {
+                Some(value) => metadata.insert(field.into(), value.clone()),
+                None => metadata.remove(field),
+            };
+        }
     }
     let before = ferry_meta::object::map(old, "/status");
     let status = map.entry("status").or_insert_with(|| json!({}));
