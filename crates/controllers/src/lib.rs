@@ -94,6 +94,7 @@ const TABLE: &[(&str, Start)] = &[
     ("garbage-collector-controller", garbagecollector::start),
     ("taint-eviction-controller", node::taint_eviction::start),
     ("pod-garbage-collector-controller", node::pod_gc::start),
+    ("resourcequota-controller", core::resource_quota::start),
     ("disruption-controller", policy::disruption::start),
     ("clusterrole-aggregation-controller", rbac::clusterrole_aggregation::start),
 ];

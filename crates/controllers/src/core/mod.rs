@@ -2,5 +2,6 @@
 
 pub(crate) mod endpoints;
 pub(crate) mod namespace;
+pub(crate) mod resource_quota;
 pub(crate) mod root_ca;
 pub(crate) mod service_account;

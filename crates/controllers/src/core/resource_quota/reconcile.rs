@@ -1,0 +1,179 @@
+//! The loop of ResourceQuota.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::controller::{self, Action};
+use ferry_client::informer::Cached;
+use ferry_client::{Change, Error, Informer, ObjectKey, WorkQueue, discovery, write};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, ResourceQuotaStatus, Secret, Service,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client, ResourceExt};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::plan::{self, Objects};
+use crate::Context;
+use crate::common::pod;
+
+const NAME: &str = "resourcequota-controller";
+/// What is counted without being watched is counted again after this long.
+const RECOUNT: Duration = Duration::from_secs(300);
+const WATCHED: [(&str, &str); 7] = [
+    ("", "pods"),
+    ("", "services"),
+    ("", "persistentvolumeclaims"),
+    ("", "configmaps"),
+    ("", "secrets"),
+    ("", "replicationcontrollers"),
+    ("", "resourcequotas"),
+];
+
+struct Loop {
+    client: Client,
+    quotas: Informer<ResourceQuota>,
+    pods: Informer<Pod>,
+    services: Informer<Service>,
+    claims: Informer<PersistentVolumeClaim>,
+    maps: Informer<ConfigMap>,
+    secrets: Informer<Secret>,
+    controllers: Informer<ReplicationController>,
+    queue: WorkQueue<ObjectKey>,
+}
+
+pub(crate) fn start(context: &Context) {
+    let informers = &context.informers;
+    let this = Arc::new(Loop {
+        client: context.client(NAME),
+        quotas: informers.of(),
+        pods: informers.of(),
+        services: informers.of(),
+        claims: informers.of(),
+        maps: informers.of(),
+        secrets: informers.of(),
+        controllers: informers.of(),
+        queue: WorkQueue::new(),
+    });
+    let handler = this.clone();
+    this.quotas.on_change(move |change| {
+        let quota = change.object();
+        let same = change.old().is_some_and(|old| old.spec == quota.spec && old.status == quota.status);
+        if !same && !matches!(change, Change::Deleted(_)) {
+            handler.queue.add(ObjectKey::of(&**quota));
+        }
+    });
+    // What is created was reserved by admission; only what is given back needs a look.
+    let handler = this.clone();
+    this.pods.on_change(move |change| {
+        let ended = change.old().is_some_and(|old| !pod::is_terminal(old)) && pod::is_terminal(change.object());
+        if ended || matches!(change, Change::Deleted(_)) {
+            handler.enqueue(change.object().namespace());
+        }
+    });
+    this.watch(&this.services);
+    this.watch(&this.claims);
+    this.watch(&this.maps);
+    this.watch(&this.secrets);
+    this.watch(&this.controllers);
+
+    let known = this.clone();
+    let ready = async move {
+        known.quotas.synced().await;
+        known.pods.synced().await;
+        known.services.synced().await;
+        known.claims.synced().await;
+        known.maps.synced().await;
+        known.secrets.synced().await;
+        known.controllers.synced().await;
+    };
+    let queue = this.queue.clone();
+    controller::run(&context.tasks, NAME, &queue, 5, ready, move |key| {
+        let this = this.clone();
+        async move { this.reconcile(&key).await }
+    });
+}
+
+impl Loop {
+    fn watch<K: Cached>(self: &Arc<Self>, informer: &Informer<K>) {
+        let handler = self.clone();
+        informer.on_change(move |change| {
+            if !matches!(change, Change::Added(_)) {
+                handler.enqueue(change.object().meta().namespace.clone());
+            }
+        });
+    }
+
+    fn enqueue(&self, namespace: Option<String>) {
+        for quota in self.quotas.list_in(&namespace.unwrap_or_default()) {
+            self.queue.add(ObjectKey::of(&*quota));
+        }
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
+        let Some(quota) = self.quotas.get_key(key) else { return Ok(Action::Done) };
+        let spec = quota.spec.clone().unwrap_or_default();
+        let hard = texts(spec.hard.as_ref());
+        let others = plan::counted(&hard, &WATCHED);
+        let mut counts = BTreeMap::new();
+        for (group, resource) in &others {
+            let name = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
+            counts.insert(name, self.count(&key.namespace, group, resource).await?);
+        }
+        let used = plan::used(&plan::scopes_of(&spec), &hard, &self.objects(&key.namespace, &hard), &counts);
+        let status = quota.status.clone().unwrap_or_default();
+        let known = plan::same(&texts(status.hard.as_ref()), &hard) && plan::same(&texts(status.used.as_ref()), &used);
+        if !known {
+            let quantities =
+                |map: BTreeMap<String, String>| map.into_iter().map(|(key, text)| (key, Quantity(text))).collect();
+            let mut updated = (*quota).clone();
+            updated.status = Some(ResourceQuotaStatus { hard: Some(quantities(hard)), used: Some(quantities(used)) });
+            let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &key.namespace);
+            match api.replace_status(&key.name, &PostParams::default(), &updated).await {
+                Err(error) if !write::is_not_found(&error) => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(if others.is_empty() { Action::Done } else { Action::After(RECOUNT) })
+    }
+
+    /// Everything in the namespace that some limit could be about.
+    fn objects(&self, namespace: &str, hard: &BTreeMap<String, String>) -> Vec<Objects> {
+        let wanted = |(group, resource): (&'static str, &'static str)| {
+            let measure = ferry_meta::quota::Measure::of(group, resource);
+            hard.keys().any(|key| measure.takes(group, resource, key))
+        };
+        let load = |resource: &str| match resource {
+            "pods" => values(&self.pods, namespace),
+            "services" => values(&self.services, namespace),
+            "persistentvolumeclaims" => values(&self.claims, namespace),
+            "configmaps" => values(&self.maps, namespace),
+            "secrets" => values(&self.secrets, namespace),
+            "replicationcontrollers" => values(&self.controllers, namespace),
+            _ => values(&self.quotas, namespace),
+        };
+        let relevant = WATCHED.into_iter().filter(|row| wanted(*row));
+        relevant.map(|(group, resource)| Objects { group, resource, objects: load(resource) }).collect()
+    }
+
+    async fn count(&self, namespace: &str, group: &str, resource: &str) -> Result<usize, Error> {
+        let found = discovery::resources(&self.client).await?.resources;
+        let row = found.into_iter().find(|row| row.resource.group == group && row.resource.plural == resource);
+        let Some(row) = row.filter(|row| row.namespaced && row.allows("list")) else { return Ok(0) };
+        let api: Api<PartialObjectMeta<DynamicObject>> =
+            Api::namespaced_with(self.client.clone(), namespace, &row.resource);
+        Ok(api.list(&ListParams::default()).await?.items.len())
+    }
+}
+
+fn values<K: Cached + Serialize>(informer: &Informer<K>, namespace: &str) -> Vec<Value> {
+    informer.list_in(namespace).iter().filter_map(|object| serde_json::to_value(&**object).ok()).collect()
+}
+
+fn texts(map: Option<&BTreeMap<String, Quantity>>) -> BTreeMap<String, String> {
+    map.into_iter().flatten().map(|(key, quantity)| (key.clone(), quantity.0.clone())).collect()
+}
