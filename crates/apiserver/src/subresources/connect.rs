@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use ferry_admission::Operation;
-use ferry_meta::{ApiError, FieldError, GroupKind, GroupResource, GroupVersionKind, ObjectReader, Path, object};
+use ferry_meta::{ApiError, FieldError, GroupKind, GroupResource, GroupVersionKind, ObjectReader, Path, Reason, object};
 use ferry_registry::Resource;
 use http::header::UPGRADE;
-use http::{Method, Request};
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes};
@@ -16,6 +17,9 @@ use crate::context::RequestContext;
 use crate::kubelet::{self, Target};
 use crate::objects;
 use crate::server::Core;
+
+/// A kubelet's refusal is a line or two.
+const LONGEST_REFUSAL: usize = 64 * 1024;
 
 pub(crate) async fn connect(
     core: &Arc<Core>,
@@ -102,7 +106,29 @@ async fn log(
     }
     let path = format!("/containerLogs/{}/{}/{container}", info.namespace, info.name);
     let target = kubelet_target(core, &pod, &path, &parameters)?;
-    kubelet::forward(&core.tasks, &target, request).await.map(Answer::Ready)
+    let answer = kubelet::forward(&core.tasks, &target, request).await?;
+    if answer.status().is_success() { Ok(Answer::Ready(answer)) } else { Err(refusal(answer).await) }
+}
+
+/// What a kubelet said in plain text, as a Status: clients show nothing else.
+async fn refusal(answer: Response<Body>) -> ApiError {
+    let code = answer.status().as_u16();
+    let mut body = answer.into_body();
+    let mut text = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(data) = frame.into_data() {
+            text.extend_from_slice(&data);
+        }
+        if text.len() > LONGEST_REFUSAL {
+            break;
+        }
+    }
+    let text = String::from_utf8_lossy(&text).trim_end().to_owned();
+    match code {
+        400 => ApiError::bad_request(text),
+        404 => ApiError::new(404, Reason::NotFound, format!("the server could not find the requested resource: {text}")),
+        _ => ApiError::new(code, Reason::InternalError, format!("Internal error occurred: {text}")),
+    }
 }
 
 fn check_log_options(context: &RequestContext) -> Result<(), ApiError> {

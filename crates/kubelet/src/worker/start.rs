@@ -91,14 +91,14 @@ impl Worker {
         let id = match self.context.see_through(async move { maker.create_container(request).await }).await {
             Ok(id) => id,
             Err(error) => {
-                self.events().container(name, EventType::Warning, "Failed", format!("Error: {error}"));
+                self.events().container(name, EventType::Warning, "Failed", format!("Error: {}", error.message));
                 return Err(NotStarted::new("CreateContainerError", error.message));
             }
         };
         self.events().container(name, EventType::Normal, "Created", "Container created");
         let (starter, started) = (runtime.clone(), id.clone());
         if let Err(error) = self.context.see_through(async move { starter.start_container(&started).await }).await {
-            self.events().container(name, EventType::Warning, "Failed", format!("Error: {error}"));
+            self.events().container(name, EventType::Warning, "Failed", format!("Error: {}", error.message));
             let why = NotStarted::new("RunContainerError", error.message);
             // The runtime has a record of the failure, and the restart policy decides on the next attempt.
             return Err(NotStarted { not_before: Some(Timestamp::now()), ..why });
