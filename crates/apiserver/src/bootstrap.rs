@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ferry_auth::bootstrap::{self, Reconciled};
-use ferry_meta::{ApiError, object};
+use ferry_meta::{ApiError, object, time};
+use futures::StreamExt;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{Method, Request};
 use http_body_util::BodyExt;
@@ -32,9 +33,11 @@ pub(crate) struct Bootstrap<'a> {
 
 impl Bootstrap<'_> {
     pub(crate) async fn run(&self, endpoint: Option<Endpoint>) -> Result<(), ApiError> {
-        for wanted in bootstrap::objects() {
-            self.reconcile(&wanted).await?;
-        }
+        let (namespaces, others): (Vec<Value>, Vec<Value>) =
+            bootstrap::objects().into_iter().partition(|o| object::text(o, "/kind") == "Namespace");
+        self.reconcile_all(&namespaces).await?;
+        self.reconcile_all(&others).await?;
+        self.api_services().await?;
         if let Some(endpoint) = endpoint {
             self.kubernetes_service(endpoint).await?;
         }
@@ -60,6 +63,64 @@ impl Bootstrap<'_> {
             Ok(status) => Err(ApiError(Box::new(status))),
             Err(_) => Err(ApiError::internal(String::from_utf8_lossy(&bytes))),
         }
+    }
+
+    /// Together, so that they share the store's flushes.
+    async fn reconcile_all(&self, wanted: &[Value]) -> Result<(), ApiError> {
+        let mut running = futures::stream::iter(wanted).map(|one| self.reconcile(one)).buffer_unordered(64);
+        while let Some(done) = running.next().await {
+            done?;
+        }
+        Ok(())
+    }
+
+    /// Every group and version that this server answers itself, as the aggregator lists them.
+    async fn api_services(&self) -> Result<(), ApiError> {
+        let table = self.core.table();
+        let mut wanted: Vec<(String, String)> =
+            table.rows().iter().map(|r| (r.gvk.group.clone(), r.gvk.version.clone())).collect();
+        wanted.sort();
+        wanted.dedup();
+        let mut running =
+            futures::stream::iter(wanted).map(|(group, version)| self.api_service(group, version)).buffer_unordered(64);
+        while let Some(done) = running.next().await {
+            done?;
+        }
+        Ok(())
+    }
+
+    async fn api_service(&self, group: String, version: String) -> Result<(), ApiError> {
+        const COLLECTION: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+        // The API that lists the others does not list itself.
+        if group == "apiregistration.k8s.io" {
+            return Ok(());
+        }
+        let name = format!("{version}.{group}");
+        let path = format!("{COLLECTION}/{name}");
+        match self.call(Method::GET, &path, None).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.code() == 404 => {}
+            Err(error) => return Err(error),
+        }
+        let (group_priority, version_priority) = priority(&group, &version);
+        let mut service = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": name, "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
+            "spec": {
+                "group": group, "version": version,
+                "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
+            },
+        });
+        match self.call(Method::POST, COLLECTION, Some(&service)).await {
+            Ok(made) => service = made,
+            Err(error) if error.code() == 409 => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        service["status"] = json!({"conditions": [{
+            "type": "Available", "status": "True", "reason": "Local",
+            "lastTransitionTime": time::time(time::now()), "message": "Local APIServices are always available",
+        }]});
+        self.call(Method::PUT, &format!("{path}/status"), Some(&service)).await.map(drop)
     }
 
     async fn reconcile(&self, wanted: &Value) -> Result<(), ApiError> {
@@ -169,4 +230,36 @@ impl Bootstrap<'_> {
 /// Names of roles hold colons, which paths allow; a slash or a percent sign would not do.
 fn escape(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
+}
+
+/// The order clients are offered groups and versions in: upstream's numbers.
+fn priority(group: &str, version: &str) -> (i64, i64) {
+    let by_group = match group {
+        "" => 18000,
+        "apps" => 17800,
+        "events.k8s.io" => 17750,
+        "authentication.k8s.io" => 17700,
+        "authorization.k8s.io" => 17600,
+        "autoscaling" => 17500,
+        "batch" => 17400,
+        "certificates.k8s.io" => 17300,
+        "networking.k8s.io" => 17200,
+        "policy" => 17100,
+        "rbac.authorization.k8s.io" => 17000,
+        "storage.k8s.io" => 16800,
+        "apiextensions.k8s.io" | "admissionregistration.k8s.io" => 16700,
+        "scheduling.k8s.io" => 16600,
+        "coordination.k8s.io" => 16500,
+        "node.k8s.io" => 16300,
+        "discovery.k8s.io" => 16200,
+        "flowcontrol.apiserver.k8s.io" => 16100,
+        _ => 15900,
+    };
+    let by_version = match (group, version) {
+        ("", _) => 1,
+        ("autoscaling", "v2") => 30,
+        ("flowcontrol.apiserver.k8s.io", _) => 21,
+        _ => 15,
+    };
+    (by_group, by_version)
 }

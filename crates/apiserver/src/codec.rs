@@ -63,6 +63,15 @@ pub(crate) fn encode(kind: &GroupVersionKind, object: &Value) -> Vec<u8> {
     }
 }
 
+/// The same for what goes into the store.
+pub(crate) fn encode_stored(kind: &GroupVersionKind, object: &mut Value) -> Vec<u8> {
+    if let Some(ty) = type_of(kind) {
+        ferry_schema::as_stored(&ty, object);
+        return ferry_schema::encode_json(&ty, object);
+    }
+    encode(kind, object)
+}
+
 pub(crate) fn pretty(json: &[u8]) -> Bytes {
     ferry_schema::encode::indent(json).into()
 }

@@ -54,7 +54,7 @@ pub(crate) fn to_bytes(row: &Resource, object: &Value) -> Bytes {
         map.insert("apiVersion".into(), row.storage_gvk.api_version().into());
     }
     object::metadata_mut(&mut object).remove("resourceVersion");
-    codec::encode(&row.storage_gvk, &object).into()
+    codec::encode_stored(&row.storage_gvk, &mut object).into()
 }
 
 /// The JSON of a stored object in the row's version, without parsing it where the versions are one.

@@ -44,12 +44,12 @@ pub(crate) fn find(table: &ResourceTable, context: &RequestContext) -> Result<Ro
     if context.info.path.starts_with("//") {
         return Ok(Route::NoSuchPage);
     }
-    let in_group: Vec<&Arc<Resource>> = table.rows().iter().filter(|r| r.gvk.group == info.group).collect();
-    let custom = in_group.iter().all(|r| codec::is_custom(r));
-    if in_group.is_empty() || (custom && !in_group.iter().any(|r| r.gvk.version == info.version)) {
-        return Ok(Route::NoSuchPage);
-    }
-    let Some(row) = table.find(&info.group, &info.version, &info.resource) else { return Err(not_found()) };
+    let Some(row) = table.find(&info.group, &info.version, &info.resource) else {
+        // Groups that are not built in, and versions of theirs, are there with their definitions alone.
+        let mut in_group = table.rows().iter().filter(|r| r.gvk.group == info.group);
+        let known = in_group.any(|r| !codec::is_custom(r) || r.gvk.version == info.version);
+        return if known { Err(not_found()) } else { Ok(Route::NoSuchPage) };
+    };
     let named = !info.path_name().is_empty();
     if row.namespaced != info.in_namespace {
         // All namespaces at once can be listed and watched, nothing else.

@@ -24,6 +24,7 @@ pub mod openapi;
 pub mod patch;
 pub mod proto;
 pub mod quantity;
+mod stored;
 mod text;
 pub mod yaml;
 mod zero;
@@ -32,3 +33,4 @@ pub use catalogue::{Catalogue, Field, Item, ListType, Shape, Type, TypeDef, buil
 pub use decode::{DecodeError, Decoded, Format, Validation, decode, decode_value};
 pub use encode::{encode_json, encode_json_pretty};
 pub use normalize::normalize;
+pub use stored::as_stored;
