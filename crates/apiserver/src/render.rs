@@ -213,6 +213,20 @@ pub(crate) fn version_of(json: &[u8]) -> String {
     serde_json::from_slice::<Version>(json).map(|v| v.metadata.resource_version).unwrap_or_default()
 }
 
+/// The object without some of its annotations, where it has any of them.
+fn without_annotations(mut object: Value, drop: &[&str]) -> Option<Vec<u8>> {
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
+    if !drop.iter().any(|key| annotations.contains_key(*key)) {
+        return None;
+    }
+    annotations.retain(|key, _| !drop.contains(&key.as_str()));
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+    Some(object.to_string().into_bytes())
+}
+
 /// A Table of some objects. A watch sends the columns with its first event alone.
 pub(crate) fn table(
     row: &Resource,
@@ -253,13 +267,16 @@ pub(crate) fn table(
         }
         let cells = Value::Array(row.strategy.cells(&object, now));
         out.push_str(&format!("{{\"cells\":{cells}"));
-        if let Some(conditions) = row_conditions(row, &object) {
-            out.push_str(&format!(",\"conditions\":{conditions}"));
+        let conditions = row.strategy.row_conditions(&object);
+        if !conditions.is_empty() {
+            out.push_str(&format!(",\"conditions\":{}", Value::Array(conditions)));
         }
         out.push_str(",\"object\":");
         match include {
             IncludeObject::None => out.push_str("null"),
             IncludeObject::Metadata => {
+                let stripped = without_annotations(object, row.strategy.carrier_annotations());
+                let item = stripped.as_deref().unwrap_or(item);
                 out.push_str(&String::from_utf8_lossy(&partial_metadata(version, item, true)?));
             }
             IncludeObject::Object => out.push_str(&String::from_utf8_lossy(item)),
@@ -268,17 +285,4 @@ pub(crate) fn table(
     }
     out.push_str("]}");
     Ok(out.into())
-}
-
-/// Finished pods are marked, so that clients may grey them out.
-fn row_conditions(row: &Resource, object: &Value) -> Option<Value> {
-    if !(row.gvk.group.is_empty() && row.gvk.kind == "Pod") {
-        return None;
-    }
-    let (reason, message) = match ferry_meta::object::text(object, "/status/phase") {
-        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
-        "Failed" => ("Failed", "The pod failed."),
-        _ => return None,
-    };
-    Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
 }

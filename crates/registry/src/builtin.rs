@@ -11,6 +11,8 @@ use crate::strategies;
 
 const RESOURCES: &str = include_str!("resources.tsv");
 const COLUMNS: &str = include_str!("columns.tsv");
+const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+const CREATED: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 const ALL_VERBS: &str = "create,delete,deletecollection,get,list,patch,update,watch";
 
 impl ResourceTable {
@@ -25,19 +27,29 @@ impl ResourceTable {
 fn columns() -> HashMap<&'static str, Vec<(Column, String)>> {
     let mut columns: HashMap<&str, Vec<(Column, String)>> = HashMap::new();
     for line in COLUMNS.lines().skip(1) {
-        let [resource, name, kind, format, priority, value] = line.split('\t').collect::<Vec<_>>()[..] else {
+        let [resource, name, kind, format, priority, value, description] = line.split('\t').collect::<Vec<_>>()[..]
+        else {
             continue;
         };
         let column = Column {
             name: name.into(),
             kind: kind.into(),
             format: format.into(),
-            description: String::new(),
+            description: describe(name, description),
             priority: priority.parse().unwrap_or_default(),
         };
         columns.entry(resource).or_default().push((column, value.into()));
     }
     columns
+}
+
+/// What a column of these names tells in every table, and else the text of the file.
+fn describe(column: &str, text: &str) -> String {
+    match column {
+        "Name" => NAME.to_owned(),
+        "Age" | "Created At" => CREATED.to_owned(),
+        _ => text.replace("\\n", "\n"),
+    }
 }
 
 fn row(line: &str, columns: &mut HashMap<&'static str, Vec<(Column, String)>>) -> Option<Resource> {

@@ -21,6 +21,10 @@ pub fn evaluate(expression: &str, object: &Value, now: Timestamp) -> Value {
             Some(Value::String(text)) if text.is_empty() => otherwise.into(),
             Some(found) => found.clone(),
         },
+        "text" => match value {
+            None | Some(Value::Null) => otherwise.into(),
+            Some(found) => found.as_str().map_or_else(|| found.to_string(), str::to_owned).into(),
+        },
         "age" => age(object, now).into(),
         "since" => since(value.and_then(Value::as_str).unwrap_or_default(), now).into(),
         "len" => length(value).into(),
@@ -298,6 +302,7 @@ mod tests {
             |expression: &str, want: Value| assert_eq!(evaluate(expression, &object, now), want, "{expression}");
         check(".spec.replicas", json!(3));
         check(".spec.none|N/A", json!("N/A"));
+        check("text .spec.replicas|N/A", json!("3"));
         check("len .spec.list", json!(2));
         check("ratio .status.ready .spec.replicas", json!("2/3"));
         check("join .spec.list", json!("x,y"));

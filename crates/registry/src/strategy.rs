@@ -119,6 +119,11 @@ pub trait Strategy: Send + Sync {
         object
     }
 
+    /// Annotations that only carry fields this version lacks; the rows of Tables go without them.
+    fn carrier_annotations(&self) -> &[&str] {
+        &[]
+    }
+
     /// The conditions of a Table row: that a pod or job has ended.
     fn row_conditions(&self, _object: &Value) -> Vec<Value> {
         Vec::new()

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use ferry_admission::Operation;
-use ferry_meta::{ApiError, FieldError, GroupKind, GroupResource, GroupVersionKind, ObjectReader, Path, Reason, object};
+use ferry_meta::{
+    ApiError, FieldError, GroupKind, GroupResource, GroupVersionKind, ObjectReader, Path, Reason, object,
+};
 use ferry_registry::Resource;
 use http::header::UPGRADE;
 use http::{Method, Request, Response};
@@ -126,7 +128,9 @@ async fn refusal(answer: Response<Body>) -> ApiError {
     let text = String::from_utf8_lossy(&text).trim_end().to_owned();
     match code {
         400 => ApiError::bad_request(text),
-        404 => ApiError::new(404, Reason::NotFound, format!("the server could not find the requested resource: {text}")),
+        404 => {
+            ApiError::new(404, Reason::NotFound, format!("the server could not find the requested resource: {text}"))
+        }
         _ => ApiError::new(code, Reason::InternalError, format!("Internal error occurred: {text}")),
     }
 }

@@ -44,6 +44,8 @@ impl Strategy for DaemonSet {
         }
         default_to(spec, "revisionHistoryLimit", 10);
         default_template(spec);
+        let generation = template_generation(object);
+        set_template_generation(object, generation);
     }
 
     fn prepare_create(&self, context: &Context<'_>, object: &mut Value) {
@@ -58,6 +60,10 @@ impl Strategy for DaemonSet {
             let changed = object.pointer("/spec/template") != old.pointer("/spec/template");
             set_template_generation(object, template_generation(old) + i64::from(changed));
         }
+    }
+
+    fn carrier_annotations(&self) -> &[&str] {
+        &[TEMPLATE_GENERATION]
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {

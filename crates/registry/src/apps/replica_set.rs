@@ -48,14 +48,6 @@ impl Strategy for ReplicaSet {
         }
         name_warning(object).filter(|_| old.is_none()).into_iter().chain(template_warnings(object, old)).collect()
     }
-
-    fn selectable_fields(&self) -> Vec<&str> {
-        vec!["status.replicas"]
-    }
-
-    fn field(&self, object: &Value, field: &str) -> String {
-        replicas_field(object, field)
-    }
 }
 
 /// A count that prints as zero where it is absent.

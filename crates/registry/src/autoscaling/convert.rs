@@ -10,6 +10,7 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
+pub(super) const CARRIERS: [&str; 4] = [METRICS, BEHAVIOR, CURRENT, CONDITIONS];
 
 pub(super) fn cpu_metric(share: i64) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": share}}})
@@ -25,7 +26,7 @@ pub(super) fn to_v1(mut object: Value) -> Value {
     let at = At::root(&object);
     let (spec, status) = (at.get("spec"), at.get("status"));
     let mut annotations = object::annotations(&object).clone();
-    annotations.retain(|key, _| ![METRICS, BEHAVIOR, CURRENT, CONDITIONS].contains(&key.as_str()));
+    annotations.retain(|key, _| !CARRIERS.contains(&key.as_str()));
     let others: Vec<String> = spec
         .array("metrics")
         .iter()
@@ -165,7 +166,7 @@ pub(super) fn to_v2(mut object: Value) -> Value {
         status.insert("conditions".into(), conditions);
     }
     if let Some(map) = map_mut(object::metadata_mut(&mut object), "annotations") {
-        map.retain(|key, _| ![METRICS, BEHAVIOR, CURRENT, CONDITIONS].contains(&key.as_str()));
+        map.retain(|key, _| !CARRIERS.contains(&key.as_str()));
         if map.is_empty() {
             object::metadata_mut(&mut object).remove("annotations");
         }

@@ -56,6 +56,16 @@ impl Strategy for CsiDriver {
         errors
     }
 
+    fn warnings(&self, _context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let spec = At::root(object).get("spec");
+        let same = |old: &Value| old["spec"]["tokenRequests"] == *spec.raw("tokenRequests");
+        let asks = !spec.array("tokenRequests").is_empty() && !old.is_some_and(same);
+        match asks && !spec.has("serviceAccountTokenInSecrets") {
+            true => vec!["spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()],
+            false => Vec::new(),
+        }
+    }
+
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
         subdomain_name(&name.to_lowercase(), prefix)
     }

@@ -223,9 +223,11 @@ impl Strategy for Pod {
                 let containers = object.pointer("/spec/ephemeralContainers").cloned();
                 common::keep(object, old, "spec");
                 common::keep_metadata(object, old);
-                if let Some(containers) = containers {
-                    object_at(object, &["spec"]).insert("ephemeralContainers".into(), containers);
-                }
+                let spec = object_at(object, &["spec"]);
+                match containers {
+                    Some(containers) => spec.insert("ephemeralContainers".into(), containers),
+                    None => spec.remove("ephemeralContainers"),
+                };
             }
             "resize" => keep_all_but_size(object, old),
             _ => {}
