@@ -4,6 +4,8 @@
 //! Needs root, the packages of `hack/setup.sh --test` and the registry of `hack/registry.sh`; `make test` sees to both.
 //! Arguments that are not flags choose scenarios by a part of their name.
 
+#![expect(clippy::unwrap_used, reason = "a test: a missing value is a failure")]
+
 mod cluster;
 mod failures;
 mod front_door;
