@@ -124,7 +124,7 @@ pub trait Strategy: Send + Sync {
         &[]
     }
 
-    /// The conditions of a Table row: that a pod or job has ended.
+    /// The conditions of a Table row: that a pod has ended.
     fn row_conditions(&self, _object: &Value) -> Vec<Value> {
         Vec::new()
     }

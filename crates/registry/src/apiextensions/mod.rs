@@ -1,4 +1,9 @@
-//! The group apiextensions.k8s.io: definitions of custom resources. Their schemas are judged by the schema engine.
+//! The group apiextensions.k8s.io: definitions of custom resources.
+
+mod paths;
+mod pattern;
+mod schema;
+mod structural;
 
 use ferry_meta::{FieldError, FieldErrors, Path, names, object};
 use jiff::Timestamp;
@@ -204,11 +209,18 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
         }
         deprecation(errors, version);
         // What all versions share is named as if it stood in the spec itself.
+        let own = version.get("schema").get("openAPIV3Schema");
+        if !shared("schema") {
+            errors.extend(schema::validate(&own, version.get("subresources").has("status")));
+        }
         if !shared("subresources") {
             subresources(errors, &version.get("subresources"));
         }
         if !shared("additionalPrinterColumns") {
             version.items("additionalPrinterColumns").iter().for_each(|column| one_column(errors, column));
+        }
+        if !shared("selectableFields") && own.exists() {
+            paths::selectable_fields(errors, &version.get("selectableFields"), own.value);
         }
     }
     let whole = |detail: &str| {
@@ -231,6 +243,11 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
     }
     validate_names(errors, &names);
     if let Some(version) = versions.first() {
+        let own = At::new(&version.raw("schema")["openAPIV3Schema"], spec.at("validation").child("openAPIV3Schema"));
+        if shared("schema") {
+            let has_status = versions.iter().any(|version| version.get("subresources").has("status"));
+            errors.extend(schema::validate(&own, has_status));
+        }
         if shared("subresources") {
             subresources(errors, &At::new(version.raw("subresources"), spec.at("subresources")));
         }
@@ -239,6 +256,10 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
             for (index, column) in version.array("additionalPrinterColumns").iter().enumerate() {
                 one_column(errors, &At::new(column, path.index(index)));
             }
+        }
+        if shared("selectableFields") && own.exists() {
+            let list = At::new(version.raw("selectableFields"), spec.at("selectableFields"));
+            paths::selectable_fields(errors, &list, own.value);
         }
     }
     conversion(errors, &spec.get("conversion"));

@@ -2,7 +2,7 @@
 
 use ferry_meta::{FieldError, FieldErrors, names, object};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::job_policies;
 use crate::apps::{counts, default_template, name_warning, template_warnings};
@@ -155,14 +155,6 @@ impl Strategy for Job {
             column("image").into(),
             cells::none_if_empty(cells::selector(Some(spec.raw("selector")))).into(),
         ]
-    }
-
-    fn row_conditions(&self, object: &Value) -> Vec<Value> {
-        if has_condition(object, "Complete") {
-            let message = "Job has completed.";
-            return vec![json!({"type": "Completed", "status": "True", "reason": "Succeeded", "message": message})];
-        }
-        Vec::new()
     }
 }
 

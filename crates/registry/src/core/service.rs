@@ -203,6 +203,13 @@ fn drop_type_dependent(object: &mut Value, old: &Value) {
     }
 }
 
+/// A mere name has no traffic of its own to steer.
+fn drop_internal_policy(object: &mut Value) {
+    if object::text(object, "/spec/type") == "ExternalName" {
+        object_at(object, &["spec"]).remove("internalTrafficPolicy");
+    }
+}
+
 impl Strategy for Service {
     fn plain(&self) -> &Plain {
         &self.0
@@ -257,6 +264,7 @@ impl Strategy for Service {
             map.insert("status".into(), json!({"loadBalancer": {}}));
         }
         normalize_cluster_ips(object, None);
+        drop_internal_policy(object);
     }
 
     fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
@@ -267,6 +275,7 @@ impl Strategy for Service {
         normalize_cluster_ips(object, Some(old));
         keep_allocated(object, old);
         drop_type_dependent(object, old);
+        drop_internal_policy(object);
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {

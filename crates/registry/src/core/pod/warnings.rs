@@ -144,7 +144,9 @@ fn fractions(warn: &mut Warn<'_>, parent: &At<'_>, list: &str) {
 }
 
 fn fraction(warn: &mut Warn<'_>, parent: &At<'_>, list: &str, name: &str) {
-    if let Some(quantity) = parent.get(list).quantity(name).filter(|q| q.milli_value() % 1000 != 0) {
+    // Amounts too large to count in thousandths are whole.
+    let fractional = |milli: i64| milli % 1000 != 0 && milli != i64::MAX;
+    if let Some(quantity) = parent.get(list).quantity(name).filter(|q| fractional(q.milli_value())) {
         let message = format!("fractional byte value \"{quantity}\" is invalid, must be an integer");
         warn(&parent.at(list).key(name), message);
     }
