@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use ferry_admission::QuotaStore;
+use ferry_admission::{Defaulter, QuotaStore, WebhookOptions};
 use ferry_apiserver::cache::{Cache, Registration};
 use ferry_apiserver::{ApiServer, Config, Endpoint, Kubelets, Quotas, ServiceNetwork};
 use ferry_auth::{
@@ -74,7 +74,8 @@ impl FrontDoor {
             reader,
             authorizer: authorization.clone(),
             quotas,
-        });
+        })
+        .with_webhooks(&WebhookOptions { tasks: tasks.clone(), defaulter: Some(defaulter(&table)), conditions: None });
 
         let server = ApiServer::new(
             Config {
@@ -108,4 +109,14 @@ impl FrontDoor {
     pub fn client(&self, user: UserInfo) -> kube::Client {
         self.server.client(&self.loopback.issue(user))
     }
+}
+
+/// Defaults for what a webhook added to an object.
+fn defaulter(table: &ResourceTable) -> Defaulter {
+    let table = table.clone();
+    Arc::new(move |resource, object| {
+        if let Some(row) = table.find(&resource.group, &resource.version, &resource.resource) {
+            row.strategy.default(object);
+        }
+    })
 }
