@@ -75,7 +75,11 @@ impl FrontDoor {
             authorizer: authorization.clone(),
             quotas,
         })
-        .with_webhooks(&WebhookOptions { tasks: tasks.clone(), defaulter: Some(defaulter(&table)), conditions: None });
+        .with_webhooks(&WebhookOptions {
+            tasks: tasks.clone(),
+            defaulter: Some(defaulter(&table)),
+            conditions: None,
+        });
 
         let server = ApiServer::new(
             Config {
