@@ -158,6 +158,9 @@ impl<'a> Write<'a> {
 
     async fn try_create(&self, mut object: Value) -> Result<Written, ApiError> {
         let strategy = self.strategy_context();
+        for warning in self.row.strategy.early_warnings(&object) {
+            self.context.warn(warning);
+        }
         self.row.strategy.prepare_create(&strategy, &mut object);
         let mut allocation = allocate::for_create(self.core, self.row, &mut object)?;
         let errors = self.row.validate_create(&strategy, &object);

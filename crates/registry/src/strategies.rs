@@ -27,6 +27,7 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         ("", "ReplicationController") => Arc::new(core::replication_controller::ReplicationController(plain)),
         ("", "ResourceQuota") => Arc::new(core::resource_quota::ResourceQuota(plain)),
         ("", "Secret") => Arc::new(core::secret::Secret(plain)),
+        ("", "ServiceAccount") => Arc::new(core::service_account::ServiceAccount(plain)),
         ("", "Service") => Arc::new(core::service::Service(plain)),
         ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => {
             Arc::new(admissionregistration::policy::Policy { plain, mutating: true })

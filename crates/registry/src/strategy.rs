@@ -119,6 +119,11 @@ pub trait Strategy: Send + Sync {
         object
     }
 
+    /// Warnings of what a client sent to create, said before it is prepared.
+    fn early_warnings(&self, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Annotations that only carry fields this version lacks; the rows of Tables go without them.
     fn carrier_annotations(&self) -> &[&str] {
         &[]

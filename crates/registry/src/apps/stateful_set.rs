@@ -94,6 +94,12 @@ impl Strategy for StatefulSet {
             return Vec::new();
         }
         let mut found = template_warnings(object, old);
+        let claims = At::root(object).get("spec").items("volumeClaimTemplates");
+        // The path to a claim's spec lacks a step on create, and has it in Go's spelling on update.
+        for claim in claims {
+            let path = if old.is_some() { claim.at("Spec") } else { claim.path.clone() };
+            found.extend(persistent_volume_claim::spec_warnings(&At::new(claim.raw("spec"), path)));
+        }
         if At::root(object).get("spec").number("revisionHistoryLimit") < 0 {
             found.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".into());
         }

@@ -2,6 +2,7 @@
 
 pub mod binding;
 pub mod config_map;
+pub mod doubtful;
 pub mod endpoints;
 pub mod event;
 pub mod limit_range;
@@ -15,4 +16,5 @@ pub mod replication_controller;
 pub mod resource_quota;
 pub mod secret;
 pub mod service;
+pub mod service_account;
 mod service_rules;

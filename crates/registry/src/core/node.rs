@@ -4,6 +4,7 @@ use ferry_meta::{FieldErrors, Path, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::doubtful;
 use super::pod::{resource_list, resources, scheduling};
 use crate::at::{At, Report, object_at};
 use crate::cells;
@@ -16,6 +17,22 @@ pub struct Node(pub Plain);
 impl Strategy for Node {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn warnings(&self, context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        if context.subresource == "status" {
+            return Vec::new();
+        }
+        let spec = At::root(object).get("spec");
+        let mut found = Vec::new();
+        if spec.has("configSource") {
+            found.push("spec.configSource: the feature is removed".to_owned());
+        }
+        if !spec.text("externalID").is_empty() {
+            found.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+        }
+        found.extend(spec.items("podCIDRs").iter().flat_map(|range| doubtful::network(&range.path, range.as_text())));
+        found
     }
 
     fn default(&self, object: &mut Value) {

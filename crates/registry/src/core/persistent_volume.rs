@@ -4,6 +4,7 @@ use ferry_meta::{FieldError, FieldErrors, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::doubtful;
 use super::persistent_volume_claim::{access_modes, storage_class, validate_access_modes};
 use super::pod::{difference, resource_list, scheduling, validate_volume_source};
 use crate::at::{At, IMMUTABLE, Report, default_to, object_at};
@@ -14,9 +15,43 @@ use crate::strategy::{Context, Strategy, common, subdomain_name};
 
 pub struct PersistentVolume(pub Plain);
 
+const OLD_ANNOTATIONS: [(&str, &str); 2] = [
+    ("volume.beta.kubernetes.io/storage-class", "deprecated since v1.8; use \"storageClassName\" attribute instead"),
+    ("volume.beta.kubernetes.io/mount-options", "deprecated since v1.31; use \"mountOptions\" attribute instead"),
+];
+
+const OLD_SOURCES: [(&str, &str, &str); 6] = [
+    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
 impl Strategy for PersistentVolume {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn warnings(&self, context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        if context.subresource == "status" {
+            return Vec::new();
+        }
+        let spec = At::root(object).get("spec");
+        let annotations = object::annotations(object);
+        let old = OLD_ANNOTATIONS.into_iter().filter(|(key, _)| annotations.contains_key(*key));
+        let mut found: Vec<String> =
+            old.map(|(key, message)| format!("metadata.annotations[{key}]: {message}")).collect();
+        if spec.text("persistentVolumeReclaimPolicy") == "Recycle" {
+            found.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
+        }
+        for term in spec.get("nodeAffinity").get("required").items("nodeSelectorTerms") {
+            found.extend(doubtful::term(&term, false));
+        }
+        let sources = OLD_SOURCES.into_iter().filter(|(key, _, _)| spec.has(key));
+        found.extend(sources.map(|(_, shown, message)| format!("spec.{shown}: {message}")));
+        found
     }
 
     fn default(&self, object: &mut Value) {

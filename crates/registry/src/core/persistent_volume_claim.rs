@@ -1,9 +1,10 @@
 //! Claims for storage.
 
-use ferry_meta::{FieldErrors, names};
+use ferry_meta::{FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::doubtful;
 use super::pod::{resource_list, resources};
 use crate::at::{At, Report, default_to, map_mut, object_at};
 use crate::cells;
@@ -206,9 +207,29 @@ fn validate_change(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
     }
 }
 
+pub fn spec_warnings(spec: &At<'_>) -> Vec<String> {
+    let resources = spec.get("resources");
+    ["requests", "limits"].iter().filter_map(|list| doubtful::fraction(&resources, list, "storage")).collect()
+}
+
 impl Strategy for PersistentVolumeClaim {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn warnings(&self, context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        if context.subresource == "status" {
+            return Vec::new();
+        }
+        let claim = At::root(object);
+        let mut found = Vec::new();
+        if object::annotations(object).contains_key(CLASS_ANNOTATION) {
+            found.push(format!(
+                "metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+            ));
+        }
+        found.extend(spec_warnings(&claim.get("spec")));
+        found
     }
 
     fn default(&self, object: &mut Value) {
@@ -253,13 +274,13 @@ impl Strategy for PersistentVolumeClaim {
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let at = At::root(object);
         let (spec, status) = (at.get("spec"), at.get("status"));
-        let phase = if ferry_meta::object::is_being_deleted(object) { "Terminating" } else { status.text("phase") };
+        let phase = if object::is_being_deleted(object) { "Terminating" } else { status.text("phase") };
         let bound = !spec.text("volumeName").is_empty();
         let capacity = if bound { status.get("capacity").text("storage") } else { "" };
         let modes = if bound { access_modes(status.texts("accessModes")) } else { String::new() };
         let unset = |text: &str| if text.is_empty() { "<unset>".to_owned() } else { text.to_owned() };
         vec![
-            ferry_meta::object::name(object).into(),
+            object::name(object).into(),
             phase.into(),
             spec.text("volumeName").into(),
             capacity.into(),
@@ -273,7 +294,7 @@ impl Strategy for PersistentVolumeClaim {
 }
 
 pub fn storage_class<'a>(object: &'a Value, spec: &At<'a>) -> &'a str {
-    match ferry_meta::object::annotations(object).get(CLASS_ANNOTATION).and_then(Value::as_str) {
+    match object::annotations(object).get(CLASS_ANNOTATION).and_then(Value::as_str) {
         Some(class) => class,
         None => spec.text("storageClassName"),
     }

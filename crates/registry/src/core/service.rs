@@ -5,7 +5,7 @@ use ferry_meta::{FieldError, FieldErrors, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::pod::warnings::address;
+use super::doubtful::address;
 use super::service_rules;
 use crate::at::{At, default_to, map_mut, maps_mut, object_at};
 use crate::cells;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::at::{At, Report, default_to, maps_mut, object_at};
 use crate::check::{self, Cidr};
+use crate::core::doubtful;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -13,6 +14,23 @@ pub struct NetworkPolicy(pub Plain);
 impl Strategy for NetworkPolicy {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn warnings(&self, _context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        let spec = At::root(object).get("spec");
+        let mut found = Vec::new();
+        for (list, peers) in [("ingress", "from"), ("egress", "to")] {
+            for peer in spec.items(list).iter().flat_map(|rule| rule.items(peers)) {
+                let block = peer.get("ipBlock");
+                if block.exists() {
+                    found.extend(doubtful::network(&block.at("cidr"), block.text("cidr")));
+                }
+                for except in block.items("except") {
+                    found.extend(doubtful::network(&except.path, except.as_text()));
+                }
+            }
+        }
+        found
     }
 
     fn default(&self, object: &mut Value) {

@@ -4,6 +4,7 @@ use ferry_meta::{FieldErrors, names};
 use serde_json::{Value, json};
 
 use crate::at::{At, IMMUTABLE, Report, object_at};
+use crate::core::doubtful;
 use crate::core::pod::{resource_list, resources, scheduling};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
@@ -13,6 +14,12 @@ pub struct RuntimeClass(pub Plain);
 impl Strategy for RuntimeClass {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn warnings(&self, _context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        let scheduling = At::root(object).get("scheduling");
+        let old = scheduling.map("nodeSelector").keys().filter_map(|key| doubtful::old_label(key));
+        old.map(|message| format!("scheduling.nodeSelector: {message}")).collect()
     }
 
     fn default(&self, object: &mut Value) {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::at::{At, IMMUTABLE, NOT_NEGATIVE, Report, default_to};
 use crate::cells;
 use crate::check;
+use crate::core::doubtful;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -47,6 +48,17 @@ fn stays(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>, keys: &[&str]) {
 impl Strategy for StorageClass {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn warnings(&self, _context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        let mut found = Vec::new();
+        for topology in At::root(object).items("allowedTopologies") {
+            for expression in topology.items("matchLabelExpressions") {
+                let message = doubtful::old_label(expression.text("key"));
+                found.extend(message.map(|message| format!("{}: {message}", expression.at("key"))));
+            }
+        }
+        found
     }
 
     fn default(&self, object: &mut Value) {
@@ -158,6 +170,16 @@ impl Strategy for VolumeAttributesClass {
 impl Strategy for CsiStorageCapacity {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn warnings(&self, _context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        let topology = At::root(object).get("nodeTopology");
+        let mut found = doubtful::term(&topology, false);
+        for key in topology.map("matchLabels").keys() {
+            let path = topology.at("matchLabels").child(key);
+            found.extend(doubtful::old_label(key).map(|message| format!("{path}: {message}")));
+        }
+        found
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {

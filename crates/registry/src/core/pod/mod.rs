@@ -1,5 +1,6 @@
 //! Pods: the strategy, and the spec's rules that all workloads share.
 
+mod app_armor;
 mod container;
 mod defaults;
 mod diff;
@@ -17,11 +18,12 @@ mod update;
 mod volume;
 pub mod warnings;
 
-use ferry_meta::{FieldErrors, Path, names};
+use ferry_meta::{FieldErrors, Path, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::at::{At, Report, map_mut, maps_mut, object_at};
+use crate::core::doubtful::address;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -134,7 +136,7 @@ fn drop_from_handler(handler: &mut Map<String, Value>) {
 
 /// Label keys to match become requirements of the selector beside them, with the pod's own values.
 fn merge_label_keys(pod: &mut Value) {
-    let labels = ferry_meta::object::labels(pod).clone();
+    let labels = object::labels(pod).clone();
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let apply = |term: &mut Map<String, Value>| {
         for (list, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
@@ -199,8 +201,16 @@ impl Strategy for Pod {
         }
     }
 
+    fn early_warnings(&self, object: &Value) -> Vec<String> {
+        match object::text(object, "/spec/os/name") {
+            "windows" => Vec::new(),
+            _ => app_armor::warnings(&At::root(object)),
+        }
+    }
+
     fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
         common::set_generation(object, 1);
+        app_armor::take_up(object);
         merge_label_keys(object);
         default_pod_level_requests(object);
         let spec = At::root(object).get("spec");
@@ -274,10 +284,10 @@ impl Strategy for Pod {
                 return Vec::new();
             }
             let lists = [pod.get("status").items("podIPs"), pod.get("status").items("hostIPs")];
-            return lists.iter().flatten().filter_map(|ip| warnings::address(&ip.at("ip"), ip.text("ip"))).collect();
+            return lists.iter().flatten().filter_map(|ip| address(&ip.at("ip"), ip.text("ip"))).collect();
         }
         let mut found = Vec::new();
-        let reasons = names::dns1123_label(ferry_meta::object::name(object));
+        let reasons = names::dns1123_label(object::name(object));
         if !reasons.is_empty() {
             found.push(format!(
                 "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
@@ -345,9 +355,8 @@ impl Strategy for Pod {
 
 fn keep_all_but_size(object: &mut Value, old: &Value) {
     let same = |list: &str| {
-        let names = |v: &Value| -> Vec<String> {
-            ferry_meta::object::items(v, list).iter().map(|c| c["name"].to_string()).collect()
-        };
+        let names =
+            |v: &Value| -> Vec<String> { object::items(v, list).iter().map(|c| c["name"].to_string()).collect() };
         names(object) == names(old)
     };
     if !same("/spec/containers") || !same("/spec/initContainers") {
@@ -358,7 +367,7 @@ fn keep_all_but_size(object: &mut Value, old: &Value) {
         spec["resources"] = resources.clone();
     }
     for list in ["containers", "initContainers"] {
-        let sizes = ferry_meta::object::items(object, &format!("/spec/{list}"));
+        let sizes = object::items(object, &format!("/spec/{list}"));
         let Some(containers) = spec.get_mut(list).and_then(Value::as_array_mut) else { continue };
         for (container, new) in containers.iter_mut().zip(sizes) {
             for key in ["resources", "resizePolicy"] {
