@@ -20,11 +20,14 @@ pub(crate) fn type_of(kind: &GroupVersionKind) -> Option<Type> {
 
 /// Whether a row came from a CustomResourceDefinition.
 pub(crate) fn is_custom(row: &Resource) -> bool {
-    type_of(&row.gvk).is_none()
+    row.strategy.custom_type().is_some()
 }
 
 /// The type of a row's objects.
 pub(crate) fn row_type(row: &Resource) -> Result<Type, ApiError> {
+    if let Some(ty) = row.strategy.custom_type() {
+        return Ok(ty.clone());
+    }
     type_of(&row.gvk).ok_or_else(|| ApiError::internal(format!("no type is known for {}", row.group_kind())))
 }
 
@@ -59,7 +62,7 @@ pub(crate) fn track(
 pub(crate) fn encode(kind: &GroupVersionKind, object: &Value) -> Vec<u8> {
     match type_of(kind) {
         Some(ty) => ferry_schema::encode_json(&ty, object),
-        None => ferry_schema::encode::encode_any(object, false),
+        None => ferry_schema::encode::encode_custom(object),
     }
 }
 
@@ -117,6 +120,48 @@ pub(crate) fn validation(of: FieldValidation) -> Validation {
 
 pub(crate) fn format(encoding: Encoding) -> Format {
     if encoding == Encoding::Yaml { Format::Yaml } else { Format::Json }
+}
+
+/// A body that must be an object of this row.
+pub(crate) fn decode_row(
+    context: &RequestContext,
+    row: &Resource,
+    encoding: Encoding,
+    body: &[u8],
+    fields: FieldValidation,
+) -> Result<Value, ApiError> {
+    let (Some(ty), expected) = (row.strategy.custom_type(), &row.gvk) else {
+        return decode(context, &row.gvk, encoding, body, fields);
+    };
+    if encoding == Encoding::Protobuf {
+        return Err(crate::negotiate::unsupported_media_type("application/json, application/yaml"));
+    }
+    let format = format(encoding);
+    let refuse =
+        |e: DecodeError| ApiError::bad_request(e.message(&expected.kind, &expected.version, &expected.kind, body));
+    let said = ferry_schema::decode::type_meta(body, format).map_err(refuse)?;
+    if said.kind.is_empty() {
+        let text = String::from_utf8_lossy(body);
+        return Err(refuse(DecodeError::Unrecognized(format!("Object 'Kind' is missing in '{text}'"))));
+    }
+    let kind = kind_of(&said, expected)?;
+    if kind.group_version() != expected.group_version() {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({})",
+            kind.api_version(),
+            expected.api_version()
+        )));
+    }
+    let decoded = ferry_schema::decode(ty, body, format, validation(fields)).map_err(refuse)?;
+    if kind.kind != expected.kind {
+        let path = ferry_meta::Path::new("kind");
+        let error = ferry_meta::FieldError::invalid(&path, kind.kind.as_str(), format!("must be {}", expected.kind));
+        return Err(ApiError::invalid(&kind.group_kind(), ferry_meta::object::name(&decoded.object), &vec![error]));
+    }
+    for warning in decoded.warnings {
+        context.warn(warning);
+    }
+    Ok(decoded.object)
 }
 
 /// A body that must be an object of this kind; kind and version may be left out.

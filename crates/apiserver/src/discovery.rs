@@ -117,7 +117,9 @@ pub(crate) fn resource_list(table: &ResourceTable, group: &str, version: &str) -
         }
         resources.push(one);
         let mut subresources: Vec<_> = row.subresources.iter().collect();
-        subresources.sort_by(|a, b| a.name.cmp(&b.name));
+        if !crate::codec::is_custom(row) {
+            subresources.sort_by(|a, b| a.name.cmp(&b.name));
+        }
         for subresource in subresources {
             let mut one = json!({
                 "name": format!("{}/{}", row.plural, subresource.name),
@@ -200,7 +202,9 @@ fn aggregated_resource(row: &Resource) -> Value {
     });
     add_names(&mut one, row);
     let mut subresources: Vec<_> = row.subresources.iter().collect();
-    subresources.sort_by(|a, b| a.name.cmp(&b.name));
+    if !crate::codec::is_custom(row) {
+        subresources.sort_by(|a, b| a.name.cmp(&b.name));
+    }
     if !subresources.is_empty() {
         let list: Vec<Value> = subresources
             .into_iter()

@@ -13,6 +13,7 @@ pub mod cache;
 mod codec;
 mod context;
 mod continuation;
+mod definitions;
 mod discovery;
 mod health;
 mod inprocess;
@@ -101,11 +102,14 @@ impl ApiServer {
             metrics: metrics::Metrics::default(),
             event_leases: server::EventLeases::default(),
             kubelets: config.kubelets,
+            definitions: definitions::Definitions::default(),
             discovery: discovery::Documents::default(),
             openapi: openapi::Documents::default(),
             tasks: tasks.child("apiserver"),
         };
-        Self { core: Arc::new(core) }
+        let core = Arc::new(core);
+        core.tasks.spawn_until_stopped("custom-resource-definitions", definitions::run(core.clone()));
+        Self { core }
     }
 
     /// Serves HTTPS until `stop`. The TLS configuration decides about client certificates and ALPN (h2, http/1.1).
@@ -121,6 +125,7 @@ impl ApiServer {
     /// Writes what every cluster starts with. `token` is that of a caller in system:masters; `endpoint` is where pods
     /// reach this server.
     pub async fn bootstrap(&self, token: &str, endpoint: Option<Endpoint>) -> Result<(), ferry_meta::ApiError> {
+        self.core.definitions.wait().await;
         bootstrap::Bootstrap { core: &self.core, token }.run(endpoint).await
     }
 

@@ -26,6 +26,7 @@ pub(crate) fn cache_error(error: &CacheError) -> ApiError {
 pub(crate) fn cache_of(core: &Core, row: &Resource) -> Result<Arc<ResourceCache>, ApiError> {
     core.cache
         .resource(&row.storage_prefix)
+        .filter(|cache| cache.is_loaded())
         .ok_or_else(|| ApiError::unavailable(format!("{} is not ready", row.group_resource())))
 }
 

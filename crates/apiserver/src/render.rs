@@ -95,7 +95,12 @@ pub(crate) fn list(
     meta: &ListMeta,
     items: &[Bytes],
 ) -> Result<Answer, ApiError> {
-    let meta = meta.json();
+    let mut meta = meta.json();
+    // Custom lists say that there is no next page.
+    let plain = matches!(context.negotiated.transform, Transform::None);
+    if plain && codec::is_custom(row) && !meta.contains("\"continue\"") {
+        meta.insert_str(meta.len() - 1, ",\"continue\":\"\"");
+    }
     let (kind, json) = match &context.negotiated.transform {
         Transform::None => {
             let kind = GroupVersionKind::new(&*row.gvk.group, &*row.gvk.version, &*row.list_kind);

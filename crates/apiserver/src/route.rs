@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ferry_meta::error::StatusDetails;
 use ferry_meta::{ApiError, Reason};
 use ferry_registry::{Resource, ResourceTable};
 use http::Method;
@@ -28,7 +29,10 @@ pub(crate) fn is_stream(row: &Resource, subresource: &str) -> bool {
 }
 
 /// What users of an old API are told with every answer.
-pub(crate) fn deprecation(row: &Resource) -> Option<&'static str> {
+pub(crate) fn deprecation(row: &Resource) -> Option<&str> {
+    if let Some(text) = row.strategy.deprecation() {
+        return Some(text);
+    }
     match (&*row.gvk.group, &*row.gvk.version, &*row.gvk.kind) {
         ("", "v1", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
         ("", "v1", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
@@ -47,18 +51,20 @@ pub(crate) fn find(table: &ResourceTable, context: &RequestContext) -> Result<Ro
     let Some(row) = table.find(&info.group, &info.version, &info.resource) else {
         // Groups that are not built in, and versions of theirs, are there with their definitions alone.
         let mut in_group = table.rows().iter().filter(|r| r.gvk.group == info.group);
-        let known = in_group.any(|r| !codec::is_custom(r) || r.gvk.version == info.version);
+        let known = in_group.any(|r| !codec::is_custom(r));
         return if known { Err(not_found()) } else { Ok(Route::NoSuchPage) };
     };
     let named = !info.path_name().is_empty();
     if row.namespaced != info.in_namespace {
         // All namespaces at once can be listed and watched, nothing else.
         if info.in_namespace || named {
-            return Err(not_found());
+            return if codec::is_custom(row) { Ok(Route::NoSuchPage) } else { Err(not_found()) };
         }
         let reads = matches!(&*info.verb, "list" | "watch") && context.method != Method::HEAD;
         return if reads && row.has_verb(&info.verb) {
             Ok(Route::Resource(row.clone()))
+        } else if codec::is_custom(row) {
+            Ok(Route::NoSuchPage)
         } else {
             Err(ApiError::method_not_allowed())
         };
@@ -67,7 +73,13 @@ pub(crate) fn find(table: &ResourceTable, context: &RequestContext) -> Result<Ro
         return Err(not_found());
     }
     if !info.subresource.is_empty() {
-        let Some(subresource) = row.subresource(&info.subresource) else { return Err(not_found()) };
+        let Some(subresource) = row.subresource(&info.subresource) else {
+            return Err(if codec::is_custom(row) {
+                ApiError::not_found(&row.group_resource(), &info.name)
+            } else {
+                not_found()
+            });
+        };
         let proxies = info.subresource == "proxy";
         if !info.rest.is_empty() && !proxies {
             return Err(not_found());
@@ -77,6 +89,12 @@ pub(crate) fn find(table: &ResourceTable, context: &RequestContext) -> Result<Ro
         } else {
             context.method != Method::HEAD && subresource.verbs.contains(&info.verb)
         };
+        if !allowed && codec::is_custom(row) {
+            let what = format!("{} is not supported on resources of kind \"{}\"", info.verb, row.group_resource());
+            let details =
+                StatusDetails { group: row.gvk.group.clone(), kind: row.plural.clone(), ..StatusDetails::default() };
+            return Err(ApiError::new(405, Reason::MethodNotAllowed, what).with_details(details));
+        }
         return if allowed { Ok(Route::Resource(row.clone())) } else { Err(ApiError::method_not_allowed()) };
     }
     if context.method == Method::HEAD {

@@ -196,7 +196,8 @@ impl ApiError {
             .map(|e| StatusCause {
                 reason: e.kind.reason().into(),
                 message: e.to_string(),
-                field: e.path.as_str().into(),
+                // A field without a place is told as such, as in the message.
+                field: e.path.to_string(),
             })
             .collect();
         Self::new(422, Reason::Invalid, format!("{kind} {name:?} is invalid: {text}")).with_details(StatusDetails {

@@ -3,6 +3,7 @@
 use ferry_meta::{FieldErrors, object};
 use serde_json::{Map, Value, json};
 
+use crate::apiextensions::custom::ScalePaths;
 use crate::at::{At, Report, object_at};
 use crate::cells;
 
@@ -27,6 +28,26 @@ pub fn of(workload: &Value) -> Value {
         "spec": {"replicas": spec.number("replicas")},
         "status": {"replicas": status.number("replicas"), "selector": text},
     })
+}
+
+/// The Scale of a custom resource.
+pub fn of_custom(parent: &Value, paths: &ScalePaths) -> Value {
+    let number = |path: &str| ScalePaths::value(path, parent).and_then(Value::as_i64).unwrap_or_default();
+    let mut scale = of(parent);
+    scale["spec"]["replicas"] = number(&paths.spec).into();
+    scale["status"] = json!({"replicas": number(&paths.status)});
+    if let Some(text) = ScalePaths::value(&paths.selector, parent).and_then(Value::as_str).filter(|t| !t.is_empty()) {
+        scale["status"]["selector"] = text.into();
+    }
+    scale
+}
+
+/// Writes the replicas of a custom resource to where it keeps them.
+pub fn set(parent: &mut Value, fields: &[String], replicas: i64) {
+    if let Some((last, before)) = fields.split_last() {
+        let before: Vec<&str> = before.iter().map(String::as_str).collect();
+        object_at(parent, &before).insert(last.clone(), replicas.into());
+    }
 }
 
 /// What a written Scale may not say.

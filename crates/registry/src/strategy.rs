@@ -1,9 +1,11 @@
 //! What is truly a kind's own.
 
 use ferry_meta::{FieldErrors, UserInfo, names};
+use ferry_schema::Type;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::apiextensions::custom::ScalePaths;
 use crate::cells;
 use crate::plain::Plain;
 
@@ -20,6 +22,21 @@ pub struct Context<'a> {
 /// (mutating admission) → validate_update. ObjectMeta is defaulted and validated by the caller through `object_meta`, whose
 /// errors come first.
 pub trait Strategy: Send + Sync {
+    /// The type of a custom resource; None for built-in kinds, whose types are in the catalogue.
+    fn custom_type(&self) -> Option<&Type> {
+        None
+    }
+
+    /// Where a custom resource keeps what its Scale shows.
+    fn scale_paths(&self) -> Option<&ScalePaths> {
+        None
+    }
+
+    /// The `Warning` of a version that its definition calls deprecated.
+    fn deprecation(&self) -> Option<&str> {
+        None
+    }
+
     /// What the table's data says of the kind.
     fn plain(&self) -> &Plain;
 
@@ -82,6 +99,11 @@ pub trait Strategy: Send + Sync {
     /// The grace period of a deletion; None deletes at once.
     fn grace_period(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None
+    }
+
+    /// Marks an object as being deleted in the kind's own way; false leaves it to the common one.
+    fn begin_deletion(&self, _object: &mut Value, _now: &str) -> bool {
+        false
     }
 
     /// Dependents are orphaned when a deletion does not say otherwise.

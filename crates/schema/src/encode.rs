@@ -27,6 +27,16 @@ pub fn encode_any(value: &Value, pretty: bool) -> Vec<u8> {
     writer.out
 }
 
+/// A custom resource: its kind and metadata as every kind has them, the rest with sorted keys.
+pub fn encode_custom(object: &Value) -> Vec<u8> {
+    let mut writer = Writer { out: Vec::with_capacity(512), indent: None, escapes: true };
+    match object {
+        Value::Object(map) => writer.custom(map),
+        other => writer.any(other),
+    }
+    writer.out
+}
+
 /// Free-form JSON as it is kept inside protobuf, where nothing is escaped that JSON does not ask for.
 pub(crate) fn encode_raw(shape: &Shape, value: &Value) -> Vec<u8> {
     let mut writer = Writer { out: Vec::with_capacity(128), indent: None, escapes: false };
@@ -103,9 +113,31 @@ struct Writer {
 impl Writer {
     fn root(&mut self, ty: &Type, object: &Value) {
         match object {
+            Value::Object(map) if ty.schema().is_some() => self.custom(map),
             Value::Object(map) => self.structure(ty.catalogue(), ty.id(), map),
             other => self.any(other),
         }
+    }
+
+    fn custom(&mut self, map: &Map<String, Value>) {
+        let metadata = crate::builtin().id("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+        self.open(b'{');
+        let mut first = true;
+        for key in ["kind", "apiVersion", "metadata"] {
+            let Some(value) = map.get(key) else { continue };
+            self.separate(&mut first);
+            self.key(key);
+            match (value, metadata) {
+                (Value::Object(map), Some(id)) if key == "metadata" => self.structure(crate::builtin(), id, map),
+                (other, _) => self.any(other),
+            }
+        }
+        for (key, value) in map.iter().filter(|(key, _)| !crate::structural::is_resource_field(key)) {
+            self.separate(&mut first);
+            self.key(key);
+            self.any(value);
+        }
+        self.close(b'}', first);
     }
 
     fn open(&mut self, bracket: u8) {
@@ -350,7 +382,7 @@ impl Writer {
 }
 
 /// A float as Go's JSON writes it: exponents only for the very small and the very large, without padding zeros.
-fn go_float(value: f64) -> String {
+pub(crate) fn go_float(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude != 0.0 && !(1e-6..1e21).contains(&magnitude) {
         let text = format!("{value:e}");

@@ -9,6 +9,7 @@
 //! | what a patch does | [`patch::apply`] |
 //! | who owns which field, server-side apply | [`managed`] |
 //! | what clients are told of types | [`openapi`] |
+//! | what a custom resource may hold | [`structural`] |
 //!
 //! Objects are `serde_json::Value`s in the form a round trip through upstream's Go structs would give them ([`normalize`]):
 //! without empty optional fields, with those that are always written (`status: {}`, `rules: null`), amounts and times in
@@ -25,6 +26,7 @@ pub mod patch;
 pub mod proto;
 pub mod quantity;
 mod stored;
+pub mod structural;
 mod text;
 pub mod yaml;
 mod zero;

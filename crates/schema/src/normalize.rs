@@ -10,6 +10,9 @@ const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.J
 /// For objects that were decoded before: drops nulls, empties and what is of a wrong type or unknown, adds what Go always
 /// writes, and writes quantities and times in their canonical form.
 pub fn normalize(ty: &Type, object: &mut Value) {
+    if ty.schema().is_some() {
+        return crate::structural::normalize_custom(ty, object);
+    }
     match object {
         Value::Object(map) => structure(ty.catalogue(), ty.id(), map),
         other => *other = zero::structure(ty.catalogue(), ty.id()),

@@ -7,6 +7,9 @@ use crate::catalogue::{Catalogue, Item, Shape, Type, TypeId};
 /// Upstream stores protobuf, which cannot tell an empty list or map from none: where Go always writes such a field, it reads
 /// `null` afterwards.
 pub fn as_stored(ty: &Type, object: &mut Value) {
+    if ty.schema().is_some() {
+        return;
+    }
     if let Value::Object(map) = object {
         structure(ty.catalogue(), ty.id(), map);
     }

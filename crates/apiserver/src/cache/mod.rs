@@ -175,7 +175,15 @@ impl Cache {
         let prefix = registration.root.clone();
         let resource = Arc::new(ResourceCache::new(registration, self.revision.subscribe()));
         // Routed first: what happens while the objects are read is kept and applied behind them.
-        self.routes.write().add(resource.clone());
+        let before = {
+            let mut routes = self.routes.write();
+            let before = routes.by_prefix.get(storage_prefix(&resource.registration)).cloned();
+            routes.add(resource.clone());
+            before
+        };
+        if let Some(before) = before {
+            before.close();
+        }
         let found = self.store.range(Range { prefix, ..Range::default() }).await?;
         resource.load(found.revision, &found.entries);
         self.wait_for(found.revision).await?;

@@ -123,6 +123,11 @@ impl ResourceCache {
         }
     }
 
+    /// False while the objects are still being read from the store.
+    pub fn is_loaded(&self) -> bool {
+        self.inner.read().loading.is_none()
+    }
+
     /// The objects as far as the hub has come.
     pub fn snapshot(&self) -> Snapshot {
         // In this order: the map may be ahead of the hub's number, never behind.

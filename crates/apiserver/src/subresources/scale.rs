@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ferry_admission::Operation;
 use ferry_meta::{ApiError, GroupVersionKind, object};
+use ferry_registry::apiextensions::custom::ScalePaths;
 use ferry_registry::{Resource, scale};
 use ferry_schema::managed;
 use http::Method;
@@ -28,8 +29,25 @@ fn kind() -> GroupVersionKind {
 }
 
 /// Where the replicas are, in the only version the workloads have.
-fn mappings(row: &Resource) -> [(String, &'static str); 1] {
-    [(row.gvk.api_version(), "spec.replicas")]
+fn mappings(row: &Resource) -> [(String, String); 1] {
+    let path = row.strategy.scale_paths().map(|paths| ScalePaths::fields(&paths.spec).join("."));
+    [(row.gvk.api_version(), path.unwrap_or_else(|| "spec.replicas".to_owned()))]
+}
+
+/// What a custom resource must have to be shown as a Scale.
+fn check(row: &Resource, parent: &Value) -> Result<(), ApiError> {
+    let Some(paths) = row.strategy.scale_paths() else { return Ok(()) };
+    if ScalePaths::value(&paths.spec, parent).is_none() {
+        return Err(ApiError::internal(format!("the spec replicas field {:?} does not exist", paths.spec)));
+    }
+    Ok(())
+}
+
+fn scale_of(row: &Resource, parent: &Value) -> Value {
+    match row.strategy.scale_paths() {
+        Some(paths) => scale::of_custom(parent, paths),
+        None => scale::of(parent),
+    }
 }
 
 pub(crate) async fn handle(
@@ -41,7 +59,8 @@ pub(crate) async fn handle(
     let info = &context.info;
     if context.method == Method::GET {
         let parent = objects::must_load(core, row, &info.namespace, &info.name).await?;
-        return Ok(Answer::object(200, &kind(), &scale::of(&parent.object)));
+        check(row, &parent.object)?;
+        return Ok(Answer::object(200, &kind(), &scale_of(row, &parent.object)));
     }
     let change = if context.method == Method::PUT {
         let options = WriteOptions::read(&context.query, "UpdateOptions", None)?;
@@ -71,7 +90,7 @@ pub(crate) async fn handle(
     for _ in 0..ATTEMPTS {
         let live = objects::must_load(core, row, &info.namespace, &info.name).await?;
         if let Some(written) = attempt(&write, &change, live).await? {
-            return Ok(Answer::object(200, &kind(), &scale::of(&written.object)));
+            return Ok(Answer::object(200, &kind(), &scale_of(row, &written.object)));
         }
     }
     Err(ApiError::modified(&row.group_resource(), &info.name))
@@ -85,9 +104,9 @@ enum Change {
 /// `None`: another writer was faster.
 async fn attempt(write: &Write<'_>, change: &Change, live: Stored) -> Result<Option<Written>, ApiError> {
     let (row, context, options) = (write.row, write.context, write.options);
-    let mut before = scale::of(&live.object);
+    let mut before = scale_of(row, &live.object);
     let owners = mappings(row);
-    let owners: Vec<(&str, &str)> = owners.iter().map(|(version, path)| (version.as_str(), *path)).collect();
+    let owners: Vec<(&str, &str)> = owners.iter().map(|(version, path)| (version.as_str(), path.as_str())).collect();
     let fields = managed::scale::to_scale(live.object.pointer("/metadata/managedFields"), &owners);
     object::metadata_mut(&mut before).insert("managedFields".into(), fields);
 
@@ -123,14 +142,19 @@ async fn attempt(write: &Write<'_>, change: &Change, live: Stored) -> Result<Opt
     };
     admission::mutate(write.core, context, &attributes, Some(&mut new), Some(&before)).await?;
     let replicas = new.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-    let errors = scale::validate(&new);
+    // A custom resource says itself what is wrong with it.
+    let custom = row.strategy.scale_paths();
+    let errors = if custom.is_some() { Vec::new() } else { scale::validate(&new) };
     if !errors.is_empty() {
         return Err(ApiError::invalid(&kind().group_kind(), write.name, &errors));
     }
     admission::validate(write.core, context, &attributes, Some(&mut new), Some(&before)).await?;
 
     let mut parent = live.object.clone();
-    object::child_mut(&mut parent, "spec").insert("replicas".into(), replicas.into());
+    match custom {
+        Some(paths) => scale::set(&mut parent, &ScalePaths::fields(&paths.spec), replicas),
+        None => drop(object::child_mut(&mut parent, "spec").insert("replicas".into(), replicas.into())),
+    }
     let changed = managed::scale::to_parent(
         live.object.pointer("/metadata/managedFields"),
         new.pointer("/metadata/managedFields"),
@@ -140,6 +164,7 @@ async fn attempt(write: &Write<'_>, change: &Change, live: Stored) -> Result<Opt
     let metadata = object::metadata_mut(&mut parent);
     metadata.insert("managedFields".into(), changed);
     match object::resource_version(&new) {
+        "" if custom.is_some() => metadata.insert("resourceVersion".into(), live.revision.to_string().into()),
         "" => metadata.remove("resourceVersion"),
         version => metadata.insert("resourceVersion".into(), version.into()),
     };

@@ -19,7 +19,7 @@ pub(crate) async fn handle(
 ) -> Result<Answer, ApiError> {
     let encoding = negotiate::input(&context.headers)?;
     let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
-    let mut object = codec::decode(context, &row.gvk, encoding, &body, options.field_validation)?;
+    let mut object = codec::decode_row(context, row, encoding, &body, options.field_validation)?;
     row.strategy.default(&mut object);
     context.stages.done(Stage::Decode);
     let info = &context.info;

@@ -159,12 +159,13 @@ async fn attempt(
     if let Some(finalizers) = finalizers_after(row, &object, options) {
         set_finalizers(&mut object, finalizers);
     }
+    let own_way = row.strategy.begin_deletion(&mut object, &time::time(time::now()));
     let is_namespace = row.gvk.group.is_empty() && row.plural == "namespaces";
     let held_by_spec = is_namespace && !object::items(&object, "/spec/finalizers").is_empty();
     let held = object::finalizers(&object).next().is_some() || held_by_spec;
     if is_namespace && held {
         begin_termination(&mut object);
-    } else if held && grace.is_none() {
+    } else if held && grace.is_none() && !own_way {
         mark_deleting(&mut object);
     }
     let key = row.key(namespace, name);

@@ -5,6 +5,10 @@ mod pattern;
 mod schema;
 mod structural;
 
+pub mod custom;
+pub mod json_path;
+pub mod rows;
+
 use ferry_meta::{FieldError, FieldErrors, Path, names, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,6 +18,9 @@ use crate::at::{At, Report, default_to, map_mut, object_at};
 use crate::internal;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
+
+/// Holds a definition until its objects are gone.
+pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 pub struct CustomResourceDefinition(pub Plain);
 
@@ -79,6 +86,30 @@ impl Strategy for CustomResourceDefinition {
         if context.subresource.is_empty() {
             remember_storage_version(object);
         }
+    }
+
+    fn begin_deletion(&self, object: &mut Value, now: &str) -> bool {
+        if object::is_being_deleted(object) {
+            return true;
+        }
+        let mut finalizers: Vec<String> = object::finalizers(object).map(str::to_owned).collect();
+        if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
+            finalizers.push(CLEANUP_FINALIZER.to_owned());
+        }
+        let metadata = object::metadata_mut(object);
+        metadata.insert("finalizers".into(), json!(finalizers));
+        metadata.insert("deletionTimestamp".into(), now.into());
+        let conditions = object_at(object, &["status"]).entry("conditions").or_insert_with(|| json!([]));
+        if conditions.is_null() {
+            *conditions = json!([]);
+        }
+        if let Some(list) = conditions.as_array_mut() {
+            list.retain(|condition| condition["type"] != "Terminating");
+            list.push(json!({"type": "Terminating", "status": "True", "lastTransitionTime": now,
+                "reason": "InstanceDeletionPending",
+                "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"}));
+        }
+        true
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {

@@ -66,7 +66,7 @@ pub(super) fn load(text: &str) -> Catalogue {
         types.push(flatten(&raws, id));
     }
     let kinds = kinds(&types);
-    Catalogue { types, names, kinds }
+    Catalogue { types, names, kinds, custom: None }
 }
 
 fn raw_type<'a>(package: &str, group: &str, version: &str, leaf: &str, flags: &str) -> Raw<'a> {

@@ -12,6 +12,8 @@ use std::sync::{Arc, LazyLock};
 use ferry_meta::GroupVersionKind;
 use serde_json::Value;
 
+use crate::structural::Schema;
+
 /// Index of a type in its catalogue.
 pub type TypeId = u32;
 
@@ -138,7 +140,7 @@ pub struct TypeDef {
     pub fields: Vec<Field>,
     pub declared: Vec<Declared>,
     /// Indexes of `fields`, ordered by name.
-    sorted: Vec<u16>,
+    pub(crate) sorted: Vec<u16>,
     /// Indexes of fields that Go writes even when a client did not.
     pub(crate) always: Vec<u16>,
     /// (number, index into `declared`) of what has a protobuf number, ordered by it.
@@ -146,6 +148,15 @@ pub struct TypeDef {
 }
 
 impl TypeDef {
+    /// A struct of which nothing is written that is not there.
+    pub(crate) fn with_fields(mut self, fields: Vec<Field>) -> Self {
+        let mut sorted: Vec<u16> = (0u16..).take(fields.len()).collect();
+        sorted.sort_by(|a, b| fields[usize::from(*a)].name.cmp(&fields[usize::from(*b)].name));
+        self.fields = fields;
+        self.sorted = sorted;
+        self
+    }
+
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.field_index(name).map(|i| &self.fields[i])
     }
@@ -161,9 +172,16 @@ pub struct Catalogue {
     types: Vec<TypeDef>,
     names: HashMap<Box<str>, TypeId>,
     kinds: HashMap<GroupVersionKind, TypeId>,
+    /// The schema all of it comes from, for a custom resource.
+    custom: Option<Box<Schema>>,
 }
 
 impl Catalogue {
+    /// The types of one version of a custom resource; its own is the first.
+    pub(crate) fn custom(types: Vec<TypeDef>, schema: Schema) -> Self {
+        Self { types, custom: Some(Box::new(schema)), ..Self::default() }
+    }
+
     pub fn get(&self, id: TypeId) -> &TypeDef {
         &self.types[id as usize]
     }
@@ -225,6 +243,15 @@ impl Type {
 
     pub fn id(&self) -> TypeId {
         self.id
+    }
+
+    pub(crate) fn of(catalogue: Arc<Catalogue>, id: TypeId) -> Self {
+        Self { catalogue, id }
+    }
+
+    /// The schema of a custom resource's own type; None for every other type.
+    pub fn schema(&self) -> Option<&Schema> {
+        self.catalogue.custom.as_deref().filter(|_| self.id == 0)
     }
 
     pub fn def(&self) -> &TypeDef {

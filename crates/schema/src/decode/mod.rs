@@ -108,13 +108,34 @@ pub fn type_meta(body: &[u8], format: Format) -> Result<TypeMeta, DecodeError> {
 pub fn decode(ty: &Type, body: &[u8], format: Format, validation: Validation) -> Result<Decoded, DecodeError> {
     let (json, duplicates) = to_json(body, format)?;
     find_kind(&json)?;
+    if ty.schema().is_some() {
+        return read_custom(ty, &json, validation, duplicates);
+    }
     read(ty, &json, validation, duplicates)
 }
 
 /// Checks, prunes and normalises an object that is JSON already, such as the result of a patch.
 pub fn decode_value(ty: &Type, object: &Value, validation: Validation) -> Result<Decoded, DecodeError> {
+    if let Some(schema) = ty.schema() {
+        return crate::structural::decode_custom(schema, object.clone(), Vec::new(), validation);
+    }
     let json = serde_json::to_vec(object).map_err(|e| DecodeError::Unrecognized(e.to_string()))?;
     read(ty, &json, validation, None)
+}
+
+fn read_custom(
+    ty: &Type,
+    json: &[u8],
+    validation: Validation,
+    duplicates: Option<yaml::Duplicates>,
+) -> Result<Decoded, DecodeError> {
+    let Some(schema) = ty.schema() else { return read(ty, json, validation, duplicates) };
+    let (object, mut found) = free_form(json, true).map_err(|error| DecodeError::Type(error.to_string()))?;
+    match validation {
+        Validation::Strict => found.extend(duplicates.map(|d| d.error())),
+        _ => found.extend(duplicates.into_iter().flat_map(|d| d.lines)),
+    }
+    crate::structural::decode_custom(schema, object, found, validation)
 }
 
 fn read(

@@ -67,7 +67,7 @@ impl<'c> Comparer<'c> {
         right: Option<&Value>,
         out: &mut Comparison,
     ) {
-        let merge = place.merge(self.catalogue);
+        let merge = place.merge_of(self.catalogue, left, right);
         let both_empty = match merge {
             Merge::Leaf => true,
             Merge::List(_) => {
@@ -165,7 +165,7 @@ fn maps(catalogue: &Catalogue, merge: &Merge<'_>, value: &Value, out: &mut Set) 
 }
 
 fn values(catalogue: &Catalogue, element: &Element, place: Place<'_>, value: &Value, out: &mut Set) {
-    let merge = place.merge(catalogue);
+    let merge = place.merge_of(catalogue, Some(value), None);
     let mut inner = Set::default();
     match merge {
         Merge::Leaf => {

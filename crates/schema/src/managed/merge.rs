@@ -30,7 +30,7 @@ fn maps(catalogue: &Catalogue, merge: &Merge<'_>, left: Option<&Value>, right: O
 }
 
 fn values(catalogue: &Catalogue, place: Place<'_>, left: Option<&Value>, right: Option<&Value>) -> Option<Value> {
-    let merge = place.merge(catalogue);
+    let merge = place.merge_of(catalogue, left, right);
     let whole = match merge {
         Merge::Leaf => true,
         Merge::List(_) => {

@@ -1,9 +1,15 @@
 //! What the catalogue says of a place in an object, in the terms of structured merge.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::set::{Element, Scalar};
 use crate::catalogue::{Catalogue, Field, Item, ListType, Shape, TypeId};
+
+/// What has no type of its own.
+static ANYTHING: LazyLock<Item> =
+    LazyLock::new(|| Item { shape: Shape::Any, pointer: true, go_type: Box::default(), wrapped: false });
 
 /// The type of a place.
 #[derive(Clone, Copy)]
@@ -33,8 +39,18 @@ impl<'c> Place<'c> {
         Self { shape: &item.shape, list_type: ListType::Atomic, keys: &[], atomic: false }
     }
 
+    /// The same, given what stands there: a place without a type is a map where all that stands there are maps.
+    pub(super) fn merge_of(&self, catalogue: &Catalogue, left: Option<&Value>, right: Option<&Value>) -> Merge<'c> {
+        let scalar = |value: Option<&Value>| value.is_some_and(|value| !value.is_object());
+        if *self.shape == Shape::Any && (scalar(left) || scalar(right)) {
+            return Merge::Leaf;
+        }
+        self.merge(catalogue)
+    }
+
     pub(super) fn merge(&self, catalogue: &Catalogue) -> Merge<'c> {
         match self.shape {
+            Shape::Any => Merge::Map(&ANYTHING),
             Shape::Struct(id) if !self.atomic && !catalogue.get(*id).atomic => Merge::Struct(*id),
             Shape::Map(inner) if !self.atomic => Merge::Map(inner),
             Shape::List(inner) if self.list_type != ListType::Atomic => Merge::List(inner),
@@ -82,7 +98,11 @@ impl<'c> Place<'c> {
 /// The type of a struct's field or of a map's value; None where the type knows no such field.
 pub(super) fn child<'c>(catalogue: &'c Catalogue, merge: &Merge<'c>, key: &str) -> Option<Place<'c>> {
     match merge {
-        Merge::Struct(id) => catalogue.get(*id).field(key).map(Place::of_field),
+        Merge::Struct(id) => {
+            let definition = catalogue.get(*id);
+            let unnamed = || definition.preserve_unknown.then(|| Place::of_item(&ANYTHING));
+            definition.field(key).map(Place::of_field).or_else(unnamed)
+        }
         Merge::Map(inner) => Some(Place::of_item(inner)),
         _ => None,
     }

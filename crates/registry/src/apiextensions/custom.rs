@@ -1,0 +1,272 @@
+//! The strategy of custom resources: what their definition says, for one version.
+
+use ferry_meta::{FieldError, FieldErrors, Path, object};
+use ferry_schema::Type;
+use ferry_schema::structural::Schema;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::json_path::JsonPath;
+use crate::at::Report;
+use crate::cells;
+use crate::object_meta;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy, common};
+
+/// Where a custom resource keeps what a Scale shows.
+#[derive(Clone, Debug)]
+pub struct ScalePaths {
+    pub spec: String,
+    pub status: String,
+    pub selector: String,
+}
+
+impl ScalePaths {
+    /// The fields of a path: `.spec.replicas` is `spec`, `replicas`.
+    pub fn fields(path: &str) -> Vec<String> {
+        JsonPath::parse(path).fields().unwrap_or_default().into_iter().map(str::to_owned).collect()
+    }
+
+    pub fn value<'a>(path: &str, object: &'a Value) -> Option<&'a Value> {
+        if path.is_empty() { None } else { JsonPath::parse(path).first(object) }
+    }
+}
+
+pub struct Custom {
+    pub(super) plain: Plain,
+    /// The type of this version.
+    pub(super) ty: Type,
+    /// The type of the stored version.
+    pub(super) stored: Type,
+    pub(super) scale: Option<ScalePaths>,
+    /// Type and path of each column behind the name.
+    pub(super) columns: Vec<(String, JsonPath)>,
+    /// Dotted, without the leading dot.
+    pub(super) selectable: Vec<String>,
+    pub(super) deprecation: Option<String>,
+}
+
+impl Custom {
+    fn schema(&self) -> Option<&Schema> {
+        self.ty.schema()
+    }
+
+    fn validate(&self, object: &Value, old: Option<&Value>) -> FieldErrors {
+        let Some(schema) = self.schema() else { return FieldErrors::new() };
+        let mut errors = schema.validate(object, old);
+        if let Some(scale) = &self.scale {
+            scale_errors(scale, object, &mut errors);
+        }
+        embedded_errors(schema, object, &Path::root(), &mut errors);
+        // Repetitions that were there before do not stand in the way of other changes.
+        if old.is_none_or(|old| schema.duplicates(old).is_empty()) {
+            errors.extend(schema.duplicates(object));
+        }
+        if !errors.is_empty() && schema.has_rules {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing \
+                          errors to complete validation";
+            errors.push(FieldError::invalid(&Path::root(), Value::Null, detail));
+        }
+        errors
+    }
+}
+
+fn scale_errors(scale: &ScalePaths, object: &Value, errors: &mut FieldErrors) {
+    for path in [&scale.spec, &scale.status] {
+        let Some(value) = ScalePaths::value(path, object).and_then(Value::as_i64) else { continue };
+        if value < 0 {
+            errors.invalid(Path::new(path.as_str()), value, "should be a non-negative integer");
+        } else if value > i64::from(i32::MAX) {
+            let detail = format!("should be less than or equal to {}", i32::MAX);
+            errors.invalid(Path::new(path.as_str()), value, detail);
+        }
+    }
+    if let Some(value) = ScalePaths::value(&scale.selector, object)
+        && let Some(text) = value.as_str()
+        && text.len() > 1024
+    {
+        errors.invalid(Path::new(scale.selector.as_str()), text, "should be at most 1024 characters");
+    }
+}
+
+/// Resources inside of this one have a kind, a version and sound metadata.
+fn embedded_errors(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
+    match value {
+        Value::Object(map) => {
+            if schema.embedded {
+                for key in ["apiVersion", "kind"] {
+                    if map.get(key).and_then(Value::as_str).is_none_or(str::is_empty) {
+                        errors.required(path.child(key), "");
+                    }
+                }
+                if map.contains_key("metadata") {
+                    errors.extend(embedded_metadata(value, path));
+                }
+            }
+            for (key, value) in map {
+                let below = match (schema.properties.get(key), &schema.additional) {
+                    (Some(of), _) => Some(of),
+                    (None, ferry_schema::structural::Additional::Of(of)) => Some(&**of),
+                    _ => None,
+                };
+                if let Some(of) = below {
+                    embedded_errors(of, value, &path.child(key), errors);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(of) = &schema.items {
+                for (index, item) in items.iter().enumerate() {
+                    embedded_errors(of, item, &path.index(index), errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn embedded_metadata(object: &Value, path: &Path) -> FieldErrors {
+    let path = path.child("metadata");
+    let namespaced = !object::namespace(object).is_empty();
+    let errors = object_meta::metadata_errors(object, namespaced, &path, &ferry_meta::names::path_segment_name);
+    let name = path.child("name");
+    errors.into_iter().filter(|e| !(e.path == name && e.kind == ferry_meta::field::ErrorType::Required)).collect()
+}
+
+impl Strategy for Custom {
+    fn plain(&self) -> &Plain {
+        &self.plain
+    }
+
+    fn custom_type(&self) -> Option<&Type> {
+        Some(&self.ty)
+    }
+
+    fn scale_paths(&self) -> Option<&ScalePaths> {
+        self.scale.as_ref()
+    }
+
+    fn default(&self, object: &mut Value) {
+        if let Some(schema) = self.schema() {
+            schema.fill_defaults(object);
+        }
+    }
+
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        if self.plain.has_status
+            && let Some(map) = object.as_object_mut()
+        {
+            map.remove("status");
+        }
+        common::set_generation(object, 1);
+    }
+
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        if context.subresource == "status" {
+            let status = object.get("status").cloned();
+            let metadata = object::metadata_mut(object);
+            let kept: Vec<(&str, Option<Value>)> =
+                ["managedFields", "resourceVersion"].map(|key| (key, metadata.remove(key))).into();
+            *object = old.clone();
+            if let Some(map) = object.as_object_mut() {
+                match status {
+                    Some(status) => map.insert("status".into(), status),
+                    None => map.remove("status"),
+                };
+            }
+            let metadata = object::metadata_mut(object);
+            for (key, value) in kept {
+                match value {
+                    Some(value) => metadata.insert(key.into(), value),
+                    None => metadata.remove(key),
+                };
+            }
+            return;
+        }
+        let mut but = vec!["metadata", "apiVersion"];
+        if self.plain.has_status {
+            common::keep(object, old, "status");
+            but.push("status");
+        }
+        let changed = !common::same_but(object, old, &but);
+        common::set_generation(object, common::generation(old) + i64::from(changed));
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        self.validate(object, None)
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        self.validate(object, Some(old))
+    }
+
+    fn warnings(&self, _context: &Context<'_>, _object: &Value, _old: Option<&Value>) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn deprecation(&self) -> Option<&str> {
+        self.deprecation.as_deref()
+    }
+
+    fn selectable_fields(&self) -> Vec<&str> {
+        self.selectable.iter().map(String::as_str).collect()
+    }
+
+    fn reset_fields(&self, subresource: &str) -> Vec<&'static str> {
+        match subresource {
+            "" if self.plain.has_status => vec!["status"],
+            "status" => vec!["spec", "metadata"],
+            _ => Vec::new(),
+        }
+    }
+
+    fn to_storage(&self, mut object: Value) -> Value {
+        if let Some(schema) = self.stored.schema()
+            && self.stored.name() != self.ty.name()
+        {
+            schema.prune(&mut object);
+        }
+        object
+    }
+
+    fn from_storage(&self, mut object: Value) -> Value {
+        // The stored version's schema may have changed since the object was written.
+        if let Some(schema) = self.stored.schema() {
+            schema.prune(&mut object);
+            schema.fill_defaults(&mut object);
+        }
+        if let Some(schema) = self.schema()
+            && self.stored.name() != self.ty.name()
+        {
+            schema.prune(&mut object);
+        }
+        object
+    }
+
+    fn cells(&self, value: &Value, now: Timestamp) -> Vec<Value> {
+        let mut all = vec![object::name(value).into()];
+        all.extend(self.columns.iter().map(|(kind, path)| cell(kind, path.first(value), now)));
+        all
+    }
+}
+
+/// A value as a column of this type shows it; null where it does not fit.
+fn cell(kind: &str, value: Option<&Value>, now: Timestamp) -> Value {
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Value::Null };
+    match (kind, value) {
+        ("string", Value::String(_)) => value.clone(),
+        ("string", other) => other.to_string().into(),
+        ("integer", Value::Number(number)) => {
+            number.as_i64().or_else(|| number.as_f64().map(|float| float as i64)).map_or(Value::Null, Value::from)
+        }
+        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
+        ("date", Value::String(text)) => {
+            if ferry_meta::time::parse(text).is_some() {
+                cells::since(text, now).into()
+            } else {
+                "<invalid>".into()
+            }
+        }
+        _ => Value::Null,
+    }
+}

@@ -1,0 +1,61 @@
+//! Lists of type set and map have every item once.
+
+use ferry_meta::{FieldError, FieldErrors, Path};
+use serde_json::{Map, Value};
+
+use super::Schema;
+use crate::catalogue::ListType;
+
+impl Schema {
+    /// Items that stand twice where they may not.
+    pub fn duplicates(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        walk(self, object, &Path::root(), &mut errors);
+        errors
+    }
+}
+
+fn walk(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                if let Some(of) = schema.at(key) {
+                    walk(of, value, &path.child(key), errors);
+                }
+            }
+        }
+        Value::Array(items) => {
+            match schema.list_type {
+                ListType::Atomic => {}
+                ListType::Set => repeated(items.iter().cloned(), path, errors),
+                ListType::Map => repeated(items.iter().map(|item| key_of(schema, item)), path, errors),
+            }
+            if let Some(of) = &schema.items {
+                for (index, item) in items.iter().enumerate() {
+                    walk(of, item, &path.index(index), errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The part of an item that tells it from others.
+pub(super) fn key_of(schema: &Schema, item: &Value) -> Value {
+    let mut key = Map::new();
+    for name in &schema.list_keys {
+        if let Some(value) = item.get(name) {
+            key.insert(name.clone(), value.clone());
+        }
+    }
+    Value::Object(key)
+}
+
+fn repeated(keys: impl Iterator<Item = Value>, path: &Path, errors: &mut FieldErrors) {
+    let mut seen = std::collections::HashSet::new();
+    for (index, key) in keys.enumerate() {
+        if !seen.insert(key.to_string()) {
+            errors.push(FieldError::duplicate(&path.index(index), key));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+use ferry_meta::{FieldError, GroupVersionKind};
+use serde_json::{Value, json};
+
+use super::{Schema, custom_type};
+use crate::decode::{Format, Validation, decode};
+use crate::managed;
+
+fn schema(properties: Value) -> Schema {
+    Schema::parse(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}))
+}
+
+#[test]
+fn unknown_fields_go_and_are_named() {
+    let schema = schema(json!({
+        "a": {"type": "string"},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"known": {"type": "object", "properties": {"k": {"type": "string"}}}}},
+        "m": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": {"type": "integer"}}}},
+        "l": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "integer"}}}},
+        "any": {"type": "object", "additionalProperties": true},
+    }));
+    let mut object = json!({"kind": "K", "metadata": {"name": "x"}, "top": 1, "spec": {
+        "a": "1", "zzz": 1, "free": {"other": {"deep": [1]}, "known": {"k": "v", "gone": 1}},
+        "m": {"k": {"x": 1, "y": 2}}, "l": [{"x": 1, "y": 2}, {"y": 3}], "any": {"b": {"c": 1}}}});
+    let unknown = schema.prune(&mut object);
+    assert_eq!(unknown, ["spec.free.known.gone", "spec.l[0].y", "spec.l[1].y", "spec.m.k.y", "spec.zzz", "top"]);
+    assert_eq!(
+        object,
+        json!({"kind": "K", "metadata": {"name": "x"}, "spec": {"a": "1", "any": {"b": {"c": 1}},
+            "free": {"other": {"deep": [1]}, "known": {"k": "v"}}, "m": {"k": {"x": 1}}, "l": [{"x": 1}, {}]}})
+    );
+}
+
+#[test]
+fn defaults_are_filled_in_and_nulls_go() {
+    let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": {"type": "object",
+    "default": {"plain": "from-default"},
+    "properties": {
+        "plain": {"type": "string"},
+        "null": {"type": "string", "nullable": true, "default": "x"},
+        "d": {"type": "string", "default": "dv"},
+        "o": {"type": "object", "default": {}, "properties": {"in": {"type": "integer", "default": 7}}},
+        "l": {"type": "array", "items": {"type": "object", "properties": {"p": {"type": "string", "default": "TCP"}}}}
+    }}}}));
+    for (spec, want) in [
+        (None, json!({"plain": "from-default", "null": "x", "d": "dv", "o": {"in": 7}})),
+        (Some(json!({})), json!({"null": "x", "d": "dv", "o": {"in": 7}})),
+        (Some(json!({"plain": null, "null": null, "d": null})), json!({"null": null, "d": "dv", "o": {"in": 7}})),
+        (
+            Some(json!({"o": {}, "l": [{}, {"p": "UDP"}]})),
+            json!({"null": "x", "d": "dv", "o": {"in": 7}, "l": [{"p": "TCP"}, {"p": "UDP"}]}),
+        ),
+    ] {
+        let mut object = spec.map_or_else(|| json!({}), |spec| json!({"spec": spec}));
+        schema.fill_defaults(&mut object);
+        assert_eq!(object["spec"], want);
+        let once = object.clone();
+        schema.fill_defaults(&mut object);
+        assert_eq!(object, once);
+    }
+}
+
+#[test]
+fn values_are_refused_with_upstreams_words() {
+    let schema = schema(json!({
+        "en": {"type": "string", "enum": ["a", "b"]},
+        "i32": {"type": "integer", "format": "int32"},
+        "min": {"type": "integer", "minimum": 3, "maximum": 10},
+        "num": {"type": "number", "multipleOf": 0.5},
+        "len": {"type": "string", "minLength": 2, "maxLength": 4},
+        "pat": {"type": "string", "pattern": "^x+$"},
+        "date": {"type": "string", "format": "date-time"},
+        "ios": {"x-kubernetes-int-or-string": true},
+        "req": {"type": "object", "required": ["y"]},
+        "one": {"type": "object", "oneOf": [{"required": ["p"]}, {"required": ["q"]}]},
+        "nt": {"type": "string", "not": {"enum": ["no"]}},
+        "set": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+    }));
+    let check = |spec: Value, want: &[&str]| {
+        let object = json!({"spec": spec});
+        let mut errors = schema.validate(&object, None);
+        errors.extend(schema.duplicates(&object));
+        assert_eq!(errors.iter().map(FieldError::line).collect::<Vec<_>>(), want, "{object}");
+        assert!(schema.validate(&object, Some(&object)).is_empty());
+    };
+    check(
+        json!({"en": "a", "min": 4.0, "num": 1.5, "date": "2001-01-01T00:00:00Z", "ios": "50%", "set": ["a", "b"]}),
+        &[],
+    );
+    check(json!({"date": "2001-01-01T00:00:00.123+01:00"}), &[]);
+    check(
+        json!({"en": 5}),
+        &[
+            "spec.en: Invalid value: \"integer\": spec.en in body must be of type string: \"integer\"",
+            "spec.en: Unsupported value: 5: supported values: \"a\", \"b\"",
+        ],
+    );
+    check(
+        json!({"i32": 3_000_000_000_i64}),
+        &["<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.i32"],
+    );
+    check(json!({"min": 2}), &["spec.min: Invalid value: 2: spec.min in body should be greater than or equal to 3"]);
+    check(json!({"num": 0.7}), &["spec.num: Invalid value: 0.7: spec.num in body should be a multiple of 0.5"]);
+    check(json!({"len": "abcde"}), &["spec.len: Too long: may not be more than 4 bytes"]);
+    check(json!({"pat": "xyz"}), &["spec.pat: Invalid value: \"xyz\": spec.pat in body should match '^x+$'"]);
+    check(
+        json!({"date": "yesterday"}),
+        &["spec.date: Invalid value: \"yesterday\": spec.date in body must be of type date-time: \"yesterday\""],
+    );
+    check(
+        json!({"ios": 1.5}),
+        &["spec.ios: Invalid value: \"number\": spec.ios in body must be of type integer,string: \"number\""],
+    );
+    check(json!({"req": {}}), &["spec.req.y: Required value"]);
+    check(
+        json!({"one": {}}),
+        &[
+            "<nil>: Invalid value: \"\": \"spec.one\" must validate one and only one schema (oneOf). Found none valid",
+            "spec.one.p: Required value",
+        ],
+    );
+    check(json!({"nt": "no"}), &["<nil>: Invalid value: \"\": \"spec.nt\" must not validate the schema (not)"]);
+    check(json!({"set": ["x", "y", "x"]}), &["spec.set[2]: Duplicate value: \"x\""]);
+}
+
+#[test]
+fn unchanged_values_are_forgiven() {
+    let schema = schema(json!({"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}));
+    let old = json!({"spec": {"a": "long-value"}});
+    assert!(schema.validate(&json!({"spec": {"a": "long-value", "b": "new"}}), Some(&old)).is_empty());
+    assert_eq!(schema.validate(&json!({"spec": {"a": "other-long"}}), Some(&old)).len(), 1);
+}
+
+#[test]
+fn bodies_are_read_strictly_or_not() {
+    let kind = GroupVersionKind::new("example.com", "v1", "Widget");
+    let ty = custom_type(&kind, schema(json!({"a": {"type": "string"}})));
+    let body = br#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x","nope":1},"top":1,"spec":{"a":"1","a":"2","zzz":1}}"#;
+    let decoded = decode(&ty, body, Format::Json, Validation::Warn).expect("an object");
+    assert_eq!(decoded.object["spec"], json!({"a": "2"}));
+    let found = [
+        "duplicate field \"spec.a\"",
+        "unknown field \"metadata.nope\"",
+        "unknown field \"spec.zzz\"",
+        "unknown field \"top\"",
+    ];
+    assert_eq!(decoded.warnings, found);
+    let error = decode(&ty, body, Format::Json, Validation::Strict).expect_err("refused");
+    assert_eq!(error.to_string(), format!("strict decoding error: {}", found.join(", ")));
+    let text = String::from_utf8(crate::encode_json(&ty, &decoded.object)).expect("text");
+    assert_eq!(text, r#"{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"x"},"spec":{"a":"2"}}"#);
+}
+
+#[test]
+fn apply_merges_lists_by_their_keys() {
+    let kind = GroupVersionKind::new("example.com", "v1", "Widget");
+    let ty = custom_type(
+        &kind,
+        schema(json!({
+            "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "p"],
+                "items": {"type": "object", "properties": {"k": {"type": "string"}, "p": {"type": "integer", "default": 80}, "v": {"type": "string"}}}},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        })),
+    );
+    let write =
+        managed::Write { gvk: &kind, manager: "m", subresource: "", reset: &[], now: jiff::Timestamp::UNIX_EPOCH };
+    let mut live = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x"},
+        "spec": {"map": [{"k": "a", "p": 1}], "free": {"o": {"d": [1]}}}});
+    managed::update(&ty, &write, None, &mut live);
+    let owned = &live["metadata"]["managedFields"][0]["fieldsV1"];
+    assert_eq!(
+        owned,
+        &json!({"f:spec": {".": {}, "f:free": {".": {}, "f:o": {".": {}, "f:d": {}}},
+            "f:map": {".": {}, "k:{\"k\":\"a\",\"p\":1}": {".": {}, "f:k": {}, "f:p": {}}}}})
+    );
+    let config = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x"},
+        "spec": {"map": [{"k": "b", "p": 3, "v": "mine"}], "free": {"n": null}}});
+    let write = managed::Write { manager: "other", ..write };
+    let merged = managed::apply(&ty, &write, Some(&live), &config, false).expect("merged");
+    assert_eq!(merged["spec"]["map"], json!([{"k": "a", "p": 1}, {"k": "b", "p": 3, "v": "mine"}]));
+    assert_eq!(merged["spec"]["free"], json!({"n": null, "o": {"d": [1]}}));
+    let bad = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x"}, "spec": {"yyy": 1}});
+    let error = managed::apply(&ty, &write, Some(&live), &bad, false).expect_err("refused");
+    assert!(error.to_string().ends_with(".spec.yyy: field not declared in schema"), "{error}");
+}

@@ -1,0 +1,237 @@
+//! Whether the values of a custom resource are what its schema allows, in upstream's words and order.
+
+use ferry_meta::{FieldError, FieldErrors, Path};
+use serde_json::{Map, Number, Value};
+
+use super::{Additional, Schema, formats, lists};
+use crate::catalogue::ListType;
+
+impl Schema {
+    /// The errors of an object. What an update leaves as it was is forgiven.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        check(self, object, old, &Path::root(), &mut errors);
+        errors
+    }
+}
+
+fn check(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path, errors: &mut FieldErrors) {
+    if old == Some(value) || (value.is_null() && schema.nullable) {
+        return;
+    }
+    types(schema, value, path, errors);
+    combinations(schema, value, old, path, errors);
+    match value {
+        Value::String(text) => strings(schema, text, path, errors),
+        Value::Number(number) => numbers(schema, number, path, errors),
+        Value::Array(items) => arrays(schema, items, old, path, errors),
+        _ => {}
+    }
+    allowed_values(schema, value, path, errors);
+    if let Value::Object(map) = value {
+        objects(schema, map, old, path, errors);
+    }
+}
+
+/// An error upstream cannot say the place of but in words.
+fn placeless(text: String) -> FieldError {
+    FieldError::invalid(&Path::root(), "", text)
+}
+
+fn is_whole(number: &Number) -> bool {
+    number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|float| float.fract() == 0.0)
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if is_whole(number) => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn types(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
+    let found = type_name(value);
+    let (expected, fits) = if schema.int_or_string {
+        ("integer,string", matches!(found, "integer" | "string"))
+    } else {
+        let kind = &*schema.kind;
+        (kind, kind.is_empty() || kind == found || (kind == "number" && found == "integer"))
+    };
+    // Without a type even null will do.
+    if !fits {
+        let detail = format!("{} in body must be of type {expected}: \"{found}\"", path.as_str());
+        errors.push(FieldError::type_invalid(path, found, detail));
+    }
+}
+
+fn combinations(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path, errors: &mut FieldErrors) {
+    let outcome = |of: &Schema| {
+        let mut found = FieldErrors::new();
+        check(of, value, old, path, &mut found);
+        found
+    };
+    let name = path.as_str();
+    if !schema.any_of.is_empty() {
+        let outcomes: Vec<FieldErrors> = schema.any_of.iter().map(outcome).collect();
+        if !outcomes.iter().any(Vec::is_empty) {
+            errors.push(placeless(format!("\"{name}\" must validate at least one schema (anyOf)")));
+            errors.extend(outcomes.into_iter().next().unwrap_or_default());
+        }
+    }
+    if !schema.one_of.is_empty() {
+        let outcomes: Vec<FieldErrors> = schema.one_of.iter().map(outcome).collect();
+        let valid = outcomes.iter().filter(|errors| errors.is_empty()).count();
+        let rule = "must validate one and only one schema (oneOf).";
+        if valid == 0 {
+            errors.push(placeless(format!("\"{name}\" {rule} Found none valid")));
+            errors.extend(outcomes.into_iter().next().unwrap_or_default());
+        } else if valid > 1 {
+            errors.push(placeless(format!("\"{name}\" {rule} Found {valid} valid alternatives")));
+        }
+    }
+    if !schema.all_of.is_empty() {
+        let outcomes: Vec<FieldErrors> = schema.all_of.iter().map(outcome).collect();
+        let all = outcomes.iter().all(Vec::is_empty);
+        errors.extend(outcomes.into_iter().flatten());
+        if !all {
+            errors.push(placeless(format!("\"{name}\" must validate all the schemas (allOf)")));
+        }
+    }
+    if let Some(not) = &schema.not
+        && outcome(not).is_empty()
+    {
+        errors.push(placeless(format!("\"{name}\" must not validate the schema (not)")));
+    }
+}
+
+fn strings(schema: &Schema, text: &str, path: &Path, errors: &mut FieldErrors) {
+    let (limits, name) = (&schema.limits, path.as_str());
+    let length = text.chars().count() as u64;
+    if let Some(most) = limits.max_length.filter(|most| length > *most) {
+        errors.push(FieldError::too_long(path, usize::try_from(most).unwrap_or(usize::MAX)));
+    }
+    if let Some(least) = limits.min_length.filter(|least| length < *least) {
+        errors.push(FieldError::invalid(path, text, format!("{name} in body should be at least {least} chars long")));
+    }
+    if let Some(pattern) = &limits.pattern
+        && !pattern.expression.as_ref().is_some_and(|expression| expression.is_match(text))
+    {
+        errors.push(FieldError::invalid(path, text, format!("{name} in body should match '{}'", pattern.text)));
+    }
+    if !schema.format.is_empty() && !formats::fits(&schema.format, text) {
+        let detail = format!("{name} in body must be of type {}: {}", schema.format, crate::text::quote(text));
+        errors.push(FieldError::type_invalid(path, text, detail));
+    }
+}
+
+fn numbers(schema: &Schema, number: &Number, path: &Path, errors: &mut FieldErrors) {
+    let (limits, name) = (&schema.limits, path.as_str());
+    let Some(value) = number.as_f64() else { return };
+    if &*schema.kind == "integer" && !schema.int_or_string {
+        let small = i32::MIN as f64..=i32::MAX as f64;
+        let fits = is_whole(number) && (&*schema.format != "int32" || small.contains(&value));
+        if !fits {
+            let format = match &*schema.format {
+                "" => "(default format)".to_owned(),
+                format => format!("with format {format}"),
+            };
+            errors.push(placeless(format!("Checked value must be of type integer {format} in {name}")));
+        }
+    }
+    let shown = |limit: f64| crate::encode::go_float(limit);
+    let mut refuse = |detail: String| {
+        errors.push(FieldError::invalid(
+            path,
+            Value::Number(number.clone()),
+            format!("{name} in body should be {detail}"),
+        ));
+    };
+    if let Some(factor) = limits.multiple_of.filter(|factor| *factor > 0.0) {
+        let times = value / factor;
+        if (times - times.round()).abs() > 1e-9 * times.abs().max(1.0) {
+            refuse(format!("a multiple of {}", shown(factor)));
+        }
+    }
+    if let Some(most) = limits.maximum {
+        if limits.exclusive_maximum && value >= most {
+            refuse(format!("less than {}", shown(most)));
+        } else if value > most {
+            refuse(format!("less than or equal to {}", shown(most)));
+        }
+    }
+    if let Some(least) = limits.minimum {
+        if limits.exclusive_minimum && value <= least {
+            refuse(format!("greater than {}", shown(least)));
+        } else if value < least {
+            refuse(format!("greater than or equal to {}", shown(least)));
+        }
+    }
+}
+
+fn arrays(schema: &Schema, items: &[Value], old: Option<&Value>, path: &Path, errors: &mut FieldErrors) {
+    if let Some(of) = &schema.items {
+        let before = old.and_then(Value::as_array).filter(|_| schema.list_type == ListType::Map);
+        for (index, item) in items.iter().enumerate() {
+            // Only items with keys can be told to be the same ones as before.
+            let key = lists::key_of(schema, item);
+            let was = before.and_then(|list| list.iter().find(|was| lists::key_of(schema, was) == key));
+            check(of, item, was, &path.index(index), errors);
+        }
+    }
+    let (limits, count) = (&schema.limits, items.len() as u64);
+    if let Some(least) = limits.min_items.filter(|least| count < *least) {
+        let detail = format!("{} in body should have at least {least} items", path.as_str());
+        errors.push(FieldError::invalid(path, count, detail));
+    }
+    if let Some(most) = limits.max_items.filter(|most| count > *most) {
+        errors.push(FieldError::too_many(path, items.len(), usize::try_from(most).unwrap_or(usize::MAX)));
+    }
+    if limits.unique_items {
+        let mut seen = std::collections::HashSet::new();
+        if !items.iter().all(|item| seen.insert(item.to_string())) {
+            let detail = format!("{} in body shouldn't contain duplicates", path.as_str());
+            errors.push(FieldError::invalid(path, "", detail));
+        }
+    }
+}
+
+fn allowed_values(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
+    let Some(allowed) = &schema.limits.one_of_values else { return };
+    let same = |one: &Value| one == value || (one.is_number() && one.as_f64() == value.as_f64());
+    if !allowed.iter().any(same) {
+        let texts: Vec<String> =
+            allowed.iter().map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned)).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        errors.push(FieldError::not_supported(path, value.clone(), &texts));
+    }
+}
+
+fn objects(schema: &Schema, map: &Map<String, Value>, old: Option<&Value>, path: &Path, errors: &mut FieldErrors) {
+    let (limits, count) = (&schema.limits, map.len() as u64);
+    if let Some(least) = limits.min_properties.filter(|least| count < *least) {
+        let detail = format!("{} in body should have at least {least} properties", path.as_str());
+        errors.push(FieldError::invalid(path, count, detail));
+    }
+    if let Some(most) = limits.max_properties.filter(|most| count > *most) {
+        errors.push(FieldError::too_many(path, map.len(), usize::try_from(most).unwrap_or(usize::MAX)));
+    }
+    let was = |key: &str| old.and_then(|old| old.get(key));
+    if let Additional::Of(of) = &schema.additional {
+        for (key, value) in map.iter().filter(|(key, _)| !schema.properties.contains_key(*key)) {
+            check(of, value, was(key), &path.child(key), errors);
+        }
+    }
+    for (key, of) in &schema.properties {
+        if let Some(value) = map.get(key) {
+            check(of, value, was(key), &path.child(key), errors);
+        }
+    }
+    for key in limits.required.iter().filter(|key| !map.contains_key(*key)) {
+        errors.push(FieldError::required(&path.child(key), ""));
+    }
+}
