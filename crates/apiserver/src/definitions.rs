@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_meta::{ApiError, object, time};
+use ferry_meta::error::StatusDetails;
+use ferry_meta::{ApiError, Reason, object, time};
 use ferry_registry::apiextensions::{CLEANUP_FINALIZER, has_condition, rows};
 use ferry_registry::{Resource, ResourceTable};
 use ferry_schema::Type;
@@ -46,6 +47,25 @@ impl Default for Definitions {
 }
 
 impl Definitions {
+    /// No new objects while the old ones are taken away.
+    pub(crate) fn check_create(&self, row: &Resource) -> Result<(), ApiError> {
+        if row.strategy.custom_type().is_none() {
+            return Ok(());
+        }
+        let served = self.served.lock();
+        if !served.get(&row.group_resource().to_string()).is_some_and(|served| served.removing) {
+            return Ok(());
+        }
+        let why = "create not allowed while custom resource definition is terminating";
+        let details =
+            StatusDetails { group: row.gvk.group.clone(), kind: row.plural.clone(), ..StatusDetails::default() };
+        Err(ApiError::new(405, Reason::MethodNotAllowed, why).with_details(details))
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
     /// Returns once the definitions that were there at the start are served.
     pub(crate) async fn wait(&self) {
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;

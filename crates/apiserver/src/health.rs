@@ -57,6 +57,7 @@ async fn check(core: &Core, name: &str) -> Result<(), String> {
     match name {
         "etcd" => core.store.health().await.map_err(|e| e.to_string()),
         "shutdown" if core.tasks.stopping().is_cancelled() => Err("process is shutting down".into()),
+        "informer-sync" if !core.definitions.is_synced() => Err("custom resources are not served yet".into()),
         _ => Ok(()),
     }
 }

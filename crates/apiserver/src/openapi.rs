@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ferry_meta::{ApiError, GroupVersion, Reason};
 use ferry_registry::{Resource, ResourceTable};
-use ferry_schema::openapi::{self, Operation};
+use ferry_schema::openapi::{self, CustomKind, Operation};
 use http::header::{HeaderValue, LOCATION};
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
@@ -105,12 +105,28 @@ fn document(core: &Core, table: &Arc<ResourceTable>, name: &str) -> Document {
                 .collect();
             json!({"paths": paths})
         }
-        "v2" => openapi::v2(&table.rows().iter().flat_map(|row| operations(row)).collect::<Vec<_>>()),
+        "v2" => {
+            let all: Vec<&Arc<Resource>> = table.rows().iter().collect();
+            openapi::v2(&all.iter().flat_map(|row| operations(row)).collect::<Vec<_>>(), &customs(&all))
+        }
         name => {
-            let rows = table.rows().iter().filter(|row| root(row).trim_start_matches('/') == name);
-            openapi::v3(&rows.flat_map(|row| operations(row)).collect::<Vec<_>>())
+            let rows: Vec<&Arc<Resource>> =
+                table.rows().iter().filter(|row| root(row).trim_start_matches('/') == name).collect();
+            let operations: Vec<Operation> = rows.iter().flat_map(|row| operations(row)).collect();
+            let customs = customs(&rows);
+            if customs.is_empty() { openapi::v3(&operations) } else { openapi::v3_custom(&operations, &customs) }
         }
     })
+}
+
+/// The kinds among these rows that definitions made.
+fn customs<'a>(rows: &[&'a Arc<Resource>]) -> Vec<CustomKind<'a>> {
+    rows.iter()
+        .filter_map(|row| {
+            let schema = row.strategy.published_schema()?;
+            Some(CustomKind { kind: row.gvk.clone(), list_kind: &row.list_kind, plural: &row.plural, schema })
+        })
+        .collect()
 }
 
 /// `/api/v1`, `/apis/apps/v1`.

@@ -32,6 +32,16 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// The schema of a custom resource as its definition has it, for OpenAPI.
+    fn published_schema(&self) -> Option<&Value> {
+        None
+    }
+
+    /// The defaults of an object that server-side apply put together.
+    fn default_applied(&self, object: &mut Value) {
+        self.default(object);
+    }
+
     /// The `Warning` of a version that its definition calls deprecated.
     fn deprecation(&self) -> Option<&str> {
         None

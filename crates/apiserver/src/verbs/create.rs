@@ -17,6 +17,7 @@ pub(crate) async fn handle(
     row: &Resource,
     body: Bytes,
 ) -> Result<Answer, ApiError> {
+    core.definitions.check_create(row)?;
     let encoding = negotiate::input(&context.headers)?;
     let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
     let mut object = codec::decode_row(context, row, encoding, &body, options.field_validation)?;

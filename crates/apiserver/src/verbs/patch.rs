@@ -78,8 +78,10 @@ pub(crate) async fn handle(
 fn changed(write: &Write<'_>, patch: &Patch, live: Option<&Stored>) -> Result<Value, ApiError> {
     let live = live.map(|l| &l.object);
     let mut object = patch.apply(write.context, write.row, write.subresource, live, write.options, write.name)?;
-    write.row.strategy.default(&mut object);
-    if matches!(patch, Patch::Change(..)) {
+    if matches!(patch, Patch::Apply(_)) {
+        write.row.strategy.default_applied(&mut object);
+    } else {
+        write.row.strategy.default(&mut object);
         write.track_fields(&mut object, live)?;
     }
     Ok(object)

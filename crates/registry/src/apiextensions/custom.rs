@@ -44,6 +44,7 @@ pub struct Custom {
     /// Dotted, without the leading dot.
     pub(super) selectable: Vec<String>,
     pub(super) deprecation: Option<String>,
+    pub(super) published: Value,
 }
 
 impl Custom {
@@ -73,7 +74,20 @@ impl Custom {
 
 fn scale_errors(scale: &ScalePaths, object: &Value, errors: &mut FieldErrors) {
     for path in [&scale.spec, &scale.status] {
-        let Some(value) = ScalePaths::value(path, object).and_then(Value::as_i64) else { continue };
+        let Some(value) = ScalePaths::value(path, object) else { continue };
+        let Some(value) = value.as_i64() else {
+            let (shown, kind) = match value {
+                Value::String(text) => (text.clone(), "string"),
+                Value::Bool(_) => (value.to_string(), "bool"),
+                Value::Number(_) => (value.to_string(), "float64"),
+                Value::Array(_) => (value.to_string(), "[]interface {}"),
+                Value::Object(_) => (value.to_string(), "map[string]interface {}"),
+                Value::Null => ("<nil>".to_owned(), "<nil>"),
+            };
+            let detail = format!("{path} accessor error: {shown} is of the type {kind}, expected int64");
+            errors.invalid(Path::new(path.as_str()), 0, detail);
+            continue;
+        };
         if value < 0 {
             errors.invalid(Path::new(path.as_str()), value, "should be a non-negative integer");
         } else if value > i64::from(i32::MAX) {
@@ -150,6 +164,17 @@ impl Strategy for Custom {
         if let Some(schema) = self.schema() {
             schema.fill_defaults(object);
         }
+    }
+
+    fn default_applied(&self, object: &mut Value) {
+        // What an applier left empty reads null here, and upstream refuses that.
+        if let Some(schema) = self.schema() {
+            schema.fill_in(object);
+        }
+    }
+
+    fn published_schema(&self) -> Option<&Value> {
+        Some(&self.published)
     }
 
     fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {

@@ -6,6 +6,7 @@ mod schema;
 mod structural;
 
 pub mod custom;
+mod defaults;
 pub mod json_path;
 pub mod rows;
 

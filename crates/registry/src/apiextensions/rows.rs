@@ -87,6 +87,7 @@ pub fn rows(definition: &Value) -> Vec<Arc<Resource>> {
                 .map(|field| field.text("jsonPath").trim_start_matches('.').to_owned())
                 .collect(),
             deprecation: deprecation(version, &gvk),
+            published: version.get("schema").raw("openAPIV3Schema").clone(),
         };
         rows.push(Arc::new(Resource {
             storage_gvk: storage_gvk.clone(),

@@ -1,11 +1,10 @@
-//! What a schema of custom resources may say. Rules in CEL are looked at from outside alone; that defaults fit their own schema
-//! is not judged here.
+//! What a schema of custom resources may say. Rules in CEL are looked at from outside alone.
 
 use ferry_meta::FieldErrors;
 use serde_json::{Value, json};
 
-use super::paths;
 use super::structural::{self, inconvertible};
+use super::{defaults, paths};
 use crate::at::{At, Report};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -61,6 +60,9 @@ pub fn validate(schema: &At<'_>, has_status: bool) -> FieldErrors {
         errors.extend(structural::validate(schema));
     }
     properties_of_schema(&mut errors, schema, &Surroundings { root: true, ..Surroundings::default() });
+    if errors.is_empty() && unconvertible.is_none() {
+        defaults::validate(&mut errors, schema);
+    }
     if let Some(message) = unconvertible.filter(|_| errors.is_empty()) {
         errors.invalid(schema.path.clone(), "", message);
     }

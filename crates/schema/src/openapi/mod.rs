@@ -3,12 +3,14 @@
 //! They are built from the catalogue, with the descriptions of `k8s-openapi`; callers keep the encoded text, not the values.
 
 pub mod built_in;
+mod custom;
 mod operations;
 mod schemas;
 
 use ferry_meta::GroupVersionKind;
 use serde_json::{Map, Value, json};
 
+pub use custom::CustomKind;
 use operations::Dialect;
 
 /// One verb on one path.
@@ -45,11 +47,22 @@ pub fn v3(operations: &[Operation]) -> Value {
     })
 }
 
+/// The document of a group and version that definitions of custom resources made.
+pub fn v3_custom(operations: &[Operation], customs: &[CustomKind<'_>]) -> Value {
+    let mut document = v3(operations);
+    document["info"] = json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
+    for (name, schema) in customs.iter().flat_map(|custom| custom::schemas(custom, Dialect::V3)) {
+        document["components"]["schemas"][name] = schema;
+    }
+    document
+}
+
 /// The OpenAPI v2 document of the whole server.
-pub fn v2(operations: &[Operation]) -> Value {
+pub fn v2(operations: &[Operation], customs: &[CustomKind<'_>]) -> Value {
     let descriptions = built_in::schemas();
     let roots = roots(operations);
-    let definitions = schemas::Schemas::new(&descriptions, Dialect::V2).reachable(&roots);
+    let mut definitions = schemas::Schemas::new(&descriptions, Dialect::V2).reachable(&roots);
+    definitions.extend(customs.iter().flat_map(|custom| custom::schemas(custom, Dialect::V2)));
     json!({
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": INFO_VERSION},
@@ -66,7 +79,14 @@ pub fn v2(operations: &[Operation]) -> Value {
 fn roots(operations: &[Operation]) -> Vec<String> {
     let catalogue = crate::builtin();
     let meta = |leaf: &str| format!("{}.{leaf}", crate::catalogue::META);
-    let mut names = vec![meta("Status"), meta("DeleteOptions"), meta("WatchEvent"), meta("Patch")];
+    let mut names = vec![
+        meta("ObjectMeta"),
+        meta("ListMeta"),
+        meta("Status"),
+        meta("DeleteOptions"),
+        meta("WatchEvent"),
+        meta("Patch"),
+    ];
     for operation in operations {
         let mut kinds = vec![operation.kind.clone()];
         kinds.push(GroupVersionKind { kind: format!("{}List", operation.kind.kind), ..operation.kind.clone() });

@@ -106,7 +106,7 @@ fn reference(name: &str, dialect: Dialect) -> Value {
 }
 
 fn type_name(kind: &GroupVersionKind) -> Option<String> {
-    crate::builtin().kind(kind).map(|ty| ty.name().to_owned())
+    crate::builtin().kind(kind).map(|ty| ty.name().to_owned()).or_else(|| super::custom::type_name(kind))
 }
 
 const ANSWERS: [&str; 4] =
@@ -135,8 +135,10 @@ pub(super) fn operation(operation: &Operation, dialect: Dialect) -> Value {
         "delete" | "deletecollection" => Some(format!("{META}.DeleteOptions")),
         _ => None,
     };
-    let mut types: Vec<&str> = ANSWERS.to_vec();
-    if matches!(&*operation.action, "list" | "watch" | "watchlist") {
+    // Custom resources know neither protobuf nor strategic merges; clients choose their patches by what is listed here.
+    let custom = is_custom(&operation.path);
+    let mut types: Vec<&str> = if custom { ANSWERS[..2].to_vec() } else { ANSWERS.to_vec() };
+    if !custom && matches!(&*operation.action, "list" | "watch" | "watchlist") {
         types.extend(STREAMS);
     }
     let parameters: Vec<Value> =
@@ -152,7 +154,13 @@ pub(super) fn operation(operation: &Operation, dialect: Dialect) -> Value {
     if !parameters.is_empty() {
         out["parameters"] = parameters.into();
     }
-    let consumes: &[&str] = if operation.action == "patch" { &PATCHES } else { &["*/*"] };
+    let consumes: &[&str] = match (&*operation.action, custom) {
+        ("patch", false) => &PATCHES,
+        ("patch", true) => {
+            &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
+        }
+        _ => &["*/*"],
+    };
     match (dialect, body) {
         (Dialect::V2, body) => {
             out["consumes"] = json!(consumes);
@@ -183,6 +191,12 @@ pub(super) fn operation(operation: &Operation, dialect: Dialect) -> Value {
         (Dialect::V3, None) => {}
     }
     out
+}
+
+/// Whether a path belongs to a group that no built-in kind is of.
+fn is_custom(path: &str) -> bool {
+    let group = path.strip_prefix("/apis/").and_then(|rest| rest.split('/').next());
+    group.is_some_and(|group| !crate::builtin().kinds().any(|known| known.group == group))
 }
 
 fn responses(operation: &Operation, answer: Option<&str>, types: &[&str], dialect: Dialect) -> Value {

@@ -16,6 +16,11 @@ impl Schema {
     /// Fills in defaults, and takes out nulls where none may be.
     pub fn fill_defaults(&self, object: &mut Value) {
         drop_nulls(self, object);
+        self.fill_in(object);
+    }
+
+    /// Fills in defaults alone.
+    pub fn fill_in(&self, object: &mut Value) {
         if let Value::Object(map) = object {
             // Metadata has no defaults of a definition's.
             fill_map(self, map);
