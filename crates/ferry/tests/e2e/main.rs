@@ -10,6 +10,7 @@ mod cluster;
 mod failures;
 mod front_door;
 mod spine;
+mod starting;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ const SCENARIOS: &[Scenario] = &[
     ("failures::a_wrong_image_backs_off", failures::a_wrong_image_backs_off),
     ("failures::a_crashing_container_backs_off", failures::a_crashing_container_backs_off),
     ("failures::a_failing_readiness_probe_keeps_the_pod_out", failures::a_failing_readiness_probe_keeps_the_pod_out),
+    ("starting::a_bad_start_says_what_to_do", starting::a_bad_start_says_what_to_do),
     ("spine::a_rollout_loses_no_request", spine::a_rollout_loses_no_request),
     ("spine::killed_in_the_middle_nothing_is_lost", spine::killed_in_the_middle_nothing_is_lost),
     ("spine::deleting_a_namespace_takes_everything_in_it", spine::deleting_a_namespace_takes_everything_in_it),
