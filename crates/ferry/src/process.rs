@@ -2,11 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -59,6 +60,18 @@ fn read_pid(file: &mut File) -> Option<i32> {
     text.trim().parse().ok()
 }
 
+/// Whether a process is gone by then.
+pub fn ends_within(pid: i32, patience: Duration) -> Result<bool> {
+    let Some(pid) = Pid::from_raw(pid) else { return Ok(true) };
+    let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(true) };
+    wait(&handle, patience)
+}
+
+fn wait(handle: &OwnedFd, patience: Duration) -> Result<bool> {
+    let timeout = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+    Ok(poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&timeout))? > 0)
+}
+
 /// Asks a process to end, waits, and ends it by force at the deadline. Returns once it is gone.
 pub fn end(pid: i32, patience: Duration) -> Result<()> {
     let Some(pid) = Pid::from_raw(pid) else { return Ok(()) };
@@ -66,9 +79,7 @@ pub fn end(pid: i32, patience: Duration) -> Result<()> {
     let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
     for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, Duration::from_secs(10))] {
         let _ = pidfd_send_signal(&handle, signal);
-        let timeout = rustix::event::Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: 0 };
-        let mut wait = [PollFd::new(&handle, PollFlags::IN)];
-        if poll(&mut wait, Some(&timeout))? > 0 {
+        if wait(&handle, patience)? {
             return Ok(());
         }
     }
@@ -94,6 +105,7 @@ mod tests {
     #[test]
     fn a_process_is_ended() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(!ends_within(child.id().cast_signed(), Duration::from_millis(1)).unwrap());
         end(child.id().cast_signed(), Duration::from_secs(10)).unwrap();
         assert!(!child.wait().unwrap().success());
     }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -14,10 +15,15 @@ use crate::config::ClusterConfig;
 use crate::node::tools;
 use crate::process;
 
+/// How long a process that was just killed may hold on to its lock.
+const DYING: Duration = Duration::from_secs(1);
+
 pub fn run(options: &ClusterOptions) -> Result<()> {
     let config = ClusterConfig::check(options)?;
     tools::check()?;
-    if let Some(pid) = process::holder(&config.run_dir.join("ferry.lock"))? {
+    if let Some(pid) = process::holder(&config.run_dir.join("ferry.lock"))?
+        && !process::ends_within(pid, DYING)?
+    {
         println!("the cluster runs already (process {pid})");
         println!("kubeconfig: {}", config.kubeconfig().display());
         return Ok(());
