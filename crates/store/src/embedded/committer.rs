@@ -93,6 +93,7 @@ impl Committer {
     }
 
     fn serve(&mut self, first: Command) {
+        self.notice_failures();
         let mut group = Group::default();
         let mut next = Some(first);
         while let Some(command) = next.take() {
@@ -127,6 +128,17 @@ impl Committer {
             }
         }
         self.finish(group);
+    }
+
+    /// Tables that failed in the background are opened again before a group is checked against them: nothing of it is
+    /// written yet, so nobody has to be told that an outcome is unknown.
+    fn notice_failures(&mut self) {
+        if self.broken.is_none()
+            && let Ok(disk) = self.shared.disk()
+            && let Err(error) = disk.probe()
+        {
+            self.broken = Some((error, Instant::now()));
+        }
     }
 
     /// Every precondition against the state as it will be after the group so far; nothing is visible yet.

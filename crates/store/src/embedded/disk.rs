@@ -107,6 +107,11 @@ impl Disk {
         }
     }
 
+    /// Fails when the tables refuse writes: work of theirs in the background met a full disk, say.
+    pub(crate) fn probe(&self) -> Result<()> {
+        self.database.persist(PersistMode::Buffer).map_err(|e| classify(&self.path, &e))
+    }
+
     pub(crate) fn batch(&self) -> Batch {
         Batch { inner: self.database.batch(), table: self.table.clone() }
     }
