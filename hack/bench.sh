@@ -20,7 +20,7 @@ resident() { awk '/^VmRSS/ {printf "%.1f", $2 / 1024}' "/proc/$1/status"; }
 ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 
 say "the store beside raw append and fdatasync, and etcd"
-cargo bench --quiet -p ferry-store -- --folder "$work/store"
+cargo bench --quiet -p ferry-store --bench store -- --folder "$work/store"
 
 say "the API server alone"
 printf '%s\n' 'bench-token,admin,1,"system:masters"' >"$work/tokens"
