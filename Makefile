@@ -5,7 +5,7 @@ CACHE := $(or $(FERRY_CACHE),$(HOME)/.cache/ferry)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export FERRY_CACHE := $(CACHE)
 
-.PHONY: up down build test lint fmt bench audit oracle catalogue
+.PHONY: up down build test lint fmt bench audit catalogue
 
 up: ## install what is missing, build, start a cluster, deploy the example and show it
 	@hack/up.sh
