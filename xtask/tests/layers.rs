@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("scheduler", &["client", "meta", "tasks"]),
     ("proxy", &["client", "meta", "tasks"]),
     ("dns", &["client", "meta", "tasks"]),
+    ("simulator", &["client", "tasks"]),
     // Node side.
     ("cri", &[]),
     ("kubelet", &["client", "cri", "meta", "tasks"]),
@@ -40,6 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "registry",
             "scheduler",
             "schema",
+            "simulator",
             "store",
             "tasks",
         ],

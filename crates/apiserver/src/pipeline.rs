@@ -13,7 +13,7 @@ use crate::context::{Peer, RequestContext, Stage};
 use crate::listen::read_body;
 use crate::route::{self, Route};
 use crate::server::Core;
-use crate::{codec, negotiate, paths, subresources, verbs};
+use crate::{negotiate, paths, subresources, verbs};
 
 /// The largest body that is read.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -76,10 +76,7 @@ async fn run(
         negotiate::check_route(&context.headers, watch)?;
         if !watch {
             let tables = !matches!(&*subresource, "scale" | "token" | "binding" | "eviction");
-            // A Scale is a Scale whatever it belongs to.
-            let protobuf = !codec::is_custom(&found) || subresource == "scale";
-            let offer = negotiate::Offer { tables, protobuf };
-            context.negotiated = negotiate::output(&context.headers, &context.query, offer)?;
+            context.negotiated = negotiate::output(&context.headers, &context.query, tables)?;
         }
     } else {
         return subresources::connect(core, context, &found, Request::from_parts(parts, body)).await;

@@ -23,6 +23,11 @@ pub enum Command {
     Run(ClusterOptions),
     /// Run the API server alone.
     Apiserver(ApiserverOptions),
+    /// Nodes: simulated ones for tests and measurements.
+    Node {
+        #[command(subcommand)]
+        command: NodeCommand,
+    },
 }
 
 /// Where a cluster keeps its files.
@@ -111,4 +116,49 @@ pub struct ApiserverOptions {
     /// Static tokens: lines of `token,user,uid,"group1,group2"`.
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+pub enum NodeCommand {
+    /// Register nodes without containers and walk the pods bound to them through their phases, until interrupted.
+    Simulate(SimulateOptions),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct SimulateOptions {
+    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    #[arg(long, default_value_t = 1)]
+    pub nodes: usize,
+    /// Nodes are called by this and a number from 0.
+    #[arg(long, default_value = "node-")]
+    pub name_prefix: String,
+    /// Spread the nodes over so many zones; 0 leaves the labels out.
+    #[arg(long, default_value_t = 0)]
+    pub zones: usize,
+    /// A label for every node. May be given several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub label: Vec<String>,
+    /// A taint for every node: `key=value:NoSchedule`. May be given several times.
+    #[arg(long, value_name = "KEY[=VALUE]:EFFECT")]
+    pub taint: Vec<String>,
+    /// An amount that every node has: `cpu=8`, `memory=32Gi`, `pods=110`, `example.com/gpu=4`. May be given several times.
+    #[arg(long, value_name = "RESOURCE=AMOUNT")]
+    pub capacity: Vec<String>,
+    /// The address of the first node; the others follow.
+    #[arg(long, default_value = "198.18.0.1")]
+    pub first_address: std::net::Ipv4Addr,
+    /// From binding to running, as `0`, `200ms`, `3s`.
+    #[arg(long, default_value = "0")]
+    pub start_delay: String,
+    /// From running to ready.
+    #[arg(long, default_value = "0")]
+    pub ready_delay: String,
+    /// From a pod's deletion to its end, within its grace period.
+    #[arg(long, default_value = "0")]
+    pub stop_delay: String,
+    /// How often a node renews its lease.
+    #[arg(long, default_value = "10s")]
+    pub lease_period: String,
 }

@@ -6,6 +6,7 @@ mod cluster_dns;
 mod commands;
 mod config;
 mod front_door;
+mod kubeconfig;
 mod log;
 mod node;
 mod pki;
@@ -15,7 +16,7 @@ mod signals;
 
 use clap::Parser;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, NodeCommand};
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
@@ -24,6 +25,7 @@ fn main() -> std::process::ExitCode {
         Command::Down(options) => commands::down::run(&options),
         Command::Run(options) => commands::run::run(&options),
         Command::Apiserver(options) => commands::apiserver::run(&options),
+        Command::Node { command: NodeCommand::Simulate(options) } => commands::simulate::run(&options),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -3,4 +3,5 @@
 pub mod apiserver;
 pub mod down;
 pub mod run;
+pub mod simulate;
 pub mod up;

@@ -221,19 +221,8 @@ impl Strategy for Custom {
         self.validate(object, None)
     }
 
-    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let mut errors = self.validate(object, Some(old));
-        if context.subresource == "status" {
-            // A status is looked at by itself: texts name what is wrong from there on, paths from the root.
-            for error in &mut errors {
-                if let Some(rest) = error.detail.strip_prefix("status.") {
-                    error.detail = rest.to_owned();
-                } else if let Some(rest) = error.detail.strip_prefix("\"status.") {
-                    error.detail = format!("\"{rest}");
-                }
-            }
-        }
-        errors
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        self.validate(object, Some(old))
     }
 
     fn warnings(&self, _context: &Context<'_>, _object: &Value, _old: Option<&Value>) -> Vec<String> {
