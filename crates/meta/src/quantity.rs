@@ -212,6 +212,11 @@ impl Quantity {
         i64::try_from(number).unwrap_or(if number < 0 { i64::MIN } else { i64::MAX })
     }
 
+    /// The nearest number that a double can hold.
+    pub fn as_f64(&self) -> f64 {
+        format!("{}e{}", self.mantissa, self.exponent).parse().unwrap_or_default()
+    }
+
     /// Whether it is a whole number of units.
     pub fn is_integer(&self) -> bool {
         self.clone().rounded_up_to(0) == *self

@@ -1,0 +1,534 @@
+//! From tokens to expressions, with macros read on the way. The grammar is CEL's; errors are worded as cel-go's parser words them.
+
+use crate::ast::{Entry, Expr, Field, Kind, Literal};
+use crate::lexer::{Lexeme, Token, lexemes, unquote};
+use crate::macros;
+use crate::source::Issue;
+
+/// Longer texts are refused.
+const MOST_CHARACTERS: usize = 100_000;
+/// Deeper nesting is refused, so that nothing that walks an expression runs out of stack.
+const MOST_DEPTH: usize = 250;
+/// Macros copy parts of what they are given; more expressions than this are refused.
+const MOST_EXPRESSIONS: usize = 200_000;
+
+const OPERAND: &str =
+    "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+const AFTER: &str = "{<EOF>, '==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '.', '-', '?', '+', '*', '/', '%'}";
+const AFTER_WITH_CALL: &str =
+    "{<EOF>, '==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '{', '(', '.', '-', '?', '+', '*', '/', '%'}";
+
+const RESERVED: [&str; 20] = [
+    "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop",
+    "package", "namespace", "null", "return", "var", "void", "while",
+];
+
+/// The expression of a text and how many ids it uses.
+pub(crate) fn parse(source: &str) -> Result<(Expr, usize), Vec<Issue>> {
+    let characters: Vec<char> = source.chars().collect();
+    if characters.len() > MOST_CHARACTERS {
+        let size = characters.len();
+        let message = format!("expression code point size exceeds limit: size: {size}, limit {MOST_CHARACTERS}");
+        return Err(vec![Issue { at: None, message }]);
+    }
+    let mut issues = Vec::new();
+    let lexemes = lexemes(&characters, &mut issues);
+    let mut parser = Parser { lexemes, position: 0, depth: 0, ids: 0, issues };
+    let parsed = parser.expression();
+    let parsed = parsed.and_then(|expression| {
+        if parser.peek() == Token::End {
+            return Ok(expression);
+        }
+        Err(parser.unexpected_end())
+    });
+    match parsed {
+        Ok(expression) if parser.issues.is_empty() => Ok((expression, parser.ids)),
+        Ok(_) => Err(parser.issues),
+        Err(issue) => {
+            parser.issues.push(issue);
+            Err(parser.issues)
+        }
+    }
+}
+
+pub(crate) struct Parser {
+    lexemes: Vec<Lexeme>,
+    position: usize,
+    depth: usize,
+    ids: usize,
+    issues: Vec<Issue>,
+}
+
+type Parsed = Result<Expr, Issue>;
+
+fn syntax(at: usize, message: String) -> Issue {
+    Issue { at: Some(at), message: format!("Syntax error: {message}") }
+}
+
+fn too_deep() -> Issue {
+    Issue { at: None, message: format!("expression recursion limit exceeded: {MOST_DEPTH}") }
+}
+
+impl Parser {
+    fn peek(&self) -> Token {
+        self.lexeme().token
+    }
+
+    fn lexeme(&self) -> &Lexeme {
+        // The last lexeme is the end, which is never passed.
+        &self.lexemes[self.position.min(self.lexemes.len() - 1)]
+    }
+
+    fn take(&mut self) -> Lexeme {
+        let lexeme = self.lexeme().clone();
+        if lexeme.token != Token::End {
+            self.position += 1;
+        }
+        lexeme
+    }
+
+    fn found(&self, text: &'static str) -> bool {
+        self.peek() == Token::Fixed(text)
+    }
+
+    /// Takes the token if it is the next one; where it stood.
+    fn accept(&mut self, text: &'static str) -> Option<usize> {
+        self.found(text).then(|| self.take().at)
+    }
+
+    fn expect(&mut self, text: &'static str, expecting: &str) -> Result<usize, Issue> {
+        if let Some(at) = self.accept(text) {
+            return Ok(at);
+        }
+        let lexeme = self.lexeme();
+        let shown = self.shown(lexeme);
+        Err(syntax(lexeme.at, format!("mismatched input '{shown}' expecting {expecting}")))
+    }
+
+    fn shown(&self, lexeme: &Lexeme) -> String {
+        lexeme.text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
+    }
+
+    /// Something follows a complete expression.
+    fn unexpected_end(&self) -> Issue {
+        let lexeme = self.lexeme();
+        let called = self.position > 0 && self.lexemes[self.position - 1].token == Token::Identifier;
+        let expecting = if called && !self.after_dot() { AFTER_WITH_CALL } else { AFTER };
+        let expecting = if called && self.after_dot() {
+            AFTER_WITH_CALL.replace("'{', ", "")
+        } else {
+            expecting.to_owned()
+        };
+        let word = if self.position + 1 < self.lexemes.len() && self.lexemes[self.position + 1].token == Token::End {
+            "extraneous"
+        } else {
+            "mismatched"
+        };
+        syntax(lexeme.at, format!("{word} input '{}' expecting {expecting}", self.shown(lexeme)))
+    }
+
+    fn after_dot(&self) -> bool {
+        self.position > 1 && self.lexemes[self.position - 2].token == Token::Fixed(".")
+    }
+
+    pub(crate) fn new_expr(&mut self, at: usize, kind: Kind) -> Expr {
+        self.ids += 1;
+        Expr { id: self.ids - 1, at, kind }
+    }
+
+    /// A copy with ids of its own.
+    pub(crate) fn copy(&mut self, of: &Expr) -> Expr {
+        let mut copy = of.clone();
+        renumber(&mut copy, &mut self.ids);
+        copy
+    }
+
+    fn enter(&mut self) -> Result<(), Issue> {
+        self.depth += 1;
+        if self.depth > MOST_DEPTH || self.ids > MOST_EXPRESSIONS { Err(too_deep()) } else { Ok(()) }
+    }
+
+    fn expression(&mut self) -> Parsed {
+        self.enter()?;
+        let condition = self.logical("||", "_||_")?;
+        let expression = if let Some(at) = self.accept("?") {
+            let first = self.logical("||", "_||_")?;
+            let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '.', '-', ':', '+', '*', '/', '%'}";
+            self.expect(":", expecting)?;
+            let second = self.expression()?;
+            self.call(at, "_?_:_", None, vec![condition, first, second])?
+        } else {
+            condition
+        };
+        self.depth -= 1;
+        Ok(expression)
+    }
+
+    /// Terms joined by one operator, as a balanced tree: long chains are no deeper than short ones.
+    fn logical(&mut self, operator: &'static str, function: &'static str) -> Parsed {
+        let term = |parser: &mut Self| {
+            if operator == "||" { parser.logical("&&", "_&&_") } else { parser.relation() }
+        };
+        let mut terms = vec![term(self)?];
+        let mut places = Vec::new();
+        while let Some(at) = self.accept(operator) {
+            places.push(at);
+            terms.push(term(self)?);
+        }
+        let mut terms: Vec<Option<Expr>> = terms.into_iter().map(Some).collect();
+        Ok(self.balanced(function, &mut terms, &places))
+    }
+
+    fn balanced(&mut self, function: &'static str, terms: &mut [Option<Expr>], places: &[usize]) -> Expr {
+        if terms.len() == 1 {
+            return terms[0].take().unwrap_or(Expr { id: 0, at: 0, kind: Kind::Literal(Literal::Null) });
+        }
+        let middle = places.len().div_ceil(2);
+        let middle = if places.len().is_multiple_of(2) { middle } else { places.len() / 2 };
+        let (left, right) = terms.split_at_mut(middle + 1);
+        let left = self.balanced(function, left, &places[..middle]);
+        let right = self.balanced(function, right, &places[middle + 1..]);
+        let kind = Kind::Call { function: function.to_owned(), target: None, arguments: vec![left, right] };
+        self.new_expr(places[middle], kind)
+    }
+
+    fn binary(&mut self, operators: &[(&'static str, &'static str)], next: fn(&mut Self) -> Parsed) -> Parsed {
+        let mut left = next(self)?;
+        let before = self.depth;
+        while let Some((text, function)) = operators.iter().find(|(text, _)| self.found(text)) {
+            let at = self.accept(text).unwrap_or_default();
+            self.enter()?;
+            let right = next(self)?;
+            left = self.call(at, function, None, vec![left, right])?;
+        }
+        self.depth = before;
+        Ok(left)
+    }
+
+    fn relation(&mut self) -> Parsed {
+        const RELATIONS: [(&str, &str); 7] = [
+            ("<=", "_<=_"),
+            (">=", "_>=_"),
+            ("<", "_<_"),
+            (">", "_>_"),
+            ("==", "_==_"),
+            ("!=", "_!=_"),
+            ("in", "@in"),
+        ];
+        self.binary(&RELATIONS, |parser| {
+            parser.binary(&[("+", "_+_"), ("-", "_-_")], |parser| {
+                parser.binary(&[("*", "_*_"), ("/", "_/_"), ("%", "_%_")], Self::unary)
+            })
+        })
+    }
+
+    fn unary(&mut self) -> Parsed {
+        for (text, function) in [("!", "!_"), ("-", "-_")] {
+            if !self.found(text) {
+                continue;
+            }
+            // A sign before a number belongs to it.
+            let number = matches!(self.lexemes.get(self.position + 1).map(|l| l.token), Some(Token::Int | Token::Float));
+            if text == "-" && number {
+                return self.member();
+            }
+            let at = self.lexeme().at;
+            let mut odd = false;
+            while self.accept(text).is_some() {
+                odd = !odd;
+            }
+            let operand = self.member()?;
+            return if odd { self.call(at, function, None, vec![operand]) } else { Ok(operand) };
+        }
+        self.member()
+    }
+
+    fn member(&mut self) -> Parsed {
+        let mut operand = self.primary()?;
+        let before = self.depth;
+        loop {
+            if let Some(at) = self.accept(".") {
+                self.enter()?;
+                operand = self.selection(operand, at)?;
+            } else if let Some(at) = self.accept("[") {
+                self.enter()?;
+                let optional = self.accept("?").is_some();
+                let index = self.expression()?;
+                let expecting =
+                    "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', ']', '.', '-', '?', '+', '*', '/', '%'}";
+                self.expect("]", expecting)?;
+                operand = self.call(at, if optional { "_[?_]" } else { "_[_]" }, None, vec![operand, index])?;
+            } else {
+                self.depth = before;
+                return Ok(operand);
+            }
+        }
+    }
+
+    /// What follows a dot.
+    fn selection(&mut self, operand: Expr, dot: usize) -> Parsed {
+        let optional = self.accept("?").is_some();
+        let lexeme = self.take();
+        let field = match lexeme.token {
+            Token::Identifier => lexeme.text,
+            Token::Escaped => {
+                return Err(Issue { at: Some(lexeme.at), message: "unsupported syntax: '`'".to_owned() });
+            }
+            _ if optional => {
+                let shown = self.shown(&lexeme);
+                let message = format!("mismatched input '{shown}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}");
+                return Err(syntax(lexeme.at, message));
+            }
+            Token::End => return Err(syntax(lexeme.at, "no viable alternative at input '.'".to_owned())),
+            _ => {
+                let shown = format!(".{}", self.shown(&lexeme));
+                return Err(syntax(lexeme.at, reserved(&shown)));
+            }
+        };
+        if optional {
+            let name = self.new_expr(lexeme.at, Kind::Literal(Literal::String(field)));
+            let kind = Kind::Call { function: "_?._".to_owned(), target: None, arguments: vec![operand, name] };
+            return Ok(self.new_expr(dot, kind));
+        }
+        if let Some(at) = self.accept("(") {
+            let arguments = self.arguments()?;
+            return self.call(at, &field, Some(operand), arguments);
+        }
+        Ok(self.new_expr(dot, Kind::Select { operand: Box::new(operand), field, test: false }))
+    }
+
+    fn arguments(&mut self) -> Result<Vec<Expr>, Issue> {
+        let mut arguments = Vec::new();
+        if self.accept(")").is_some() {
+            return Ok(arguments);
+        }
+        loop {
+            arguments.push(self.expression()?);
+            if self.accept(",").is_none() {
+                let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', ')', '.', ',', '-', '?', '+', '*', '/', '%'}";
+                self.expect(")", expecting)?;
+                return Ok(arguments);
+            }
+        }
+    }
+
+    fn primary(&mut self) -> Parsed {
+        let lexeme = self.lexeme().clone();
+        match lexeme.token {
+            Token::Fixed("(") => {
+                self.take();
+                let inner = self.expression()?;
+                let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', ')', '.', '-', '?', '+', '*', '/', '%'}";
+                self.expect(")", expecting)?;
+                Ok(inner)
+            }
+            Token::Fixed("[") => self.list(),
+            Token::Fixed("{") => self.map(),
+            Token::Fixed(".") | Token::Identifier => self.named(),
+            _ => self.literal(),
+        }
+    }
+
+    fn list(&mut self) -> Parsed {
+        let at = self.take().at;
+        let (mut elements, mut optional) = (Vec::new(), Vec::new());
+        while self.accept("]").is_none() {
+            optional.push(self.accept("?").is_some());
+            elements.push(self.expression()?);
+            if self.accept(",").is_none() {
+                let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', ']', '.', ',', '-', '?', '+', '*', '/', '%'}";
+                self.expect("]", expecting)?;
+                break;
+            }
+        }
+        Ok(self.new_expr(at, Kind::List { elements, optional }))
+    }
+
+    fn map(&mut self) -> Parsed {
+        let at = self.take().at;
+        let mut entries = Vec::new();
+        while self.accept("}").is_none() {
+            let optional = self.accept("?").is_some();
+            let key = self.expression()?;
+            let expecting =
+                "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '.', '-', '?', ':', '+', '*', '/', '%'}";
+            self.expect(":", expecting)?;
+            let value = self.expression()?;
+            entries.push(Entry { key, value, optional });
+            if self.accept(",").is_none() {
+                let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '}', '.', ',', '-', '?', '+', '*', '/', '%'}";
+                self.expect("}", expecting)?;
+                break;
+            }
+        }
+        Ok(self.new_expr(at, Kind::Map(entries)))
+    }
+
+    /// A variable, a call of a function or a message.
+    fn named(&mut self) -> Parsed {
+        let start = self.lexeme().at;
+        let leading = self.accept(".").is_some();
+        let lexeme = self.take();
+        if lexeme.token != Token::Identifier {
+            let shown = self.shown(&lexeme);
+            let message = if lexeme.token == Token::End {
+                "no viable alternative at input '.'".to_owned()
+            } else {
+                format!("no viable alternative at input '.{shown}'")
+            };
+            return Err(syntax(lexeme.at, message));
+        }
+        let dot = if leading { "." } else { "" };
+        if let Some(at) = self.message_brace() {
+            return self.message(format!("{dot}{}", lexeme.text), at);
+        }
+        if RESERVED.contains(&lexeme.text.as_str()) {
+            return Err(Issue { at: Some(start), message: format!("reserved identifier: {}", lexeme.text) });
+        }
+        let name = format!("{dot}{}", lexeme.text);
+        if let Some(at) = self.accept("(") {
+            let arguments = self.arguments()?;
+            return self.call(at, &name, None, arguments);
+        }
+        Ok(self.new_expr(lexeme.at, Kind::Ident(name)))
+    }
+
+    /// The position of the brace when `.a.b{` follows a name.
+    fn message_brace(&self) -> Option<usize> {
+        let mut at = self.position;
+        loop {
+            match self.lexemes.get(at)?.token {
+                Token::Fixed("{") => return Some(at),
+                Token::Fixed(".") if self.lexemes.get(at + 1)?.token == Token::Identifier => at += 2,
+                _ => return None,
+            }
+        }
+    }
+
+    fn message(&mut self, mut name: String, brace: usize) -> Parsed {
+        while self.position < brace {
+            name.push_str(&self.take().text);
+        }
+        let at = self.take().at;
+        let mut fields = Vec::new();
+        while self.accept("}").is_none() {
+            let optional = self.accept("?").is_some();
+            let lexeme = self.take();
+            if lexeme.token != Token::Identifier {
+                let shown = self.shown(&lexeme);
+                let message = format!("mismatched input '{shown}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}");
+                return Err(syntax(lexeme.at, message));
+            }
+            let colon = self.expect(":", "':'")?;
+            let value = self.expression()?;
+            fields.push(Field { at: colon, name: lexeme.text, value, optional });
+            if self.accept(",").is_none() {
+                let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '}', '.', ',', '-', '?', '+', '*', '/', '%'}";
+                self.expect("}", expecting)?;
+                break;
+            }
+        }
+        Ok(self.new_expr(at, Kind::Struct { name, fields }))
+    }
+
+    fn literal(&mut self) -> Parsed {
+        let lexeme = self.take();
+        let at = lexeme.at;
+        let refuse = |message: &str| Issue { at: Some(at), message: message.to_owned() };
+        let number = |text: &str, sign: &str| match text.strip_prefix("0x") {
+            Some(hex) => i64::from_str_radix(&format!("{sign}{hex}"), 16).ok(),
+            None => format!("{sign}{text}").parse().ok(),
+        };
+        let literal = match lexeme.token {
+            Token::Fixed("true") => Literal::Bool(true),
+            Token::Fixed("false") => Literal::Bool(false),
+            Token::Fixed("null") => Literal::Null,
+            Token::Fixed("-") => {
+                let of = self.take();
+                match of.token {
+                    Token::Int => Literal::Int(number(&of.text, "-").ok_or_else(|| refuse("invalid int literal"))?),
+                    _ => Literal::Double(-of.text.parse::<f64>().map_err(|_| refuse("invalid double literal"))?),
+                }
+            }
+            Token::Int => Literal::Int(number(&lexeme.text, "").ok_or_else(|| refuse("invalid int literal"))?),
+            Token::Uint => {
+                let text = lexeme.text.trim_end_matches(['u', 'U']);
+                let value = match text.strip_prefix("0x") {
+                    Some(hex) => u64::from_str_radix(hex, 16).ok(),
+                    None => text.parse().ok(),
+                };
+                Literal::Uint(value.ok_or_else(|| refuse("invalid uint literal"))?)
+            }
+            Token::Float => {
+                let value: f64 = lexeme.text.parse().map_err(|_| refuse("invalid double literal"))?;
+                if value.is_infinite() {
+                    return Err(refuse("invalid double literal"));
+                }
+                Literal::Double(value)
+            }
+            Token::String => {
+                let bytes = unquote(&lexeme.text, false).map_err(refuse)?;
+                Literal::String(String::from_utf8(bytes).map_err(|_| refuse("invalid UTF-8"))?)
+            }
+            Token::Bytes => Literal::Bytes(unquote(&lexeme.text[1..], true).map_err(refuse)?),
+            _ => {
+                let shown = self.shown(&lexeme);
+                let word = if self.recovers(&lexeme) { "extraneous" } else { "mismatched" };
+                return Err(syntax(at, format!("{word} input '{shown}' expecting {OPERAND}")));
+            }
+        };
+        Ok(self.new_expr(at, Kind::Literal(literal)))
+    }
+
+    /// Whether an operand stands behind a token that should not be there.
+    fn recovers(&self, _wrong: &Lexeme) -> bool {
+        match self.peek() {
+            Token::Fixed(text) => ["[", "{", "(", ".", "-", "!", "true", "false", "null"].contains(&text),
+            Token::End | Token::Escaped => false,
+            _ => true,
+        }
+    }
+
+    pub(crate) fn call(&mut self, at: usize, function: &str, target: Option<Expr>, arguments: Vec<Expr>) -> Parsed {
+        if self.ids > MOST_EXPRESSIONS {
+            return Err(too_deep());
+        }
+        match macros::expand(self, at, function, target, arguments) {
+            Ok(expanded) => Ok(expanded),
+            Err(issue) => {
+                self.issues.push(issue);
+                Ok(self.new_expr(at, Kind::Literal(Literal::Null)))
+            }
+        }
+    }
+}
+
+fn reserved(shown: &str) -> String {
+    format!("no viable alternative at input '{shown}'")
+}
+
+fn renumber(expression: &mut Expr, ids: &mut usize) {
+    expression.id = *ids;
+    *ids += 1;
+    match &mut expression.kind {
+        Kind::Literal(_) | Kind::Ident(_) => {}
+        Kind::Select { operand, .. } => renumber(operand, ids),
+        Kind::Call { target, arguments, .. } => {
+            if let Some(target) = target {
+                renumber(target, ids);
+            }
+            arguments.iter_mut().for_each(|argument| renumber(argument, ids));
+        }
+        Kind::List { elements, .. } => elements.iter_mut().for_each(|element| renumber(element, ids)),
+        Kind::Map(entries) => entries.iter_mut().for_each(|entry| {
+            renumber(&mut entry.key, ids);
+            renumber(&mut entry.value, ids);
+        }),
+        Kind::Struct { fields, .. } => fields.iter_mut().for_each(|field| renumber(&mut field.value, ids)),
+        Kind::Fold(fold) => {
+            for part in [&mut fold.range, &mut fold.start, &mut fold.condition, &mut fold.step, &mut fold.result] {
+                renumber(part, ids);
+            }
+        }
+    }
+}

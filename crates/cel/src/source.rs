@@ -1,0 +1,38 @@
+//! The text of an expression, and errors that point into it.
+
+use std::fmt::Write;
+
+/// What is wrong at a place. Without a place: with the text as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issue {
+    pub at: Option<usize>,
+    pub message: String,
+}
+
+/// Prints issues as cel-go does, in the order of their places.
+pub fn show(source: &str, mut issues: Vec<Issue>) -> String {
+    issues.sort_by_key(|issue| issue.at);
+    issues.dedup();
+    let characters: Vec<char> = source.chars().collect();
+    let texts: Vec<String> = issues.iter().map(|issue| one(&characters, issue)).collect();
+    texts.join("\n")
+}
+
+fn one(source: &[char], issue: &Issue) -> String {
+    let Some(at) = issue.at else { return format!("ERROR: <input>:-1:0: {}", issue.message) };
+    let at = at.min(source.len());
+    let before = &source[..at];
+    let line = before.iter().filter(|c| **c == '\n').count() + 1;
+    let start = before.iter().rposition(|c| *c == '\n').map_or(0, |index| index + 1);
+    let column = at - start;
+    let end = source[start..].iter().position(|c| *c == '\n').map_or(source.len(), |index| start + index);
+    let snippet: String = source[start..end].iter().map(|c| if *c == '\t' { ' ' } else { *c }).collect();
+    let mut text = format!("ERROR: <input>:{line}:{}: {}\n | {snippet}\n | ", column + 1, issue.message);
+    // Wide characters are answered by wide dots, so that the mark stands below its place.
+    for c in &source[start..start + column] {
+        text.push(if c.len_utf8() > 1 { '．' } else { '.' });
+    }
+    let wide = source.get(at).is_some_and(|c| c.len_utf8() > 1 && at < end);
+    let _ = write!(text, "{}", if wide { '＾' } else { '^' });
+    text
+}

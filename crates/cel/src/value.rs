@@ -1,0 +1,428 @@
+//! Values of expressions. JSON is looked at where it lies; only what an expression makes is copied.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use base64::Engine;
+use ferry_meta::Quantity;
+use jiff::Timestamp;
+use serde_json::Value as Json;
+
+use crate::authorization::{Authority, Check, Verdict};
+use crate::error::Error;
+use crate::library::format::NamedFormat;
+use crate::library::network::Cidr;
+use crate::library::semver::Semver;
+use crate::library::time;
+use crate::library::url::Url;
+use crate::schema::{Decl, ListKind, Object, Shape};
+use crate::types::Type;
+
+#[derive(Clone, Debug)]
+pub enum Value<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(Text<'a>),
+    Bytes(Arc<[u8]>),
+    /// Nanoseconds.
+    Duration(i64),
+    Timestamp(Timestamp),
+    List(List<'a>),
+    Map(Map<'a>),
+    Type(Type),
+    Optional(Option<Arc<Value<'a>>>),
+    /// An object that the expression made.
+    Object(Arc<Made<'a>>),
+    Quantity(Arc<Quantity>),
+    Url(Arc<Url>),
+    Semver(Arc<Semver>),
+    Ip(IpAddr),
+    Cidr(Cidr),
+    Format(&'static NamedFormat),
+    Authorizer(Arc<Authority>),
+    Check(Arc<Check>),
+    Decision(Arc<Verdict>),
+}
+
+/// A text that lies elsewhere, or one of its own.
+#[derive(Clone)]
+pub enum Text<'a> {
+    Borrowed(&'a str),
+    Shared(Arc<str>),
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Borrowed(text) => text,
+            Self::Shared(text) => text,
+        }
+    }
+}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum List<'a> {
+    Json { items: &'a [Json], of: Option<&'a Decl>, kind: Option<&'a ListKind> },
+    Values(Arc<Vec<Value<'a>>>),
+}
+
+#[derive(Clone, Debug)]
+pub enum Map<'a> {
+    Json { map: &'a serde_json::Map<String, Json>, decl: Option<&'a Decl> },
+    Values(Arc<BTreeMap<Key<'a>, (Value<'a>, Value<'a>)>>),
+}
+
+/// Keys of maps; whole numbers are the same whatever their type.
+#[derive(Clone, Debug)]
+pub enum Key<'a> {
+    Bool(bool),
+    Number(i128),
+    Text(Text<'a>),
+}
+
+impl Key<'_> {
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Bool(_) => 0,
+            Self::Number(_) => 1,
+            Self::Text(_) => 2,
+        }
+    }
+}
+
+impl Ord for Key<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Bool(one), Self::Bool(two)) => one.cmp(two),
+            (Self::Number(one), Self::Number(two)) => one.cmp(two),
+            (Self::Text(one), Self::Text(two)) => (**one).cmp(&**two),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Key<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Key<'_> {}
+
+/// An object made by an expression, such as `Object.spec{…}`.
+#[derive(Debug)]
+pub struct Made<'a> {
+    pub object: Arc<Object>,
+    pub fields: Vec<(String, Value<'a>)>,
+}
+
+/// As `%s` shows it in messages.
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match crate::library::printf::shown(self) {
+            Ok(text) => f.write_str(&text),
+            Err(_) => write!(f, "<{}>", self.type_name()),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::String(Text::Borrowed(text))
+    }
+}
+
+impl From<String> for Value<'_> {
+    fn from(text: String) -> Self {
+        Self::String(Text::Shared(text.into()))
+    }
+}
+
+impl<'a> From<Vec<Value<'a>>> for Value<'a> {
+    fn from(items: Vec<Value<'a>>) -> Self {
+        Self::List(List::Values(Arc::new(items)))
+    }
+}
+
+impl<'a> Value<'a> {
+    /// JSON as it is written.
+    pub fn json(json: &'a Json) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(value) => Self::Bool(*value),
+            Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(int), _) => Self::Int(int),
+                (None, Some(uint)) => Self::Uint(uint),
+                _ => Self::Double(number.as_f64().unwrap_or_default()),
+            },
+            Json::String(text) => Self::from(text.as_str()),
+            Json::Array(items) => Self::List(List::Json { items, of: None, kind: None }),
+            Json::Object(map) => Self::Map(Map::Json { map, decl: None }),
+        }
+    }
+
+    /// JSON as its schema says.
+    pub fn typed(json: &'a Json, decl: Option<&'a Decl>) -> Result<Self, Error> {
+        let Some(decl) = decl else { return Ok(Self::json(json)) };
+        let wrong = |what: &str| Err(Error::new(format!("invalid data, expected {what}")));
+        match (&decl.shape, json) {
+            (Shape::Plain, _) | (_, Json::Null) => Ok(Self::json(json)),
+            (Shape::Double, Json::Number(number)) => Ok(Self::Double(number.as_f64().unwrap_or_default())),
+            (Shape::Double, _) => wrong("float"),
+            (Shape::List { items: of, kind }, Json::Array(items)) => {
+                Ok(Self::List(List::Json { items, of: Some(of), kind: Some(kind) }))
+            }
+            (Shape::List { .. }, _) => wrong("an array for the provided schema with type=array"),
+            (Shape::Map(_) | Shape::Object(_), Json::Object(map)) => Ok(Self::Map(Map::Json { map, decl: Some(decl) })),
+            (Shape::Map(_) | Shape::Object(_), _) => wrong("a map for the provided schema with type=object"),
+            (Shape::Bytes, Json::String(text)) => {
+                let bytes = base64::engine::general_purpose::STANDARD.decode(text);
+                let bytes = bytes.map_err(|error| Error::new(format!("Invalid byte formatted string {text}: {error}")))?;
+                Ok(Self::Bytes(bytes.into()))
+            }
+            (Shape::Duration, Json::String(text)) => {
+                time::parse_duration_with_days(text).map(Self::Duration).ok_or_else(|| Error::new(format!("Invalid duration {text}")))
+            }
+            (Shape::Date, Json::String(text)) => {
+                let day = time::parse_timestamp(&format!("{text}T00:00:00Z"));
+                day.map(Self::Timestamp).ok_or_else(|| Error::new(format!("Invalid date formatted string {text}")))
+            }
+            (Shape::DateTime, Json::String(text)) => time::parse_timestamp(text)
+                .map(Self::Timestamp)
+                .ok_or_else(|| Error::new(format!("Invalid date-time formatted string {text}"))),
+            _ => wrong("string"),
+        }
+    }
+
+    pub fn list(items: Vec<Value<'a>>) -> Self {
+        Self::from(items)
+    }
+
+    pub fn as_bool(&self) -> Option<bool> {
+        if let Self::Bool(value) = self { Some(*value) } else { None }
+    }
+
+    pub fn as_str(&self) -> Option<&str> {
+        if let Self::String(text) = self { Some(text) } else { None }
+    }
+
+    /// The type a value has when it is asked.
+    pub fn ty(&self) -> Type {
+        match self {
+            Self::Null => Type::Null,
+            Self::Bool(_) => Type::Bool,
+            Self::Int(_) => Type::Int,
+            Self::Uint(_) => Type::Uint,
+            Self::Double(_) => Type::Double,
+            Self::String(_) => Type::String,
+            Self::Bytes(_) => Type::Bytes,
+            Self::Duration(_) => Type::Duration,
+            Self::Timestamp(_) => Type::Timestamp,
+            Self::List(_) => Type::list(Type::Dyn),
+            Self::Map(_) => Type::map(Type::Dyn, Type::Dyn),
+            Self::Type(_) => Type::Type(None),
+            Self::Optional(_) => Type::optional(Type::Dyn),
+            Self::Object(made) => Type::Object(made.object.clone()),
+            Self::Quantity(_) => Type::Opaque("kubernetes.Quantity"),
+            Self::Url(_) => Type::Opaque("kubernetes.URL"),
+            Self::Semver(_) => Type::Opaque("kubernetes.Semver"),
+            Self::Ip(_) => Type::Opaque("net.IP"),
+            Self::Cidr(_) => Type::Opaque("net.CIDR"),
+            Self::Format(_) => Type::Opaque("kubernetes.NamedFormat"),
+            Self::Authorizer(_) => Type::Opaque("kubernetes.authorization.Authorizer"),
+            Self::Check(check) => Type::Opaque(check.type_name()),
+            Self::Decision(_) => Type::Opaque("kubernetes.authorization.Decision"),
+        }
+    }
+
+    /// The type as messages name it.
+    pub fn type_name(&self) -> String {
+        match self {
+            Self::Null => "null_type".to_owned(),
+            Self::Duration(_) => "google.protobuf.Duration".to_owned(),
+            Self::Timestamp(_) => "google.protobuf.Timestamp".to_owned(),
+            Self::List(_) => "list".to_owned(),
+            Self::Map(_) => "map".to_owned(),
+            Self::Optional(_) => "optional_type".to_owned(),
+            other => other.ty().to_string(),
+        }
+    }
+
+    /// How many characters, items or keys there are; one for anything else.
+    pub(crate) fn size(&self) -> u64 {
+        let size = match self {
+            Self::String(text) => text.chars().count(),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::List(list) => list.len(),
+            Self::Map(map) => map.len(),
+            Self::Optional(Some(of)) => return of.size(),
+            Self::Cidr(cidr) => return if cidr.address.is_ipv4() { 4 } else { 16 },
+            Self::Ip(ip) => return if ip.is_ipv4() { 4 } else { 16 },
+            _ => 1,
+        };
+        size as u64
+    }
+
+    /// The value under a field or key, if it is there.
+    pub(crate) fn get(&self, name: &str) -> Result<Option<Value<'a>>, Error> {
+        match self {
+            Self::Map(map) => map.get_text(name),
+            Self::Object(made) => Ok(made.fields.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone())),
+            Self::Optional(None) => Ok(None),
+            Self::Optional(Some(of)) => of.get(name),
+            _ => Err(Error::no_such_overload()),
+        }
+    }
+
+    /// As JSON; None for what has no form there.
+    pub fn to_json(&self) -> Option<Json> {
+        Some(match self {
+            Self::Null => Json::Null,
+            Self::Bool(value) => (*value).into(),
+            Self::Int(value) => (*value).into(),
+            Self::Uint(value) => (*value).into(),
+            // A double without a fraction is a whole number in JSON.
+            Self::Double(value) if value.fract() == 0.0 && value.abs() < 9.0e15 => (*value as i64).into(),
+            Self::Double(value) => serde_json::Number::from_f64(*value)?.into(),
+            Self::String(text) => (**text).into(),
+            Self::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
+            Self::Duration(nanos) => time::show_duration(*nanos).into(),
+            Self::Timestamp(time) => time::show_timestamp(*time).into(),
+            Self::List(list) => {
+                let items = (0..list.len()).map(|index| list.get(index).ok().flatten()?.to_json());
+                Json::Array(items.collect::<Option<_>>()?)
+            }
+            Self::Map(Map::Json { map, .. }) => Json::Object((*map).clone()),
+            Self::Map(Map::Values(entries)) => {
+                let mut map = serde_json::Map::new();
+                for (key, value) in entries.values() {
+                    let Self::String(key) = key else { return None };
+                    map.insert((**key).to_owned(), value.to_json()?);
+                }
+                Json::Object(map)
+            }
+            Self::Optional(Some(of)) => of.to_json()?,
+            Self::Object(made) => {
+                let fields = made.fields.iter().map(|(name, value)| Some((name.clone(), value.to_json()?)));
+                Json::Object(fields.collect::<Option<_>>()?)
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> List<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Json { items, .. } => items.len(),
+            Self::Values(items) => items.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn get(&self, index: usize) -> Result<Option<Value<'a>>, Error> {
+        match self {
+            Self::Json { items, of, .. } => items.get(index).map(|item| Value::typed(item, *of)).transpose(),
+            Self::Values(items) => Ok(items.get(index).cloned()),
+        }
+    }
+
+    pub fn to_vec(&self) -> Result<Vec<Value<'a>>, Error> {
+        match self {
+            Self::Json { items, of, .. } => items.iter().map(|item| Value::typed(item, *of)).collect(),
+            Self::Values(items) => Ok((**items).clone()),
+        }
+    }
+}
+
+impl<'a> Map<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Json { map, .. } => map.len(),
+            Self::Values(entries) => entries.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn get_text(&self, name: &str) -> Result<Option<Value<'a>>, Error> {
+        match self {
+            Self::Json { map, decl: None } => Ok(map.get(name).map(Value::json)),
+            Self::Json { map, decl: Some(decl) } => match &decl.shape {
+                Shape::Object(object) => {
+                    let Some(field) = object.fields.get(name) else { return Ok(None) };
+                    let found = map.get(&field.name).filter(|value| !value.is_null());
+                    found.map(|value| Value::typed(value, Some(&field.decl))).transpose()
+                }
+                _ => map.get(name).map(|value| Value::typed(value, decl.items())).transpose(),
+            },
+            Self::Values(entries) => {
+                let key = Key::Text(Text::Shared(name.into()));
+                Ok(entries.get(&key).map(|(_, value)| value.clone()))
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, Error> {
+        match (self, key) {
+            (_, Value::String(name)) => self.get_text(name),
+            (Self::Values(entries), _) => {
+                Ok(Key::of(key).and_then(|key| entries.get(&key)).map(|(_, value)| value.clone()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Value<'a>> {
+        match self {
+            Self::Json { map, decl } => match decl.map(|decl| &decl.shape) {
+                Some(Shape::Object(object)) => {
+                    let there = object.fields.iter().filter(|(_, field)| map.contains_key(&field.name));
+                    there.map(|(name, _)| Value::from(name.clone())).collect()
+                }
+                _ => map.keys().map(|key| Value::from(key.as_str())).collect(),
+            },
+            Self::Values(entries) => entries.values().map(|(key, _)| key.clone()).collect(),
+        }
+    }
+}
+
+impl<'a> Key<'a> {
+    /// The key of a value; None for what no map has.
+    pub(crate) fn of(value: &Value<'a>) -> Option<Self> {
+        Some(match value {
+            Value::Bool(value) => Self::Bool(*value),
+            Value::Int(value) => Self::Number((*value).into()),
+            Value::Uint(value) => Self::Number((*value).into()),
+            Value::Double(value) if value.fract() == 0.0 && value.abs() < 1.0e19 => Self::Number(*value as i128),
+            Value::String(text) => Self::Text(text.clone()),
+            _ => return None,
+        })
+    }
+}
