@@ -8,12 +8,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("meta", &[]),
     ("tasks", &[]),
     ("schema", &["meta"]),
+    ("cel", &["meta"]),
     // Server side.
     ("store", &["meta", "tasks"]),
-    ("auth", &["meta", "tasks"]),
-    ("admission", &["auth", "meta", "schema", "tasks"]),
-    ("registry", &["meta", "schema"]),
-    ("apiserver", &["admission", "auth", "meta", "registry", "schema", "store", "tasks"]),
+    ("auth", &["cel", "meta", "tasks"]),
+    ("admission", &["auth", "cel", "meta", "schema", "tasks"]),
+    ("registry", &["cel", "meta", "schema"]),
+    ("apiserver", &["admission", "auth", "cel", "meta", "registry", "schema", "store", "tasks"]),
     // Client side: talks to the API and nothing else.
     ("client", &["meta", "tasks"]),
     ("controllers", &["client", "meta", "tasks"]),
