@@ -117,6 +117,11 @@ impl ApiServer {
         listen::serve(self.core.clone(), listener, tls).await;
     }
 
+    /// Adds the metrics of another component of this process to what `/metrics` tells.
+    pub fn add_metrics(&self, source: impl Fn() -> String + Send + Sync + 'static) {
+        self.core.metrics.add(source);
+    }
+
     /// A client without sockets: its requests pass the same pipeline and prove themselves by this token.
     pub fn client(&self, token: &str) -> kube::Client {
         inprocess::InProcess::new(self.core.clone(), token).client()

@@ -47,6 +47,9 @@ impl Histogram {
     }
 }
 
+/// Where the text of another component of this process comes from.
+type Source = Box<dyn Fn() -> String + Send + Sync>;
+
 type Family<T> = RwLock<BTreeMap<String, Arc<T>>>;
 
 #[derive(Default)]
@@ -58,6 +61,7 @@ pub(crate) struct Metrics {
     watches: Family<AtomicI64>,
     mutating: Arc<AtomicI64>,
     reading: Arc<AtomicI64>,
+    others: RwLock<Vec<Source>>,
 }
 
 /// Counts down when a request or a watch ends, however it ends.
@@ -135,6 +139,10 @@ impl Metrics {
         }
     }
 
+    pub(crate) fn add(&self, source: impl Fn() -> String + Send + Sync + 'static) {
+        self.others.write().push(Box::new(source));
+    }
+
     pub(crate) fn text(&self) -> String {
         let mut out = String::with_capacity(16 * 1024);
         head(&mut out, "apiserver_request_total", "counter", "Requests by verb, resource and code.");
@@ -161,6 +169,9 @@ impl Metrics {
         for (kind, gauge) in [("mutating", &self.mutating), ("readOnly", &self.reading)] {
             let value = gauge.load(Ordering::Relaxed);
             let _ = writeln!(out, "apiserver_current_inflight_requests{{request_kind=\"{kind}\"}} {value}");
+        }
+        for source in &*self.others.read() {
+            out.push_str(&source());
         }
         out
     }

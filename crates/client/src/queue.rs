@@ -24,10 +24,10 @@ pub trait QueueMetrics: Send + Sync {
     fn depth(&self, _depth: usize) {}
     fn added(&self) {}
     fn retried(&self) {}
-    /// How long a key waited before a worker took it.
-    fn waited(&self, _time: Duration) {}
-    /// How long a worker held a key.
-    fn worked(&self, _time: Duration) {}
+    /// A worker took a key that had waited so long.
+    fn taken(&self, _waited: Duration, _at: Instant) {}
+    /// A worker gave back a key it took at that time.
+    fn finished(&self, _since: Instant) {}
 }
 
 struct NoMetrics;
@@ -152,8 +152,8 @@ impl<Key: QueueKey> WorkQueue<Key> {
             let wake = {
                 let mut state = self.inner.state.lock();
                 self.inner.move_due(&mut state);
-                if let Some(key) = self.inner.take(&mut state) {
-                    return Held { key, since: Instant::now(), inner: self.inner.clone() };
+                if let Some((key, since)) = self.inner.take(&mut state) {
+                    return Held { key, since, inner: self.inner.clone() };
                 }
                 state.delayed.first().map(|(at, _)| *at)
             };
@@ -201,19 +201,18 @@ impl<Key: QueueKey> Inner<Key> {
         }
     }
 
-    fn take(&self, state: &mut State<Key>) -> Option<Key> {
-        let key = state.ready.pop_front()?;
-        if let Some(added) = state.dirty.remove(&key) {
-            self.metrics.waited(added.elapsed());
-        }
+    fn take(&self, state: &mut State<Key>) -> Option<(Key, Instant)> {
+        let (key, now) = (state.ready.pop_front()?, Instant::now());
+        let waited = state.dirty.remove(&key).map(|added| now.saturating_duration_since(added));
+        self.metrics.taken(waited.unwrap_or_default(), now);
         state.held.insert(key.clone());
         self.metrics.depth(state.ready.len());
-        Some(key)
+        Some((key, now))
     }
 
     fn done(&self, key: &Key, since: Instant) {
         let mut state = self.state.lock();
-        self.metrics.worked(since.elapsed());
+        self.metrics.finished(since);
         state.held.remove(key);
         if state.dirty.contains_key(key) {
             self.push(&mut state, key.clone());

@@ -20,7 +20,8 @@ mod selection;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_client::Informers;
+use ferry_client::queue::QueueKey;
+use ferry_client::{Informers, Metrics, WorkQueue};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -42,6 +43,8 @@ pub struct Config {
     pub node_monitor_grace_period: Duration,
     /// How many pods that have ended are kept; 0 keeps all.
     pub terminated_pod_threshold: usize,
+    /// Where queues tell their figures.
+    pub metrics: Metrics,
 }
 
 impl Default for Config {
@@ -53,6 +56,7 @@ impl Default for Config {
             node_cidr_mask_size: 24,
             node_monitor_grace_period: Duration::from_secs(40),
             terminated_pod_threshold: 12500,
+            metrics: Metrics::default(),
         }
     }
 }
@@ -69,6 +73,11 @@ impl Context {
     /// The client of the controller with that name.
     pub(crate) fn client(&self, controller: &str) -> Client {
         (self.clients)(controller)
+    }
+
+    /// A queue whose figures are told under upstream's name for it.
+    pub(crate) fn queue<Key: QueueKey>(&self, name: &'static str) -> WorkQueue<Key> {
+        WorkQueue::with_metrics(self.config.metrics.queue(name))
     }
 }
 

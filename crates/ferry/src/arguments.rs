@@ -2,8 +2,11 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use crate::component::duration;
 
 /// A complete Kubernetes in one binary.
 #[derive(Parser)]
@@ -23,6 +26,8 @@ pub enum Command {
     Run(ClusterOptions),
     /// Run the API server alone.
     Apiserver(ApiserverOptions),
+    /// Run the controllers alone, against any API server.
+    ControllerManager(ControllerManagerOptions),
     /// Nodes: simulated ones for tests and measurements.
     Node {
         #[command(subcommand)]
@@ -116,6 +121,59 @@ pub struct ApiserverOptions {
     /// Static tokens: lines of `token,user,uid,"group1,group2"`.
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ControllerManagerOptions {
+    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The API server's address, instead of the one in the kubeconfig.
+    #[arg(long)]
+    pub master: Option<String>,
+    /// Which controllers run: `*` for all, `name` for one, `-name` for all but one; several with commas.
+    #[arg(long, default_value = "*", allow_hyphen_values = true)]
+    pub controllers: String,
+    #[arg(long, default_value_t = 10257)]
+    pub secure_port: u16,
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The certificate of health and metrics; one is made up when not given.
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Stand for election and run the controllers while elected.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
+    pub leader_elect: bool,
+    #[arg(long, default_value = "15s", value_parser = duration)]
+    pub leader_elect_lease_duration: Duration,
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub leader_elect_renew_deadline: Duration,
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub leader_elect_retry_period: Duration,
+    #[arg(long, default_value = "kube-controller-manager")]
+    pub leader_elect_resource_name: String,
+    #[arg(long, default_value = "kube-system")]
+    pub leader_elect_resource_namespace: String,
+    /// Each controller acts as a service account of its own.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub use_service_account_credentials: bool,
+    /// The authority that signs the API server's certificate, for the ConfigMap in every namespace.
+    #[arg(long)]
+    pub root_ca_file: Option<PathBuf>,
+    /// Give every node a range of the cluster's pod addresses.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub allocate_node_cidrs: bool,
+    #[arg(long, default_value = "10.244.0.0/16")]
+    pub cluster_cidr: String,
+    #[arg(long, default_value_t = 24)]
+    pub node_cidr_mask_size: u8,
+    #[arg(long, default_value = "40s", value_parser = duration)]
+    pub node_monitor_grace_period: Duration,
+    /// How many pods that have ended are kept; 0 keeps all.
+    #[arg(long, default_value_t = 12500)]
+    pub terminated_pod_gc_threshold: usize,
 }
 
 #[derive(Subcommand)]

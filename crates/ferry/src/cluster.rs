@@ -106,6 +106,8 @@ async fn start_control_plane(
         cluster_cidr: Some(config.cluster_cidr.to_string()),
         ..ferry_controllers::Config::default()
     };
+    let metrics = controllers.metrics.clone();
+    door.server.add_metrics(move || metrics.text());
     let clients = door.clients();
     ferry_controllers::start(
         informers,

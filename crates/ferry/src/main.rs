@@ -4,6 +4,7 @@ mod arguments;
 mod cluster;
 mod cluster_dns;
 mod commands;
+mod component;
 mod config;
 mod front_door;
 mod kubeconfig;
@@ -25,6 +26,7 @@ fn main() -> std::process::ExitCode {
         Command::Down(options) => commands::down::run(&options),
         Command::Run(options) => commands::run::run(&options),
         Command::Apiserver(options) => commands::apiserver::run(&options),
+        Command::ControllerManager(options) => commands::controller_manager::run(&options),
         Command::Node { command: NodeCommand::Simulate(options) } => commands::simulate::run(&options),
     };
     match result {

@@ -18,7 +18,7 @@ const NAME: &str = "ttl-after-finished-controller";
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let jobs = context.informers.of::<Job>();
-    let queue: WorkQueue<ObjectKey> = WorkQueue::new();
+    let queue: WorkQueue<ObjectKey> = context.queue("ttl_jobs_to_delete");
     let keys = queue.clone();
     jobs.on_change(move |change| {
         let job = change.object();

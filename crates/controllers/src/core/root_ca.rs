@@ -32,7 +32,7 @@ pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let bundle: Arc<str> = context.config.root_ca.as_str().into();
     let (namespaces, maps) = (context.informers.of::<Namespace>(), context.informers.of::<ConfigMap>());
-    let queue: WorkQueue<ObjectKey> = WorkQueue::new();
+    let queue: WorkQueue<ObjectKey> = context.queue("root_ca_cert_publisher");
 
     let keys = queue.clone();
     namespaces.on_change(move |change| {

@@ -16,7 +16,7 @@ const DEFAULT: &str = "default";
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let (namespaces, accounts) = (context.informers.of::<Namespace>(), context.informers.of::<ServiceAccount>());
-    let queue: WorkQueue<ObjectKey> = WorkQueue::new();
+    let queue: WorkQueue<ObjectKey> = context.queue("serviceaccount");
 
     let keys = queue.clone();
     namespaces.on_change(move |change| {

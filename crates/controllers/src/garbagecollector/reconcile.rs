@@ -38,7 +38,7 @@ pub(crate) fn start(context: &Context) {
         client: client.clone(),
         graph: Mutex::default(),
         resources: RwLock::default(),
-        queue: WorkQueue::new(),
+        queue: context.queue("garbage_collector_attempt_to_delete"),
         complete: watch::Sender::new(false),
     });
     monitor::start_in(context, client, collector.clone());

@@ -42,7 +42,7 @@ pub(crate) fn start(context: &Context) {
         client,
         nodes: nodes.clone(),
         pool: Mutex::new(pool),
-        queue: WorkQueue::new(),
+        queue: context.queue("cidrallocator_node"),
     });
 
     let handler = this.clone();

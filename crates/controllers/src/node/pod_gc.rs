@@ -44,7 +44,7 @@ pub(crate) fn start(context: &Context) {
         pods_of: pods_by_node(&pods),
         pods: pods.clone(),
         threshold: context.config.terminated_pod_threshold,
-        queue: WorkQueue::new(),
+        queue: context.queue("orphaned_pods_nodes"),
     });
 
     let handler = this.clone();

@@ -38,7 +38,7 @@ pub(crate) fn start(context: &Context) {
         nodes: nodes.clone(),
         pods_of: pods_by_node(&pods),
         pods: pods.clone(),
-        queue: WorkQueue::new(),
+        queue: context.queue("noexec_taint_pod"),
     });
 
     let handler = this.clone();

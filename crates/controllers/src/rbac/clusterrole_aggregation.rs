@@ -16,7 +16,7 @@ const NAME: &str = "clusterrole-aggregation-controller";
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let roles = context.informers.of::<ClusterRole>();
-    let queue: WorkQueue<ObjectKey> = WorkQueue::new();
+    let queue: WorkQueue<ObjectKey> = context.queue("ClusterRoleAggregator");
 
     let (keys, known) = (queue.clone(), roles.clone());
     roles.on_change(move |change| {

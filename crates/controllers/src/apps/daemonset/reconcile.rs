@@ -56,7 +56,7 @@ pub(crate) fn start(context: &Context) {
         control: PodControl::new(client, recorder),
         expectations: Expectations::new(),
         backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(15 * 60)),
-        queue: WorkQueue::new(),
+        queue: context.queue("daemonset"),
     });
 
     let handler = this.clone();

@@ -41,7 +41,7 @@ pub(crate) fn start(context: &Context) {
         sets_of: sets.by_controller(),
         sets: sets.clone(),
         pods_of: pods.by_controller(),
-        queue: WorkQueue::new(),
+        queue: context.queue("deployment"),
     });
 
     let handler = this.clone();

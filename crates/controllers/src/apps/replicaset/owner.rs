@@ -18,6 +18,8 @@ pub(crate) trait ReplicaOwner:
 {
     const CONTROLLER: &'static str;
     const KIND: &'static str;
+    /// What its queue is called in metrics.
+    const QUEUE: &'static str;
     /// Whether its status tells how many pods are terminating.
     const COUNTS_TERMINATING: bool;
 
@@ -32,6 +34,7 @@ pub(crate) trait ReplicaOwner:
 impl ReplicaOwner for ReplicaSet {
     const CONTROLLER: &'static str = "replicaset-controller";
     const KIND: &'static str = "ReplicaSet";
+    const QUEUE: &'static str = "replicaset";
     const COUNTS_TERMINATING: bool = true;
 
     fn replicas(&self) -> i32 {
@@ -62,6 +65,7 @@ impl ReplicaOwner for ReplicaSet {
 impl ReplicaOwner for ReplicationController {
     const CONTROLLER: &'static str = "replication-controller";
     const KIND: &'static str = "ReplicationController";
+    const QUEUE: &'static str = "replicationmanager";
     const COUNTS_TERMINATING: bool = false;
 
     fn replicas(&self) -> i32 {

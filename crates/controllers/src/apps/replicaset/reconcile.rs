@@ -39,7 +39,7 @@ pub(crate) fn start<Owner: ReplicaOwner>(context: &Context) {
         pods: pods.by_controller(),
         control: PodControl::new(client, recorder),
         expectations: Expectations::new(),
-        queue: WorkQueue::new(),
+        queue: context.queue(Owner::QUEUE),
     });
 
     let handler = this.clone();

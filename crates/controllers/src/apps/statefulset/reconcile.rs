@@ -41,7 +41,7 @@ pub(crate) fn start(context: &Context) {
         pods: pods.by_controller(),
         volume_claims: volume_claims.clone(),
         revisions: revisions.by_controller(),
-        queue: WorkQueue::new(),
+        queue: context.queue("statefulset"),
     });
 
     let handler = this.clone();

@@ -31,7 +31,7 @@ pub(crate) fn start(context: &Context) {
         client,
         crons: crons.clone(),
         jobs: jobs.by_controller(),
-        queue: WorkQueue::new(),
+        queue: context.queue("cronjob"),
     });
     let handler = this.clone();
     crons.on_change(move |change| handler.queue.add(ObjectKey::of(&**change.object())));

@@ -69,7 +69,7 @@ pub(crate) fn start(context: &Context) {
         control: PodControl::new(client, recorder),
         expectations: Expectations::new(),
         memories: Mutex::default(),
-        queue: WorkQueue::new(),
+        queue: context.queue("job"),
     });
 
     let handler = this.clone();

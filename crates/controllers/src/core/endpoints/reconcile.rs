@@ -34,7 +34,7 @@ pub(crate) fn start(context: &Context) {
         services: services.clone(),
         pods: pods.clone(),
         endpoints: endpoints.clone(),
-        queue: WorkQueue::new(),
+        queue: context.queue("endpoint"),
     });
 
     let handler = this.clone();

@@ -27,7 +27,11 @@ struct Loop {
 
 pub(crate) fn start(context: &Context) {
     let (namespaces, pods) = (context.informers.of::<Namespace>(), context.informers.of::<Pod>());
-    let this = Arc::new(Loop { client: context.client(NAME), namespaces: namespaces.clone(), queue: WorkQueue::new() });
+    let this = Arc::new(Loop {
+        client: context.client(NAME),
+        namespaces: namespaces.clone(),
+        queue: context.queue("namespace"),
+    });
 
     let handler = this.clone();
     namespaces.on_change(move |change| {

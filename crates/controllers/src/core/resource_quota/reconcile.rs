@@ -57,7 +57,7 @@ pub(crate) fn start(context: &Context) {
         maps: informers.of(),
         secrets: informers.of(),
         controllers: informers.of(),
-        queue: WorkQueue::new(),
+        queue: context.queue("resourcequota_primary"),
     });
     let handler = this.clone();
     this.quotas.on_change(move |change| {

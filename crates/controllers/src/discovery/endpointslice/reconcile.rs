@@ -44,7 +44,7 @@ pub(crate) fn start(context: &Context) {
         nodes: nodes.clone(),
         slices: slices.index("service", |slice| service_of(slice).map(|key| key.to_string()).into_iter().collect()),
         expectations: Expectations::new(),
-        queue: WorkQueue::new(),
+        queue: context.queue("endpoint_slice"),
     });
 
     let handler = this.clone();

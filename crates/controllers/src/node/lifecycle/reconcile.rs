@@ -68,7 +68,7 @@ pub(crate) fn start(context: &Context) {
         heard: Mutex::default(),
         marked: Mutex::default(),
         next_eviction: Mutex::default(),
-        queue: WorkQueue::new(),
+        queue: context.queue("node_lifecycle_controller"),
     });
 
     let handler = this.clone();

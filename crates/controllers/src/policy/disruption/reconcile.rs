@@ -44,7 +44,7 @@ pub(crate) fn start(context: &Context) {
         replica_sets: informers.of(),
         stateful_sets: informers.of(),
         replication_controllers: informers.of(),
-        queue: WorkQueue::new(),
+        queue: context.queue("disruption"),
     });
     let handler = this.clone();
     this.budgets.on_change(move |change| handler.queue.add(ObjectKey::of(&**change.object())));

@@ -1,0 +1,114 @@
+//! `ferry controller-manager`: the controllers as a process of their own, against any API server.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ferry_client::{Informers, leader};
+use ferry_controllers::{Config, Selection};
+use ferry_tasks::Tasks;
+use kube::Client;
+
+use crate::arguments::ControllerManagerOptions;
+use crate::component::accounts::Accounts;
+use crate::component::{self, server};
+use crate::pki::{Pair, server_tls};
+use crate::{kubeconfig, log, signals};
+
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+pub fn run(options: &ControllerManagerOptions) -> Result<()> {
+    let config = check(options)?;
+    log::start();
+    tokio::runtime::Runtime::new()?.block_on(serve(options, config))
+}
+
+/// Everything that can be refused is refused before anything is asked of the API server.
+fn check(options: &ControllerManagerOptions) -> Result<Config> {
+    Ok(Config {
+        controllers: Selection::parse(&options.controllers)
+            .map_err(|problem| anyhow::anyhow!("--controllers: {problem}"))?,
+        root_ca: options.root_ca_file.as_deref().map(read).transpose()?.unwrap_or_default(),
+        cluster_cidr: options.allocate_node_cidrs.then(|| options.cluster_cidr.clone()),
+        node_cidr_mask_size: options.node_cidr_mask_size,
+        node_monitor_grace_period: options.node_monitor_grace_period,
+        terminated_pod_threshold: options.terminated_pod_gc_threshold,
+        ..Config::default()
+    })
+}
+
+async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Result<()> {
+    let mut config = kubeconfig::config(options.kubeconfig.as_deref()).await?;
+    if let Some(server) = &options.master {
+        config.cluster_url = server.parse().context("--master is no address of a server")?;
+    }
+    let client = Client::try_from(config.clone()).context("cannot make a client from the kubeconfig")?;
+    let tasks = Tasks::new("controller-manager");
+    if options.secure_port != 0 {
+        let metrics = controllers.metrics.clone();
+        let component = server::Component { client: client.clone(), metrics: Box::new(move || metrics.text()) };
+        let address = SocketAddr::new(options.bind_address, options.secure_port);
+        server::start(component, address, serving(options)?, &tasks).await?;
+    }
+    let accounts = match options.use_service_account_credentials {
+        true => Some(Accounts::new(&config)?),
+        false => None,
+    };
+    let own = client.clone();
+    let lead = move |group: Tasks| {
+        let informers = Informers::new(own.clone(), group.clone());
+        let clients = move |name: &str| match accounts.as_ref().map(|accounts| accounts.client(name)) {
+            Some(Ok(client)) => client,
+            Some(Err(error)) => {
+                tracing::error!(controller = name, "acts as the process itself: {error:#}");
+                own.clone()
+            }
+            None => own.clone(),
+        };
+        ferry_controllers::start(&informers, clients, &group, controllers);
+    };
+    let ended = if options.leader_elect {
+        let election = leader::Config {
+            namespace: options.leader_elect_resource_namespace.clone(),
+            lease_duration: options.leader_elect_lease_duration,
+            renew_deadline: options.leader_elect_renew_deadline,
+            retry_period: options.leader_elect_retry_period,
+            ..leader::Config::new(&options.leader_elect_resource_name, &component::identity())
+        };
+        let (group, stop) = (tasks.clone(), tasks.stopping());
+        let election = leader::run(client, election, &group, lead);
+        tokio::pin!(election);
+        tokio::select! {
+            stopped = &mut election => stopped,
+            signal = signals::wait() => {
+                stop.cancel();
+                signal?;
+                election.await
+            }
+        }
+    } else {
+        lead(tasks.clone());
+        signals::wait().await?;
+        true
+    };
+    tasks.stop(STOP_PATIENCE).await;
+    if !ended {
+        bail!("leadership was lost; start again to stand for it anew");
+    }
+    Ok(())
+}
+
+fn serving(options: &ControllerManagerOptions) -> Result<Option<std::sync::Arc<rustls::ServerConfig>>> {
+    let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) else {
+        return Ok(None);
+    };
+    let pair = Pair { certificate: read(certificate)?, key: read(key)? };
+    server_tls(&pair, &pair.certificate).map(Some)
+}
+
+fn read(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
