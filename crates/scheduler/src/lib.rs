@@ -10,6 +10,7 @@
 
 pub mod framework;
 pub mod listers;
+pub mod metrics;
 pub mod model;
 pub mod nominations;
 pub mod plugins;
@@ -26,6 +27,7 @@ use ferry_tasks::Tasks;
 use kube::Client;
 
 pub use framework::{Plugin, Profile, Registered};
+pub use metrics::Metrics;
 pub use model::pod::DEFAULT_SCHEDULER;
 pub use run::{Scheduler, Verdicts};
 

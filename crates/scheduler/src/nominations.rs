@@ -8,10 +8,14 @@ use crate::model::PodInfo;
 #[derive(Debug, Default)]
 pub struct Nominations {
     by_node: HashMap<String, Vec<Arc<PodInfo>>>,
-    node_of: HashMap<String, String>,
+    node_of: HashMap<Arc<str>, String>,
 }
 
 impl Nominations {
+    pub fn is_empty(&self) -> bool {
+        self.node_of.is_empty()
+    }
+
     pub fn on(&self, node: &str) -> &[Arc<PodInfo>] {
         self.by_node.get(node).map(Vec::as_slice).unwrap_or_default()
     }
@@ -29,7 +33,7 @@ impl Nominations {
     pub fn remove(&mut self, uid: &str) {
         let Some(node) = self.node_of.remove(uid) else { return };
         if let Some(pods) = self.by_node.get_mut(&node) {
-            pods.retain(|pod| pod.uid != uid);
+            pods.retain(|pod| &*pod.uid != uid);
             if pods.is_empty() {
                 self.by_node.remove(&node);
             }

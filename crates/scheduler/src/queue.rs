@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::framework::{Happening, Profile};
+use crate::framework::{Events, Happening, Profile};
 use crate::model::PodInfo;
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -49,16 +49,20 @@ struct Record {
     /// The heap's entry that stands for it; others are leftovers.
     ticket: u64,
     rejecting: Vec<&'static str>,
+    /// What may help those plugins; counted while the pod waits.
+    interest: Events,
     failed_at: Option<Instant>,
 }
 
 pub struct Queue {
     profiles: Arc<HashMap<String, Profile>>,
-    records: HashMap<String, Record>,
+    records: HashMap<Arc<str>, Record>,
     active: Heap,
-    backoff: BTreeSet<(Instant, u64, String)>,
+    backoff: BTreeSet<(Instant, u64, Arc<str>)>,
     /// The unschedulable ones, by when they are tried again at the latest.
-    waiting: BTreeSet<(Instant, u64, String)>,
+    waiting: BTreeSet<(Instant, u64, Arc<str>)>,
+    /// How many of the waiting pods each event may help, so that most events cost nothing.
+    interests: [usize; Events::COUNT],
     next: u64,
 }
 
@@ -70,6 +74,7 @@ impl Queue {
             active: Heap::default(),
             backoff: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            interests: [0; Events::COUNT],
             next: 0,
         }
     }
@@ -85,7 +90,14 @@ impl Queue {
             None => {
                 self.next += 1;
                 let queued = QueuedPod { pod, attempts: 0, since: now, sequence: self.next };
-                let record = Record { queued, place: Place::Gated, ticket: 0, rejecting: Vec::new(), failed_at: None };
+                let record = Record {
+                    queued,
+                    place: Place::Gated,
+                    ticket: 0,
+                    rejecting: Vec::new(),
+                    interest: Events::NONE,
+                    failed_at: None,
+                };
                 self.records.insert(uid.clone(), record);
                 self.activate(&uid, now);
             }
@@ -123,7 +135,7 @@ impl Queue {
         Some(record.queued.clone())
     }
 
-    fn pop_active(&mut self) -> Option<String> {
+    fn pop_active(&mut self) -> Option<Arc<str>> {
         let Self { active, records, profiles, .. } = self;
         let order = |left: &Entry, right: &Entry| {
             profiles.values().next().map_or(Ordering::Equal, |profile| profile.order(&left.queued, &right.queued))
@@ -138,8 +150,8 @@ impl Queue {
     }
 
     /// Waiting out a penalty helps nobody while the scheduler is idle, unless the failure was an error.
-    fn pop_early(&mut self) -> Option<String> {
-        let is_early = |uid: &String| {
+    fn pop_early(&mut self) -> Option<Arc<str>> {
+        let is_early = |uid: &Arc<str>| {
             self.records.get(uid).is_some_and(|record| matches!(record.place, Place::Backoff { early: true, .. }))
         };
         let uid = self.backoff.iter().find(|(_, _, uid)| is_early(uid))?.2.clone();
@@ -150,10 +162,13 @@ impl Queue {
     /// No node was found: it waits for an event that may help one of the plugins that rejected it.
     pub fn failed(&mut self, uid: &str, rejecting: Vec<&'static str>, now: Instant) {
         if let Some(record) = self.records.get_mut(uid) {
+            let profile = self.profiles.get(&record.queued.pod.scheduler);
+            record.interest = profile.map_or(Events::ALL, |profile| profile.interest(&rejecting));
             record.rejecting = rejecting;
             record.failed_at = Some(now);
             record.place = Place::Unschedulable { until: now + LONGEST_WAIT };
-            self.waiting.insert((now + LONGEST_WAIT, record.queued.sequence, uid.to_owned()));
+            record.interest.each(|event| self.interests[event] += 1);
+            self.waiting.insert((now + LONGEST_WAIT, record.queued.sequence, record.queued.pod.uid.clone()));
         }
     }
 
@@ -163,19 +178,24 @@ impl Queue {
             record.failed_at = Some(now);
             let until = now + backoff(record.queued.attempts);
             record.place = Place::Backoff { until, early: false };
-            self.backoff.insert((until, record.queued.sequence, uid.to_owned()));
+            self.backoff.insert((until, record.queued.sequence, record.queued.pod.uid.clone()));
         }
     }
 
     /// Wakes the pods that what happened may help.
     pub fn happen(&mut self, happening: &Happening<'_>, now: Instant) {
-        let is_helped = |uid: &String| {
+        let mut concerned = false;
+        happening.events.each(|event| concerned |= self.interests[event] > 0);
+        if !concerned {
+            return;
+        }
+        let is_helped = |uid: &Arc<str>| {
             self.records.get(uid).is_some_and(|record| {
                 let profile = self.profiles.get(&record.queued.pod.scheduler);
                 profile.is_some_and(|profile| profile.helps(&record.rejecting, &record.queued.pod, happening))
             })
         };
-        let helped: Vec<String> =
+        let helped: Vec<Arc<str>> =
             self.waiting.iter().map(|(_, _, uid)| uid).filter(|uid| is_helped(uid)).cloned().collect();
         for uid in helped {
             self.wake(&uid, now);
@@ -190,7 +210,7 @@ impl Queue {
         match until {
             Some(until) if until > now => {
                 record.place = Place::Backoff { until, early: true };
-                self.backoff.insert((until, record.queued.sequence, uid.to_owned()));
+                self.backoff.insert((until, record.queued.sequence, record.queued.pod.uid.clone()));
             }
             _ => self.activate(uid, now),
         }
@@ -201,10 +221,11 @@ impl Queue {
         let Some(record) = self.records.get(uid) else { return };
         match record.place {
             Place::Backoff { until, .. } => {
-                self.backoff.remove(&(until, record.queued.sequence, uid.to_owned()));
+                self.backoff.remove(&(until, record.queued.sequence, record.queued.pod.uid.clone()));
             }
             Place::Unschedulable { until } => {
-                self.waiting.remove(&(until, record.queued.sequence, uid.to_owned()));
+                record.interest.each(|event| self.interests[event] -= 1);
+                self.waiting.remove(&(until, record.queued.sequence, record.queued.pod.uid.clone()));
             }
             Place::Active | Place::Gated | Place::InFlight => {}
         }
@@ -231,7 +252,7 @@ impl Queue {
     }
 
     fn flush(&mut self, now: Instant) {
-        let due = |list: &BTreeSet<(Instant, u64, String)>| {
+        let due = |list: &BTreeSet<(Instant, u64, Arc<str>)>| {
             list.first().filter(|(until, ..)| *until <= now).map(|(_, _, uid)| uid.clone())
         };
         while let Some(uid) = due(&self.backoff).or_else(|| due(&self.waiting)) {
@@ -301,7 +322,6 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::framework::Events;
     use crate::plugins;
     use crate::testing::pod;
     use serde_json::json;

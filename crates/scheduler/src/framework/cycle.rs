@@ -61,7 +61,7 @@ impl Search<'_> {
     pub fn run(&self, start: &mut usize) -> Result<Placed, Failure> {
         let (feasible, evaluated) = self.feasible(start)?;
         let node = match feasible.as_slice() {
-            [node] => node.name.clone(),
+            [node] => node.name.to_string(),
             nodes => self.best(nodes),
         };
         Ok(Placed { node, evaluated, feasible: feasible.len() })
@@ -75,7 +75,11 @@ impl Search<'_> {
         }
         let mut diagnosis = Diagnosis { all_nodes, ..Diagnosis::default() };
         let mut state = CycleState::new(self.profile.plugin_count());
-        let only = match self.pre_filter(&mut state, &mut diagnosis) {
+        let restricted = self.pre_filter(&mut state, &mut diagnosis);
+        let filters = self.profile.at(Point::Filter);
+        let speaking = filters.filter(|(place, r)| !state.is_skipped(*place) && r.plugin.concerns(&self.cycle));
+        state.filters = speaking.map(|(place, _)| place).collect();
+        let only = match restricted {
             Ok(only) => only,
             Err(rejection) => {
                 diagnosis.at_once = Some(rejection.message());
@@ -146,7 +150,7 @@ impl Search<'_> {
         let cache = self.cycle.cache;
         // The node that preemption made room on is most likely the only one.
         if let Some(node) = self.nominations.node_of(&self.cycle.pod.uid).and_then(|name| cache.node(name))
-            && only.is_none_or(|only| only.contains(&node.name))
+            && only.is_none_or(|only| only.contains(&*node.name))
             && self.filter_with_nominated(state, node).is_ok()
         {
             return vec![node];
@@ -193,6 +197,9 @@ impl Search<'_> {
     }
 
     fn filter_with_nominated_by(&self, state: &CycleState, node: &NodeInfo) -> Result<(), (&'static str, Rejection)> {
+        if self.nominations.is_empty() {
+            return self.filter_by(state, node);
+        }
         let pod = self.cycle.pod;
         let coming: Vec<&Arc<PodInfo>> = self
             .nominations
@@ -213,11 +220,9 @@ impl Search<'_> {
     }
 
     fn filter_by(&self, state: &CycleState, node: &NodeInfo) -> Result<(), (&'static str, Rejection)> {
-        for (place, registered) in self.profile.at(Point::Filter) {
-            if !state.is_skipped(place) {
-                let plugin = &registered.plugin;
-                plugin.filter(&self.cycle, state.data(place), node).map_err(|rejection| (plugin.name(), rejection))?;
-            }
+        for place in &state.filters {
+            let plugin = self.profile.plugin(*place);
+            plugin.filter(&self.cycle, state.data(*place), node).map_err(|rejection| (plugin.name(), rejection))?;
         }
         Ok(())
     }
@@ -263,7 +268,7 @@ impl Search<'_> {
         let best: Vec<&&NodeInfo> =
             nodes.iter().zip(&totals).filter(|(_, total)| **total == highest).map(|(node, _)| node).collect();
         // Equals share the load by chance.
-        best.choose(&mut rand::rng()).map(|node| node.name.clone()).unwrap_or_default()
+        best.choose(&mut rand::rng()).map(|node| node.name.to_string()).unwrap_or_default()
     }
 
     /// The weighted sums of all plugins' scores.

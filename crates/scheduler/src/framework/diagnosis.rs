@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::Rejection;
 
 /// What one plugin said about one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeVerdict {
-    pub node: String,
+    pub node: Arc<str>,
     pub plugin: &'static str,
     pub rejection: Rejection,
 }
@@ -35,7 +36,7 @@ impl Diagnosis {
 
     /// Nodes on which removing pods could help; all of them where PreFilter said so for all.
     pub fn is_preemptible(&self, node: &str) -> bool {
-        match self.nodes.iter().find(|verdict| verdict.node == node) {
+        match self.nodes.iter().find(|verdict| &*verdict.node == node) {
             Some(verdict) => verdict.rejection.preemptible,
             None => self.others.as_ref().is_some_and(|rejection| rejection.preemptible),
         }
@@ -43,7 +44,7 @@ impl Diagnosis {
 
     /// The nodes looked at, and whether it is settled that removing pods would not help there.
     pub fn firm_nodes(&self) -> HashMap<&str, bool> {
-        self.nodes.iter().map(|verdict| (verdict.node.as_str(), !verdict.rejection.preemptible)).collect()
+        self.nodes.iter().map(|verdict| (&*verdict.node, !verdict.rejection.preemptible)).collect()
     }
 
     /// `0/3 nodes are available: 1 …, 2 …. preemption: …`
@@ -83,7 +84,7 @@ mod tests {
 
     fn verdict(node: usize, reasons: &[&'static str]) -> NodeVerdict {
         let reasons = reasons.iter().map(|reason| Cow::Borrowed(*reason)).collect();
-        NodeVerdict { node: node.to_string(), plugin: "P", rejection: Rejection { reasons, preemptible: true } }
+        NodeVerdict { node: node.to_string().into(), plugin: "P", rejection: Rejection { reasons, preemptible: true } }
     }
 
     #[test]

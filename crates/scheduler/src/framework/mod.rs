@@ -49,7 +49,14 @@ impl Events {
     pub const NAMESPACE: Self = Self(1 << 8);
     /// Claims, volumes, classes and what nodes can attach.
     pub const STORAGE: Self = Self(1 << 9);
-    pub const ALL: Self = Self(u32::MAX);
+    pub const ALL: Self = Self((1 << Self::COUNT) - 1);
+    /// How many sorts of events there are.
+    pub const COUNT: usize = 10;
+
+    /// Calls for the number of each event in the set.
+    pub fn each(self, mut call: impl FnMut(usize)) {
+        (0..Self::COUNT).filter(|event| self.0 >> event & 1 == 1).for_each(&mut call);
+    }
 
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -211,6 +218,11 @@ pub trait Plugin: Send + Sync + 'static {
 
     fn pre_filter(&self, cycle: &Cycle<'_>) -> PreFilter {
         PreFilter::Continue { data: None, nodes: None }
+    }
+
+    /// Whether Filter could reject this pod on any node at all; asked once per cycle, so that most need not run.
+    fn concerns(&self, cycle: &Cycle<'_>) -> bool {
+        true
     }
 
     fn filter(&self, cycle: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> Verdict {

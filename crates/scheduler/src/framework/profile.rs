@@ -46,6 +46,10 @@ impl Profile {
         self.by_point[point as usize].iter().map(|place| (*place, &self.plugins[*place]))
     }
 
+    pub fn plugin(&self, place: usize) -> &Arc<dyn Plugin> {
+        &self.plugins[place].plugin
+    }
+
     pub fn order(&self, left: &QueuedPod, right: &QueuedPod) -> Ordering {
         self.at(Point::QueueSort).next().map_or(Ordering::Equal, |(_, sort)| sort.plugin.order(left, right))
     }
@@ -68,6 +72,12 @@ impl Profile {
                 && plugin.events().overlaps(happening.events)
                 && plugin.helps(pod, happening)
         })
+    }
+
+    /// What may help a pod that these plugins rejected.
+    pub fn interest(&self, rejecting: &[&'static str]) -> Events {
+        let rejecting = self.plugins.iter().filter(|registered| rejecting.contains(&registered.plugin.name()));
+        rejecting.fold(Events::NONE, |all, registered| all.and(registered.plugin.events()))
     }
 
     /// Everything that some plugin may want to hear of.

@@ -27,6 +27,8 @@ impl<T: Any + Send + Sync + Clone> CycleData for T {
 #[derive(Default)]
 pub struct CycleState {
     filter: Vec<Entry>,
+    /// The plugins whose Filter has something to say, by place.
+    pub(super) filters: Vec<usize>,
 }
 
 #[derive(Default)]
@@ -37,7 +39,7 @@ struct Entry {
 
 impl CycleState {
     pub(super) fn new(plugins: usize) -> Self {
-        Self { filter: (0..plugins).map(|_| Entry::default()).collect() }
+        Self { filter: (0..plugins).map(|_| Entry::default()).collect(), filters: Vec::new() }
     }
 
     pub(super) fn set(&mut self, plugin: usize, data: Option<Box<dyn CycleData>>) {
@@ -65,6 +67,6 @@ impl CycleState {
 impl Clone for CycleState {
     fn clone(&self) -> Self {
         let copy = |entry: &Entry| Entry { skip: entry.skip, data: entry.data.as_ref().map(|data| (**data).copy()) };
-        Self { filter: self.filter.iter().map(copy).collect() }
+        Self { filter: self.filter.iter().map(copy).collect(), filters: self.filters.clone() }
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 pub type Labels = BTreeMap<String, String>;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Rule {
     In(Vec<String>),
     NotIn(Vec<String>),
@@ -19,7 +19,7 @@ enum Rule {
     Never,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Requirement {
     key: String,
     rule: Rule,
@@ -54,7 +54,7 @@ impl Requirement {
 }
 
 /// All requirements must hold. Without any it matches everything, unless it is the selector of nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
     requirements: Vec<Requirement>,
     nothing: bool,
@@ -106,6 +106,18 @@ impl Selector {
                 .all(|requirement| requirement.matches(labels.get(&requirement.key).map(String::as_str)))
     }
 
+    /// A label that everything it selects has, with the values it may have: by it selectors can be found from labels.
+    pub fn handle(&self) -> Option<(&str, &[String])> {
+        self.requirements.iter().find_map(|requirement| match &requirement.rule {
+            Rule::In(values) => Some((requirement.key.as_str(), values.as_slice())),
+            _ => None,
+        })
+    }
+
+    pub fn is_nothing(&self) -> bool {
+        self.nothing
+    }
+
     /// Whether it has no requirement at all, be it that of everything or of nothing.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
@@ -117,7 +129,7 @@ fn equal(key: &str, value: &str) -> Requirement {
 }
 
 /// One alternative of a node selector: all of its requirements on labels and on the name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeTerm {
     labels: Vec<Requirement>,
     names: Vec<Requirement>,
@@ -165,7 +177,7 @@ impl NodeTerm {
 }
 
 /// What a pod requires of its node: `nodeSelector` and required node affinity together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeRequirement {
     selector: Option<Selector>,
     /// Alternatives; an empty list matches no node.

@@ -3,9 +3,13 @@
 pub mod cache;
 pub mod labels;
 pub mod node;
+pub mod node_sets;
 pub mod pod;
 pub mod resources;
+pub mod spread;
 pub mod taints;
+pub mod tally;
+pub mod topology;
 
 pub use cache::Cache;
 pub use labels::Selector;

@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, Toleration, Volu
 
 use super::labels::{Labels, NodeRequirement, NodeTerm, Selector};
 use super::resources::{Resources, assumed_requests_of, requests_of};
+use super::spread::{Constraint, constraints};
+use super::tally::{Attitude, Namespaces, PodSelector, Rule};
 
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
@@ -29,12 +31,9 @@ impl HostPort {
 }
 
 /// A term of pod affinity or anti-affinity.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AffinityTerm {
-    namespaces: BTreeSet<String>,
-    namespace_selector: Selector,
-    selector: Selector,
-    pub topology_key: String,
+    pub rule: Arc<Rule>,
 }
 
 impl AffinityTerm {
@@ -43,18 +42,20 @@ impl AffinityTerm {
         if namespaces.is_empty() && term.namespace_selector.is_none() {
             namespaces.insert(own_namespace.to_owned());
         }
-        Self {
+        let pods = PodSelector {
             namespaces,
             namespace_selector: Selector::new(term.namespace_selector.as_ref()),
             selector: Selector::new(term.label_selector.as_ref()),
-            topology_key: term.topology_key.clone(),
-        }
+        };
+        Self { rule: Arc::new(Rule { pods: vec![pods], ending: true, topology_key: term.topology_key.clone() }) }
     }
 
-    /// `namespace_labels` are those of the other pod's namespace.
-    pub fn matches(&self, pod: &PodInfo, namespace_labels: &Labels) -> bool {
-        (self.namespaces.contains(&pod.namespace) || self.namespace_selector.matches(namespace_labels))
-            && self.selector.matches(&pod.labels)
+    pub fn topology_key(&self) -> &str {
+        &self.rule.topology_key
+    }
+
+    pub fn matches(&self, pod: &PodInfo, namespaces: &Namespaces) -> bool {
+        self.rule.matches(pod, namespaces)
     }
 }
 
@@ -71,9 +72,22 @@ pub struct Affinities {
     pub required_anti: Vec<AffinityTerm>,
     pub preferred: Vec<Weighted<AffinityTerm>>,
     pub preferred_anti: Vec<Weighted<AffinityTerm>>,
+    /// One rule per required term: pods that fit all of the terms, over that term's domains.
+    pub together: Vec<Arc<Rule>>,
 }
 
 impl Affinities {
+    /// The terms as they concern others once the pod is placed.
+    pub fn held(&self) -> impl Iterator<Item = (Attitude, Arc<Rule>)> {
+        let of = |attitude| move |term: &AffinityTerm| (attitude, term.rule.clone());
+        let likes =
+            |sign: i64| move |w: &Weighted<AffinityTerm>| (Attitude::Likes(sign * w.weight), w.term.rule.clone());
+        (self.required_anti.iter().map(of(Attitude::Repels)))
+            .chain(self.required.iter().map(of(Attitude::Needs)))
+            .chain(self.preferred.iter().map(likes(1)))
+            .chain(self.preferred_anti.iter().map(likes(-1)))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.required.is_empty()
             && self.required_anti.is_empty()
@@ -87,16 +101,19 @@ pub struct PodInfo {
     pub pod: Arc<Pod>,
     pub namespace: String,
     pub name: String,
-    pub uid: String,
+    pub uid: Arc<str>,
     pub labels: Labels,
     pub priority: i32,
     pub scheduler: String,
     pub requests: Resources,
     pub assumed_requests: Resources,
     pub host_ports: Vec<HostPort>,
-    pub node_requirement: NodeRequirement,
+    pub node_requirement: Arc<NodeRequirement>,
     pub preferred_nodes: Vec<Weighted<NodeTerm>>,
     pub affinities: Affinities,
+    /// Constraints on spreading that must hold, and those that should.
+    pub hard_spread: Vec<Constraint>,
+    pub soft_spread: Vec<Constraint>,
     pub gates: Vec<String>,
     /// Names of the claims its volumes use, within its namespace.
     pub claims: Vec<String>,
@@ -122,16 +139,19 @@ impl PodInfo {
                 let term = NodeTerm::new(&preferred.preference)?;
                 Some(Weighted { weight: preferred.weight.into(), term })
             });
+        let labels = meta.labels.clone().unwrap_or_default();
         Self {
-            labels: meta.labels.clone().unwrap_or_default(),
+            hard_spread: constraints(spec, "DoNotSchedule", &namespace, &labels),
+            soft_spread: constraints(spec, "ScheduleAnyway", &namespace, &labels),
+            labels,
             name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
             priority: spec.priority.unwrap_or_default(),
             scheduler: spec.scheduler_name.clone().unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
             requests: requests_of(spec),
             assumed_requests: assumed_requests_of(spec),
             host_ports: host_ports(spec),
-            node_requirement: NodeRequirement::new(spec.node_selector.as_ref(), required),
+            node_requirement: Arc::new(NodeRequirement::new(spec.node_selector.as_ref(), required)),
             preferred_nodes: preferred.collect(),
             affinities: affinities(spec, &namespace),
             gates: spec.scheduling_gates.iter().flatten().map(|gate| gate.name.clone()).collect(),
@@ -141,6 +161,11 @@ impl PodInfo {
             namespace,
             pod: pod.clone(),
         }
+    }
+
+    /// Whether it asks for spreading itself, so that defaults do not apply.
+    pub fn spreads_itself(&self) -> bool {
+        !self.hard_spread.is_empty() || !self.soft_spread.is_empty()
     }
 
     pub fn node_name(&self) -> Option<&str> {
@@ -163,6 +188,26 @@ impl PodInfo {
     pub fn has_ended(&self) -> bool {
         let phase = self.pod.status.as_ref().and_then(|status| status.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
+    }
+
+    /// The same pod with a newer object, when nothing that scheduling asks for has changed but its node.
+    pub fn confirmed(&self, newer: &Arc<Pod>) -> Option<Arc<Self>> {
+        let (old, new) = (self.pod.spec.as_ref()?, newer.spec.as_ref()?);
+        let same = old.containers == new.containers
+            && old.init_containers == new.init_containers
+            && old.affinity == new.affinity
+            && old.topology_spread_constraints == new.topology_spread_constraints
+            && old.tolerations == new.tolerations
+            && old.volumes == new.volumes
+            && old.resources == new.resources
+            && old.overhead == new.overhead
+            && old.node_selector == new.node_selector
+            && old.priority == new.priority
+            && old.scheduling_gates == new.scheduling_gates
+            && self.pod.metadata.labels == newer.metadata.labels
+            && newer.metadata.deletion_timestamp.is_some() == self.is_terminating;
+        let info = || Self { pod: newer.clone(), ..self.clone() };
+        same.then(info).filter(|info| !info.has_ended()).map(Arc::new)
     }
 
     pub fn full_name(&self) -> String {
@@ -205,6 +250,11 @@ fn affinities(spec: &PodSpec, namespace: &str) -> Affinities {
         result.preferred_anti =
             preferred.map(|p| Weighted { weight: p.weight.into(), term: term(&p.pod_affinity_term) }).collect();
     }
+    let all: Vec<PodSelector> = result.required.iter().flat_map(|term| term.rule.pods.iter().cloned()).collect();
+    let together = |term: &AffinityTerm| {
+        Arc::new(Rule { pods: all.clone(), ending: true, topology_key: term.topology_key().to_owned() })
+    };
+    result.together = result.required.iter().map(together).collect();
     result
 }
 

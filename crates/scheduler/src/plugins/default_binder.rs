@@ -35,7 +35,7 @@ impl Plugin for DefaultBinder {
                 name: Some(pod.name.clone()),
                 namespace: Some(pod.namespace.clone()),
                 // A pod of the same name that came meanwhile is not meant.
-                uid: Some(pod.uid.clone()),
+                uid: Some(pod.uid.to_string()),
                 ..ObjectMeta::default()
             },
             target: ObjectReference {

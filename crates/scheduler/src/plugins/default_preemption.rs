@@ -99,7 +99,7 @@ impl DefaultPreemption {
         let cache = search.cycle.cache;
         let firm = diagnosis.firm_nodes();
         let others = diagnosis.others.as_ref().is_some_and(|rejection| rejection.preemptible);
-        let is_possible = |node: &&NodeInfo| firm.get(node.name.as_str()).map_or(others, |firm| !firm);
+        let is_possible = |node: &&NodeInfo| firm.get(&*node.name).map_or(others, |firm| !firm);
         let possible: Vec<&NodeInfo> = cache.nodes().filter(is_possible).collect();
         if possible.is_empty() {
             return Vec::new();
@@ -162,7 +162,7 @@ fn victims_on(
     match victims.is_empty() {
         // Removing and adding back changed nothing, and yet it fits now: the next attempt will find it.
         true => Err(Rejection::firm("No preemption victims found for incoming pod")),
-        false => Ok(Candidate { node: node.name, victims, violations }),
+        false => Ok(Candidate { node: node.name.to_string(), victims, violations }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! ImageLocality: nodes that have the pod's large images already start it sooner.
 
-use crate::framework::{Cycle, Data, MAX_SCORE, Plugin, Point};
+use crate::framework::{Cycle, Data, MAX_SCORE, Plugin, Point, PreScore};
 use crate::model::NodeInfo;
 
 const MEGABYTE: i64 = 1024 * 1024;
@@ -16,7 +16,13 @@ impl Plugin for ImageLocality {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::Score]
+        &[Point::PreScore, Point::Score]
+    }
+
+    /// Images that no node has attract nowhere.
+    fn pre_score(&self, cycle: &Cycle<'_>, _: &[&NodeInfo]) -> PreScore {
+        let known = cycle.pod.images.iter().any(|image| cycle.cache.nodes_with_image(image) > 0);
+        if known { PreScore::Continue(None) } else { PreScore::Skip }
     }
 
     fn score(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> i64 {

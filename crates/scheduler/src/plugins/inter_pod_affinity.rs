@@ -1,134 +1,69 @@
 //! InterPodAffinity: pods that want to be near others, or away from them, within a topology.
+//!
+//! The counts come from the cache, which keeps them per term and domain: a cycle asks for the few that concern its pod.
 
 use std::any::Any;
-use std::collections::HashMap;
 
-use crate::framework::{Cycle, Data, Events, MAX_SCORE, Plugin, Point, PreFilter, PreScore, Rejection, Verdict};
-use crate::model::labels::Labels;
-use crate::model::pod::{AffinityTerm, Weighted};
+use crate::framework::{
+    Cycle, Data, Events, Happening, MAX_SCORE, Plugin, Point, PreFilter, PreScore, Rejection, Verdict,
+};
+use crate::model::tally::{Attitude, Holding, Tally};
 use crate::model::{NodeInfo, PodInfo};
-
-/// Amounts by topology key and value.
-#[derive(Clone, Debug, Default)]
-struct Counts(HashMap<String, HashMap<String, i64>>);
-
-impl Counts {
-    fn add(&mut self, key: &str, node: &NodeInfo, amount: i64) {
-        let Some(value) = node.labels.get(key) else { return };
-        let values = match self.0.get_mut(key) {
-            Some(values) => values,
-            None => self.0.entry(key.to_owned()).or_default(),
-        };
-        match values.get_mut(value) {
-            Some(count) => {
-                *count += amount;
-                if *count == 0 {
-                    values.remove(value);
-                }
-            }
-            None => drop(values.insert(value.clone(), amount)),
-        }
-    }
-
-    fn get(&self, key: &str, node: &NodeInfo) -> i64 {
-        node.labels.get(key).and_then(|value| self.0.get(key)?.get(value)).copied().unwrap_or_default()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.values().all(HashMap::is_empty)
-    }
-}
-
-/// Labels of namespaces, each looked up once per cycle.
-struct Namespaces<'a> {
-    cycle: &'a Cycle<'a>,
-    known: HashMap<String, Labels>,
-}
-
-impl<'a> Namespaces<'a> {
-    fn new(cycle: &'a Cycle<'a>) -> Self {
-        Self { cycle, known: HashMap::new() }
-    }
-
-    fn labels(&mut self, namespace: &str) -> &Labels {
-        if !self.known.contains_key(namespace) {
-            self.known.insert(namespace.to_owned(), self.cycle.listers.namespace_labels(namespace));
-        }
-        &self.known[namespace]
-    }
-}
 
 #[derive(Clone, Debug, Default)]
 struct Near {
     /// Terms of placed pods that do not want the pod near them.
-    unwelcome: Counts,
-    /// Placed pods that fit all of the pod's affinity terms.
-    wanted: Counts,
-    /// Placed pods that the pod wants to keep away from.
-    avoided: Counts,
+    unwelcome: Vec<Holding>,
+    /// Per own term: placed pods that fit all of the pod's affinity terms.
+    wanted: Vec<Tally>,
+    /// Per own term: placed pods that the pod wants to keep away from.
+    avoided: Vec<Tally>,
+    /// Whether the pod fits its own affinity terms, so that it may be the first of its group.
+    fits_itself: bool,
 }
 
 impl Near {
-    fn count(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, namespaces: &mut Namespaces<'_>, change: i64) {
-        for term in &other.affinities.required_anti {
-            if term.matches(pod, namespaces.labels(&pod.namespace)) {
-                self.unwelcome.add(&term.topology_key, node, change);
+    fn change(&mut self, cycle: &Cycle<'_>, other: &PodInfo, slot: u32, change: i64) {
+        let namespaces = cycle.cache.namespaces();
+        for term in other.affinities.required_anti.iter().filter(|term| term.matches(cycle.pod, namespaces)) {
+            let known = self.unwelcome.iter().position(|holding| holding.rule == term.rule);
+            let place = known.unwrap_or_else(|| {
+                let tally = cycle.cache.blank_tally(term.topology_key());
+                self.unwelcome.push(Holding { attitude: Attitude::Repels, rule: term.rule.clone(), tally });
+                self.unwelcome.len() - 1
+            });
+            self.unwelcome[place].tally.change(slot, change);
+        }
+        let own = &cycle.pod.affinities;
+        for (rule, tally) in own.together.iter().zip(&mut self.wanted) {
+            if rule.matches(other, namespaces) {
+                tally.change(slot, change);
             }
         }
-        let own = &pod.affinities;
-        if own.required.is_empty() && own.required_anti.is_empty() {
-            return;
-        }
-        let labels = namespaces.labels(&other.namespace);
-        if !own.required.is_empty() && own.required.iter().all(|term| term.matches(other, labels)) {
-            own.required.iter().for_each(|term| self.wanted.add(&term.topology_key, node, change));
-        }
-        for term in own.required_anti.iter().filter(|term| term.matches(other, labels)) {
-            self.avoided.add(&term.topology_key, node, change);
+        for (term, tally) in own.required_anti.iter().zip(&mut self.avoided) {
+            if term.matches(other, namespaces) {
+                tally.change(slot, change);
+            }
         }
     }
 }
 
 pub(super) struct InterPodAffinity {
     /// How much a placed pod's required affinity counts as a wish for those it matches.
-    hard_weight: i64,
+    pub(super) hard_weight: i64,
+    /// Whether wishes of placed pods count only where the pod has wishes itself.
+    pub(super) ignore_wishes_of_placed: bool,
 }
 
 impl Default for InterPodAffinity {
     fn default() -> Self {
-        Self { hard_weight: 1 }
+        Self { hard_weight: 1, ignore_wishes_of_placed: false }
     }
 }
 
-impl InterPodAffinity {
-    fn attraction(
-        &self,
-        pod: &PodInfo,
-        other: &PodInfo,
-        node: &NodeInfo,
-        namespaces: &mut Namespaces<'_>,
-        sums: &mut Counts,
-    ) {
-        let mut add = |terms: &[Weighted<AffinityTerm>], of: &PodInfo, labels: &Labels, sign: i64| {
-            for Weighted { weight, term } in terms.iter().filter(|weighted| weighted.term.matches(of, labels)) {
-                sums.add(&term.topology_key, node, sign * weight);
-            }
-        };
-        if !pod.affinities.preferred.is_empty() || !pod.affinities.preferred_anti.is_empty() {
-            let labels = namespaces.labels(&other.namespace).clone();
-            add(&pod.affinities.preferred, other, &labels, 1);
-            add(&pod.affinities.preferred_anti, other, &labels, -1);
-        }
-        if !other.affinities.is_empty() {
-            let labels = namespaces.labels(&pod.namespace).clone();
-            add(&other.affinities.preferred, pod, &labels, 1);
-            add(&other.affinities.preferred_anti, pod, &labels, -1);
-            for term in other.affinities.required.iter().filter(|term| term.matches(pod, &labels)) {
-                sums.add(&term.topology_key, node, self.hard_weight);
-            }
-        }
-    }
-}
+/// Amounts to add up per node, each with its factor.
+#[derive(Clone)]
+struct Wishes(Vec<(i64, Tally)>);
 
 impl Plugin for InterPodAffinity {
     fn name(&self) -> &'static str {
@@ -148,48 +83,59 @@ impl Plugin for InterPodAffinity {
             .and(Events::NAMESPACE)
     }
 
+    fn helps(&self, pod: &PodInfo, happening: &Happening<'_>) -> bool {
+        match (happening.pod, happening.node) {
+            (Some(other), _) => {
+                // Namespaces chosen by their labels are not known here: then it may help.
+                let concerns = |own: &PodInfo, of: &PodInfo| {
+                    let terms = own.affinities.required.iter().chain(&own.affinities.required_anti);
+                    terms.flat_map(|term| &term.rule.pods).any(|pods| pods.selector.matches(&of.labels))
+                };
+                concerns(pod, other) || concerns(other, pod)
+            }
+            (None, Some(node)) => {
+                let keys = pod.affinities.required.iter().map(|term| term.topology_key());
+                keys.into_iter().all(|key| node.labels.contains_key(key))
+            }
+            (None, None) => true,
+        }
+    }
+
     fn pre_filter(&self, cycle: &Cycle<'_>) -> PreFilter {
         let own = &cycle.pod.affinities;
-        let has_own = !own.required.is_empty() || !own.required_anti.is_empty();
-        if !has_own && !cycle.cache.has_anti_affinity() {
+        let unwelcome = cycle.cache.holdings(cycle.pod, |attitude| attitude == Attitude::Repels);
+        if own.required.is_empty() && own.required_anti.is_empty() && unwelcome.is_empty() {
             return PreFilter::Skip;
         }
-        let mut near = Near::default();
-        let mut namespaces = Namespaces::new(cycle);
-        for node in cycle.cache.nodes().filter(|node| has_own || node.pods_with_anti_affinity > 0) {
-            for other in &node.pods {
-                near.count(cycle.pod, other, node, &mut namespaces, 1);
-            }
-        }
-        if !has_own && near.unwelcome.is_empty() {
-            return PreFilter::Skip;
-        }
-        PreFilter::with(near)
+        let namespaces = cycle.cache.namespaces();
+        PreFilter::with(Near {
+            unwelcome,
+            wanted: own.together.iter().map(|rule| cycle.cache.tally(rule)).collect(),
+            avoided: own.required_anti.iter().map(|term| cycle.cache.tally(&term.rule)).collect(),
+            fits_itself: own.required.iter().all(|term| term.matches(cycle.pod, namespaces)),
+        })
     }
 
     fn adjust(&self, cycle: &Cycle<'_>, data: &mut dyn Any, other: &PodInfo, node: &NodeInfo, change: i64) {
         if let Some(near) = data.downcast_mut::<Near>() {
-            near.count(cycle.pod, other, node, &mut Namespaces::new(cycle), change);
+            near.change(cycle, other, node.slot, change);
         }
     }
 
-    fn filter(&self, cycle: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> Verdict {
+    fn filter(&self, _: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> Verdict {
         let Some(near) = data.and_then(|data| data.downcast_ref::<Near>()) else { return Ok(()) };
-        let own = &cycle.pod.affinities;
-        let in_topology = own.required.iter().all(|term| node.labels.contains_key(&term.topology_key));
-        let beside = own.required.iter().all(|term| near.wanted.get(&term.topology_key, node) > 0);
+        let there = |tally: &Tally| tally.at(node.slot);
+        let in_topology = near.wanted.iter().all(|tally| there(tally).is_some());
+        let beside = || near.wanted.iter().all(|tally| there(tally).is_some_and(|count| count > 0));
         // The first of a group that wants to be together has nobody to be near to but itself.
-        let first = || {
-            let labels = cycle.listers.namespace_labels(&cycle.pod.namespace);
-            near.wanted.is_empty() && own.required.iter().all(|term| term.matches(cycle.pod, &labels))
-        };
-        if !(in_topology && (beside || first())) {
+        let first = || near.fits_itself && near.wanted.iter().all(|tally| tally.sum() == 0);
+        if !(in_topology && (beside() || first())) {
             return Err(Rejection::firm("node(s) didn't match pod affinity rules"));
         }
-        if own.required_anti.iter().any(|term| near.avoided.get(&term.topology_key, node) > 0) {
+        if near.avoided.iter().any(|tally| there(tally).is_some_and(|count| count > 0)) {
             return Err(Rejection::preemptible("node(s) didn't match pod anti-affinity rules"));
         }
-        if near.unwelcome.0.keys().any(|key| near.unwelcome.get(key, node) > 0) {
+        if near.unwelcome.iter().any(|holding| there(&holding.tally).is_some_and(|count| count > 0)) {
             return Err(Rejection::preemptible("node(s) didn't satisfy existing pods anti-affinity rules"));
         }
         Ok(())
@@ -198,22 +144,26 @@ impl Plugin for InterPodAffinity {
     fn pre_score(&self, cycle: &Cycle<'_>, _: &[&NodeInfo]) -> PreScore {
         let own = &cycle.pod.affinities;
         let has_wishes = !own.preferred.is_empty() || !own.preferred_anti.is_empty();
-        if !has_wishes && !cycle.cache.has_affinity() {
-            return PreScore::Skip;
+        let mut wishes = Vec::new();
+        for (list, sign) in [(&own.preferred, 1), (&own.preferred_anti, -1)] {
+            wishes.extend(list.iter().map(|wish| (sign * wish.weight, cycle.cache.tally(&wish.term.rule))));
         }
-        let mut sums = Counts::default();
-        let mut namespaces = Namespaces::new(cycle);
-        for node in cycle.cache.nodes().filter(|node| has_wishes || node.pods_with_affinity > 0) {
-            for other in &node.pods {
-                self.attraction(cycle.pod, other, node, &mut namespaces, &mut sums);
-            }
+        if has_wishes || !self.ignore_wishes_of_placed {
+            let factor = |attitude: Attitude| match attitude {
+                Attitude::Likes(weight) => weight,
+                Attitude::Needs => self.hard_weight,
+                Attitude::Repels => 0,
+            };
+            let holdings = cycle.cache.holdings(cycle.pod, |attitude| factor(attitude) != 0);
+            wishes.extend(holdings.into_iter().map(|holding| (factor(holding.attitude), holding.tally)));
         }
-        if sums.is_empty() { PreScore::Skip } else { PreScore::with(sums) }
+        wishes.retain(|(weight, tally)| *weight != 0 && tally.sum() != 0);
+        if wishes.is_empty() { PreScore::Skip } else { PreScore::with(Wishes(wishes)) }
     }
 
     fn score(&self, _: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> i64 {
-        let Some(sums) = data.and_then(|data| data.downcast_ref::<Counts>()) else { return 0 };
-        sums.0.keys().map(|key| sums.get(key, node)).sum()
+        let Some(Wishes(wishes)) = data.and_then(|data| data.downcast_ref::<Wishes>()) else { return 0 };
+        wishes.iter().map(|(weight, tally)| weight.saturating_mul(tally.at(node.slot).unwrap_or_default())).sum()
     }
 
     fn normalize(&self, _: &Cycle<'_>, _: Data<'_>, _: &[&NodeInfo], scores: &mut [i64]) {

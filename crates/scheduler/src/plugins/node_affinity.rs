@@ -1,10 +1,12 @@
 //! NodeAffinity: which nodes a pod requires or prefers by their labels and names.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::framework::{
     Cycle, Data, Events, Happening, Plugin, Point, PreFilter, PreScore, Rejection, Verdict, normalize_by_maximum,
 };
+use crate::model::node_sets::NodeSet;
 use crate::model::{NodeInfo, PodInfo};
 
 pub(super) struct NodeAffinity;
@@ -40,11 +42,17 @@ impl Plugin for NodeAffinity {
         if nodes.as_ref().is_some_and(BTreeSet::is_empty) {
             return PreFilter::Reject(Rejection::firm("pod affinity terms conflict"));
         }
-        PreFilter::Continue { data: None, nodes }
+        let meeting = cycle.cache.meeting(&cycle.pod.node_requirement);
+        PreFilter::Continue { data: Some(Box::new(meeting)), nodes }
     }
 
-    fn filter(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> Verdict {
-        match cycle.pod.node_requirement.matches(&node.name, &node.labels) {
+    fn filter(&self, cycle: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> Verdict {
+        let meeting = data.and_then(|data| data.downcast_ref::<Arc<NodeSet>>());
+        let meets = match meeting {
+            Some(meeting) => meeting.contains(node.slot),
+            None => cycle.pod.node_requirement.matches(&node.name, &node.labels),
+        };
+        match meets {
             true => Ok(()),
             false => Err(Rejection::firm("node(s) didn't match Pod's node affinity/selector")),
         }

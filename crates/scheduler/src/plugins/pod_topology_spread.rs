@@ -1,13 +1,18 @@
 //! PodTopologySpread: pods of one sort evenly over zones, hosts or any other label of nodes.
+//!
+//! Where all nodes count, the counts are those the cache keeps. Where a pod's own rules leave nodes out, they are
+//! summed up over the remaining nodes, still without looking at pods.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{PodSpec, TopologySpreadConstraint};
-
-use crate::framework::{Cycle, Data, Events, MAX_SCORE, Plugin, Point, PreFilter, PreScore, Rejection, Verdict};
+use crate::framework::{
+    Cycle, Data, Events, Happening, MAX_SCORE, Plugin, Point, PreFilter, PreScore, Rejection, Verdict,
+};
 use crate::model::labels::{Labels, Selector};
-use crate::model::taints::is_repelled;
+use crate::model::spread::Constraint;
+use crate::model::tally::Tally;
+use crate::model::topology::NumberMap;
 use crate::model::{NodeInfo, PodInfo};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -15,71 +20,74 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const UNMATCHED: &str = "node(s) didn't match pod topology spread constraints";
 const UNLABELLED: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
 
-#[derive(Clone, Debug)]
-struct Constraint {
-    max_skew: i64,
-    topology_key: String,
-    selector: Selector,
-    min_domains: usize,
-    honor_affinity: bool,
-    honor_taints: bool,
-}
-
-impl Constraint {
-    fn new(constraint: &TopologySpreadConstraint, pod_labels: &Labels) -> Self {
-        let mut selector = Selector::new(constraint.label_selector.as_ref());
-        let keys = constraint.match_label_keys.iter().flatten();
-        let same: Labels = keys.filter_map(|key| Some((key.clone(), pod_labels.get(key)?.clone()))).collect();
-        selector.and(&same);
-        Self {
-            max_skew: constraint.max_skew.into(),
-            topology_key: constraint.topology_key.clone(),
-            selector,
-            min_domains: usize::try_from(constraint.min_domains.unwrap_or(1)).unwrap_or(1),
-            honor_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
-            honor_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
-        }
-    }
-
-    /// Whether the node's pods count: those of nodes the pod could never go to would only disturb the balance.
-    fn counts_on(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
-        (!self.honor_affinity || pod.node_requirement.matches(&node.name, &node.labels))
-            && (!self.honor_taints || !is_repelled(&node.taints, pod.tolerations()))
-    }
-
-    fn matching_pods(&self, namespace: &str, node: &NodeInfo) -> i64 {
-        if self.selector.is_empty() {
-            return 0;
-        }
-        let same = |other: &&std::sync::Arc<PodInfo>| {
-            other.namespace == namespace && !other.is_terminating && self.selector.matches(&other.labels)
-        };
-        i64::try_from(node.pods.iter().filter(same).count()).unwrap_or(i64::MAX)
-    }
-}
-
-fn constraints(pod: &PodInfo, action: &str) -> Vec<Constraint> {
-    let spec: Option<&PodSpec> = pod.pod.spec.as_ref();
-    let all = spec.and_then(|spec| spec.topology_spread_constraints.as_ref()).into_iter().flatten();
-    all.filter(|constraint| constraint.when_unsatisfiable == action).map(|c| Constraint::new(c, &pod.labels)).collect()
-}
-
 fn has_all_keys(node: &NodeInfo, constraints: &[Constraint]) -> bool {
-    constraints.iter().all(|constraint| node.labels.contains_key(&constraint.topology_key))
+    constraints.iter().all(|constraint| node.labels.contains_key(constraint.topology_key()))
 }
 
+/// Counts of one constraint: the cache's, or own sums where some nodes do not count.
 #[derive(Clone, Debug)]
 struct Domains {
     constraint: Constraint,
-    counts: HashMap<String, i64>,
+    tally: Tally,
+    /// Sums over the nodes that count, by domain; nothing where all do.
+    chosen: Option<NumberMap<i64>>,
     fewest: i64,
+    own: i64,
 }
 
 impl Domains {
+    fn new(cycle: &Cycle<'_>, constraint: &Constraint, all: &[Constraint]) -> Self {
+        let tally = cycle.cache.tally(&constraint.rule);
+        let choosy = constraint.is_choosy(cycle.pod)
+            || all.len() > 1
+                && all.iter().any(|other| cycle.cache.tally(&other.rule).column.filled() < cycle.cache.node_count());
+        let chosen = choosy.then(|| {
+            let mut sums = NumberMap::default();
+            let set = (constraint.honor_affinity && !cycle.pod.node_requirement.is_any())
+                .then(|| cycle.cache.meeting(&cycle.pod.node_requirement));
+            let counts = |node: &NodeInfo| {
+                set.as_ref().is_none_or(|set| set.contains(node.slot))
+                    && (!constraint.honor_taints || constraint.counts_on(cycle.pod, node))
+            };
+            for node in cycle.cache.nodes().filter(|node| has_all_keys(node, all) && counts(node)) {
+                if let Some(value) = tally.column.at(node.slot) {
+                    *sums.entry(value).or_default() += tally.counts.on_node(node.slot);
+                }
+            }
+            sums
+        });
+        let own = i64::from(constraint.selector.matches(&cycle.pod.labels));
+        Self { constraint: constraint.clone(), tally, chosen, fewest: 0, own }
+    }
+
     fn settle(&mut self) {
-        let fewest = self.counts.values().copied().min().unwrap_or(i64::from(i32::MAX));
+        let (domains, fewest) = match &self.chosen {
+            Some(sums) => (sums.len(), sums.values().copied().min()),
+            None => (self.tally.column.domains(), (self.tally.column.domains() > 0).then(|| self.tally.least())),
+        };
         // With fewer domains than wanted, the missing ones count as empty.
-        self.fewest = if self.counts.len() < self.constraint.min_domains { 0 } else { fewest };
+        let fewest = fewest.unwrap_or(i64::from(i32::MAX));
+        self.fewest = if domains < self.constraint.min_domains { 0 } else { fewest };
+    }
+
+    /// The count in the node's domain; nothing when the node has none.
+    fn at(&self, slot: u32) -> Option<i64> {
+        match &self.chosen {
+            None => self.tally.at(slot),
+            Some(sums) => self.tally.column.at(slot).map(|value| sums.get(&value).copied().unwrap_or_default()),
+        }
+    }
+
+    fn change(&mut self, slot: u32, change: i64) {
+        match &mut self.chosen {
+            None => self.tally.change(slot, change),
+            Some(sums) => {
+                if let Some(value) = self.tally.column.at(slot) {
+                    *sums.entry(value).or_default() += change;
+                }
+            }
+        }
+        self.settle();
     }
 }
 
@@ -88,8 +96,8 @@ struct Hard(Vec<Domains>);
 
 #[derive(Clone, Debug)]
 struct Soft {
-    constraints: Vec<Constraint>,
-    counts: Vec<HashMap<String, i64>>,
+    domains: Vec<Domains>,
+    /// Per constraint, the domains that nodes to be scored are in; pods elsewhere do not matter.
     weights: Vec<f64>,
     /// Nodes without all topology labels are not scored.
     require_all: bool,
@@ -97,30 +105,40 @@ struct Soft {
 
 /// Spreads pods of a service or a controller that ask for nothing themselves.
 pub(super) struct PodTopologySpread {
-    defaults: Vec<(&'static str, i64)>,
+    pub(super) defaults: Vec<DefaultConstraint>,
+    /// Whether the defaults are the system's, which bear nodes without a zone.
+    pub(super) system: bool,
+}
+
+/// A constraint for pods that have none.
+#[derive(Clone, Debug)]
+pub(super) struct DefaultConstraint {
+    pub(super) topology_key: String,
+    pub(super) max_skew: i64,
+    pub(super) hard: bool,
 }
 
 impl Default for PodTopologySpread {
     fn default() -> Self {
-        Self { defaults: vec![(HOSTNAME, 3), (ZONE, 5)] }
+        let soft = |key: &str, max_skew| DefaultConstraint { topology_key: key.into(), max_skew, hard: false };
+        Self { defaults: vec![soft(HOSTNAME, 3), soft(ZONE, 5)], system: true }
     }
 }
 
 impl PodTopologySpread {
-    fn default_constraints(&self, cycle: &Cycle<'_>) -> Vec<Constraint> {
+    fn default_constraints(&self, cycle: &Cycle<'_>, hard: bool) -> Vec<Constraint> {
+        if !self.defaults.iter().any(|constraint| constraint.hard == hard) {
+            return Vec::new();
+        }
         let selector = siblings(cycle);
         if selector.is_empty() {
             return Vec::new();
         }
-        let constraint = |(key, max_skew): &(&'static str, i64)| Constraint {
-            max_skew: *max_skew,
-            topology_key: (*key).to_owned(),
-            selector: selector.clone(),
-            min_domains: 1,
-            honor_affinity: true,
-            honor_taints: false,
+        let wanted = self.defaults.iter().filter(|constraint| constraint.hard == hard);
+        let make = |c: &DefaultConstraint| {
+            Constraint::soft(c.topology_key.clone(), c.max_skew, &cycle.pod.namespace, selector.clone())
         };
-        self.defaults.iter().map(constraint).collect()
+        wanted.map(make).collect()
     }
 }
 
@@ -128,12 +146,14 @@ impl PodTopologySpread {
 fn siblings(cycle: &Cycle<'_>) -> Selector {
     let pod = cycle.pod;
     let mut selector = Selector::everything();
-    for service in cycle.listers.services.list_in(&pod.namespace) {
-        let labels = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-        if let Some(labels) = labels.filter(|labels| !labels.is_empty())
-            && Selector::from_labels(labels).matches(&pod.labels)
-        {
-            selector.and(labels);
+    if !cycle.listers.services.is_empty() && !pod.labels.is_empty() {
+        for service in cycle.listers.services.list_in(&pod.namespace) {
+            let labels = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+            if let Some(labels) = labels.filter(|labels| !labels.is_empty())
+                && labels.iter().all(|(key, value)| pod.labels.get(key) == Some(value))
+            {
+                selector.and(labels);
+            }
         }
     }
     let owners = pod.pod.metadata.owner_references.iter().flatten();
@@ -180,22 +200,29 @@ impl Plugin for PodTopologySpread {
             .and(Events::POD_LABELS)
     }
 
+    fn helps(&self, pod: &PodInfo, happening: &Happening<'_>) -> bool {
+        match happening.pod {
+            Some(other) if !pod.hard_spread.is_empty() => {
+                other.namespace == pod.namespace
+                    && pod.hard_spread.iter().any(|constraint| constraint.selector.matches(&other.labels))
+            }
+            _ => true,
+        }
+    }
+
     fn pre_filter(&self, cycle: &Cycle<'_>) -> PreFilter {
-        let constraints = constraints(cycle.pod, "DoNotSchedule");
+        let defaults;
+        let constraints: &[Constraint] = if cycle.pod.spreads_itself() {
+            &cycle.pod.hard_spread
+        } else {
+            defaults = self.default_constraints(cycle, true);
+            &defaults
+        };
         if constraints.is_empty() {
             return PreFilter::Skip;
         }
-        let mut counts: Vec<HashMap<String, i64>> = vec![HashMap::new(); constraints.len()];
-        for node in cycle.cache.nodes().filter(|node| has_all_keys(node, &constraints)) {
-            for (constraint, counts) in constraints.iter().zip(&mut counts) {
-                if constraint.counts_on(cycle.pod, node) {
-                    let value = node.labels.get(&constraint.topology_key).cloned().unwrap_or_default();
-                    *counts.entry(value).or_default() += constraint.matching_pods(&cycle.pod.namespace, node);
-                }
-            }
-        }
-        let domains = constraints.into_iter().zip(counts).map(|(constraint, counts)| {
-            let mut domains = Domains { constraint, counts, fewest: 0 };
+        let domains = constraints.iter().map(|constraint| {
+            let mut domains = Domains::new(cycle, constraint, constraints);
             domains.settle();
             domains
         });
@@ -204,31 +231,22 @@ impl Plugin for PodTopologySpread {
 
     fn adjust(&self, cycle: &Cycle<'_>, data: &mut dyn Any, other: &PodInfo, node: &NodeInfo, change: i64) {
         let Some(Hard(all)) = data.downcast_mut::<Hard>() else { return };
-        let in_all = all.iter().all(|domains| node.labels.contains_key(&domains.constraint.topology_key));
+        let in_all = all.iter().all(|domains| node.labels.contains_key(domains.constraint.topology_key()));
         if other.namespace != cycle.pod.namespace || !in_all {
             return;
         }
         for domains in all {
-            let constraint = &domains.constraint;
-            if constraint.selector.matches(&other.labels)
-                && constraint.counts_on(cycle.pod, node)
-                && let Some(value) = node.labels.get(&constraint.topology_key)
-            {
-                *domains.counts.entry(value.clone()).or_default() += change;
-                domains.settle();
+            if domains.constraint.selector.matches(&other.labels) && domains.constraint.counts_on(cycle.pod, node) {
+                domains.change(node.slot, change);
             }
         }
     }
 
-    fn filter(&self, cycle: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> Verdict {
+    fn filter(&self, _: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> Verdict {
         let Some(Hard(all)) = data.and_then(|data| data.downcast_ref::<Hard>()) else { return Ok(()) };
-        for Domains { constraint, counts, fewest } in all {
-            let Some(value) = node.labels.get(&constraint.topology_key) else {
-                return Err(Rejection::firm(UNLABELLED));
-            };
-            let own = i64::from(constraint.selector.matches(&cycle.pod.labels));
-            let there = counts.get(value).copied().unwrap_or_default();
-            if there + own - fewest > constraint.max_skew {
+        for domains in all {
+            let Some(there) = domains.at(node.slot) else { return Err(Rejection::firm(UNLABELLED)) };
+            if there + domains.own - domains.fewest > domains.constraint.max_skew {
                 return Err(Rejection::preemptible(UNMATCHED));
             }
         }
@@ -236,59 +254,58 @@ impl Plugin for PodTopologySpread {
     }
 
     fn pre_score(&self, cycle: &Cycle<'_>, nodes: &[&NodeInfo]) -> PreScore {
-        let pod = cycle.pod;
-        let has_own = pod.pod.spec.as_ref().is_some_and(|spec| {
-            spec.topology_spread_constraints.as_ref().is_some_and(|constraints| !constraints.is_empty())
-        });
-        let constraints = if has_own { constraints(pod, "ScheduleAnyway") } else { self.default_constraints(cycle) };
+        let has_own = cycle.pod.spreads_itself();
+        let defaults;
+        let constraints: &[Constraint] = if has_own {
+            &cycle.pod.soft_spread
+        } else {
+            defaults = self.default_constraints(cycle, false);
+            &defaults
+        };
         if constraints.is_empty() {
             return PreScore::Skip;
         }
-        let mut soft = Soft {
-            counts: vec![HashMap::new(); constraints.len()],
-            weights: Vec::new(),
-            require_all: has_own,
-            constraints,
-        };
-        let scored: Vec<&&NodeInfo> =
-            nodes.iter().filter(|node| !soft.require_all || has_all_keys(node, &soft.constraints)).collect();
-        for (constraint, counts) in soft.constraints.iter().zip(&mut soft.counts) {
-            if constraint.topology_key != HOSTNAME {
-                let values = scored.iter().map(|node| node.labels.get(&constraint.topology_key).cloned());
-                counts.extend(values.map(|value| (value.unwrap_or_default(), 0)));
-            }
-            let domains = if constraint.topology_key == HOSTNAME { scored.len() } else { counts.len() };
-            soft.weights.push(((domains + 2) as f64).ln());
-        }
-        if soft.constraints.iter().any(|constraint| constraint.topology_key != HOSTNAME) {
-            for node in cycle.cache.nodes().filter(|node| !soft.require_all || has_all_keys(node, &soft.constraints)) {
-                for (constraint, counts) in soft.constraints.iter().zip(&mut soft.counts) {
-                    let value = node.labels.get(&constraint.topology_key).map_or("", String::as_str);
-                    if let Some(count) = counts.get_mut(value)
-                        && constraint.counts_on(pod, node)
-                    {
-                        *count += constraint.matching_pods(&pod.namespace, node);
-                    }
-                }
-            }
+        let require_all = has_own || !self.system;
+        let others: &[Constraint] = if require_all { constraints } else { &[] };
+        let scored: Vec<&&NodeInfo> = nodes.iter().filter(|node| has_all_keys(node, others)).collect();
+        let mut soft = Soft { domains: Vec::new(), weights: Vec::new(), require_all };
+        for constraint in constraints {
+            // Pods on a node itself are counted whatever the policies say.
+            let domains = match constraint.topology_key() == HOSTNAME {
+                true => Domains {
+                    constraint: constraint.clone(),
+                    tally: cycle.cache.tally(&constraint.rule),
+                    chosen: None,
+                    fewest: 0,
+                    own: 0,
+                },
+                false => Domains::new(cycle, constraint, others),
+            };
+            let number = if constraint.topology_key() == HOSTNAME {
+                scored.len()
+            } else {
+                scored.iter().map(|node| domains.tally.column.at(node.slot)).collect::<BTreeSet<_>>().len()
+            };
+            soft.weights.push(((number + 2) as f64).ln());
+            soft.domains.push(domains);
         }
         PreScore::with(soft)
     }
 
     /// The fuller the node's domains, the higher; turned round when all are known.
-    fn score(&self, cycle: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> i64 {
+    fn score(&self, _: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> i64 {
         let Some(soft) = data.and_then(|data| data.downcast_ref::<Soft>()) else { return 0 };
-        if soft.require_all && !has_all_keys(node, &soft.constraints) {
+        if soft.require_all && soft.domains.iter().any(|domains| domains.tally.column.at(node.slot).is_none()) {
             return UNSCORED;
         }
         let mut score = 0.0;
-        for ((constraint, counts), weight) in soft.constraints.iter().zip(&soft.counts).zip(&soft.weights) {
-            let Some(value) = node.labels.get(&constraint.topology_key) else { continue };
-            let count = match constraint.topology_key == HOSTNAME {
-                true => constraint.matching_pods(&cycle.pod.namespace, node),
-                false => counts.get(value).copied().unwrap_or_default(),
+        for (domains, weight) in soft.domains.iter().zip(&soft.weights) {
+            let Some(there) = domains.at(node.slot) else { continue };
+            let count = match domains.constraint.topology_key() == HOSTNAME {
+                true => domains.tally.counts.on_node(node.slot),
+                false => there,
             };
-            score += count as f64 * weight + (constraint.max_skew - 1) as f64;
+            score += count as f64 * weight + (domains.constraint.max_skew - 1) as f64;
         }
         score.round() as i64
     }

@@ -63,9 +63,13 @@ impl Plugin for NodeName {
         Events::NODE_ADDED
     }
 
+    fn concerns(&self, cycle: &Cycle<'_>) -> bool {
+        cycle.pod.node_name().is_some()
+    }
+
     fn filter(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> Verdict {
         match cycle.pod.node_name() {
-            Some(name) if name != node.name => Err(Rejection::firm("node(s) didn't match the requested node name")),
+            Some(name) if name != &*node.name => Err(Rejection::firm("node(s) didn't match the requested node name")),
             _ => Ok(()),
         }
     }
@@ -89,6 +93,10 @@ impl Plugin for NodeUnschedulable {
 
     fn helps(&self, _: &PodInfo, happening: &Happening<'_>) -> bool {
         happening.node.is_none_or(|node| !node.unschedulable)
+    }
+
+    fn concerns(&self, cycle: &Cycle<'_>) -> bool {
+        cycle.cache.marks().cordoned > 0
     }
 
     fn filter(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> Verdict {

@@ -1,6 +1,8 @@
 //! TaintToleration: taints keep pods away that do not tolerate them, or make the node less welcome.
 
-use crate::framework::{Cycle, Data, Events, Happening, Plugin, Point, Rejection, Verdict, normalize_by_maximum};
+use crate::framework::{
+    Cycle, Data, Events, Happening, Plugin, Point, PreScore, Rejection, Verdict, normalize_by_maximum,
+};
 use crate::model::taints::{PREFER_NO_SCHEDULE, is_repelled, tolerates};
 use crate::model::{NodeInfo, PodInfo};
 
@@ -12,7 +14,7 @@ impl Plugin for TaintToleration {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::Filter, Point::Score]
+        &[Point::Filter, Point::PreScore, Point::Score]
     }
 
     fn events(&self) -> Events {
@@ -23,11 +25,20 @@ impl Plugin for TaintToleration {
         happening.node.is_none_or(|node| !is_repelled(&node.taints, pod.tolerations()))
     }
 
+    fn concerns(&self, cycle: &Cycle<'_>) -> bool {
+        cycle.cache.marks().repelling > 0
+    }
+
     fn filter(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> Verdict {
         match is_repelled(&node.taints, cycle.pod.tolerations()) {
             true => Err(Rejection::firm("node(s) had untolerated taint(s)")),
             false => Ok(()),
         }
+    }
+
+    /// Without such taints all nodes are equally welcoming.
+    fn pre_score(&self, cycle: &Cycle<'_>, _: &[&NodeInfo]) -> PreScore {
+        if cycle.cache.marks().unwelcoming == 0 { PreScore::Skip } else { PreScore::Continue(None) }
     }
 
     /// How many taints would rather not have the pod.

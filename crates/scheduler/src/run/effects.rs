@@ -154,7 +154,7 @@ async fn evict(api: &Api<Pod>, preemptor: &PodInfo, victim: &PodInfo) -> Result<
     let patched = api.patch_status(&victim.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
     patched.map(|_| ()).or_else(gone)?;
     let parameters = DeleteParams {
-        preconditions: Some(kube::api::Preconditions { uid: Some(victim.uid.clone()), resource_version: None }),
+        preconditions: Some(kube::api::Preconditions { uid: Some(victim.uid.to_string()), resource_version: None }),
         ..DeleteParams::default()
     };
     api.delete(&victim.name, &parameters).await.map(|_| ()).or_else(gone)

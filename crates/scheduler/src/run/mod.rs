@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::framework::{Cycle, Events, Failure, Happening, Nomination, Permit, Point, Profile, Search};
 use crate::listers::Listers;
+use crate::metrics::Metrics;
 use crate::model::{Cache, PodInfo};
 use crate::nominations::Nominations;
 use crate::queue::{Queue, QueuedPod};
@@ -33,12 +34,17 @@ const SEARCHES_IN_A_ROW: usize = 32;
 #[derive(Clone)]
 pub struct Scheduler {
     verdicts: Verdicts,
+    metrics: Arc<Metrics>,
 }
 
 impl Scheduler {
     /// Why pods found no node at their last attempt, per node and plugin.
     pub fn verdicts(&self) -> &Verdicts {
         &self.verdicts
+    }
+
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 }
 
@@ -60,6 +66,7 @@ fn start_with(
     tasks: &Tasks,
 ) -> Scheduler {
     let verdicts = Verdicts::default();
+    let metrics = Arc::new(Metrics::default());
     let (reports, incoming) = mpsc::unbounded_channel();
     let recorders = profiles.keys().map(|name| (name.clone(), Recorder::new(client.clone(), name, tasks))).collect();
     let effects = Effects::new(client, recorders, profiles.clone(), reports, tasks.clone());
@@ -72,9 +79,10 @@ fn start_with(
         profiles,
         effects,
         verdicts: verdicts.clone(),
+        metrics: metrics.clone(),
     };
     tasks.spawn_until_stopped("scheduler", run.run(pods, nodes, incoming));
-    Scheduler { verdicts }
+    Scheduler { verdicts, metrics }
 }
 
 struct Loop {
@@ -87,6 +95,7 @@ struct Loop {
     start: usize,
     effects: Effects,
     verdicts: Verdicts,
+    metrics: Arc<Metrics>,
 }
 
 struct Streams {
@@ -137,6 +146,9 @@ impl Loop {
 
     /// Nodes before pods, so that a pod's first attempt sees the nodes that came with it.
     fn drain(&mut self, streams: &mut Streams) {
+        while let Some(change) = streams.namespaces.try_next() {
+            self.namespace_changed(&change);
+        }
         while let Some(change) = streams.nodes.try_next() {
             self.node_changed(&change);
         }
@@ -145,9 +157,6 @@ impl Loop {
         }
         while let Ok(report) = streams.reports.try_recv() {
             self.reported(report);
-        }
-        if std::iter::from_fn(|| streams.namespaces.try_next()).count() > 0 {
-            self.happened(Events::NAMESPACE);
         }
         let storage = std::iter::from_fn(|| streams.claims.try_next()).count()
             + std::iter::from_fn(|| streams.volumes.try_next()).count()
@@ -170,7 +179,7 @@ impl Loop {
             change = streams.nodes.next() => self.node_changed(&change),
             change = streams.pods.next() => self.pod_changed(&change),
             Some(report) = streams.reports.recv() => self.reported(report),
-            _ = streams.namespaces.next() => self.happened(Events::NAMESPACE),
+            change = streams.namespaces.next() => self.namespace_changed(&change),
             _ = streams.claims.next() => self.happened(Events::STORAGE),
             _ = streams.volumes.next() => self.happened(Events::STORAGE),
             _ = streams.classes.next() => self.happened(Events::STORAGE),
@@ -189,7 +198,9 @@ impl Loop {
         let profiles = self.profiles.clone();
         let Some(profile) = profiles.get(&pod.scheduler) else { return self.queue.remove(&pod.uid) };
         let cycle = Cycle { pod, cache: &self.cache, listers: &self.listers };
+        let begin = std::time::Instant::now();
         let found = Search { cycle, profile, nominations: &self.nominations }.run(&mut self.start);
+        self.metrics.algorithm(begin.elapsed());
         match found {
             Ok(placed) => self.placed(profile, pod, &placed.node),
             Err(failure) => self.unplaced(pod, failure),
@@ -284,6 +295,15 @@ impl Loop {
         }
     }
 
+    fn namespace_changed(&mut self, change: &Change<Namespace>) {
+        let namespace = change.object();
+        let name = namespace.metadata.name.as_deref().unwrap_or_default();
+        let gone = matches!(change, Change::Deleted(_));
+        let labels = (!gone).then(|| namespace.metadata.labels.clone().unwrap_or_default());
+        self.cache.set_namespace(name, labels);
+        self.happened(Events::NAMESPACE);
+    }
+
     fn node_changed(&mut self, change: &Change<Node>) {
         let node = change.object();
         let name = node.metadata.name.clone().unwrap_or_default();
@@ -299,6 +319,19 @@ impl Loop {
     }
 
     fn pod_changed(&mut self, change: &Change<Pod>) {
+        let object = change.object();
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        let was_assumed = self.cache.is_assumed(uid);
+        if !matches!(change, Change::Deleted(_)) && self.cache.confirm(object) {
+            // What was assumed came true, or only the status changed.
+            self.queue.remove(uid);
+            self.nominations.remove(uid);
+            if was_assumed && let Some((pod, _)) = self.cache.placement(uid) {
+                let happening = Happening { events: Events::POD_PLACED, node: None, pod: Some(pod) };
+                self.queue.happen(&happening, Instant::now());
+            }
+            return;
+        }
         let pod = Arc::new(PodInfo::new(change.object().clone()));
         let placed = pod.node_name().is_some();
         let counted_before = self.cache.placement(&pod.uid).map(|(pod, _)| pod.clone());
@@ -316,6 +349,7 @@ impl Loop {
             self.nominations.remove(&pod.uid);
             self.verdicts.forget(&pod);
             self.cache.set_pod(pod.clone());
+            let counted_before = counted_before.filter(|_| !was_assumed);
             let events = events::of_placed_pod(counted_before.as_deref(), &pod);
             if !events.is_none() {
                 self.queue.happen(&Happening { events, node: None, pod: Some(&pod) }, now);

@@ -168,7 +168,7 @@ async fn a_pod_without_a_place_says_why_and_waits_for_one() {
         ])
         .await;
     let verdict = world.scheduler.verdicts().of("default", "other").expect("a verdict");
-    assert_eq!((verdict.nodes[0].node.as_str(), verdict.nodes[0].plugin), ("small", "NodeResourcesFit"));
+    assert_eq!((&*verdict.nodes[0].node, verdict.nodes[0].plugin), ("small", "NodeResourcesFit"));
     world.add_node("large", json!({"status": {"allocatable": {"cpu": "16"}}}));
     world.sees(&["web bound to large", "other bound to large"]).await;
     assert!(world.scheduler.verdicts().of("default", "other").is_none());

@@ -41,13 +41,9 @@ impl World {
     #[track_caller]
     fn allows(&self, pod: &PodInfo, expected: &str) {
         let seen = self.search(pod, |search| match search.feasible(&mut 0) {
-            Ok((nodes, _)) => nodes
-                .iter()
-                .map(|node| node.name.as_str())
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect::<Vec<_>>()
-                .join(" "),
+            Ok((nodes, _)) => {
+                nodes.iter().map(|node| &*node.name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+            }
             Err(failure) => failure.message(),
         });
         assert_eq!(seen, expected);
@@ -61,7 +57,7 @@ impl World {
             let scores = search.scores(&nodes);
             let highest = scores.iter().max().copied();
             let best: BTreeSet<&str> =
-                nodes.iter().zip(&scores).filter(|(_, s)| Some(**s) == highest).map(|(n, _)| n.name.as_str()).collect();
+                nodes.iter().zip(&scores).filter(|(_, s)| Some(**s) == highest).map(|(n, _)| &*n.name).collect();
             best.into_iter().collect::<Vec<_>>().join(" ")
         });
         assert_eq!(seen, expected);

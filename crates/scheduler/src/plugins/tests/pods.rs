@@ -10,7 +10,7 @@ fn term(app: &str, key: &str) -> Value {
 fn pods_stay_together_or_apart() {
     let zone = "topology.kubernetes.io/zone";
     let nodes = [zoned("a", "east"), zoned("b", "east"), zoned("c", "west"), node("d", json!({}))];
-    let world = World::new(&nodes, &[labelled("db", json!({"app": "db"}), json!({"nodeName": "a"}))]);
+    let mut world = World::new(&nodes, &[labelled("db", json!({"app": "db"}), json!({"nodeName": "a"}))]);
     let near =
         |terms: Value| json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}});
     let away = |terms: Value| json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}});
@@ -30,9 +30,7 @@ fn pods_stay_together_or_apart() {
     };
     world.allows(&elsewhere(term("db", zone), "namespaces", json!(["default"])), "a b");
     world.allows(&elsewhere(term("db", zone), "namespaceSelector", json!({})), "a b");
-    world.listers.namespaces.apply(
-        serde_json::from_value(json!({"metadata": {"name": "default", "labels": {"team": "x"}}})).expect("a namespace"),
-    );
+    world.cache.set_namespace("default", Some([("team".to_owned(), "x".to_owned())].into()));
     world.allows(&elsewhere(term("db", zone), "namespaceSelector", json!({"matchLabels": {"team": "x"}})), "a b");
     // Placed pods may object as well.
     let objecting = labelled("shy", json!({"app": "shy"}), {

@@ -75,7 +75,7 @@ impl VolumeBinding {
         let mut taken = self.taken();
         for claim in &claims.waiting {
             match claim.annotations().get(SELECTED_NODE) {
-                Some(selected) if *selected != node.name => return Err(unavailable()),
+                Some(selected) if **selected != *node.name => return Err(unavailable()),
                 Some(_) => plan.provision.push(claim.clone()),
                 None => match find_volume(claim, &volumes, node, &taken) {
                     Some(volume) => {
@@ -117,7 +117,7 @@ fn claims(cycle: &Cycle<'_>) -> Result<Claims, String> {
             return Err(format!("persistentvolumeclaim \"{name}\" is being deleted"));
         }
         let owners = claim.metadata.owner_references.iter().flatten();
-        if own && !owners.into_iter().any(|owner| owner.uid == pod.uid && owner.controller == Some(true)) {
+        if own && !owners.into_iter().any(|owner| *owner.uid == *pod.uid && owner.controller == Some(true)) {
             return Err(format!(
                 "PVC {}/{name} was not created for pod {} (pod is not owner)",
                 pod.namespace,
@@ -177,17 +177,17 @@ impl Plugin for VolumeBinding {
         let Some(node) = cycle.cache.node(node) else { return Err(Rejection::firm("node(s) are gone")) };
         let plan = self.plan(cycle, &claims, node)?;
         if !plan.bind.is_empty() || !plan.provision.is_empty() {
-            self.plans.lock().insert(cycle.pod.uid.clone(), plan);
+            self.plans.lock().insert(cycle.pod.uid.to_string(), plan);
         }
         Ok(())
     }
 
     fn unreserve(&self, pod: &PodInfo, _: &str) {
-        self.plans.lock().remove(&pod.uid);
+        self.plans.lock().remove(&*pod.uid);
     }
 
     async fn pre_bind(&self, pod: &PodInfo, node: &str) -> Result<(), BindError> {
-        let plan = self.plans.lock().get(&pod.uid).cloned();
+        let plan = self.plans.lock().get(&*pod.uid).cloned();
         let (Some(plan), Some(client)) = (plan, &self.client) else { return Ok(()) };
         let volumes: Api<PersistentVolume> = Api::all(client.clone());
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &pod.namespace);
@@ -217,7 +217,7 @@ impl Plugin for VolumeBinding {
     }
 
     fn post_bind(&self, pod: &PodInfo, _: &str) {
-        self.plans.lock().remove(&pod.uid);
+        self.plans.lock().remove(&*pod.uid);
     }
 }
 
