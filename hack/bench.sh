@@ -15,7 +15,7 @@ work=$(mktemp -d); run=$(mktemp -d /run/ferry-bench-XXXX)
 port=${FERRY_BENCH_REGISTRY_PORT:-5058}
 now() { date +%s%N; }
 since() { echo $((($(now) - $1) / 1000000)); }
-line() { printf '{"what":"%s","%s":%s}\n' "$1" "$2" "$3"; }
+line() { printf '{"what":"%s","%s":%s}\n' "$1" "$2" "$3" | tee -a "$work/lines"; }
 resident() { awk '/^VmRSS/ {printf "%.1f", $2 / 1024}' "/proc/$1/status"; }
 ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 
@@ -30,14 +30,14 @@ server=$!
 until curl -skf -o /dev/null https://127.0.0.1:18443/readyz; do sleep 0.005; done
 line "API server, start to ready" ms "$(since "$begin")"
 line "API server, idle" rss_mb "$(resident $server)"
-"$load" --server 127.0.0.1:18443 --token bench-token --connections 32 --count 5000
+"$load" --server 127.0.0.1:18443 --token bench-token --connections 32 --count 5000 | tee -a "$work/lines"
 line "API server, after the load" rss_mb "$(resident $server)"
 kill $server; wait $server 2>/dev/null || true
 
 say "the cluster"
 "$top/hack/registry.sh" start "$port"
 flags=(--data-dir "$work/cluster" --run-dir "$run" --secure-port 18443 --kubelet-port 28250 --dns-port 28053 --cluster-cidr 10.209.0.0/16 --service-cluster-ip-range 10.210.0.0/16
-  --bridge ferrybench0 --registry-mirror "docker.io=http://127.0.0.1:$port" --registry-mirror "registry.k8s.io=http://127.0.0.1:$port")
+  --bridge ferrybench0 --cgroup-root /ferrybench --registry-mirror "docker.io=http://127.0.0.1:$port" --registry-mirror "registry.k8s.io=http://127.0.0.1:$port")
 trap '"$ferry" down --data-dir "$work/cluster" --run-dir "$run" >/dev/null; "$top/hack/registry.sh" stop "$port"; rm -rf "$work"' EXIT
 begin=$(now)
 "$ferry" up "${flags[@]}" >/dev/null
@@ -57,3 +57,26 @@ pid=$(cat "$run/ferry.lock"); sleep 5; before=$(ticks "$pid"); sleep 20
 line "cluster with three pods, idle" rss_mb "$(resident "$pid")"
 line "cluster with three pods, idle" cpu_percent "$(awk -v t=$(($(ticks "$pid") - before)) -v h="$(getconf CLK_TCK)" 'BEGIN {printf "%.2f", t / h / 20 * 100}')"
 line "containerd beside it" rss_mb "$(resident "$(cat "$run/containerd.pid")")"
+
+# Upstream's figures were recorded earlier on another 2-core machine: kube-apiserver v1.37 with etcd, and the whole of its node.
+say "beside upstream's"
+printf '%-40s %-12s %10s %10s\n' figure unit ferry upstream
+while IFS='|' read -r what unit upstream; do
+  value=$(sed -n "s/^{\"what\":\"$what\",.*\"$unit\":\([0-9.]*\).*/\1/p" "$work/lines" | tail -1)
+  printf '%-40s %-12s %10s %10s\n' "$what" "$unit" "${value:--}" "$upstream"
+done <<'TABLE'
+API server, start to ready|ms|1600
+API server, idle|rss_mb|286
+API server, after the load|rss_mb|696
+create, serial|p50_ms|2.3
+create|per_second|1314
+get|per_second|2527
+patch|per_second|895
+list, serial|p50_ms|218
+list, eight at once|p50_ms|1100
+start to node Ready|ms|3200
+apply to three Ready, image pulled|ms|1900
+apply to three Ready, image present|ms|1100
+cluster with three pods, idle|rss_mb|686
+cluster with three pods, idle|cpu_percent|-
+TABLE

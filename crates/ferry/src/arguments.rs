@@ -79,6 +79,9 @@ pub struct ClusterOptions {
     /// The bridge that pods are attached to.
     #[arg(long, default_value = "ferry0")]
     pub bridge: String,
+    /// The control group that holds those of the pods, in `kubepods`.
+    #[arg(long, default_value = "/")]
+    pub cgroup_root: PathBuf,
     /// Pull images of a registry from elsewhere first: `docker.io=http://127.0.0.1:5000`. May be given several times.
     #[arg(long, value_name = "REGISTRY=URL")]
     pub registry_mirror: Vec<String>,

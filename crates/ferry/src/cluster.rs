@@ -37,6 +37,7 @@ pub async fn run(config: ClusterConfig) -> Result<()> {
     fs::create_dir_all(&config.data_dir).with_context(|| format!("cannot create {}", config.data_dir.display()))?;
     // `ferry down` must know it even when this process is gone.
     fs::write(config.data_dir.join("bridge"), &config.bridge)?;
+    fs::write(config.data_dir.join("cgroup-root"), config.cgroup_root.as_os_str().as_encoded_bytes())?;
 
     let tasks = Tasks::new("ferry");
     let server_tasks = Tasks::new("server");
@@ -141,6 +142,7 @@ async fn start_node(
     kubelet.cluster_dns = vec![config.dns_address().into()];
     kubelet.cluster_domain.clone_from(&config.cluster_domain);
     kubelet.port = config.kubelet_port;
+    kubelet.cgroup_root.clone_from(&config.cgroup_root);
     kubelet.tls = Some(ferry_kubelet::Tls {
         server: server_tls(&serving, pki.ca_certificate())?,
         client_names: vec![pki_plan::KUBELET_CLIENT.to_owned()],

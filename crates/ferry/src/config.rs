@@ -76,6 +76,7 @@ pub struct ClusterConfig {
     pub node_name: String,
     pub node_ip: IpAddr,
     pub bridge: String,
+    pub cgroup_root: PathBuf,
     pub mirrors: Vec<Mirror>,
     pub pause_image: String,
 }
@@ -102,6 +103,13 @@ impl ClusterConfig {
             "--bridge {:?} is no interface name: 1 to 15 characters",
             options.bridge
         );
+        let plain =
+            options.cgroup_root.components().skip(1).all(|part| matches!(part, std::path::Component::Normal(_)));
+        ensure!(
+            options.cgroup_root.has_root() && plain,
+            "--cgroup-root {:?} is no control group: give it as an absolute path, such as /machines",
+            options.cgroup_root
+        );
         let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
         Ok(Self {
             data_dir: absolute(&options.folders.data_dir)?,
@@ -122,6 +130,7 @@ impl ClusterConfig {
                 None => default_address().unwrap_or_else(|| cluster_cidr.address(1).into()),
             },
             bridge: options.bridge.clone(),
+            cgroup_root: options.cgroup_root.clone(),
             mirrors,
             pause_image: options.pause_image.clone(),
         })

@@ -41,6 +41,8 @@ pub struct Config {
     /// As shown by `kubectl get nodes`.
     pub version: String,
     pub pod_cidr: Option<String>,
+    /// The control group that holds the pods' `kubepods`.
+    pub cgroup_root: PathBuf,
     /// How long a ready pod that is deleted goes on before its containers are told to stop, as a part of its grace
     /// period: time for proxies to stop sending it traffic, as users otherwise buy with a sleeping preStop hook.
     pub drain: Duration,
@@ -64,6 +66,7 @@ impl Config {
             max_pods: 110,
             version: "v1.37.0".to_owned(),
             pod_cidr: None,
+            cgroup_root: PathBuf::from("/"),
             drain: Duration::from_millis(250),
         }
     }

@@ -11,6 +11,7 @@ use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::Config;
+use crate::cgroups::ControlGroups;
 use crate::images::Images;
 use crate::logs::LogFiles;
 use crate::runtime::{self, PodState, Runtime, RuntimeError};
@@ -31,6 +32,7 @@ pub(crate) struct Context {
     pub(crate) host_addresses: Vec<String>,
     pub(crate) allocatable: BTreeMap<String, Quantity>,
     pub(crate) tasks: Tasks,
+    pub(crate) groups: ControlGroups,
     pub(crate) log_files: Arc<LogFiles>,
     /// Counts what happened in the runtime: exits, starts, removals.
     pub(crate) runtime_changes: tokio::sync::watch::Sender<u64>,
@@ -76,6 +78,7 @@ impl Context {
             self.runtime.stop_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
             self.runtime.remove_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
         }
+        self.groups.remove(uid);
         self.volumes.remove(uid).await
     }
 }

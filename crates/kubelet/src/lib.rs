@@ -8,6 +8,7 @@
 //! Containers are reached through the `runtime` trait over CRI alone. Must not depend on any server-side crate.
 
 mod backoff;
+mod cgroups;
 mod config;
 mod context;
 mod credentials;
@@ -101,6 +102,7 @@ pub async fn start(config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         allocatable: node::capacity::amounts(&config).allocatable,
         memory: i64::try_from(node::capacity::memory("MemTotal")).unwrap_or(i64::MAX),
         tasks: tasks.clone(),
+        groups: cgroups::ControlGroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root),
         log_files: Arc::default(),
         runtime_changes: tokio::sync::watch::Sender::new(0),
         port,

@@ -176,11 +176,13 @@ impl Manager {
         });
     }
 
-    /// Folders of pods that neither the API server nor the runtime knows.
+    /// Folders and control groups of pods that neither the API server nor the runtime knows.
     async fn remove_stray_folders(&self) {
         let Ok(seen) = self.context.runtime.glimpse().await else { return };
+        let stray = |uid: &String| !seen.contains_key(uid) && !self.is_wanted(uid) && self.mailboxes.get(uid).is_none();
+        self.context.groups.known().iter().filter(|uid| stray(uid)).for_each(|uid| self.context.groups.remove(uid));
         for uid in self.context.volumes.known().await {
-            if !seen.contains_key(&uid) && !self.is_wanted(&uid) && self.mailboxes.get(&uid).is_none() {
+            if stray(&uid) {
                 let _ = self.context.volumes.remove(&uid).await;
             }
         }

@@ -22,8 +22,8 @@ pub fn run(options: &DownOptions) -> Result<()> {
         println!("stopped the cluster's process");
     }
     let containerd = Containerd::new(&data_dir, &run_dir);
-    if let Some(pid) = containerd.running() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if let Some(pid) = runtime.block_on(containerd.revive()).context("cannot reach the containers that still run")? {
         match runtime.block_on(remove::pods(&containerd.socket())) {
             Ok(count) => println!("stopped {count} pods"),
             Err(error) => eprintln!("cannot stop all pods: {error:#}"),
@@ -34,7 +34,8 @@ pub fn run(options: &DownOptions) -> Result<()> {
     remove::mounts(&[&data_dir, &run_dir]);
     let bridge = fs::read_to_string(data_dir.join("bridge")).unwrap_or_else(|_| "ferry0".to_owned());
     remove::network(bridge.trim());
-    remove::control_groups("kubepods");
+    let groups = fs::read_to_string(data_dir.join("cgroup-root")).unwrap_or_else(|_| "/".to_owned());
+    remove::control_groups(groups.trim().as_ref());
     if run_dir.exists() {
         fs::remove_dir_all(&run_dir).with_context(|| format!("cannot remove {}", run_dir.display()))?;
     }

@@ -63,6 +63,19 @@ impl Containerd {
         Ok(pid)
     }
 
+    /// The instance whose pods are to be stopped: one that was killed is started again, for its containers still run.
+    pub async fn revive(&self) -> Result<Option<i32>> {
+        if let Some(pid) = self.running() {
+            return Ok(Some(pid));
+        }
+        if !self.config_file().exists() || !self.run_dir.join("containerd").exists() {
+            return Ok(None);
+        }
+        let pid = self.start()?;
+        self.wait_until_it_answers(pid).await?;
+        Ok(Some(pid))
+    }
+
     fn start(&self) -> Result<i32> {
         fs::create_dir_all(&self.run_dir)?;
         let log = fs::OpenOptions::new().create(true).append(true).open(self.data_dir.join("containerd.log"))?;
@@ -146,6 +159,7 @@ impl Containerd {
         let run = self.run_dir.display();
         let plugins = tools::plugin_folder().unwrap_or(Path::new("/usr/lib/cni")).display();
         let pause = &config.pause_image;
+        // netns_mounts_under_state_dir: what a killed runtime leaves there goes with the folder.
         // restrict_oom_score_adj: without CAP_SYS_RESOURCE a score cannot be lowered below the runtime's own.
         format!(
             r#"version = 2
@@ -162,6 +176,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
   restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".cni]

@@ -47,12 +47,16 @@ pub fn network(bridge: &str) {
     let _ = run("ip", &["link", "delete", bridge]);
 }
 
-/// Removes an emptied tree of control groups in every hierarchy.
-pub fn control_groups(name: &str) {
+/// Removes the emptied control groups of pods in every hierarchy, and the one that held them if it was made for them.
+pub fn control_groups(root: &Path) {
     let Ok(hierarchies) = fs::read_dir("/sys/fs/cgroup") else { return };
-    let root = PathBuf::from("/sys/fs/cgroup").join(name);
-    for tree in hierarchies.flatten().map(|entry| entry.path().join(name)).chain([root]) {
-        remove_tree(&tree);
+    let name = root.strip_prefix("/").unwrap_or(root);
+    for mount in hierarchies.flatten().map(|entry| entry.path()).chain([PathBuf::from("/sys/fs/cgroup")]) {
+        let holder = mount.join(name);
+        remove_tree(&holder.join("kubepods"));
+        if !name.as_os_str().is_empty() {
+            let _ = fs::remove_dir(holder);
+        }
     }
 }
 

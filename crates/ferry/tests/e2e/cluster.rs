@@ -39,6 +39,7 @@ impl Cluster {
             ("cluster-cidr", "10.207.0.0/16".into()),
             ("service-cluster-ip-range", "10.208.0.0/16".into()),
             ("bridge", "ferrytest0".into()),
+            ("cgroup-root", "/ferrytest".into()),
             ("node-name", "e2e".into()),
             ("registry-mirror", format!("docker.io={registry}")),
             ("registry-mirror", format!("registry.k8s.io={registry}")),

@@ -216,17 +216,67 @@ pub fn deleting_a_namespace_takes_everything_in_it(cluster: &mut Cluster) {
     assert!(cluster.items(&["get", "pods,deployments,replicasets", "-n", "short-lived"]).is_empty());
 }
 
+/// The control groups of a name in every hierarchy.
+fn control_groups_named(name: &str) -> impl Iterator<Item = std::path::PathBuf> {
+    let mounts = std::path::Path::new("/sys/fs/cgroup");
+    let hierarchies = std::fs::read_dir(mounts).unwrap().flatten().map(|entry| entry.path());
+    hierarchies.chain([mounts.to_owned()]).map(move |mount| mount.join(name)).filter(|group| group.exists())
+}
+
+pub fn a_pod_as_a_whole_is_held_to_its_limits(cluster: &mut Cluster) {
+    let container = r#"{"name":"main","image":"busybox:1.36","command":["sleep","3600"],"resources":{"requests":{"cpu":"100m"},"limits":{"memory":"32Mi","cpu":"200m"}}}"#;
+    let second = container.replace("main", "second");
+    let spec = format!(r#"{{"containers":[{container},{second}],"terminationGracePeriodSeconds":0}}"#);
+    cluster.apply(&format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"limited"}},"spec":{spec}}}"#));
+    cluster.kubectl(&["wait", "pod/limited", "--for=condition=Ready", "--timeout=180s"]);
+    let uid = cluster.json(&["get", "pod", "limited"])["metadata"]["uid"].as_str().unwrap().to_owned();
+    let group = format!("ferrytest/kubepods/burstable/pod{uid}");
+    let files = [
+        ("memory.limit_in_bytes", "67108864"),
+        ("memory.max", "67108864"),
+        ("cpu.cfs_quota_us", "40000"),
+        ("cpu.max", "40000 100000"),
+    ];
+    let found: Vec<_> = control_groups_named(&group).collect();
+    let read = |file: &str| found.iter().find_map(|folder| std::fs::read_to_string(folder.join(file)).ok());
+    let seen: Vec<_> = files.iter().filter_map(|(file, expected)| Some((file, *expected, read(file)?))).collect();
+    assert_eq!(seen.len(), 2, "one file for memory, one for processor time: {seen:?} in {found:?}");
+    for (file, expected, text) in seen {
+        assert_eq!(text.trim(), expected, "{file}");
+    }
+    let inside = found
+        .iter()
+        .any(|folder| std::fs::read_dir(folder).unwrap().flatten().filter(|e| e.path().is_dir()).count() == 3);
+    assert!(inside, "the sandbox and both containers are in the pod's group: {found:?}");
+    cluster.kubectl(&["delete", "pod", "limited", "--wait=true"]);
+    until("the pod's control groups to go", || control_groups_named(&group).next().is_none().then_some(()));
+}
+
 pub fn down_leaves_nothing_behind(cluster: &mut Cluster) {
+    cluster.apply(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"last"},"spec":{"containers":[{"name":"main","image":"busybox:1.36","command":["sleep","3600"]}]}}"#);
+    cluster.kubectl(&["wait", "pod/last", "--for=condition=Ready", "--timeout=180s"]);
+    let read_mounts = || std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let namespace = |line: &str| line.starts_with("nsfs ") && line.contains(cluster.run_dir().to_str().unwrap());
+    assert!(read_mounts().lines().any(namespace), "the pod's network namespace is kept in the run folder");
+    assert!(control_groups_named("ferrytest").next().is_some());
+    // The hardest case: nobody is left who could stop the pods.
+    let containerd = std::fs::read_to_string(cluster.run_dir().join("containerd.pid")).unwrap();
+    for pid in [cluster.pid(), containerd.trim().parse().unwrap()] {
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
     cluster.down();
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let mounts = read_mounts();
     for folder in [cluster.data_dir(), cluster.run_dir()] {
         let folder = folder.to_str().unwrap();
         assert!(!mounts.contains(folder), "mounts are left: {mounts}");
         let processes = Command::new("pgrep").args(["-af", folder]).output().expect("pgrep runs");
         assert!(processes.stdout.is_empty(), "processes are left: {}", String::from_utf8_lossy(&processes.stdout));
     }
+    let groups: Vec<_> = control_groups_named("ferrytest").collect();
+    assert!(groups.is_empty(), "control groups are left: {groups:?}");
     assert!(!std::path::Path::new("/sys/class/net/ferrytest0").exists(), "the bridge is left");
     let tables = Command::new("nft").args(["list", "tables"]).output().expect("nft runs");
-    assert!(!String::from_utf8_lossy(&tables.stdout).contains("ferry"), "packet rules are left");
+    assert!(!String::from_utf8_lossy(&tables.stdout).contains("ferrytest0"), "packet rules are left");
     std::fs::create_dir_all(cluster.run_dir()).unwrap();
 }

@@ -9,7 +9,7 @@ use crate::quantity;
 const FEWEST_SHARES: i64 = 2;
 const MOST_SHARES: i64 = 262_144;
 const SHARES_PER_PROCESSOR: i64 = 1024;
-const PERIOD: i64 = 100_000;
+pub(crate) const PERIOD: i64 = 100_000;
 const SHORTEST_QUOTA: i64 = 1000;
 
 pub(crate) fn shares(milli: i64) -> i64 {

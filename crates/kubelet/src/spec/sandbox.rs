@@ -24,6 +24,7 @@ pub(crate) fn config(
     dns: DnsConfig,
     cluster_domain: &str,
     log_root: &std::path::Path,
+    cgroup_parent: String,
 ) -> Result<PodSandboxConfig, String> {
     let spec = pod::spec(pod);
     let mut labels: HashMap<String, String> = pod.metadata.labels.clone().unwrap_or_default().into_iter().collect();
@@ -65,6 +66,7 @@ pub(crate) fn config(
         labels,
         annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
         linux: Some(LinuxPodSandboxConfig {
+            cgroup_parent,
             security_context: Some(context),
             sysctls,
             ..LinuxPodSandboxConfig::default()

@@ -76,6 +76,7 @@ impl Worker {
             tracing::warn!(pod = pod::name(&self.pod), "volumes not removed: {why}");
             return Next::Wait(Timestamp::now().checked_add(RETRY).ok());
         }
+        self.context.groups.remove(&self.uid);
         self.context.sources.release(&self.uid);
         if !pod::is_being_deleted(&self.pod) {
             return Next::Wait(None);

@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 pub(crate) use mailbox::Mailbox;
 
 use crate::backoff::{Backoff, go_duration};
+use crate::cgroups::{self, Amounts};
 use crate::context::Context;
 use crate::events::PodEvents;
 use crate::images::PullBackoffs;
@@ -52,6 +53,8 @@ pub(crate) struct Worker {
     volume_failures: u32,
     volumes_not_before: Option<Timestamp>,
     mounted: Option<Arc<Mounted>>,
+    /// What the pod's control group was last told.
+    limits: Option<Amounts>,
     verdict: Option<WaitReason>,
     /// Containers whose back-off has been told.
     told: HashMap<String, Duration>,
@@ -87,6 +90,7 @@ impl Worker {
             volume_failures: 0,
             volumes_not_before: None,
             mounted: None,
+            limits: None,
             verdict: None,
             told: HashMap::new(),
             ended: false,
@@ -210,6 +214,9 @@ impl Worker {
         let runs = state.running().next().is_some();
         let mut wake_at = wake_at;
         if starts || runs {
+            if !self.apply_limits() && starts {
+                return Next::Wait(Timestamp::now().checked_add(RUNTIME_RETRY).ok());
+            }
             match self.mount_volumes(state).await {
                 Ok(refresh_at) => wake_at = [wake_at, refresh_at].into_iter().flatten().min(),
                 Err(at) => {
@@ -258,6 +265,25 @@ impl Worker {
             host_addresses: hosts.clone(),
             pod_addresses: pods.to_vec(),
             allocatable: self.context.allocatable.clone(),
+        }
+    }
+
+    /// Makes the pod's control group, and writes its limits when they changed.
+    fn apply_limits(&mut self) -> bool {
+        let limits = cgroups::amounts_of(&self.pod);
+        if self.limits.as_ref() == Some(&limits) {
+            return true;
+        }
+        match self.context.groups.apply(&self.pod, &limits) {
+            Ok(()) => {
+                self.limits = Some(limits);
+                true
+            }
+            Err(error) => {
+                let message = format!("unable to ensure pod container exists: {error}");
+                self.events().pod(EventType::Warning, "FailedCreatePodContainer", message);
+                false
+            }
         }
     }
 

@@ -17,7 +17,14 @@ impl Worker {
     pub(super) fn sandbox_config(&self, attempt: u32) -> Result<PodSandboxConfig, String> {
         let config = &self.context.config;
         let resolver = dns::config(&self.pod, &config.cluster_dns, &config.cluster_domain, &self.context.resolver);
-        sandbox::config(&self.pod, attempt, resolver, &config.cluster_domain, &config.log_dir)
+        sandbox::config(
+            &self.pod,
+            attempt,
+            resolver,
+            &config.cluster_domain,
+            &config.log_dir,
+            self.context.groups.parent(&self.pod),
+        )
     }
 
     /// How the pod's RuntimeClass is called in the runtime; nothing for the usual way.

@@ -1,0 +1,223 @@
+//! Control groups of pods: each pod has one below its class of service, so that the kernel shares out processor time
+//! by what pods asked for and holds a pod as a whole to its limits. The runtime makes the containers' groups inside.
+
+mod amounts;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+
+pub(crate) use amounts::{Amounts, of as amounts_of};
+
+use crate::pod;
+use crate::spec::resources::{PERIOD, shares};
+
+/// The controllers a pod's limits need.
+const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+const CLASSES: [&str; 2] = ["burstable", "besteffort"];
+
+pub(crate) struct ControlGroups {
+    /// Where the hierarchies are mounted.
+    mounts: PathBuf,
+    /// The group of all pods, without the leading slash.
+    top: PathBuf,
+    unified: bool,
+    /// What the burstable pods asked for, by uid, in thousandths: their class gets the sum.
+    burstable: Mutex<HashMap<String, i64>>,
+}
+
+impl ControlGroups {
+    /// All pods live in `kubepods` below `root`.
+    pub(crate) fn new(mounts: &Path, root: &Path) -> Self {
+        Self {
+            unified: mounts.join("cgroup.controllers").exists(),
+            mounts: mounts.to_owned(),
+            top: root.strip_prefix("/").unwrap_or(root).join("kubepods"),
+            burstable: Mutex::default(),
+        }
+    }
+
+    fn class(pod: &Pod) -> &'static str {
+        match pod::qos_class(pod) {
+            "Guaranteed" => "",
+            "BestEffort" => CLASSES[1],
+            _ => CLASSES[0],
+        }
+    }
+
+    fn group(&self, pod: &Pod) -> PathBuf {
+        self.top.join(Self::class(pod)).join(format!("pod{}", pod::uid(pod)))
+    }
+
+    /// The parent of the pod's containers, as the runtime is told.
+    pub(crate) fn parent(&self, pod: &Pod) -> String {
+        Path::new("/").join(self.group(pod)).to_string_lossy().into_owned()
+    }
+
+    /// Makes the pod's group and writes its limits; may be called again when they change.
+    pub(crate) fn apply(&self, pod: &Pod, amounts: &Amounts) -> io::Result<()> {
+        let group = self.group(pod);
+        self.make(&group)?;
+        self.write_shares(&self.top, processors())?;
+        match Self::class(pod) {
+            "burstable" => self.count_burstable(pod::uid(pod), Some(amounts.milli))?,
+            "besteffort" => self.write_shares(&self.top.join(CLASSES[1]), 2)?,
+            _ => {}
+        }
+        self.write_shares(&group, amounts.shares)?;
+        let processor = self.folder("cpu", &group);
+        let memory = self.folder("memory", &group);
+        if self.unified {
+            let quota = amounts.quota.map_or_else(|| "max".to_owned(), |q| q.to_string());
+            put(&processor, "cpu.max", &format!("{quota} {PERIOD}"))?;
+            return put(&memory, "memory.max", &amounts.memory.map_or_else(|| "max".to_owned(), |m| m.to_string()));
+        }
+        put(&processor, "cpu.cfs_period_us", &PERIOD.to_string())?;
+        put(&processor, "cpu.cfs_quota_us", &amounts.quota.unwrap_or(-1).to_string())?;
+        put(&memory, "memory.limit_in_bytes", &amounts.memory.unwrap_or(-1).to_string())
+    }
+
+    /// Removes the group of a pod whose containers are gone. What is not there is no error.
+    pub(crate) fn remove(&self, uid: &str) {
+        for class in ["", CLASSES[0], CLASSES[1]] {
+            let group = self.top.join(class).join(format!("pod{uid}"));
+            self.hierarchies().for_each(|mount| remove_tree(&mount.join(&group)));
+        }
+        if let Err(error) = self.count_burstable(uid, None) {
+            tracing::debug!("shares of burstable pods not written: {error}");
+        }
+    }
+
+    /// The pods that have a group.
+    pub(crate) fn known(&self) -> Vec<String> {
+        let folders = ["", CLASSES[0], CLASSES[1]].map(|class| self.folder("memory", &self.top.join(class)));
+        let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix("pod")?.to_owned())).collect()
+    }
+
+    fn count_burstable(&self, uid: &str, milli: Option<i64>) -> io::Result<()> {
+        let mut counted = self.burstable.lock();
+        let before = match milli {
+            Some(milli) => counted.insert(uid.to_owned(), milli),
+            None => counted.remove(uid),
+        };
+        if before == milli {
+            return Ok(());
+        }
+        let sum = counted.values().fold(0_i64, |sum, milli| sum.saturating_add(*milli));
+        self.write_shares(&self.top.join(CLASSES[0]), shares(sum))
+    }
+
+    fn write_shares(&self, group: &Path, shares: i64) -> io::Result<()> {
+        let folder = self.folder("cpu", group);
+        if self.unified {
+            // The older scale, 2 to 262144, onto the newer, 1 to 10000.
+            return put(&folder, "cpu.weight", &(1 + (shares - 2) * 9999 / 262_142).to_string());
+        }
+        put(&folder, "cpu.shares", &shares.to_string())
+    }
+
+    fn make(&self, group: &Path) -> io::Result<()> {
+        if !self.unified {
+            return ["cpu", "memory"].into_iter().try_for_each(|c| fs::create_dir_all(self.folder(c, group)));
+        }
+        // A controller works in a group only when every group above hands it down.
+        let offered = fs::read_to_string(self.mounts.join("cgroup.controllers"))?;
+        let wanted = CONTROLLERS.iter().filter(|c| offered.split_whitespace().any(|o| o == **c));
+        let enable: Vec<String> = wanted.map(|c| format!("+{c}")).collect();
+        let mut folder = self.mounts.clone();
+        for part in group.components() {
+            put(&folder, "cgroup.subtree_control", &enable.join(" "))?;
+            folder.push(part);
+            fs::create_dir_all(&folder)?;
+        }
+        Ok(())
+    }
+
+    fn folder(&self, controller: &str, group: &Path) -> PathBuf {
+        if self.unified { self.mounts.join(group) } else { self.mounts.join(controller).join(group) }
+    }
+
+    /// The runtime makes groups in every hierarchy, so all of them are looked through.
+    fn hierarchies(&self) -> impl Iterator<Item = PathBuf> {
+        let separate = if self.unified { None } else { fs::read_dir(&self.mounts).ok() };
+        let separate = separate.into_iter().flatten().flatten().map(|entry| entry.path());
+        separate.chain(self.unified.then(|| self.mounts.clone()))
+    }
+}
+
+fn processors() -> i64 {
+    let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    shares(i64::try_from(count).unwrap_or(1).saturating_mul(1000))
+}
+
+fn put(folder: &Path, file: &str, text: &str) -> io::Result<()> {
+    let path = folder.join(file);
+    fs::write(&path, text).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+}
+
+/// rmdir from the leaves up: the files of a group cannot be deleted and need not be.
+fn remove_tree(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for child in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir())) {
+        remove_tree(&child.path());
+    }
+    if let Err(error) = fs::remove_dir(folder) {
+        tracing::debug!("control group {} not removed: {error}", folder.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(uid: &str, resources: Value) -> Pod {
+        let container = json!({"name": "c", "resources": resources});
+        let pod = json!({"metadata": {"name": "p", "uid": uid}, "spec": {"containers": [container]}});
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    /// Plain folders stand for the kernel's: which files get which numbers is the same.
+    #[test]
+    fn limits_are_written_where_the_kernel_reads_them() {
+        let mounts = tempfile::tempdir().expect("a folder");
+        let read = |path: &str| fs::read_to_string(mounts.path().join(path)).expect(path);
+        let groups = ControlGroups::new(mounts.path(), Path::new("/box"));
+        let small = pod("a", json!({"requests": {"cpu": "250m"}, "limits": {"memory": "4Mi"}}));
+        let large = pod("b", json!({"requests": {"cpu": "750m"}}));
+        for pod in [&small, &large] {
+            groups.apply(pod, &amounts_of(pod)).expect("applied");
+        }
+        assert_eq!(groups.parent(&small), "/box/kubepods/burstable/poda");
+        assert_eq!(read("cpu/box/kubepods/burstable/poda/cpu.shares"), "256");
+        assert_eq!(read("cpu/box/kubepods/burstable/poda/cpu.cfs_quota_us"), "-1");
+        assert_eq!(read("memory/box/kubepods/burstable/poda/memory.limit_in_bytes"), "4194304");
+        assert_eq!(read("cpu/box/kubepods/burstable/cpu.shares"), "1024");
+        let mut known = groups.known();
+        known.sort();
+        assert_eq!(known, ["a", "b"]);
+        groups.remove("b");
+        assert_eq!(read("cpu/box/kubepods/burstable/cpu.shares"), "256");
+    }
+
+    #[test]
+    fn the_unified_hierarchy_hands_controllers_down() {
+        let mounts = tempfile::tempdir().expect("a folder");
+        fs::write(mounts.path().join("cgroup.controllers"), "cpu io memory\n").expect("written");
+        let read = |path: &str| fs::read_to_string(mounts.path().join(path)).expect(path);
+        let groups = ControlGroups::new(mounts.path(), Path::new("/"));
+        let pod = pod("a", json!({"limits": {"cpu": "500m", "memory": "1Mi"}}));
+        groups.apply(&pod, &amounts_of(&pod)).expect("applied");
+        assert_eq!(groups.parent(&pod), "/kubepods/poda");
+        assert_eq!(read("cgroup.subtree_control"), "+cpu +memory");
+        assert_eq!(read("kubepods/cgroup.subtree_control"), "+cpu +memory");
+        assert_eq!(read("kubepods/poda/cpu.max"), "50000 100000");
+        assert_eq!(read("kubepods/poda/memory.max"), "1048576");
+        assert_eq!(read("kubepods/poda/cpu.weight"), "20");
+    }
+}
