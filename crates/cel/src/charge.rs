@@ -31,7 +31,9 @@ pub(crate) enum Charge {
     Validate,
     /// Every item of one list against every item of another.
     Product,
-    /// Of the number of items.
+    /// Every item of a list against every other.
+    Square(usize),
+    /// The number of items.
     Length,
 }
 
@@ -65,9 +67,9 @@ impl Charge {
             "@in" => Self::Items,
             "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => Self::Shorter,
             "_+_" => Self::Both,
-            "sets.contains" | "sets.intersects" => Self::Product,
-            "sets.equivalent" => Self::Product,
-            "distinct" | "sort" | "@sortByAssociatedKeys" => Self::Product,
+            "sets.contains" | "sets.intersects" | "sets.equivalent" => Self::Product,
+            "distinct" | "sort" => Self::Square(0),
+            "@sortByAssociatedKeys" => Self::Square(1),
             "flatten" | "slice" | "reverse" | "lists.range" => Self::Length,
             _ => Self::One,
         }
@@ -107,8 +109,9 @@ impl Charge {
                 if matches!(arguments.get(1), Some(Value::String(_))) { base + walk(size(1)) } else { base }
             }
             Self::Validate => regex(size(1), 128),
-            Self::Product => size(0).saturating_mul(size(1)).max(1),
-            Self::Length => result.map_or_else(|| size(0), |result| size(0).max(result.size())).max(1),
+            Self::Product => size(0).saturating_mul(size(1)).saturating_add(1),
+            Self::Square(index) => size(index).saturating_mul(size(index)).saturating_mul(2).saturating_add(11),
+            Self::Length => 11 + result.map_or_else(|| size(0), |result| size(0).max(result.size())).max(1),
         }
     }
 }

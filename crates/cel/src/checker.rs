@@ -211,14 +211,11 @@ impl Checker<'_> {
                 }
             },
             Type::Opaque(name) => {
-                // Opaque types have no fields but the one of the authorizer.
-                if *name == "kubernetes.authorization.Authorizer" && field == "requestResource" {
-                    Type::Opaque("kubernetes.authorization.ResourceCheck")
-                } else if name.starts_with("net.") {
+                if name.starts_with("net.") {
                     self.refuse(at, format!("type '{target}' does not support field selection"));
                     Type::Dyn
                 } else {
-                    self.refuse(at, format!("undefined field '{field}'"));
+                    self.refuse(at, format!("unexpected failed resolution of '{name}'"));
                     Type::Error
                 }
             }
@@ -365,13 +362,10 @@ impl Checker<'_> {
         }
     }
 
-    fn join(&mut self, at: usize, before: Option<Type>, now: Type) -> Type {
+    /// What elements have in common; that they have something is asked for elsewhere.
+    fn join(&mut self, before: Option<Type>, now: Type) -> Type {
         let Some(before) = before else { return now };
-        if self.assignable(&before, &now) {
-            return most_general(&before, &now);
-        }
-        self.mismatch(at, &before, &now);
-        Type::Error
+        if self.assignable(&before, &now) { most_general(&before, &now) } else { Type::Dyn }
     }
 
     fn list(&mut self, expression: &mut Expr) {
@@ -380,7 +374,7 @@ impl Checker<'_> {
         for (element, optional) in elements.iter_mut().zip(optional.iter()) {
             self.check(element);
             let ty = self.unwrapped(element, *optional);
-            of = Some(self.join(element.at, of, ty));
+            of = Some(self.join(of, ty));
         }
         let of = of.unwrap_or_else(|| self.new_variable());
         self.set(expression, Type::list(of));
@@ -392,10 +386,10 @@ impl Checker<'_> {
         for entry in entries.iter_mut() {
             self.check(&mut entry.key);
             let ty = self.ty(&entry.key);
-            keys = Some(self.join(entry.key.at, keys, ty));
+            keys = Some(self.join(keys, ty));
             self.check(&mut entry.value);
             let ty = self.unwrapped(&entry.value, entry.optional);
-            values = Some(self.join(entry.value.at, values, ty));
+            values = Some(self.join(values, ty));
         }
         let keys = keys.unwrap_or_else(|| self.new_variable());
         let values = values.unwrap_or_else(|| self.new_variable());

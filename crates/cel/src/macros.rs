@@ -31,7 +31,7 @@ pub(crate) fn expand(
     match (function, count) {
         ("all", 2 | 3) => build.all(target, arguments),
         ("exists", 2 | 3) => build.exists(target, arguments),
-        ("exists_one", 2) | ("existsOne", 2 | 3) => build.exists_one(target, arguments),
+        ("exists_one", 2) | ("existsOne", 3) => build.exists_one(target, arguments),
         ("map", 2 | 3) => build.map(target, arguments),
         ("filter", 2) => build.filter(target, arguments),
         ("transformList", 3 | 4) => build.transform(target, arguments, Collect::List),

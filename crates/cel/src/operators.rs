@@ -45,6 +45,9 @@ fn find<'a>(operand: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>,
     match operand {
         Value::List(list) => match whole(index) {
             Some(number) => usize::try_from(number).map_or(Ok(None), |number| list.get(number)),
+            None if matches!(index, Value::Double(_)) => {
+                Err(Error::new(format!("unsupported index value {} in list", show(index))))
+            }
             None => Err(Error::new(format!("unsupported index type '{}' in list", index.type_name()))),
         },
         Value::Map(map) => map.get(index),
@@ -52,7 +55,7 @@ fn find<'a>(operand: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>,
             Value::String(name) => operand.get(name),
             _ => Err(Error::no_such_overload()),
         },
-        _ => Err(Error::no_such_overload()),
+        _ => Ok(None),
     }
 }
 
@@ -170,6 +173,8 @@ fn maps(one: &Map<'_>, two: &Map<'_>) -> bool {
         };
         match (one.get(key), other) {
             (Ok(Some(value)), Ok(Some(other))) => equal(&value, &other),
+            // Fields that are null count as absent.
+            (Ok(None), Ok(None)) => true,
             _ => false,
         }
     })

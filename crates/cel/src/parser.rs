@@ -14,10 +14,6 @@ const MOST_EXPRESSIONS: usize = 200_000;
 
 const OPERAND: &str =
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
-const AFTER: &str = "{<EOF>, '==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '.', '-', '?', '+', '*', '/', '%'}";
-const AFTER_WITH_CALL: &str =
-    "{<EOF>, '==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '{', '(', '.', '-', '?', '+', '*', '/', '%'}";
-
 const RESERVED: [&str; 20] = [
     "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop",
     "package", "namespace", "null", "return", "var", "void", "while",
@@ -33,7 +29,7 @@ pub(crate) fn parse(source: &str) -> Result<(Expr, usize), Vec<Issue>> {
     }
     let mut issues = Vec::new();
     let lexemes = lexemes(&characters, &mut issues);
-    let mut parser = Parser { lexemes, position: 0, depth: 0, ids: 0, issues };
+    let mut parser = Parser { characters, besides: "", lexemes, position: 0, depth: 0, ids: 0, issues };
     let parsed = parser.expression();
     let parsed = parsed.and_then(|expression| {
         if parser.peek() == Token::End {
@@ -52,6 +48,9 @@ pub(crate) fn parse(source: &str) -> Result<(Expr, usize), Vec<Issue>> {
 }
 
 pub(crate) struct Parser {
+    characters: Vec<char>,
+    /// What may stand before an operand besides it.
+    besides: &'static str,
     lexemes: Vec<Lexeme>,
     position: usize,
     depth: usize,
@@ -96,13 +95,27 @@ impl Parser {
         self.found(text).then(|| self.take().at)
     }
 
-    fn expect(&mut self, text: &'static str, expecting: &str) -> Result<usize, Issue> {
+    /// Takes a token that has to be there. What else could stand there is only named.
+    fn expect(&mut self, text: &'static str, others: &[&str]) -> Result<usize, Issue> {
         if let Some(at) = self.accept(text) {
             return Ok(at);
         }
         let lexeme = self.lexeme();
         let shown = self.shown(lexeme);
-        Err(syntax(lexeme.at, format!("mismatched input '{shown}' expecting {expecting}")))
+        let expecting = match others {
+            [] => format!("'{text}'"),
+            _ => format!("{{'{text}', {}}}", others.iter().map(|other| format!("'{other}'")).collect::<Vec<_>>().join(", ")),
+        };
+        // A parser that can go on after leaving out one token, or after making one up, says so.
+        let next = self.lexemes.get(self.position + 1).map(|lexeme| lexeme.token);
+        let message = if next == Some(Token::Fixed(text)) {
+            format!("extraneous input '{shown}' expecting {expecting}")
+        } else if others.is_empty() && text != ":" && lexeme.token == Token::End {
+            format!("missing '{text}' at '{shown}'")
+        } else {
+            format!("mismatched input '{shown}' expecting {expecting}")
+        };
+        Err(syntax(lexeme.at, message))
     }
 
     fn shown(&self, lexeme: &Lexeme) -> String {
@@ -112,23 +125,9 @@ impl Parser {
     /// Something follows a complete expression.
     fn unexpected_end(&self) -> Issue {
         let lexeme = self.lexeme();
-        let called = self.position > 0 && self.lexemes[self.position - 1].token == Token::Identifier;
-        let expecting = if called && !self.after_dot() { AFTER_WITH_CALL } else { AFTER };
-        let expecting = if called && self.after_dot() {
-            AFTER_WITH_CALL.replace("'{', ", "")
-        } else {
-            expecting.to_owned()
-        };
-        let word = if self.position + 1 < self.lexemes.len() && self.lexemes[self.position + 1].token == Token::End {
-            "extraneous"
-        } else {
-            "mismatched"
-        };
-        syntax(lexeme.at, format!("{word} input '{}' expecting {expecting}", self.shown(lexeme)))
-    }
-
-    fn after_dot(&self) -> bool {
-        self.position > 1 && self.lexemes[self.position - 2].token == Token::Fixed(".")
+        let last = self.lexemes.get(self.position + 1).is_some_and(|next| next.token == Token::End);
+        let word = if last { "extraneous" } else { "mismatched" };
+        syntax(lexeme.at, format!("{word} input '{}' expecting <EOF>", self.shown(lexeme)))
     }
 
     pub(crate) fn new_expr(&mut self, at: usize, kind: Kind) -> Expr {
@@ -153,8 +152,7 @@ impl Parser {
         let condition = self.logical("||", "_||_")?;
         let expression = if let Some(at) = self.accept("?") {
             let first = self.logical("||", "_||_")?;
-            let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '.', '-', ':', '+', '*', '/', '%'}";
-            self.expect(":", expecting)?;
+            self.expect(":", &[])?;
             let second = self.expression()?;
             self.call(at, "_?_:_", None, vec![condition, first, second])?
         } else {
@@ -253,10 +251,9 @@ impl Parser {
             } else if let Some(at) = self.accept("[") {
                 self.enter()?;
                 let optional = self.accept("?").is_some();
+                self.besides = if optional { "" } else { "?" };
                 let index = self.expression()?;
-                let expecting =
-                    "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', ']', '.', '-', '?', '+', '*', '/', '%'}";
-                self.expect("]", expecting)?;
+                self.expect("]", &[])?;
                 operand = self.call(at, if optional { "_[?_]" } else { "_[_]" }, None, vec![operand, index])?;
             } else {
                 self.depth = before;
@@ -271,18 +268,20 @@ impl Parser {
         let lexeme = self.take();
         let field = match lexeme.token {
             Token::Identifier => lexeme.text,
-            Token::Escaped => {
-                return Err(Issue { at: Some(lexeme.at), message: "unsupported syntax: '`'".to_owned() });
-            }
+            Token::Escaped => lexeme.text.trim_matches('`').to_owned(),
             _ if optional => {
                 let shown = self.shown(&lexeme);
                 let message = format!("mismatched input '{shown}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}");
                 return Err(syntax(lexeme.at, message));
             }
-            Token::End => return Err(syntax(lexeme.at, "no viable alternative at input '.'".to_owned())),
+            Token::Fixed("true" | "false" | "null") => {
+                return Err(syntax(lexeme.at, format!("mismatched input '{}' expecting IDENTIFIER", lexeme.text)));
+            }
             _ => {
-                let shown = format!(".{}", self.shown(&lexeme));
-                return Err(syntax(lexeme.at, reserved(&shown)));
+                // What was read since the dot is shown, spaces and all.
+                let end = if lexeme.token == Token::End { lexeme.at } else { lexeme.at + lexeme.text.chars().count() };
+                let read: String = self.characters.get(dot..end).unwrap_or_default().iter().collect();
+                return Err(syntax(lexeme.at, format!("no viable alternative at input '{read}'")));
             }
         };
         if optional {
@@ -302,11 +301,11 @@ impl Parser {
         if self.accept(")").is_some() {
             return Ok(arguments);
         }
+        self.besides = ")";
         loop {
             arguments.push(self.expression()?);
             if self.accept(",").is_none() {
-                let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', ')', '.', ',', '-', '?', '+', '*', '/', '%'}";
-                self.expect(")", expecting)?;
+                self.expect(")", &[])?;
                 return Ok(arguments);
             }
         }
@@ -314,30 +313,36 @@ impl Parser {
 
     fn primary(&mut self) -> Parsed {
         let lexeme = self.lexeme().clone();
+        let besides = std::mem::take(&mut self.besides);
         match lexeme.token {
             Token::Fixed("(") => {
                 self.take();
                 let inner = self.expression()?;
-                let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', ')', '.', '-', '?', '+', '*', '/', '%'}";
-                self.expect(")", expecting)?;
+                self.expect(")", &[])?;
                 Ok(inner)
             }
             Token::Fixed("[") => self.list(),
             Token::Fixed("{") => self.map(),
             Token::Fixed(".") | Token::Identifier => self.named(),
-            _ => self.literal(),
+            _ => self.literal(besides),
         }
     }
 
     fn list(&mut self) -> Parsed {
         let at = self.take().at;
         let (mut elements, mut optional) = (Vec::new(), Vec::new());
+        if self.accept(",").is_some() {
+            self.expect("]", &[])?;
+            return Ok(self.new_expr(at, Kind::List { elements, optional }));
+        }
         while self.accept("]").is_none() {
+            if !elements.is_empty() && self.found(",") {
+                self.expect("]", &[])?;
+            }
             optional.push(self.accept("?").is_some());
             elements.push(self.expression()?);
             if self.accept(",").is_none() {
-                let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', ']', '.', ',', '-', '?', '+', '*', '/', '%'}";
-                self.expect("]", expecting)?;
+                self.expect("]", &[","])?;
                 break;
             }
         }
@@ -347,17 +352,18 @@ impl Parser {
     fn map(&mut self) -> Parsed {
         let at = self.take().at;
         let mut entries = Vec::new();
+        if self.accept(",").is_some() {
+            self.expect("}", &[])?;
+            return Ok(self.new_expr(at, Kind::Map(entries)));
+        }
         while self.accept("}").is_none() {
             let optional = self.accept("?").is_some();
             let key = self.expression()?;
-            let expecting =
-                "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '.', '-', '?', ':', '+', '*', '/', '%'}";
-            self.expect(":", expecting)?;
+            self.expect(":", &[])?;
             let value = self.expression()?;
             entries.push(Entry { key, value, optional });
             if self.accept(",").is_none() {
-                let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '}', '.', ',', '-', '?', '+', '*', '/', '%'}";
-                self.expect("}", expecting)?;
+                self.expect("}", &[","])?;
                 break;
             }
         }
@@ -414,24 +420,23 @@ impl Parser {
         while self.accept("}").is_none() {
             let optional = self.accept("?").is_some();
             let lexeme = self.take();
-            if lexeme.token != Token::Identifier {
+            if !matches!(lexeme.token, Token::Identifier | Token::Escaped) {
                 let shown = self.shown(&lexeme);
                 let message = format!("mismatched input '{shown}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}");
                 return Err(syntax(lexeme.at, message));
             }
-            let colon = self.expect(":", "':'")?;
+            let colon = self.expect(":", &[])?;
             let value = self.expression()?;
-            fields.push(Field { at: colon, name: lexeme.text, value, optional });
+            fields.push(Field { at: colon, name: lexeme.text.trim_matches('`').to_owned(), value, optional });
             if self.accept(",").is_none() {
-                let expecting = "{'==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '}', '.', ',', '-', '?', '+', '*', '/', '%'}";
-                self.expect("}", expecting)?;
+                self.expect("}", &[","])?;
                 break;
             }
         }
         Ok(self.new_expr(at, Kind::Struct { name, fields }))
     }
 
-    fn literal(&mut self) -> Parsed {
+    fn literal(&mut self, besides: &str) -> Parsed {
         let lexeme = self.take();
         let at = lexeme.at;
         let refuse = |message: &str| Issue { at: Some(at), message: message.to_owned() };
@@ -473,15 +478,21 @@ impl Parser {
             Token::Bytes => Literal::Bytes(unquote(&lexeme.text[1..], true).map_err(refuse)?),
             _ => {
                 let shown = self.shown(&lexeme);
-                let word = if self.recovers(&lexeme) { "extraneous" } else { "mismatched" };
-                return Err(syntax(at, format!("{word} input '{shown}' expecting {OPERAND}")));
+                let recovers = self.recovers() || (besides == ")" && self.found(")"));
+                let word = if recovers { "extraneous" } else { "mismatched" };
+                let expecting = match besides {
+                    ")" => OPERAND.replace("'(', ", "'(', ')', "),
+                    "?" => OPERAND.replace("'!', ", "'!', '?', "),
+                    _ => OPERAND.to_owned(),
+                };
+                return Err(syntax(at, format!("{word} input '{shown}' expecting {expecting}")));
             }
         };
         Ok(self.new_expr(at, Kind::Literal(literal)))
     }
 
     /// Whether an operand stands behind a token that should not be there.
-    fn recovers(&self, _wrong: &Lexeme) -> bool {
+    fn recovers(&self) -> bool {
         match self.peek() {
             Token::Fixed(text) => ["[", "{", "(", ".", "-", "!", "true", "false", "null"].contains(&text),
             Token::End | Token::Escaped => false,
@@ -501,10 +512,6 @@ impl Parser {
             }
         }
     }
-}
-
-fn reserved(shown: &str) -> String {
-    format!("no viable alternative at input '{shown}'")
 }
 
 fn renumber(expression: &mut Expr, ids: &mut usize) {

@@ -9,7 +9,7 @@ use crate::library::{self, Builtin};
 use crate::macros::ACCUMULATOR;
 use crate::schema::Object;
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Map, Value};
 
 #[derive(Debug)]
 pub(crate) enum Node {
@@ -111,10 +111,14 @@ impl Planner<'_> {
                 let operands: Vec<&Expr> = target.iter().map(|target| &**target).chain(arguments).collect();
                 self.call(expression, function, &operands)
             }
-            Kind::List { elements, optional } => Node::List {
-                elements: elements.iter().map(|element| self.node(element)).collect(),
-                optional: optional.clone(),
-            },
+            Kind::List { elements, optional } => {
+                let elements: Vec<Node> = elements.iter().map(|element| self.node(element)).collect();
+                match constants(&elements).filter(|_| !optional.contains(&true)) {
+                    Some(items) => Node::Constant(Value::from(items)),
+                    None => Node::List { elements, optional: optional.clone() },
+                }
+            }
+            Kind::Map(entries) if entries.is_empty() => Node::Constant(Value::Map(Map::Values(Arc::default()))),
             Kind::Map(entries) => {
                 let entries = entries.iter().map(|e| (self.node(&e.key), self.node(&e.value), e.optional));
                 Node::Map(entries.collect())
@@ -156,6 +160,12 @@ impl Planner<'_> {
             return node;
         }
         let arguments: Vec<Node> = operands.iter().map(|operand| self.node(operand)).collect();
+        if CONVERSIONS.contains(&function)
+            && let Some(values) = constants(&arguments)
+            && let Ok(value) = library::builtin(function)(&values, &NOTHING)
+        {
+            return Node::Constant(value);
+        }
         let overloads = &self.facts.overloads[expression.id];
         Node::Call { function: library::builtin(function), charge: Charge::of(function, overloads), arguments }
     }
@@ -208,6 +218,18 @@ impl Planner<'_> {
         let two = fold.second.is_some();
         Node::Fold(Box::new(FoldNode { range, base, two, start, condition, step, result, logical }))
     }
+}
+
+/// What is read once when the argument is known beforehand.
+const CONVERSIONS: [&str; 13] = [
+    "duration", "timestamp", "bytes", "double", "int", "uint", "string", "bool", "quantity", "ip", "cidr", "semver", "type",
+];
+const NOTHING: [Value<'static>; 0] = [];
+
+/// The values of nodes that are all known beforehand.
+fn constants(nodes: &[Node]) -> Option<Vec<Value<'static>>> {
+    let value = |node: &Node| if let Node::Constant(value) = node { Some(value.clone()) } else { None };
+    nodes.iter().map(value).collect()
 }
 
 /// A type as a value: lists and maps are one type each.

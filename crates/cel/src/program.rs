@@ -183,7 +183,7 @@ impl<'a> Machine<'_, 'a> {
                     Value::Map(_) | Value::Object(_) | Value::Optional(_) => {
                         Ok(Value::Optional(operand.get(field)?.map(Arc::new)))
                     }
-                    _ => Err(Error::no_such_overload()),
+                    _ => Ok(Value::Optional(None)),
                 }
             }
             Node::Index { operand, index, optional } => {
@@ -307,9 +307,7 @@ impl<'a> Machine<'_, 'a> {
             let value = self.run(value)?;
             let Some(value) = present(value, *optional)? else { continue };
             let known = Key::of(&key).ok_or_else(|| Error::new(format!("unsupported key type: {}", key.type_name())))?;
-            if map.insert(known, (key.clone(), value)).is_some() {
-                return Err(Error::new(format!("Failed with repeated key: {}", operators::show(&key))));
-            }
+            map.insert(known, (key, value));
         }
         self.charge(30)?;
         Ok(Value::Map(Map::Values(Arc::new(map))))
@@ -383,7 +381,7 @@ impl<'a> Machine<'_, 'a> {
                 }
                 Ok(())
             }
-            _ => Err(Error::new(format!("got '{}', expected iterable type", range.type_name()))),
+            _ => Err(Error::new(format!("got '{}', expected iterable type", go_name(range)))),
         }
     }
 
@@ -410,6 +408,15 @@ impl<'a> Machine<'_, 'a> {
     }
 }
 
+/// The type as Go calls it.
+fn go_name(value: &Value<'_>) -> String {
+    let name = value.type_name();
+    let name = name.strip_prefix("google.protobuf.").unwrap_or(&name);
+    let mut characters = name.chars();
+    let first = characters.next().map(|first| first.to_ascii_uppercase());
+    format!("types.{}{}", first.unwrap_or_default(), characters.as_str())
+}
+
 /// What an entry marked with `?` contributes: nothing if it is none.
 fn present<'a>(value: Value<'a>, optional: bool) -> Result<Option<Value<'a>>, Error> {
     if !optional {
@@ -425,13 +432,14 @@ fn select<'a>(operand: &Value<'a>, field: &str) -> Outcome<'a> {
     match operand {
         Value::Map(_) | Value::Object(_) => operand.get(field)?.ok_or_else(|| Error::no_such_key(field)),
         Value::Optional(_) => Ok(Value::Optional(operand.get(field)?.map(Arc::new))),
-        _ => Err(Error::no_such_overload()),
+        Value::List(_) => Err(Error::new("unsupported index type 'string' in list")),
+        _ => Err(Error::no_such_key(field)),
     }
 }
 
 fn has<'a>(operand: &Value<'a>, field: &str) -> Outcome<'a> {
     match operand {
         Value::Map(_) | Value::Object(_) | Value::Optional(_) => Ok(Value::Bool(operand.get(field)?.is_some())),
-        _ => Err(Error::no_such_overload()),
+        _ => Ok(Value::Bool(false)),
     }
 }

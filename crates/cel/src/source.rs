@@ -20,6 +20,9 @@ pub fn show(source: &str, mut issues: Vec<Issue>) -> String {
 
 fn one(source: &[char], issue: &Issue) -> String {
     let Some(at) = issue.at else { return format!("ERROR: <input>:-1:0: {}", issue.message) };
+    if source.is_empty() {
+        return format!("ERROR: <input>:1:0: {}", issue.message);
+    }
     let at = at.min(source.len());
     let before = &source[..at];
     let line = before.iter().filter(|c| **c == '\n').count() + 1;

@@ -289,9 +289,8 @@ impl<'a> Value<'a> {
         match self {
             Self::Map(map) => map.get_text(name),
             Self::Object(made) => Ok(made.fields.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone())),
-            Self::Optional(None) => Ok(None),
             Self::Optional(Some(of)) => of.get(name),
-            _ => Err(Error::no_such_overload()),
+            _ => Ok(None),
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) fn size<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome
         value @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_)) => {
             Ok(Value::Int(i64::try_from(value.size()).unwrap_or(i64::MAX)))
         }
-        _ => Err(Error::no_such_overload()),
+        _ => Err(Error::new("no such overload: size")),
     }
 }
 
@@ -52,20 +52,14 @@ pub(crate) fn to_double<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Ou
             let known = plain.starts_with(|c: char| c.is_ascii_digit() || c == '.')
                 || ["inf", "infinity", "nan"].contains(&plain.to_ascii_lowercase().as_str());
             let parsed = text.parse().ok().filter(|_| known);
-            parsed.map(Value::Double).ok_or_else(|| go_syntax("ParseFloat", text))
+            parsed.map(Value::Double).ok_or_else(|| unreadable("double"))
         }
         _ => Err(Error::no_such_overload()),
     }
 }
 
-fn go_syntax(function: &str, text: &str) -> Error {
-    let quoted = ferry_meta::field::quote(text);
-    Error::new(format!("strconv.{function}: parsing {quoted}: invalid syntax"))
-}
-
-fn go_range(function: &str, text: &str) -> Error {
-    let quoted = ferry_meta::field::quote(text);
-    Error::new(format!("strconv.{function}: parsing {quoted}: value out of range"))
+fn unreadable(to: &str) -> Error {
+    Error::new(format!("type conversion error from 'string' to '{to}'"))
 }
 
 fn range_error() -> Error {
@@ -82,23 +76,12 @@ pub(crate) fn to_int<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outco
             }
             value.trunc() as i64
         }
-        Value::String(text) => match text.parse() {
-            Ok(value) => value,
-            Err(error) => return Err(parse_error("ParseInt", text, &error)),
-        },
+        Value::String(text) => text.parse().map_err(|_| unreadable("int"))?,
         Value::Duration(nanos) => *nanos,
         Value::Timestamp(at) => at.as_second(),
         _ => return Err(Error::no_such_overload()),
     };
     Ok(Value::Int(value))
-}
-
-fn parse_error(function: &str, text: &str, error: &std::num::ParseIntError) -> Error {
-    use std::num::IntErrorKind;
-    match error.kind() {
-        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => go_range(function, text),
-        _ => go_syntax(function, text),
-    }
 }
 
 pub(crate) fn to_uint<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<'a> {
@@ -112,11 +95,7 @@ pub(crate) fn to_uint<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outc
             }
             value.trunc() as u64
         }
-        Value::String(text) if text.starts_with('+') => return Err(go_syntax("ParseUint", text)),
-        Value::String(text) => match text.parse() {
-            Ok(value) => value,
-            Err(error) => return Err(parse_error("ParseUint", text, &error)),
-        },
+        Value::String(text) => text.parse().ok().filter(|_| !text.starts_with('+')).ok_or_else(|| unreadable("uint"))?,
         _ => return Err(Error::no_such_overload()),
     };
     Ok(Value::Uint(value))
@@ -137,17 +116,14 @@ pub(crate) fn to_string<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Ou
         Value::Uint(value) => Value::from(value.to_string()),
         Value::Ip(ip) => Value::from(ip.to_string()),
         Value::Cidr(cidr) => Value::from(cidr.to_string()),
-        _ => return Err(Error::no_such_overload()),
+        other => return Err(Error::new(format!("no such overload: string({})", other.type_name()))),
     })
 }
 
 pub(crate) fn to_duration<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<'a> {
     match &arguments[0] {
         Value::Duration(nanos) => Ok(Value::Duration(*nanos)),
-        Value::String(text) => time::parse_duration(text).map(Value::Duration).ok_or_else(|| {
-            let quoted = ferry_meta::field::quote(text);
-            Error::new(format!("time: invalid duration {quoted}"))
-        }),
+        Value::String(text) => time::parse_duration(text).map(Value::Duration).ok_or_else(|| unreadable("google.protobuf.Duration")),
         _ => Err(Error::no_such_overload()),
     }
 }
@@ -158,10 +134,9 @@ pub(crate) fn to_timestamp<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) ->
         Value::Int(seconds) => {
             jiff::Timestamp::from_second(*seconds).map(Value::Timestamp).map_err(|_| Error::new("timestamp overflow"))
         }
-        Value::String(text) => time::parse_timestamp(text).map(Value::Timestamp).ok_or_else(|| {
-            let quoted = ferry_meta::field::quote(text);
-            Error::new(format!("parsing time {quoted} as \"2006-01-02T15:04:05Z07:00\": cannot parse {quoted} as \"2006\""))
-        }),
+        Value::String(text) => {
+            time::parse_timestamp(text).map(Value::Timestamp).ok_or_else(|| unreadable("google.protobuf.Timestamp"))
+        }
         _ => Err(Error::no_such_overload()),
     }
 }

@@ -69,8 +69,9 @@ fn parse_ip(raw: &str) -> Result<IpAddr, Error> {
 fn parse_cidr(raw: &str) -> Result<Cidr, Error> {
     let refuse = |why: &str| {
         let quoted = ferry_meta::field::quote(raw);
-        let why = format!("netip.ParsePrefix({quoted}): {why}");
-        Error::new(format!("network address parse error during conversion from string: {why}"))
+        // Upstream says it twice.
+        let what = "network address parse error during conversion from string";
+        Error::new(format!("{what}: {what}: netip.ParsePrefix({quoted}): {why}"))
     };
     let (address, bits) = raw.rsplit_once('/').ok_or_else(|| refuse("no '/'"))?;
     let address: IpAddr = address.parse().map_err(|_| {
@@ -172,7 +173,7 @@ fn network(arguments: &[Value<'_>]) -> Result<Cidr, Error> {
 pub(crate) fn contains_ip<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<'a> {
     let other = match &arguments[1] {
         Value::Ip(address) => *address,
-        _ => parse_ip(text(arguments, 1)?)?,
+        _ => parse_ip(text(arguments, 1)?).map_err(|_| Error::no_such_overload())?,
     };
     Ok(Value::Bool(network(arguments)?.contains(other)))
 }
@@ -180,7 +181,7 @@ pub(crate) fn contains_ip<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> 
 pub(crate) fn contains_cidr<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<'a> {
     let other = match &arguments[1] {
         Value::Cidr(cidr) => *cidr,
-        _ => parse_cidr(text(arguments, 1)?)?,
+        _ => parse_cidr(text(arguments, 1)?).map_err(|_| Error::no_such_overload())?,
     };
     let network = network(arguments)?;
     Ok(Value::Bool(network.bits <= other.bits && network.contains(other.address)))

@@ -75,16 +75,15 @@ fn one(clause: char, precision: Option<usize>, value: &Value<'_>) -> Result<Stri
         },
         'f' => number(value, "fixed-point").map(|float| match float {
             float if float.is_nan() || float.is_infinite() => special(float),
-            float => format!("{float:.*}", precision.unwrap_or(6)),
+            float => grouped(&format!("{float:.*}", precision.unwrap_or(6))),
         }),
         'e' => number(value, "scientific").map(|float| match float {
             float if float.is_nan() || float.is_infinite() => special(float),
             float => {
-                let text = format!("{float:.*e}", precision.unwrap_or(6));
+                // The precision is not heeded, and the exponent is raised.
+                let text = format!("{float:.6e}");
                 let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-                let exponent: i32 = exponent.parse().unwrap_or_default();
-                let sign = if exponent < 0 { '-' } else { '+' };
-                format!("{digits}e{sign}{:02}", exponent.abs())
+                format!("{digits}×10{}", raised(exponent.parse().unwrap_or_default()))
             }
         }),
         'b' => match value {
@@ -107,7 +106,11 @@ fn one(clause: char, precision: Option<usize>, value: &Value<'_>) -> Result<Stri
                 Value::Uint(value) => format!("{value:x}"),
                 Value::String(text) => hex(text.as_bytes()),
                 Value::Bytes(bytes) => hex(bytes),
-                _ => return Err(wrong("hex", "integers, byte buffers, and strings", value)),
+                _ => {
+                    let kind = value.type_name();
+                    let why = "only integers, byte buffers, and strings can be formatted as hex";
+                    return Err(Error::new(format!("error during formatting: {why}, was given {kind}")));
+                }
             };
             Ok(if clause == 'X' { lower.to_uppercase() } else { lower })
         }
@@ -128,8 +131,6 @@ fn special(value: f64) -> String {
 fn number(value: &Value<'_>, clause: &str) -> Result<f64, Error> {
     match value {
         Value::Double(value) => Ok(*value),
-        Value::Int(value) => Ok(*value as f64),
-        Value::Uint(value) => Ok(*value as f64),
         Value::String(text) if ["NaN", "Infinity", "-Infinity"].contains(&&**text) => {
             text.parse().map_err(|_| Error::no_such_overload())
         }
@@ -146,29 +147,67 @@ pub(crate) fn shown(value: &Value<'_>) -> Result<String, Error> {
         Value::Int(value) => value.to_string(),
         Value::Uint(value) => value.to_string(),
         Value::Double(value) if value.is_nan() || value.is_infinite() => special(*value),
-        Value::Double(value) => format!("{value}"),
+        Value::Double(value) => super::text::show_double(*value),
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::Duration(nanos) => time::show_seconds(*nanos),
         Value::Timestamp(at) => time::show_timestamp(*at),
         Value::Type(ty) => type_name(ty),
         Value::List(list) => {
-            let items: Result<Vec<String>, Error> = list.to_vec()?.iter().map(shown).collect();
+            let items: Result<Vec<String>, Error> = list.to_vec()?.iter().map(inner).collect();
             format!("[{}]", items?.join(", "))
         }
         Value::Map(map) => {
             let mut entries = Vec::new();
             for key in map.keys() {
                 let value = map.get(&key)?.unwrap_or(Value::Null);
-                entries.push((shown(&key)?, shown(&value)?));
+                entries.push((inner(&key)?, inner(&value)?));
             }
             entries.sort();
-            let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key}: {value}")).collect();
+            let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
             format!("{{{}}}", entries.join(", "))
         }
         _ => {
             return Err(wrong("string", "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps", value));
         }
     })
+}
+
+/// A value inside of a list or map, as an expression would spell it.
+fn inner(value: &Value<'_>) -> Result<String, Error> {
+    Ok(match value {
+        Value::String(text) => ferry_meta::field::quote(text),
+        Value::Bytes(bytes) => format!("b{}", ferry_meta::field::quote(&String::from_utf8_lossy(bytes))),
+        Value::Double(float) if float.is_nan() || float.is_infinite() => format!("\"{}\"", special(*float)),
+        Value::Double(float) => grouped(&format!("{float:.6}")),
+        Value::Duration(_) => format!("duration(\"{}\")", shown(value)?),
+        Value::Timestamp(_) => format!("timestamp(\"{}\")", shown(value)?),
+        other => shown(other)?,
+    })
+}
+
+/// A number with commas between thousands.
+fn grouped(number: &str) -> String {
+    let (sign, number) = number.strip_prefix('-').map_or(("", number), |number| ("-", number));
+    let (whole, fraction) = number.split_once('.').map_or((number, None), |(whole, fraction)| (whole, Some(fraction)));
+    let mut text = String::from(sign);
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if let Some(fraction) = fraction {
+        let _ = write!(text, ".{fraction}");
+    }
+    text
+}
+
+fn raised(exponent: i32) -> String {
+    const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    let sign = if exponent < 0 { "⁻" } else { "" };
+    let digits = format!("{:02}", exponent.abs());
+    let digits: String = digits.bytes().map(|digit| DIGITS[usize::from(digit - b'0')]).collect();
+    format!("{sign}{digits}")
 }
 
 fn type_name(ty: &crate::types::Type) -> String {

@@ -18,7 +18,7 @@ pub(crate) fn show_double(value: f64) -> String {
     let plain = format!("{value:e}");
     let (digits, exponent) = plain.split_once('e').unwrap_or((&plain, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    if (-4..21).contains(&exponent) {
+    if (-4..6).contains(&exponent) {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };

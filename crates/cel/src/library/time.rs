@@ -158,9 +158,8 @@ fn of<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> Outcome<'a> {
     Ok(Value::Int(part(civil(arguments)?)))
 }
 
-fn of_either<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64, unit: i64, within: i64) -> Outcome<'a> {
+fn of_either<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64, unit: i64) -> Outcome<'a> {
     match &arguments[0] {
-        Value::Duration(nanos) if within > 0 => Ok(Value::Int(nanos / unit % within)),
         Value::Duration(nanos) => Ok(Value::Int(nanos / unit)),
         _ => of(arguments, part),
     }
@@ -184,17 +183,17 @@ parts! {
 }
 
 pub(crate) fn hours<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<'a> {
-    of_either(arguments, |at| at.hour().into(), 3600 * SECOND, 0)
+    of_either(arguments, |at| at.hour().into(), 3600 * SECOND)
 }
 
 pub(crate) fn minutes<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<'a> {
-    of_either(arguments, |at| at.minute().into(), 60 * SECOND, 0)
+    of_either(arguments, |at| at.minute().into(), 60 * SECOND)
 }
 
 pub(crate) fn seconds<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<'a> {
-    of_either(arguments, |at| at.second().into(), SECOND, 0)
+    of_either(arguments, |at| at.second().into(), SECOND)
 }
 
 pub(crate) fn milliseconds<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<'a> {
-    of_either(arguments, |at| at.millisecond().into(), SECOND / 1000, 1000)
+    of_either(arguments, |at| at.millisecond().into(), SECOND / 1000)
 }
