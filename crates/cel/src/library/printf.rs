@@ -178,7 +178,7 @@ fn inner(value: &Value<'_>) -> Result<String, Error> {
         Value::String(text) => ferry_meta::field::quote(text),
         Value::Bytes(bytes) => format!("b{}", ferry_meta::field::quote(&String::from_utf8_lossy(bytes))),
         Value::Double(float) if float.is_nan() || float.is_infinite() => format!("\"{}\"", special(*float)),
-        Value::Double(float) => grouped(&format!("{float:.6}")),
+        Value::Double(float) => format!("{float:.6}"),
         Value::Duration(_) => format!("duration(\"{}\")", shown(value)?),
         Value::Timestamp(_) => format!("timestamp(\"{}\")", shown(value)?),
         other => shown(other)?,

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::json_path::JsonPath;
+use super::rules::Rules;
 use crate::at::Report;
 use crate::cells;
 use crate::object_meta;
@@ -45,6 +46,7 @@ pub struct Custom {
     pub(super) selectable: Vec<String>,
     pub(super) deprecation: Option<String>,
     pub(super) published: Value,
+    pub(super) rules: Option<Rules>,
 }
 
 impl Custom {
@@ -63,13 +65,22 @@ impl Custom {
         if old.is_none_or(|old| schema.duplicates(old).is_empty()) {
             errors.extend(schema.duplicates(object));
         }
-        if !errors.is_empty() && schema.has_rules {
+        let Some(rules) = &self.rules else { return errors };
+        if errors.iter().any(blocks_rules) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing \
                           errors to complete validation";
             errors.push(FieldError::invalid(&Path::root(), Value::Null, detail));
+        } else {
+            errors.extend(rules.evaluate(object, old).errors);
         }
         errors
     }
+}
+
+/// Rules can only be evaluated for values of the right types and sizes.
+fn blocks_rules(error: &FieldError) -> bool {
+    use ferry_meta::ErrorType::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+    matches!(error.kind, NotSupported | Required | TooLong | TooMany | TypeInvalid)
 }
 
 fn scale_errors(scale: &ScalePaths, object: &Value, errors: &mut FieldErrors) {
@@ -225,8 +236,12 @@ impl Strategy for Custom {
         self.validate(object, Some(old))
     }
 
-    fn warnings(&self, _context: &Context<'_>, _object: &Value, _old: Option<&Value>) -> Vec<String> {
-        Vec::new()
+    /// Rules that do not hold for what an update left as it was.
+    fn warnings(&self, _context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        match (&self.rules, old) {
+            (Some(rules), Some(_)) => rules.evaluate(object, old).warnings.iter().map(FieldError::line).collect(),
+            _ => Vec::new(),
+        }
     }
 
     fn deprecation(&self) -> Option<&str> {

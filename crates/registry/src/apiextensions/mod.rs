@@ -2,6 +2,7 @@
 
 mod paths;
 mod pattern;
+mod rules;
 mod schema;
 mod structural;
 

@@ -79,6 +79,19 @@ pub(super) fn follow<'a>(path: &str, schema: &'a Value, brackets: bool) -> Resul
     Ok((steps, at))
 }
 
+/// A path as errors show it: names after dots, keys of maps in brackets.
+pub(super) fn shown(path: &str, schema: &Value) -> Option<String> {
+    let (steps, _) = follow(path, schema, true).ok()?;
+    let (mut at, mut shown) = (schema, ferry_meta::Path::root());
+    for step in steps {
+        (at, shown) = match at["properties"].get(&step) {
+            Some(below) => (below, shown.child(&step)),
+            None => (&at["additionalProperties"], shown.key(&step)),
+        };
+    }
+    Some(shown.as_str().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

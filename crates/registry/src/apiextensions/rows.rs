@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::custom::{Custom, ScalePaths};
 use super::json_path::JsonPath;
+use super::rules::Rules;
 use crate::at::At;
 use crate::plain::Plain;
 use crate::resource::{Column, Resource, Subresource};
@@ -88,6 +89,7 @@ pub fn rows(definition: &Value) -> Vec<Arc<Resource>> {
                 .collect(),
             deprecation: deprecation(version, &gvk),
             published: version.get("schema").raw("openAPIV3Schema").clone(),
+            rules: Rules::compile(version.get("schema").raw("openAPIV3Schema")),
         };
         rows.push(Arc::new(Resource {
             storage_gvk: storage_gvk.clone(),

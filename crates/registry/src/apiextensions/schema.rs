@@ -1,10 +1,10 @@
-//! What a schema of custom resources may say. Rules in CEL are looked at from outside alone.
+//! What a schema of custom resources may say. What rules in CEL mean is looked at in `rules`.
 
 use ferry_meta::FieldErrors;
 use serde_json::{Value, json};
 
 use super::structural::{self, inconvertible};
-use super::{defaults, paths};
+use super::{defaults, paths, rules};
 use crate::at::{At, Report};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -56,12 +56,19 @@ pub fn validate(schema: &At<'_>, has_status: bool) -> FieldErrors {
         errors.forbidden(schema.at("nullable"), "nullable cannot be true at the root");
     }
     let unconvertible = inconvertible(schema.value);
-    if unconvertible.is_none() {
-        errors.extend(structural::validate(schema));
+    let mut sound = unconvertible.is_none();
+    if sound {
+        let found = structural::validate(schema);
+        sound = found.is_empty();
+        errors.extend(found);
     }
     properties_of_schema(&mut errors, schema, &Surroundings { root: true, ..Surroundings::default() });
     if errors.is_empty() && unconvertible.is_none() {
         defaults::validate(&mut errors, schema);
+        sound = errors.is_empty();
+    }
+    if sound {
+        rules::check(&mut errors, schema);
     }
     if let Some(message) = unconvertible.filter(|_| errors.is_empty()) {
         errors.invalid(schema.path.clone(), "", message);
