@@ -30,8 +30,8 @@ bench: ## figures as JSON lines and tables; nothing is asserted
 	@hack/bench.sh
 
 audit: ## licences, bans and sources of all dependencies
-	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
-	cargo deny check licenses bans sources
+	@PATH="$$PATH:$(CACHE)/tools/bin"; command -v cargo-deny >/dev/null || cargo install --locked --root $(CACHE)/tools cargo-deny
+	PATH="$$PATH:$(CACHE)/tools/bin" cargo deny check licenses bans sources
 
 catalogue: ## make the type catalogue anew from k8s-openapi and the wire facts
 	cargo run -p xtask -- catalogue
