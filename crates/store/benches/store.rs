@@ -1,7 +1,8 @@
-//! What the store can do on this machine, as JSON lines.
+//! What the store can do on this machine, as JSON lines and a table at the end.
 //!
 //! `cargo bench -p ferry-store -- [--seconds N] [--objects N] [--folder PATH] [--no-etcd]`. Raw append+fdatasync and
-//! etcd run on the same disk in the same run: figures mean something only beside them.
+//! etcd run on the same disk in the same run: figures mean something only beside them. `--open PATH` opens a store and
+//! tells what that took; the benchmark calls itself with it, for a process has the memory of all it ever did.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use ferry_store::{EmbeddedStore, EtcdOptions, EtcdStore, Op, Options, Store, Transaction, WatchRequest};
+use ferry_store::{EmbeddedStore, EtcdOptions, EtcdStore, Op, Options, Range, Store, Transaction, WatchRequest};
 use ferry_tasks::Tasks;
 use futures::StreamExt;
 use serde_json::json;
@@ -26,10 +27,22 @@ struct Arguments {
     objects: usize,
     folder: PathBuf,
     etcd: bool,
+    open: Option<PathBuf>,
+}
+
+/// One row of the table: rates and latencies in milliseconds.
+struct Row {
+    what: String,
+    engine: String,
+    writers: usize,
+    per_second: f64,
+    p50: f64,
+    p99: f64,
 }
 
 fn arguments() -> Arguments {
-    let mut arguments = Arguments { seconds: 3.0, objects: 100_000, folder: std::env::temp_dir(), etcd: true };
+    let mut arguments =
+        Arguments { seconds: 3.0, objects: 100_000, folder: std::env::temp_dir(), etcd: true, open: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || words.next().and_then(|text| text.parse::<f64>().ok()).expect("a number");
@@ -38,6 +51,7 @@ fn arguments() -> Arguments {
             "--objects" => arguments.objects = number() as usize,
             "--folder" => arguments.folder = words.next().expect("a folder").into(),
             "--no-etcd" => arguments.etcd = false,
+            "--open" => arguments.open = Some(words.next().expect("a folder").into()),
             // Given by cargo.
             "--bench" => {}
             other => panic!("unknown argument {other}"),
@@ -60,7 +74,7 @@ fn value(number: u64) -> Bytes {
     Bytes::from(bytes)
 }
 
-fn report(what: &str, engine: &str, writers: usize, elapsed: Duration, mut latencies: Vec<Duration>) -> f64 {
+fn report(what: &str, engine: &str, writers: usize, elapsed: Duration, mut latencies: Vec<Duration>) -> Row {
     latencies.sort_unstable();
     let at = |share: f64| {
         let index = ((latencies.len() as f64 * share) as usize).min(latencies.len().saturating_sub(1));
@@ -74,11 +88,18 @@ fn report(what: &str, engine: &str, writers: usize, elapsed: Duration, mut laten
             "per_second": rate.round(), "p50_ms": at(0.5), "p99_ms": at(0.99),
         })
     );
-    rate
+    Row { what: what.into(), engine: engine.into(), writers, per_second: rate, p50: at(0.5), p99: at(0.99) }
+}
+
+fn table(rows: &[Row]) {
+    println!("\n{:<28} {:<9} {:>6} {:>12} {:>10} {:>10}", "", "", "", "per second", "p50 ms", "p99 ms");
+    for Row { what, engine, writers, per_second, p50, p99 } in rows {
+        println!("{what:<28} {engine:<9} {writers:>6} {per_second:>12.0} {p50:>10.3} {p99:>10.3}");
+    }
 }
 
 /// One writer, one file, a record and an fdatasync at a time.
-fn raw(folder: &Path, seconds: f64) -> f64 {
+fn raw(folder: &Path, seconds: f64) -> Row {
     let path = folder.join("raw");
     let mut file = OpenOptions::new().create(true).append(true).open(&path).expect("open");
     let (started, mut latencies, mut number) = (Instant::now(), Vec::new(), 0);
@@ -106,7 +127,7 @@ async fn writer(store: Arc<dyn Store>, name: String, stop: Arc<AtomicBool>) -> V
     latencies
 }
 
-async fn puts(store: &Arc<dyn Store>, engine: &str, writers: usize, seconds: f64) -> f64 {
+async fn puts(store: &Arc<dyn Store>, engine: &str, writers: usize, seconds: f64) -> Row {
     let stop = Arc::new(AtomicBool::new(false));
     let started = Instant::now();
     let tasks = Tasks::new("writers");
@@ -129,7 +150,7 @@ async fn puts(store: &Arc<dyn Store>, engine: &str, writers: usize, seconds: f64
 }
 
 /// From the acknowledgement of one write to its arrival at the last of a thousand watchers.
-async fn fan_out(store: &Arc<dyn Store>, watchers: usize) {
+async fn fan_out(store: &Arc<dyn Store>, watchers: usize) -> Row {
     let after = store.revision().await.expect("revision");
     let mut watches = Vec::new();
     for _ in 0..watchers {
@@ -150,7 +171,7 @@ async fn fan_out(store: &Arc<dyn Store>, watchers: usize) {
         futures::future::join_all(seen).await;
         latencies.push(begin.elapsed());
     }
-    report("write to last of N watchers", "embedded", watchers, started.elapsed(), latencies);
+    report("write to last of N watchers", "embedded", watchers, started.elapsed(), latencies)
 }
 
 fn resident_kilobytes() -> u64 {
@@ -159,7 +180,8 @@ fn resident_kilobytes() -> u64 {
     line.trim().split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-async fn restart(folder: &Path, objects: usize) {
+/// Fills a store, then opens it in a process of its own: a cold one's time and memory.
+async fn restart(folder: &Path, objects: usize) -> String {
     let path = folder.join("restart");
     let store = EmbeddedStore::open(&path, Options::default()).expect("open");
     let started = Instant::now();
@@ -172,21 +194,36 @@ async fn restart(folder: &Path, objects: usize) {
             outcome.expect("commit");
         }
     }
-    let filled = started.elapsed();
+    let filled = started.elapsed().as_secs_f64();
     drop(store);
+    let program = std::env::current_exe().expect("the benchmark itself");
+    let output = Command::new(program).arg("--open").arg(&path).output().expect("it runs again");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut figures: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a line of JSON");
+    figures["fill_seconds"] = json!(filled);
+    println!("{figures}");
+    format!(
+        "{} objects of {VALUE} bytes: open in {:.0} ms, {:.0} MB resident",
+        figures["objects"],
+        figures["open_ms"].as_f64().unwrap_or_default(),
+        figures["resident_kb"].as_f64().unwrap_or_default() / 1024.0
+    )
+}
+
+async fn open_only(path: &Path) {
     let before = resident_kilobytes();
     let started = Instant::now();
-    let store = EmbeddedStore::open(&path, Options::default()).expect("open");
+    let store = EmbeddedStore::open(path, Options::default()).expect("open");
     let opened = started.elapsed();
-    let after = resident_kilobytes();
+    let range = Range { prefix: "/registry/".into(), limit: 1, ..Range::default() };
+    let objects = store.range(range).await.expect("range").remaining + 1;
     println!(
         "{}",
         json!({
-            "bench": "restart", "engine": "embedded", "objects": objects, "fill_seconds": filled.as_secs_f64(),
-            "open_ms": opened.as_secs_f64() * 1e3, "resident_kb_before": before, "resident_kb": after,
+            "bench": "restart", "engine": "embedded", "objects": objects, "open_ms": opened.as_secs_f64() * 1e3,
+            "resident_kb_before": before, "resident_kb": resident_kilobytes(),
         })
     );
-    drop(store);
 }
 
 struct Etcd(Child);
@@ -222,19 +259,25 @@ async fn etcd(folder: &Path) -> Option<(Etcd, Arc<dyn Store>)> {
 #[tokio::main]
 async fn main() {
     let arguments = arguments();
+    if let Some(path) = arguments.open {
+        return open_only(&path).await;
+    }
     let folder = arguments.folder.join(format!("ferry-store-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
-    let raw_rate = raw(&folder, arguments.seconds);
+    let mut rows = vec![raw(&folder, arguments.seconds)];
     let embedded: Arc<dyn Store> = EmbeddedStore::open(&folder.join("embedded"), Options::default()).expect("open");
-    let mut rates = Vec::new();
     for writers in WRITERS {
-        rates.push(puts(&embedded, "embedded", writers, arguments.seconds).await);
+        rows.push(puts(&embedded, "embedded", writers, arguments.seconds).await);
     }
-    for watchers in [1, 100, 1000] {
-        fan_out(&embedded, watchers).await;
+    // Once more: a disk's mood changes within a run, and the ratio is to what it can do beside these.
+    rows.push(raw(&folder, arguments.seconds));
+    let raw_rate = f64::midpoint(rows[0].per_second, rows[5].per_second);
+    let (one, many) = (rows[1].per_second, rows[4].per_second);
+    let mut ratios = json!({"bench": "ratios", "embedded_1_to_raw": one / raw_rate});
+    for watchers in [1, 10, 100, 1000] {
+        rows.push(fan_out(&embedded, watchers).await);
     }
     drop(embedded);
-    let mut ratios = json!({"bench": "ratios", "embedded_1_to_raw": rates[0] / raw_rate});
     if arguments.etcd {
         match etcd(&folder).await {
             None => {
@@ -245,12 +288,21 @@ async fn main() {
                 for writers in WRITERS {
                     beside.push(puts(&store, "etcd", writers, arguments.seconds).await);
                 }
-                ratios["embedded_1_to_etcd"] = json!(rates[0] / beside[0]);
-                ratios["embedded_256_to_etcd"] = json!(rates[3] / beside[3]);
+                ratios["embedded_1_to_etcd"] = json!(one / beside[0].per_second);
+                ratios["embedded_256_to_etcd"] = json!(many / beside[3].per_second);
+                rows.extend(beside);
             }
         }
     }
     println!("{ratios}");
-    restart(&folder, arguments.objects).await;
+    let restarted = restart(&folder, arguments.objects).await;
     std::fs::remove_dir_all(&folder).expect("remove");
+    table(&rows);
+    let ratio = |name: &str| ratios[name].as_f64().map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    println!(
+        "{restarted}\n1 writer to raw {}, to etcd {}; 256 writers to etcd {}",
+        ratio("embedded_1_to_raw"),
+        ratio("embedded_1_to_etcd"),
+        ratio("embedded_256_to_etcd")
+    );
 }

@@ -30,8 +30,10 @@ pub enum StoreError {
     #[error("{} is in use by another process; stop it or choose another data folder", .0.display())]
     Locked(PathBuf),
     /// The folder holds something else, or data of another version of the format.
-    #[error("{} cannot be used as the store's folder: {why}", .path.display())]
+    #[error("{} cannot be used: {why}", .path.display())]
     Incompatible { path: PathBuf, why: String },
+    #[error("{0:?} cannot be used as an address of etcd: {1}")]
+    InvalidEndpoint(String, String),
     /// The watcher fell too far behind and was dropped.
     #[error("the watch fell behind and was dropped")]
     SlowWatcher,

@@ -12,7 +12,7 @@ pub mod key;
 mod steps;
 mod types;
 
-pub use embedded::{EmbeddedStore, Options, Summary};
+pub use embedded::{EmbeddedStore, Options, Summary, read_backup, receive};
 pub use error::StoreError;
 pub use etcd::{EtcdOptions, EtcdStore, EtcdTls};
 pub use types::{

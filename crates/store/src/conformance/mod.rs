@@ -305,6 +305,16 @@ async fn leases_take_their_keys_along(at: Corner) {
     at.commit(vec![at.op_create("short", "1", Some(short))]).await.expect("create");
     let lines = at.lines(&mut watch, 2).await;
     assert!(lines[1].ends_with("- short  <- 1"), "{lines:?}");
+    let before = at.store.revision().await.expect("revision");
+    for lease in [0, -1, i64::MIN] {
+        let refused = at.commit(vec![at.op_create("malformed", "1", Some(lease))]).await;
+        assert!(matches!(refused, Err(StoreError::InvalidLease(_))), "{lease}: {refused:?}");
+        let refused = at.store.revoke_lease(lease).await;
+        assert!(matches!(refused, Err(StoreError::InvalidLease(_))), "{lease}: {refused:?}");
+    }
+    let refused = at.commit(vec![at.op_create("malformed", "1", Some(i64::MAX))]).await;
+    assert!(matches!(refused, Err(StoreError::UnknownLease(i64::MAX))), "{refused:?}");
+    assert!(at.get("malformed").await.is_none() && at.store.revision().await.expect("revision") == before);
     assert!(matches!(at.store.grant_lease(0).await, Err(StoreError::InvalidLease(_))));
     assert!(matches!(at.store.grant_lease(u64::MAX).await, Err(StoreError::InvalidLease(_))));
 }
@@ -325,6 +335,16 @@ async fn bad_input_is_refused(at: Corner) {
     let huge = Bytes::from(vec![b'x'; crate::key::MAX_VALUE + 1]);
     let op = Op::Create { key: at.key("huge"), value: huge.clone(), lease: None };
     assert!(matches!(at.commit(vec![op]).await, Err(StoreError::TooLarge { .. })));
+    assert_eq!(at.store.revision().await.expect("revision"), before);
+    let update = at.op_update("huge", "x", Revision::MAX);
+    assert!(matches!(at.commit(vec![update]).await, Err(StoreError::Conflict { current: None, .. })));
+    let newest_of = |error: StoreError| match error {
+        StoreError::Future { requested: Revision::MAX, newest } => newest,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(newest_of(at.names(Some(Revision::MAX)).await.expect_err("future")), before);
+    assert_eq!(newest_of(at.watch(Revision::MAX).await.err().expect("future")), before);
+    assert_eq!(newest_of(at.store.compact(Revision::MAX).await.expect_err("future")), before);
     assert_eq!(at.store.revision().await.expect("revision"), before);
     let fits = Op::Create { key: at.key("huge"), value: huge.slice(1..), lease: None };
     at.commit(vec![fits]).await.expect("the limit itself fits");

@@ -3,18 +3,20 @@
 //! `ferry-backup 1\n`, then records of the table (two lengths, key, value), then an empty record, the number of records
 //! and a checksum of all before it.
 
-use std::fs::{self, File};
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::disk::{Disk, View};
 use super::folder::{self, Folder, io_error};
 use super::history::{self, event};
-use super::record::Record;
+use super::record::{self, Record};
 use super::{EmbeddedStore, Options, journal, manifest, stream};
-use crate::types::{Event, Revision};
+use crate::types::{Event, EventKind, Revision};
 use crate::{Result, StoreError, key};
 
 const MAGIC: &[u8] = b"ferry-backup 1\n";
@@ -35,48 +37,47 @@ pub struct Summary {
 impl EmbeddedStore {
     /// Writes everything that is durable now to a new file. Writers are not held up.
     pub async fn backup(&self, target: &Path) -> Result<Summary> {
-        let (shared, target) = (self.shared.clone(), target.to_owned());
-        stream::blocking(move || {
-            let view = {
-                // No compaction may begin between the mark and the view.
-                let _still = shared.compacting.lock();
-                shared.disk()?.view()
-            };
-            write_file(&view, &target)?;
-            summary(&view)
-        })
-        .await
+        let (view, target) = (self.still_view()?, target.to_owned());
+        stream::blocking(move || write_file(&view, &target)).await
     }
 
-    /// Every change to a key that is still in the history, oldest first.
-    pub async fn history(&self, key: &str) -> Result<Vec<Event>> {
+    /// The same into whatever takes it, a socket say; `receive` makes a file of it.
+    pub async fn backup_to(&self, mut target: impl Write + Send + 'static) -> Result<()> {
+        let view = self.still_view()?;
+        stream::blocking(move || write_to(&view, &mut target, "the receiver")).await
+    }
+
+    fn still_view(&self) -> Result<View> {
+        // No compaction may begin between the mark and the view.
+        let _still = self.shared.compacting.lock();
+        Ok(self.shared.disk()?.view())
+    }
+
+    /// Visits every change to a key that is still in the history, oldest first; false ends it.
+    pub async fn history(&self, key: &str, visit: impl FnMut(&Event) -> bool + Send + 'static) -> Result<()> {
         key::check_key(key)?;
-        let (shared, key) = (self.shared.clone(), key.to_owned());
+        let (view, key) = (self.still_view()?, key.to_owned());
+        stream::blocking(move || changes(&view, &key, visit)).await
+    }
+
+    /// Reads every table and every record while the store serves.
+    pub async fn check_live(&self) -> Result<Summary> {
+        let (disk, view) = {
+            let _still = self.shared.compacting.lock();
+            let disk = self.shared.disk()?;
+            let view = disk.view();
+            (disk, view)
+        };
         stream::blocking(move || {
-            let view = shared.disk()?.view();
-            let newest = shared.state.read().revision;
-            let mut events = Vec::new();
-            view.scan(0, newest, |place, bytes| {
-                if Record::key(bytes).is_none_or(|found| found == key) {
-                    let mut record = view.decode(place, bytes)?;
-                    // What it replaced may be compacted.
-                    if let Some(previous) = record.previous
-                        && view.record(previous)?.is_none()
-                    {
-                        record.previous = None;
-                    }
-                    events.push(event(&view, record)?);
-                }
-                Ok(true)
-            })?;
-            Ok(events)
+            disk.verify_tables()?;
+            summary(&view)
         })
         .await
     }
 
     /// Makes a store of a backup. The folder must be empty or absent; it is usable only once everything is in it.
     pub fn restore(backup: &Path, path: &Path) -> Result<Summary> {
-        verify_file(backup)?;
+        read_backup(backup)?;
         let mut folder = Folder::open(path)?;
         if !folder.is_fresh() {
             let why = "it already holds a store".to_owned();
@@ -101,17 +102,52 @@ impl EmbeddedStore {
 
     /// Reads all of a folder that no process has open: every log, every table, every record.
     pub fn check(path: &Path) -> Result<Summary> {
-        if !path.join(folder::FORMAT).exists() {
-            return Err(StoreError::Incompatible { path: path.to_owned(), why: "it holds no store".into() });
-        }
-        let folder = Folder::open(path)?;
-        let tables = folder.tables();
-        manifest::check(&tables)?;
-        journal::check(&tables)?;
-        let disk = Disk::open(&tables, &Options::default())?;
+        let (_folder, disk) = open_folder(path)?;
         disk.verify_tables()?;
         summary(&disk.view()).map_err(|error| disk.name_damage(error))
     }
+
+    /// A backup of a folder that no process has open.
+    pub fn backup_folder(path: &Path, target: &Path) -> Result<Summary> {
+        let (_folder, disk) = open_folder(path)?;
+        write_file(&disk.view(), target).map_err(|error| disk.name_damage(error))
+    }
+
+    /// The history of a key in a folder that no process has open.
+    pub fn history_of_folder(path: &Path, key: &str, visit: impl FnMut(&Event) -> bool) -> Result<()> {
+        key::check_key(key)?;
+        let (_folder, disk) = open_folder(path)?;
+        changes(&disk.view(), key, visit).map_err(|error| disk.name_damage(error))
+    }
+}
+
+/// The tables alone, without the work of a running store: no lease ends, nothing is compacted.
+fn open_folder(path: &Path) -> Result<(Folder, Disk)> {
+    if !path.join(folder::FORMAT).exists() {
+        return Err(StoreError::Incompatible { path: path.to_owned(), why: "it holds no store".into() });
+    }
+    let folder = Folder::open(path)?;
+    let tables = folder.tables();
+    manifest::check(&tables)?;
+    journal::check(&tables)?;
+    let disk = Disk::open(&tables, &Options::default())?;
+    Ok((folder, disk))
+}
+
+fn changes(view: &View, key: &str, mut visit: impl FnMut(&Event) -> bool) -> Result<()> {
+    view.scan(0, Revision::MAX, |place, bytes| {
+        if Record::key(bytes).is_some_and(|found| found != key) {
+            return Ok(true);
+        }
+        let mut record = view.decode(place, bytes)?;
+        // What it replaced may be compacted.
+        if let Some(previous) = record.previous
+            && view.record(previous)?.is_none()
+        {
+            record.previous = None;
+        }
+        Ok(visit(&event(view, record)?))
+    })
 }
 
 fn summary(view: &View) -> Result<Summary> {
@@ -132,15 +168,52 @@ fn summary(view: &View) -> Result<Summary> {
     Ok(Summary { revision, compacted, objects: map.len(), records })
 }
 
-fn write_file(view: &View, target: &Path) -> Result<()> {
-    let partial = target.with_extension("partial");
+fn partial(target: &Path) -> PathBuf {
+    let mut name = target.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
+/// Under its own name only once it is whole, durable and read back.
+fn finish_file(target: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Summary> {
+    let partial = partial(target);
     let failed = |e: &std::io::Error| io_error("write", &partial, e);
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(&partial).map_err(|e| failed(&e))?);
+    let finished = || {
+        let mut options = OpenOptions::new();
+        // Secrets are in it.
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = BufWriter::with_capacity(1 << 20, options.open(&partial).map_err(|e| failed(&e))?);
+        write(&mut file)?;
+        let file = file.into_inner().map_err(|e| failed(e.error()))?;
+        file.sync_all().map_err(|e| failed(&e))?;
+        let found = read_backup(&partial)?;
+        fs::rename(&partial, target).map_err(|e| io_error("create", target, &e))?;
+        if let Some(folder) = target.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| io_error("sync", folder, &e))?;
+        }
+        Ok(found)
+    };
+    finished().inspect_err(|_| {
+        // What is left of it is no backup; the first error is the one that matters.
+        let _ = fs::remove_file(&partial);
+    })
+}
+
+fn write_file(view: &View, target: &Path) -> Result<Summary> {
+    finish_file(target, |file| write_to(view, file, &target.display().to_string()))
+}
+
+/// Makes a file of a backup that arrives from elsewhere.
+pub fn receive(mut source: impl Read, target: &Path) -> Result<Summary> {
+    finish_file(target, |file| std::io::copy(&mut source, file).map(drop).map_err(|e| io_error("write", target, &e)))
+}
+
+fn write_to(view: &View, target: &mut dyn Write, name: &str) -> Result<()> {
     let mut hasher = Xxh3::new();
     let mut count: u64 = 0;
     let mut put = |bytes: &[u8]| {
         hasher.update(bytes);
-        file.write_all(bytes).map_err(|e| failed(&e))
+        target.write_all(bytes).map_err(|e| io_error("write", Path::new(name), &e))
     };
     put(MAGIC)?;
     view.everything(|key, value| {
@@ -153,19 +226,43 @@ fn write_file(view: &View, target: &Path) -> Result<()> {
     put(&[0; 8])?;
     put(&count.to_le_bytes())?;
     let checksum = hasher.digest();
-    file.write_all(&checksum.to_le_bytes()).map_err(|e| failed(&e))?;
-    let file = file.into_inner().map_err(|e| failed(e.error()))?;
-    file.sync_all().map_err(|e| failed(&e))?;
-    fs::rename(&partial, target).map_err(|e| io_error("create", target, &e))
+    target
+        .write_all(&checksum.to_le_bytes())
+        .and_then(|()| target.flush())
+        .map_err(|e| io_error("write", Path::new(name), &e))
 }
 
-/// The whole file is read and believed before anything is made of it.
-fn verify_file(path: &Path) -> Result<()> {
-    read_file(path, |_, _| Ok(()))
+/// Reads a backup to its end: the whole file is believed before anything is made of it.
+pub fn read_backup(path: &Path) -> Result<Summary> {
+    let damaged = || StoreError::Corrupt(format!("the backup {} has a record that cannot be read", path.display()));
+    let mut found = Summary { revision: history::FIRST, compacted: 0, objects: 0, records: 0 };
+    let mut alive = HashSet::new();
+    read_file(path, |key, value| {
+        if key == record::COMPACTED {
+            found.compacted = u64::from_be_bytes(value.try_into().map_err(|_| damaged())?);
+            found.revision = found.revision.max(found.compacted);
+        } else if let Some(place) = record::history_place(key) {
+            // In the order of revisions: the last word on a key is the one that counts.
+            let record = Record::decode(place.revision, value).ok_or_else(damaged)?;
+            let hash = xxhash_rust::xxh3::xxh3_128(record.entry.key.as_bytes());
+            if record.kind == EventKind::Delete {
+                alive.remove(&hash)
+            } else {
+                alive.insert(hash)
+            };
+            found.revision = found.revision.max(place.revision);
+            found.records += 1;
+        } else if record::lease_id(key).zip(record::LeaseRecord::decode(value)).is_none() {
+            return Err(damaged());
+        }
+        Ok(())
+    })?;
+    Ok(Summary { objects: alive.len(), ..found })
 }
 
 fn read_file(path: &Path, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
     let damaged = || StoreError::Corrupt(format!("the backup {} is damaged or cut short", path.display()));
+    let no_backup = |why: String| StoreError::Incompatible { path: path.to_owned(), why };
     let file = File::open(path).map_err(|e| io_error("open", path, &e))?;
     let mut file = BufReader::with_capacity(1 << 20, file);
     let mut hasher = Xxh3::new();
@@ -177,9 +274,13 @@ fn read_file(path: &Path, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> 
         Ok::<u64, StoreError>(hasher.digest())
     };
     let mut magic = [0; MAGIC.len()];
-    take(&mut magic, true)?;
+    take(&mut magic, true).map_err(|_| no_backup("it is no backup of a store".into()))?;
     if magic != MAGIC {
-        return Err(StoreError::Incompatible { path: path.to_owned(), why: "it is no backup of this version".into() });
+        let why = match magic.strip_prefix(b"ferry-backup ") {
+            Some(rest) => format!("it is a backup of another version ({:?})", String::from_utf8_lossy(rest).trim_end()),
+            None => "it is no backup of a store".to_owned(),
+        };
+        return Err(no_backup(why));
     }
     let mut count: u64 = 0;
     loop {
@@ -202,7 +303,8 @@ fn read_file(path: &Path, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> 
     let checksum = take(&mut number, true)?;
     let mut written = [0; 8];
     take(&mut written, false)?;
-    if u64::from_le_bytes(number) != count || u64::from_le_bytes(written) != checksum {
+    let more = take(&mut [0], false).is_ok();
+    if u64::from_le_bytes(number) != count || u64::from_le_bytes(written) != checksum || more {
         return Err(damaged());
     }
     Ok(())

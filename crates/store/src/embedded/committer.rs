@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::compaction::Schedule;
+use super::disk::Failed;
 use super::group::{Answer, Group};
 use super::leases::Leases;
 use super::state::{Change, Stored};
@@ -186,9 +187,31 @@ impl Committer {
         group.answer(&outcome);
     }
 
+    /// Tables may fail in the background at any moment, also after they were looked at. Where they took nothing of the
+    /// group they are opened again and it is written then, so that nobody is told of a failure that has passed.
     fn write(&mut self, group: &Group) -> Result<()> {
         // Refused before it is tried: the tables stay open, and the next write may succeed.
         self.shared.check_space(group.bytes)?;
+        let Err(failed) = self.try_write(group)? else { return Ok(()) };
+        if failed.untouched {
+            let before = self.shared.state.read().revision;
+            self.broken = Some((failed.error.clone(), Instant::now()));
+            self.ready()?;
+            // The group was checked against this state and no other.
+            if self.shared.state.read().revision == before {
+                let Err(failed) = self.try_write(group)? else { return Ok(()) };
+                return Err(self.give_up(failed.error));
+            }
+        }
+        Err(self.give_up(failed.error))
+    }
+
+    fn give_up(&mut self, error: StoreError) -> StoreError {
+        self.broken = Some((error.clone(), Instant::now() + RETRY));
+        error
+    }
+
+    fn try_write(&self, group: &Group) -> Result<std::result::Result<(), Failed>> {
         let disk = self.shared.disk()?;
         let mut batch = disk.batch();
         for change in group.transactions.iter().flat_map(|(_, changes)| changes) {
@@ -200,7 +223,7 @@ impl Committer {
         for lease in &group.revoked {
             batch.forget_lease(*lease);
         }
-        disk.commit(batch).inspect_err(|error| self.broken = Some((error.clone(), Instant::now() + RETRY)))
+        Ok(disk.commit(batch))
     }
 
     fn publish(&mut self, transactions: &[(Revision, Vec<Change>)]) {

@@ -21,6 +21,19 @@ pub(crate) struct Disk {
     path: PathBuf,
 }
 
+/// A commit that failed.
+pub(crate) struct Failed {
+    pub(crate) error: StoreError,
+    /// Certainly nothing of it was written: the tables had failed before.
+    pub(crate) untouched: bool,
+}
+
+impl From<Failed> for StoreError {
+    fn from(failed: Failed) -> Self {
+        failed.error
+    }
+}
+
 /// What goes to disk at once or not at all.
 pub(crate) struct Batch {
     inner: fjall::OwnedWriteBatch,
@@ -117,9 +130,13 @@ impl Disk {
     }
 
     /// Returns once the batch is durable: one write, one fdatasync.
-    pub(crate) fn commit(&self, batch: Batch) -> Result<()> {
+    pub(crate) fn commit(&self, batch: Batch) -> std::result::Result<(), Failed> {
         let batch = batch.inner.durability(Some(PersistMode::SyncData));
-        batch.commit().map_err(|e| classify(&self.path, &e))
+        batch.commit().map_err(|error| Failed {
+            // fjall looks at this before it writes anything, and at nothing else.
+            untouched: matches!(error, fjall::Error::Poisoned),
+            error: classify(&self.path, &error),
+        })
     }
 
     /// Hands the batch to the operating system; a later `commit` makes it durable, in order.

@@ -19,7 +19,15 @@ const CONTENT: &str = "ferry-store 1\n";
 pub(crate) struct Folder {
     path: PathBuf,
     fresh: bool,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Closing alone is not enough: a process that is being started at this moment has a copy of the descriptor, and
+        // with it the lock, until it becomes the program it is to be.
+        let _ = self.lock.unlock();
+    }
 }
 
 pub(crate) fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
@@ -45,7 +53,7 @@ impl Folder {
             }
             Err(error) => return Err(io_error("read", &format, &error)),
         };
-        let folder = Self { path: path.to_owned(), fresh, _lock: lock };
+        let folder = Self { path: path.to_owned(), fresh, lock };
         if fresh {
             folder.prepare()?;
         } else if !folder.tables().join("version").exists() {

@@ -12,7 +12,7 @@ use crate::types::{Entry, Event, EventKind, Range, RangeResult, Revision, WatchB
 use crate::{Result, StoreError};
 
 /// The revision of a store that was never written to; clients take 0 for "any".
-const FIRST: Revision = 1;
+pub(super) const FIRST: Revision = 1;
 /// Changes read for a watch at once.
 const CHUNK: usize = 512;
 

@@ -32,6 +32,14 @@ pub(crate) fn check_ttl(ttl_seconds: u64) -> Result<()> {
     Ok(())
 }
 
+/// etcd takes 0 for none at all: an object would live for ever where its writer meant it to go.
+pub(crate) fn check_lease(lease: Option<LeaseId>) -> Result<()> {
+    match lease {
+        Some(lease) if lease <= 0 => Err(StoreError::InvalidLease(format!("{lease} is no lease"))),
+        _ => Ok(()),
+    }
+}
+
 fn unix_millis() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)

@@ -31,13 +31,13 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, oneshot};
 
-pub use self::backup::Summary;
+pub use self::backup::{Summary, read_backup, receive};
 use self::committer::{Command, Committer, Reply};
 use self::disk::Disk;
 use self::folder::Folder;
 pub(crate) use self::group::check_distinct;
 use self::leases::Leases;
-pub(crate) use self::leases::check_ttl;
+pub(crate) use self::leases::{check_lease, check_ttl};
 use self::record::LeaseRecord;
 use self::state::{Change, State};
 use self::watchers::Watchers;
@@ -114,7 +114,10 @@ impl Shared {
         self.check_space(0)?;
         manifest::check(&self.tables)?;
         journal::check(&self.tables)?;
-        let disk = Disk::open(&self.tables, &self.options)?;
+        let disk = Disk::open(&self.tables, &self.options).map_err(|error| match error {
+            StoreError::Locked(_) => StoreError::Unavailable("readers still use the tables that failed".into()),
+            other => other,
+        })?;
         let view = disk.view();
         let leases = view.leases()?;
         let transactions = {
@@ -230,8 +233,9 @@ impl Store for EmbeddedStore {
     async fn commit(&self, transaction: Transaction) -> Result<Commit> {
         for op in &transaction.ops {
             key::check_key(op.key())?;
-            if let Op::Create { key, value, .. } | Op::Update { key, value, .. } = op {
+            if let Op::Create { key, value, lease } | Op::Update { key, value, lease, .. } = op {
                 key::check_value(key, value)?;
+                check_lease(*lease)?;
             }
         }
         check_distinct(&transaction.ops)?;
@@ -258,6 +262,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn revoke_lease(&self, lease: LeaseId) -> Result<()> {
+        check_lease(Some(lease))?;
         self.ask(|reply| Command::Revoke { lease, reply }).await
     }
 

@@ -150,9 +150,10 @@ async fn a_backup_of_a_live_store_becomes_the_same_store() {
         last = store.commit(Transaction::one(op)).await.expect("update").revision;
     }
     store.compact(last - 1).await.expect("compact");
-    let changes = store.history("/registry/things/00").await.expect("history");
-    let values: Vec<&[u8]> = changes.iter().map(|change| &*change.entry.value).collect();
-    assert_eq!(values, [b"2", b"3"]);
+    let (sender, changes) = std::sync::mpsc::channel();
+    let key = "/registry/things/00";
+    store.history(key, move |change| sender.send(change.entry.value.clone()).is_ok()).await.expect("history");
+    assert_eq!(changes.iter().collect::<Vec<Bytes>>(), ["2", "3"]);
 
     let file = folder.path().join("backup");
     let taken = store.backup(&file).await.expect("backup");
@@ -185,4 +186,80 @@ async fn a_backup_of_a_live_store_becomes_the_same_store() {
     std::fs::write(&file, flipped).expect("write");
     assert!(matches!(EmbeddedStore::restore(&file, &folder.path().join("x")), Err(StoreError::Corrupt(_))));
     assert!(matches!(EmbeddedStore::check(&folder.path().join("nothing")), Err(StoreError::Incompatible { .. })));
+}
+
+async fn update(store: &EmbeddedStore, name: &str, value: &str) -> u64 {
+    let key = format!("/registry/things/{name}");
+    let expected = store.get(&key).await.expect("get").entry.expect("entry").modified;
+    let op = Op::Update { key, value: Bytes::copy_from_slice(value.as_bytes()), expected, lease: None };
+    store.commit(Transaction::one(op)).await.expect("update").revision
+}
+
+/// Waits until the history before a revision is gone, writing on meanwhile as a cluster does.
+async fn until_compacted(store: &EmbeddedStore, first: u64) -> (u64, u64) {
+    let range = || Range { prefix: "/registry/".into(), revision: Some(first), ..Range::default() };
+    for step in 0..100_000 {
+        let newest = update(store, "a", &step.to_string()).await;
+        match store.range(range()).await {
+            Err(StoreError::Compacted { oldest, .. }) => return (oldest, newest),
+            other => drop(other.expect("range")),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    panic!("nothing is ever forgotten");
+}
+
+#[tokio::test]
+async fn history_is_forgotten_by_itself_and_enough_is_kept() {
+    let folder = tempfile::tempdir().expect("folder");
+    let milliseconds = std::time::Duration::from_millis;
+    let quick = Options {
+        compaction_interval: milliseconds(20),
+        retention: milliseconds(60),
+        retained_revisions: 7,
+        ..Options::default()
+    };
+    let store = EmbeddedStore::open(folder.path(), quick.clone()).expect("open");
+    let first = create(&store, "a").await;
+    let (oldest, newest) = until_compacted(&store, first).await;
+    assert!(oldest + 7 <= newest, "{oldest} {newest}: seven revisions stay");
+    // A watch of the oldest kept resumes, also in the next process.
+    let kept = newest - 7;
+    drop(store);
+    let patient = Options { retention: std::time::Duration::from_secs(3600), ..quick };
+    let store = EmbeddedStore::open(folder.path(), patient).expect("open");
+    let mut watch = store.watch(WatchRequest { prefix: "/registry/".into(), after: kept }).await.expect("watch");
+    for revision in kept + 1..=newest {
+        assert_eq!(conformance::next(&mut watch).await.expect("batch").revision, revision);
+    }
+    // Many intervals later everything since the restart is still there: a restart is no reason to forget sooner.
+    let last = update(&store, "a", "last").await;
+    for _ in 0..20 {
+        tokio::time::sleep(milliseconds(20)).await;
+        update(&store, "a", "more").await;
+    }
+    drop(store.watch(WatchRequest { prefix: "/registry/".into(), after: last }).await.expect("watch"));
+    drop(store.watch(WatchRequest { prefix: "/registry/".into(), after: kept }).await.expect("watch"));
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_while_nobody_looked_takes_its_keys() {
+    let folder = tempfile::tempdir().expect("folder");
+    let store = open(folder.path());
+    let lease = store.grant_lease(1).await.expect("lease");
+    let op = Op::Create { key: "/registry/things/leased".into(), value: Bytes::new(), lease: Some(lease) };
+    let made = store.commit(Transaction::one(op)).await.expect("create").revision;
+    drop(store);
+    // It may run out here or after the start: either way the deletion is an event like every other.
+    tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+    let store = open(folder.path());
+    let mut watch = store.watch(WatchRequest { prefix: "/registry/".into(), after: made }).await.expect("watch");
+    let gone = loop {
+        let batch = conformance::next(&mut watch).await.expect("batch");
+        if let Some(event) = batch.events.first() {
+            break event.clone();
+        }
+    };
+    assert_eq!((gone.kind, &*gone.entry.key), (crate::EventKind::Delete, "/registry/things/leased"));
+    assert!(matches!(store.revoke_lease(lease).await, Err(StoreError::UnknownLease(_))));
 }

@@ -6,12 +6,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use etcd_client::{EventType, WatchOptions, WatchResponse};
+use etcd_client::{Client, EventType, WatchOptions, WatchResponse};
 use futures::StreamExt;
 use futures::stream;
 
-use super::Connection;
-use super::convert::{entry, number, unsigned};
+use super::connection::{Connection, Repeat, watching};
+use super::convert::{Layout, number, unsigned};
 use crate::types::{Event, EventKind, Revision, WatchBatch, WatchRequest};
 use crate::{Entry, Result, StoreError, WatchStream};
 
@@ -20,7 +20,8 @@ const RETRY_LAST: Duration = Duration::from_secs(2);
 
 struct Watch {
     connection: Connection,
-    prefix: String,
+    /// As it stands in etcd.
+    prefix: Vec<u8>,
     responses: Option<etcd_client::WatchStream>,
     /// Everything up to here was delivered.
     reached: Revision,
@@ -36,8 +37,8 @@ pub(super) async fn watch(connection: Connection, request: WatchRequest) -> Resu
         return Err(StoreError::Future { requested: request.after, newest });
     }
     let mut watch = Watch {
+        prefix: connection.layout.outward(&request.prefix),
         connection,
-        prefix: request.prefix,
         responses: None,
         // Revision 1 is that of an empty etcd: no event has it.
         reached: request.after.max(1),
@@ -67,9 +68,9 @@ pub(super) async fn watch(connection: Connection, request: WatchRequest) -> Resu
 
 /// The compacted revision: what etcd says to a watch that wants everything.
 pub(super) async fn compacted(connection: &Connection) -> Option<Revision> {
-    let ask = async {
+    let ask = |client: Client| async move {
         let options = WatchOptions::new().with_start_revision(1);
-        let mut responses = connection.watching().watch("/registry/", Some(options)).await?;
+        let mut responses = watching(&client).watch("/registry/", Some(options)).await?;
         while let Some(response) = responses.message().await? {
             if response.canceled() {
                 return Ok(Some(unsigned(response.compact_revision())));
@@ -77,7 +78,7 @@ pub(super) async fn compacted(connection: &Connection) -> Option<Revision> {
         }
         Ok(None)
     };
-    connection.within(ask).await.ok().flatten()
+    connection.call(Repeat::Always, ask).await.ok().flatten()
 }
 
 impl Watch {
@@ -91,9 +92,11 @@ impl Watch {
             .with_prev_key()
             .with_progress_notify()
             .with_start_revision(number(self.reached + 1)?);
-        let mut client = self.connection.watching();
-        let opened = self.connection.within(client.watch("", Some(options))).await?;
-        self.responses = Some(opened);
+        let send = |client: Client| {
+            let options = options.clone();
+            async move { watching(&client).watch("", Some(options)).await }
+        };
+        self.responses = Some(self.connection.call(Repeat::Always, send).await?);
         Ok(())
     }
 
@@ -156,27 +159,27 @@ impl Watch {
                 }
                 self.ready.push_back(WatchBatch { revision, events: Vec::new() });
             }
-            if kv.key().starts_with(self.prefix.as_bytes())
+            if kv.key().starts_with(&self.prefix)
                 && let Some(batch) = self.ready.back_mut()
             {
-                batch.events.push(convert(event)?);
+                batch.events.push(convert(&self.connection.layout, event)?);
             }
         }
         Ok(())
     }
 }
 
-fn convert(event: &etcd_client::Event) -> Result<Event> {
+fn convert(layout: &Layout, event: &etcd_client::Event) -> Result<Event> {
     let kv = event.kv().cloned().ok_or_else(|| StoreError::Corrupt("etcd sent an event without a key".into()))?;
     let kind = match event.event_type() {
         EventType::Delete => EventKind::Delete,
         EventType::Put if kv.create_revision() == kv.mod_revision() => EventKind::Create,
         EventType::Put => EventKind::Update,
     };
-    let mut entry_now = entry(kv)?;
+    let mut entry_now = layout.entry(kv)?;
     if kind == EventKind::Delete {
         entry_now = Entry { created: 0, lease: None, ..entry_now };
     }
-    let previous = event.prev_kv().cloned().map(entry).transpose()?;
+    let previous = event.prev_kv().cloned().map(|kv| layout.entry(kv)).transpose()?;
     Ok(Event { kind, entry: entry_now, previous })
 }

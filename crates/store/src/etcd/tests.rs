@@ -1,8 +1,5 @@
 //! The etcd engine on a real etcd, which comes and goes.
 
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,72 +7,12 @@ use bytes::Bytes;
 use ferry_tasks::Tasks;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
+use rustix::process::Signal;
 
-use super::{EtcdOptions, EtcdStore};
+use super::server::{Authority, Server, connect, free_ports, open, options, secure_options, until_up};
+use super::{EtcdOptions, EtcdStore, EtcdTls};
 use crate::conformance::{self, Corner, model};
 use crate::{Op, Range, Store, StoreError, Transaction, WatchRequest};
-
-/// An etcd of its own on loopback ports of its own.
-struct Server {
-    process: Child,
-    ports: [u16; 2],
-}
-
-fn free_ports() -> [u16; 2] {
-    // Both are bound at once, so that they differ.
-    let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
-    sockets.map(|socket| socket.local_addr().expect("an address").port())
-}
-
-impl Server {
-    fn start(folder: &Path, ports: [u16; 2]) -> Self {
-        let (client, peer) = (format!("http://127.0.0.1:{}", ports[0]), format!("http://127.0.0.1:{}", ports[1]));
-        let process = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(folder)
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}")])
-            .args(["--max-request-bytes", "2097152", "--logger", "zap", "--log-level", "error"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("etcd starts: it is in Debian's package etcd-server");
-        Self { process, ports }
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().expect("kill");
-        self.process.wait().expect("wait");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have been killed already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-async fn connect(server: &Server) -> Arc<EtcdStore> {
-    let options = EtcdOptions {
-        compaction_interval: None,
-        ..EtcdOptions::new(vec![format!("http://127.0.0.1:{}", server.ports[0])])
-    };
-    let store = EtcdStore::connect(options, &Tasks::new("test")).await.expect("connect");
-    until_up(&store).await;
-    store
-}
-
-async fn until_up(store: &EtcdStore) {
-    let up = async {
-        while store.health().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), up).await.expect("etcd is up");
-}
 
 fn create(name: &str) -> Transaction {
     let key = format!("/registry/things/{name}");
@@ -84,16 +21,14 @@ fn create(name: &str) -> Transaction {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conforms() {
-    let folder = tempfile::tempdir().expect("folder");
-    let server = Server::start(folder.path(), free_ports());
+    let server = Server::start();
     conformance::run(connect(&server).await).await;
 }
 
 #[test]
 fn agrees_with_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-    let folder = tempfile::tempdir().expect("folder");
-    let server = Server::start(folder.path(), free_ports());
+    let server = Server::start();
     let store = runtime.block_on(connect(&server));
     let mut runner = TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
     let mut run = 0;
@@ -108,8 +43,7 @@ fn agrees_with_the_model() {
 
 #[tokio::test]
 async fn an_etcd_that_goes_away_and_comes_back_loses_nothing() {
-    let folder = tempfile::tempdir().expect("folder");
-    let mut server = Server::start(folder.path(), free_ports());
+    let mut server = Server::start();
     let store = connect(&server).await;
     let first = store.commit(create("a")).await.expect("create").revision;
     let mut watch = store.watch(WatchRequest { prefix: "/registry/".into(), after: first - 1 }).await.expect("watch");
@@ -122,7 +56,7 @@ async fn an_etcd_that_goes_away_and_comes_back_loses_nothing() {
     assert!(matches!(store.revision().await, Err(StoreError::Unavailable(_))));
     assert!(store.health().await.is_err());
 
-    let _server = Server::start(folder.path(), server.ports);
+    server.start_again();
     until_up(&store).await;
     let second = store.commit(create("c")).await.expect("create").revision;
     // The watch finds its way back, and has no gap.
@@ -139,14 +73,13 @@ async fn an_etcd_that_goes_away_and_comes_back_loses_nothing() {
 
 #[tokio::test]
 async fn a_watch_that_missed_a_compaction_says_so() {
-    let folder = tempfile::tempdir().expect("folder");
-    let mut server = Server::start(folder.path(), free_ports());
+    let mut server = Server::start();
     let store = connect(&server).await;
     let first = store.commit(create("a")).await.expect("create").revision;
     let mut watch = store.watch(WatchRequest { prefix: "/registry/".into(), after: first }).await.expect("watch");
     conformance::next(&mut watch).await.expect("a mark");
     server.kill();
-    let _server = Server::start(folder.path(), server.ports);
+    server.start_again();
     until_up(&store).await;
     // Not polled meanwhile, the watch is still away when this happens.
     store.commit(create("b")).await.expect("create");
@@ -154,4 +87,169 @@ async fn a_watch_that_missed_a_compaction_says_so() {
     store.compact(last).await.expect("compact");
     let lost = conformance::next(&mut watch).await;
     assert!(matches!(lost, Err(StoreError::Compacted { oldest, .. }) if oldest == last), "{lost:?}");
+}
+
+/// Follows a watch until a revision has come; every revision on the way must come too, in order.
+async fn follow(watch: &mut crate::WatchStream, mut reached: u64, until: u64) {
+    while reached < until {
+        let batch = conformance::next(watch).await.expect("batch");
+        assert!(batch.revision <= reached + 1, "a gap between {reached} and {}", batch.revision);
+        reached = reached.max(batch.revision);
+    }
+}
+
+#[tokio::test]
+async fn a_prefix_is_a_store_of_its_own() {
+    let server = Server::start();
+    let at = |prefix: &str| EtcdOptions { prefix: prefix.into(), ..options(&[&server.url]) };
+    let one = open(at("/clusters/one")).await;
+    until_up(&one).await;
+    let two = open(at("clusters/two/")).await;
+    let bare = open(at("/clusters")).await;
+    one.commit(create("a")).await.expect("create");
+    let first = two.commit(create("a")).await.expect("the same key of another cluster").revision;
+    let everything = || Range { prefix: "/registry/".into(), ..Range::default() };
+    let keys = async |store: &EtcdStore| {
+        let found = store.range(everything()).await.expect("range").entries;
+        found.iter().map(|entry| entry.key.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&one).await, ["/registry/things/a"]);
+    assert_eq!(keys(&bare).await, ["/registry/one/things/a", "/registry/two/things/a"]);
+    // What happens elsewhere is progress here, and no event.
+    let mut watch = one.watch(WatchRequest { prefix: "/registry/".into(), after: first }).await.expect("watch");
+    let other = two.commit(create("b")).await.expect("create").revision;
+    let own = one.commit(create("c")).await.expect("create").revision;
+    let mut seen = Vec::new();
+    while seen.is_empty() {
+        let batch = conformance::next(&mut watch).await.expect("batch");
+        assert!(batch.events.is_empty() || batch.revision != other);
+        seen = batch.events;
+    }
+    assert_eq!((&*seen[0].entry.key, seen[0].entry.modified), ("/registry/things/c", own));
+    conformance::run(one).await;
+}
+
+#[tokio::test]
+async fn certificates_are_shown_and_checked() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = Server::secure(&authority);
+    let tls = |ca: &Authority, client: Option<&Authority>| EtcdTls {
+        certificate_authority: ca.pem(),
+        identity: client.map(Authority::identity),
+        server_name: None,
+    };
+    let store = open(secure_options(&server, tls(&authority, Some(&authority)))).await;
+    until_up(&store).await;
+    let first = store.commit(create("a")).await.expect("create").revision;
+    let mut watch = store.watch(WatchRequest { prefix: "/registry/".into(), after: first - 1 }).await.expect("watch");
+    assert_eq!(conformance::next(&mut watch).await.expect("a").events.len(), 1);
+    for (what, tls) in [
+        ("no certificate", tls(&authority, None)),
+        ("a stranger's certificate", tls(&authority, Some(&stranger))),
+        ("a server that is not trusted", tls(&stranger, Some(&authority))),
+    ] {
+        let refused = open(secure_options(&server, tls)).await.get("/registry/things/a").await;
+        assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{what}: {refused:?}");
+    }
+    let garbage = EtcdTls { identity: Some((b"x".to_vec(), b"y".to_vec())), ..tls(&authority, None) };
+    let refused = EtcdStore::connect(secure_options(&server, garbage), &Tasks::new("test")).await;
+    assert!(matches!(refused.err(), Some(StoreError::InvalidEndpoint(..))), "a certificate that is none");
+}
+
+#[tokio::test]
+async fn a_member_that_is_down_is_not_noticed() {
+    let mut members = Server::cluster();
+    let dead = format!("http://127.0.0.1:{}", free_ports()[0]);
+    let urls = [&dead, &members[0].url, &members[1].url, &members[2].url].map(String::as_str);
+    let store = open(options(&urls)).await;
+    until_up(&store).await;
+    let mut last = store.revision().await.expect("revision");
+    let start = last;
+    let mut watch = store.watch(WatchRequest { prefix: "/registry/".into(), after: start }).await.expect("watch");
+    for number in 0..20 {
+        last = store.commit(create(&format!("before-{number}"))).await.expect("create").revision;
+    }
+    follow(&mut watch, start, last).await;
+    let followed = last;
+    // Whichever member is asked first, another takes over; while a new leader is elected nobody may write.
+    members[0].kill();
+    let mut written = 0;
+    let mut attempt = 0;
+    while written < 20 {
+        attempt += 1;
+        assert!(attempt < 1000, "two of three members do not serve");
+        match store.commit(create(&format!("after-{attempt}"))).await {
+            Ok(commit) => (written, last) = (written + 1, commit.revision),
+            Err(StoreError::Unavailable(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    follow(&mut watch, followed, last).await;
+    members[0].start_again();
+    store.commit(create("healed")).await.expect("create");
+}
+
+#[tokio::test]
+async fn an_etcd_that_says_nothing_keeps_nobody_waiting() {
+    let server = Server::start();
+    until_up(&*connect(&server).await).await;
+    let store = open(EtcdOptions { deadline: Duration::from_millis(700), ..options(&[&server.url]) }).await;
+    until_up(&store).await;
+    let first = store.commit(create("a")).await.expect("create").revision;
+    let mut watch = store.watch(WatchRequest { prefix: "/registry/".into(), after: first }).await.expect("watch");
+    server.signal(Signal::STOP);
+    let calls = async {
+        let unavailable = |error: StoreError| assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+        unavailable(store.get("/registry/things/a").await.expect_err("get"));
+        unavailable(store.commit(create("b")).await.expect_err("commit"));
+        unavailable(store.revision().await.expect_err("revision"));
+        unavailable(store.health().await.expect_err("health"));
+        unavailable(store.grant_lease(10).await.expect_err("lease"));
+        unavailable(store.compact(first).await.expect_err("compact"));
+        unavailable(store.range(Range { prefix: "/registry/".into(), ..Range::default() }).await.expect_err("range"));
+        let request = WatchRequest { prefix: "/registry/".into(), after: first };
+        unavailable(store.watch(request).await.err().expect("watch"));
+    };
+    tokio::time::timeout(Duration::from_secs(60), calls).await.expect("every call ends");
+    server.signal(Signal::CONT);
+    until_up(&store).await;
+    let last = store.commit(create("c")).await.expect("create").revision;
+    follow(&mut watch, first, last).await;
+}
+
+#[tokio::test]
+async fn history_is_forgotten_after_a_while_and_not_before() {
+    let server = Server::start();
+    let watched = connect(&server).await;
+    let first = watched.commit(create("a")).await.expect("create").revision;
+    let interval = Some(Duration::from_millis(300));
+    let tasks = Tasks::new("test");
+    let store: Arc<EtcdStore> =
+        EtcdStore::connect(EtcdOptions { compaction_interval: interval, ..options(&[&server.url]) }, &tasks)
+            .await
+            .expect("connect");
+    let at = |revision| Range { prefix: "/registry/".into(), revision: Some(revision), ..Range::default() };
+    let mut number = 0;
+    let (oldest, newest) = loop {
+        number += 1;
+        let newest = store.commit(create(&format!("b{number}"))).await.expect("create").revision;
+        if let Err(StoreError::Compacted { oldest, .. }) = store.range(at(first)).await {
+            break (oldest, newest);
+        }
+        assert!(number < 10_000, "nothing is ever forgotten");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert!(first < oldest && oldest < newest, "{first} {oldest} {newest}: the last interval is kept");
+    assert!(tasks.stop(Duration::from_secs(10)).await);
+}
+
+#[tokio::test]
+async fn addresses_that_are_none_are_refused() {
+    for (endpoints, prefix) in [(&["http://a b"][..], "/registry"), (&[], "/registry"), (&["http://127.0.0.1:1"], "/")]
+    {
+        let options = EtcdOptions { prefix: prefix.into(), ..options(endpoints) };
+        let refused = EtcdStore::connect(options, &Tasks::new("test")).await.err();
+        let typed = matches!(refused, Some(StoreError::InvalidEndpoint(..) | StoreError::InvalidKey { .. }));
+        assert!(typed, "{endpoints:?} {prefix}: {refused:?}");
+    }
 }
