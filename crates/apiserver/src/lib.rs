@@ -35,6 +35,7 @@ mod request;
 mod route;
 mod selection;
 mod server;
+mod stored_values;
 mod subresources;
 mod verbs;
 mod write;
@@ -54,6 +55,7 @@ pub use bootstrap::Endpoint;
 pub use context::{Peer, Stage, Stages};
 pub use kubelet::Kubelets;
 pub use quotas::Quotas;
+pub use stored_values::{StoredAs, StoredValues};
 
 use server::Core;
 

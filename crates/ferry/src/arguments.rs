@@ -33,6 +33,8 @@ pub enum Command {
         #[command(subcommand)]
         command: NodeCommand,
     },
+    /// Back up, restore and examine the embedded store.
+    Store(StoreOptions),
 }
 
 /// Where a cluster keeps its files.
@@ -50,6 +52,8 @@ pub struct Folders {
 pub struct ClusterOptions {
     #[command(flatten)]
     pub folders: Folders,
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
     /// The port of the API server.
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
@@ -101,6 +105,8 @@ pub struct DownOptions {
 
 #[derive(Args, Clone, Debug)]
 pub struct ApiserverOptions {
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
     /// The embedded store and generated certificates live here.
     #[arg(long, default_value = "/var/lib/ferry")]
     pub data_dir: PathBuf,
@@ -222,4 +228,58 @@ pub struct SimulateOptions {
     /// How often a node renews its lease.
     #[arg(long, default_value = "10s")]
     pub lease_period: String,
+}
+
+/// An etcd to keep the cluster's state in; names and meaning as upstream's.
+#[derive(Args, Clone, Debug)]
+pub struct EtcdFlags {
+    /// Keep the state in these etcd servers (scheme://ip:port, separated by commas) instead of the data folder.
+    #[arg(long, value_delimiter = ',', value_name = "URL,...")]
+    pub etcd_servers: Vec<String>,
+    /// The authority that signed the certificates of etcd.
+    #[arg(long, requires = "etcd_servers")]
+    pub etcd_cafile: Option<PathBuf>,
+    /// The certificate to show to etcd.
+    #[arg(long, requires = "etcd_keyfile", requires = "etcd_servers")]
+    pub etcd_certfile: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, requires = "etcd_certfile")]
+    pub etcd_keyfile: Option<PathBuf>,
+    /// What every key in etcd begins with.
+    #[arg(long, default_value = "/registry")]
+    pub etcd_prefix: String,
+    /// How built-in kinds are written to etcd: application/json or application/vnd.kubernetes.protobuf. Both are read.
+    #[arg(long, default_value = "application/json")]
+    pub storage_media_type: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct StoreOptions {
+    /// The cluster's data folder.
+    #[arg(long, global = true, default_value = "/var/lib/ferry")]
+    pub data_dir: PathBuf,
+    #[command(subcommand)]
+    pub command: StoreCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum StoreCommand {
+    /// Write everything to one file; the cluster may run meanwhile.
+    Backup { file: PathBuf },
+    /// Make the store of a new data folder from a backup; an existing store is never touched.
+    Restore { file: PathBuf },
+    /// Read everything and say whether it is whole.
+    Check {
+        /// Look at this backup instead of the store.
+        #[arg(long, value_name = "FILE")]
+        backup: Option<PathBuf>,
+    },
+    /// Show the changes of one key that are still kept, oldest first.
+    History {
+        /// Such as /registry/pods/default/web-1.
+        key: String,
+        /// Print the values too; those of Secrets may be readable.
+        #[arg(long)]
+        values: bool,
+    },
 }

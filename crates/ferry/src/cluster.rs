@@ -78,7 +78,7 @@ async fn open_front_door(
     let tls = server_tls(&serving, pki.ca_certificate())?;
     let door = FrontDoor::open(
         Options {
-            store_dir: &config.data_dir.join("store"),
+            state: &config.state,
             signing_key: &pki.signing_key()?,
             service_cidr: &config.service_cidr.to_string(),
             advertise: config.node_ip,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::arguments::ClusterOptions;
+use crate::state::State;
 
 /// An IPv4 range such as `10.244.0.0/16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,7 @@ pub struct Mirror {
 
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
+    pub state: State,
     pub data_dir: PathBuf,
     pub run_dir: PathBuf,
     pub bind_address: IpAddr,
@@ -111,8 +113,10 @@ impl ClusterConfig {
             options.cgroup_root
         );
         let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
+        let data_dir = absolute(&options.folders.data_dir)?;
         Ok(Self {
-            data_dir: absolute(&options.folders.data_dir)?,
+            state: State::check(&options.etcd, &data_dir)?,
+            data_dir,
             run_dir: absolute(&options.folders.run_dir)?,
             bind_address: options.bind_address,
             secure_port: options.secure_port,

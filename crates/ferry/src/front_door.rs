@@ -1,7 +1,6 @@
 //! The API server with everything it stands on: store, watch cache, authentication, authorization, admission.
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -15,14 +14,16 @@ use ferry_auth::{
 use ferry_meta::user::MASTERS;
 use ferry_meta::{ObjectReader, UserInfo};
 use ferry_registry::ResourceTable;
-use ferry_store::EmbeddedStore;
 use ferry_tasks::Tasks;
+
+use crate::state::{Opened, State};
+use crate::store_socket::StoreSocket;
 
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const NODE_PORTS: (u16, u16) = (30000, 32767);
 
 pub struct Options<'a> {
-    pub store_dir: &'a Path,
+    pub state: &'a State,
     /// PKCS#8 PEM of the key that signs service-account tokens.
     pub signing_key: &'a str,
     pub service_cidr: &'a str,
@@ -37,13 +38,13 @@ pub struct Options<'a> {
 pub struct FrontDoor {
     pub server: ApiServer,
     loopback: Arc<LoopbackTokens>,
+    _socket: Option<StoreSocket>,
 }
 
 impl FrontDoor {
     /// Opens the store, fills the caches and writes what every cluster starts with. Nothing listens yet.
     pub async fn open(options: Options<'_>, tasks: &Tasks) -> Result<Self> {
-        let store = EmbeddedStore::open(options.store_dir, ferry_store::Options::default())
-            .with_context(|| format!("cannot open the store in {}", options.store_dir.display()))?;
+        let Opened { store, socket } = options.state.open(tasks).await?;
         let table = ResourceTable::builtin();
         let cache = Cache::start(store, tasks, Registration::of_table(&table)).await?;
         let reader: Arc<dyn ObjectReader> = cache.clone();
@@ -100,7 +101,7 @@ impl FrontDoor {
         let endpoint = Endpoint { address: options.advertise, port: options.port };
         let master = loopback.issue(UserInfo::new("system:apiserver", &[MASTERS]));
         server.bootstrap(&master, Some(endpoint)).await.context("cannot write what every cluster starts with")?;
-        Ok(Self { server, loopback })
+        Ok(Self { server, loopback, _socket: socket })
     }
 
     /// What gives out clients of this process for as long as it runs.

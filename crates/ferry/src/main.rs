@@ -14,6 +14,8 @@ mod pki;
 mod pki_plan;
 mod process;
 mod signals;
+mod state;
+mod store_socket;
 
 use clap::Parser;
 
@@ -28,12 +30,13 @@ fn main() -> std::process::ExitCode {
         Command::Apiserver(options) => commands::apiserver::run(&options),
         Command::ControllerManager(options) => commands::controller_manager::run(&options),
         Command::Node { command: NodeCommand::Simulate(options) } => commands::simulate::run(&options),
+        Command::Store(options) => commands::store::run(&options),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ferry: {error:#}");
-            std::process::ExitCode::FAILURE
+            store_socket::exit_code(&error).into()
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::arguments::ApiserverOptions;
 use crate::config::{Cidr, default_address, host_name};
 use crate::front_door::{FrontDoor, Options};
 use crate::pki::{Pair, Pki, server_tls};
+use crate::state::State;
 use crate::{log, pki_plan, signals};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
@@ -26,6 +27,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
     let bound = (!options.bind_address.is_unspecified()).then_some(options.bind_address);
     let advertise =
         options.advertise_address.or(bound).or_else(default_address).unwrap_or_else(|| [127, 0, 0, 1].into());
+    let state = State::check(&options.etcd, &options.data_dir)?;
     // Bound first: a port in use is found before anything is written.
     let listener =
         tokio::net::TcpListener::bind((options.bind_address, options.secure_port)).await.with_context(|| {
@@ -47,7 +49,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
     let kubelets = Kubelets { tls: Some(pki_plan::kubelet_client(&pki)?) };
     let door = FrontDoor::open(
         Options {
-            store_dir: &options.data_dir.join("store"),
+            state: &state,
             signing_key: &pki.signing_key()?,
             service_cidr: &service_cidr.to_string(),
             advertise,

@@ -5,4 +5,5 @@ pub mod controller_manager;
 pub mod down;
 pub mod run;
 pub mod simulate;
+pub mod store;
 pub mod up;

@@ -1,0 +1,183 @@
+//! The API server alone, as a process of this binary, and an etcd for it to stand on.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ObjectMeta, PostParams};
+
+use crate::cluster::PATIENCE;
+
+const TOKEN: &str = "alone-test-token";
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+pub fn ferry(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ferry")).args(words).output().expect("ferry runs")
+}
+
+/// Runs ferry, which must succeed, and returns what it printed.
+pub fn succeeds(words: &[&str]) -> String {
+    let output = ferry(words);
+    assert!(output.status.success(), "ferry {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs ferry, which must fail with this code, and returns its complaint.
+pub fn refused(code: i32, words: &[&str]) -> String {
+    let output = ferry(words);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "ferry {words:?}: {message}");
+    message
+}
+
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn free_ports() -> [u16; 2] {
+    // Both are bound at once, so that they differ.
+    let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().port())
+}
+
+pub struct Apiserver {
+    process: Child,
+    port: u16,
+    _tokens: tempfile::NamedTempFile,
+}
+
+impl Apiserver {
+    /// Returns at once; `client` waits until it serves.
+    pub fn start(data_dir: &Path, flags: &[&str]) -> Self {
+        let tokens = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(tokens.path(), format!("{TOKEN},admin,1,\"system:masters\"\n")).unwrap();
+        let [port, _] = free_ports();
+        let process = Command::new(env!("CARGO_BIN_EXE_ferry"))
+            .args(["apiserver", "--bind-address=127.0.0.1", "--secure-port", &port.to_string()])
+            .args(["--data-dir", text(data_dir), "--token-auth-file", text(tokens.path())])
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ferry runs");
+        Self { process, port, _tokens: tokens }
+    }
+
+    pub async fn client(&mut self) -> kube::Client {
+        let mut config = kube::Config::new(format!("https://127.0.0.1:{}", self.port).parse().unwrap());
+        config.accept_invalid_certs = true;
+        config.default_namespace = "default".into();
+        // What the server answers is what is looked at.
+        config.default_retry = false;
+        config.auth_info.token = Some(TOKEN.to_owned().into());
+        let client = kube::Client::try_from(config).unwrap();
+        let begin = Instant::now();
+        loop {
+            let ready = http::Request::get("/readyz").body(Vec::new()).unwrap();
+            if client.request_text(ready).await.is_ok() {
+                return client;
+            }
+            let ended = self.process.try_wait().unwrap();
+            assert!(ended.is_none() && begin.elapsed() < PATIENCE, "the API server does not serve: {}", self.end());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Ends it by force and returns what it complained about.
+    pub fn end(&mut self) -> String {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let mut errors = Vec::new();
+        if let Some(mut stream) = self.process.stderr.take() {
+            let _ = stream.read_to_end(&mut errors);
+        }
+        String::from_utf8_lossy(&errors).into_owned()
+    }
+}
+
+impl Drop for Apiserver {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Creates a ConfigMap and returns its revision.
+pub async fn create(client: &kube::Client, name: &str) -> kube::Result<u64> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let data = Some([("name".to_owned(), name.to_owned())].into());
+    let made = api.create(&PostParams::default(), &ConfigMap { metadata, data, ..ConfigMap::default() }).await?;
+    Ok(made.metadata.resource_version.unwrap().parse().unwrap())
+}
+
+pub struct Etcd {
+    process: Child,
+    folder: tempfile::TempDir,
+    ports: [u16; 2],
+    flags: Vec<String>,
+    scheme: &'static str,
+}
+
+/// Where `hack/setup.sh` unpacks it, unless it is on the path.
+fn program() -> PathBuf {
+    let cache = std::env::var("FERRY_CACHE").map_or_else(
+        |_| PathBuf::from(std::env::var("HOME").expect("HOME is set")).join(".cache/ferry"),
+        PathBuf::from,
+    );
+    let unpacked = cache.join("etcd/usr/bin/etcd");
+    if unpacked.exists() { unpacked } else { "etcd".into() }
+}
+
+impl Etcd {
+    pub fn start(scheme: &'static str, flags: Vec<String>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let ports = free_ports();
+        let process = Self::spawn(folder.path(), ports, scheme, &flags);
+        Self { process, folder, ports, flags, scheme }
+    }
+
+    fn spawn(folder: &Path, ports: [u16; 2], scheme: &str, flags: &[String]) -> Child {
+        let (client, peer) = (format!("{scheme}://127.0.0.1:{}", ports[0]), format!("http://127.0.0.1:{}", ports[1]));
+        Command::new(program())
+            .args(["--data-dir", text(folder), "--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}"), "--logger", "zap", "--log-level", "error"])
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("etcd starts: it is in Debian's package etcd-server")
+    }
+
+    pub fn url(&self) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme, self.ports[0])
+    }
+
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    pub fn start_again(&mut self) {
+        self.process = Self::spawn(self.folder.path(), self.ports, self.scheme, &self.flags);
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        // It may have been killed already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The address of nobody.
+pub fn dead_url() -> String {
+    format!("http://127.0.0.1:{}", free_ports()[0])
+}
