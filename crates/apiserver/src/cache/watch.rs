@@ -173,7 +173,9 @@ impl ResourceCache {
             bookmark_at: options.allow_bookmarks.then(|| next_bookmark(now, deadline)),
             deadline,
         };
-        Ok(stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) }).boxed())
+        let frames = stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) });
+        // Who looks ahead may find the end, and finds it again when it comes there.
+        Ok(frames.fuse().boxed())
     }
 }
 

@@ -89,9 +89,14 @@ async fn next(state: &mut State) -> Option<(Bytes, bool)> {
     };
     let mut sent = 1;
     let mut chunk: Option<BytesMut> = None;
+    let mut go_on = true;
     while chunk.as_ref().map_or(bytes.len(), BytesMut::len) < CHUNK_BYTES
-        && let Some(Some(frame)) = ready(&mut state.frames)
+        && let Some(frame) = ready(&mut state.frames)
     {
+        let Some(frame) = frame else {
+            go_on = false;
+            break;
+        };
         let chunk = chunk.get_or_insert_with(|| BytesMut::from(&bytes[..]));
         match state.encoder.encode(&frame) {
             Ok(more) => chunk.put_slice(&more),
@@ -106,7 +111,7 @@ async fn next(state: &mut State) -> Option<(Bytes, bool)> {
         bytes = chunk.freeze();
     }
     state.core.metrics.watch_events(&state.encoder.row, sent);
-    Some((bytes, true))
+    Some((bytes, go_on))
 }
 
 /// What the stream has right now, without waiting: None when it has nothing yet.
