@@ -7,7 +7,7 @@ use ferry_meta::{ApiError, Reason};
 use ferry_registry::Resource;
 use ferry_store::{Entry, Range, Revision, StoreError};
 
-use crate::cache::{CacheError, CachedObject, Frames, ResourceCache, Snapshot, StartFrom, WatchOptions};
+use crate::cache::{CacheError, CachedObject, Frames, PATIENCE, ResourceCache, Snapshot, StartFrom, WatchOptions};
 use crate::continuation;
 use crate::objects::{self, parse_version, store_error};
 use crate::options::{ListOptions, Match};
@@ -23,11 +23,12 @@ pub(crate) fn cache_error(error: &CacheError) -> ApiError {
     }
 }
 
-pub(crate) fn cache_of(core: &Core, row: &Resource) -> Result<Arc<ResourceCache>, ApiError> {
-    core.cache
-        .resource(&row.storage_prefix)
-        .filter(|cache| cache.is_loaded())
-        .ok_or_else(|| ApiError::unavailable(format!("{} is not ready", row.group_resource())))
+/// The cache of a resource. A definition that was just changed has its objects read anew: that is waited for.
+pub(crate) async fn cache_of(core: &Core, row: &Resource) -> Result<Arc<ResourceCache>, ApiError> {
+    let not_ready = || ApiError::unavailable(format!("{} is not ready", row.group_resource()));
+    let cache = core.cache.resource(&row.storage_prefix).ok_or_else(not_ready)?;
+    tokio::time::timeout(PATIENCE, cache.loaded()).await.map_err(|_| not_ready())?;
+    Ok(cache)
 }
 
 /// The JSON of a cached object in the row's version. Made once per version and kept with the object.
@@ -53,7 +54,7 @@ pub(crate) async fn get(
 ) -> Result<Bytes, ApiError> {
     let wanted = parse_version(version)
         .map_err(|e| objects::bare_error(format!("resourceVersion: Invalid value: {version:?}: {e}")))?;
-    let cache = cache_of(core, row)?;
+    let cache = cache_of(core, row).await?;
     match (version.is_empty(), wanted) {
         (true, _) => drop(core.cache.wait_for_newest().await.map_err(|e| cache_error(&e))?),
         (false, 0) => {}
@@ -130,7 +131,7 @@ pub(crate) async fn list(
     options: &ListOptions,
     selection: &Selection,
 ) -> Result<Page, ApiError> {
-    let cache = cache_of(core, row)?;
+    let cache = cache_of(core, row).await?;
     let namespace = scope(row, namespace);
     let prefix = cache.registration.prefix(namespace);
     let start = start(&prefix, options)?;
@@ -219,7 +220,7 @@ pub(crate) async fn watch(
         (false, 0) => StartFrom::Zero,
         (false, revision) => StartFrom::After(revision),
     };
-    let cache = cache_of(core, row)?;
+    let cache = cache_of(core, row).await?;
     let watch = WatchOptions {
         namespace: scope(row, namespace).to_owned(),
         name: String::new(),

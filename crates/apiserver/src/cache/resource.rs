@@ -19,6 +19,7 @@ pub struct ResourceCache {
     inner: RwLock<Inner>,
     /// How far the hub has come, all resources together.
     hub: tokio::sync::watch::Receiver<Revision>,
+    loaded: tokio::sync::watch::Sender<bool>,
 }
 
 struct Inner {
@@ -60,7 +61,12 @@ impl ResourceCache {
             topics: HashMap::new(),
             loading: Some(Vec::new()),
         };
-        Self { registration: Arc::new(registration), inner: RwLock::new(inner), hub }
+        Self {
+            registration: Arc::new(registration),
+            inner: RwLock::new(inner),
+            hub,
+            loaded: tokio::sync::watch::Sender::new(false),
+        }
     }
 
     fn ingest(&self, entry: &Entry) -> Option<Arc<CachedObject>> {
@@ -94,6 +100,8 @@ impl ResourceCache {
             let object = self.read(&event);
             inner.apply(at, &[&event], vec![object]);
         }
+        drop(inner);
+        self.loaded.send_replace(true);
     }
 
     fn read(&self, event: &Event) -> Option<Arc<CachedObject>> {
@@ -123,9 +131,10 @@ impl ResourceCache {
         }
     }
 
-    /// False while the objects are still being read from the store.
-    pub fn is_loaded(&self) -> bool {
-        self.inner.read().loading.is_none()
+    /// Returns once the objects were read from the store.
+    pub async fn loaded(&self) {
+        // The sender lives in `self`, so the wait ends with the objects.
+        let _ = self.loaded.subscribe().wait_for(|loaded| *loaded).await;
     }
 
     /// The objects as far as the hub has come.
