@@ -63,6 +63,9 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         ("certificates.k8s.io", "CertificateSigningRequest") => {
             Arc::new(certificates::CertificateSigningRequest(plain))
         }
+        ("certificates.k8s.io", "ClusterTrustBundle") => {
+            Arc::new(certificates::trust_bundle::ClusterTrustBundle(plain))
+        }
         ("coordination.k8s.io", "Lease") => Arc::new(coordination::Lease(plain)),
         ("discovery.k8s.io", "EndpointSlice") => Arc::new(discovery::endpoint_slice::EndpointSlice(plain)),
         ("events.k8s.io", "Event") => Arc::new(core::event::Event(plain)),

@@ -1,5 +1,7 @@
 //! The group certificates.k8s.io.
 
+pub mod trust_bundle;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferry_meta::{FieldErrors, object};
