@@ -65,6 +65,12 @@ impl ServiceNetwork {
     }
 }
 
+impl std::fmt::Display for ServiceNetwork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", Ipv4Addr::from(self.base), self.size.leading_zeros() + 1)
+    }
+}
+
 /// What one write of a Service takes and gives back.
 #[derive(Default)]
 pub(crate) struct Allocation {

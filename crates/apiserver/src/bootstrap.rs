@@ -38,6 +38,7 @@ impl Bootstrap<'_> {
         self.reconcile_all(&namespaces).await?;
         self.reconcile_all(&others).await?;
         self.api_services().await?;
+        self.service_cidr().await?;
         if let Some(endpoint) = endpoint {
             self.kubernetes_service(endpoint).await?;
         }
@@ -121,6 +122,28 @@ impl Bootstrap<'_> {
             "lastTransitionTime": time::time(time::now()), "message": "Local APIServices are always available",
         }]});
         self.call(Method::PUT, &format!("{path}/status"), Some(&service)).await.map(drop)
+    }
+
+    /// The range that Services get their addresses from. One that is there stays as it is.
+    async fn service_cidr(&self) -> Result<(), ApiError> {
+        const COLLECTION: &str = "/apis/networking.k8s.io/v1/servicecidrs";
+        let path = format!("{COLLECTION}/kubernetes");
+        match self.call(Method::GET, &path, None).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.code() == 404 => {}
+            Err(error) => return Err(error),
+        }
+        let wanted = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+            "metadata": {"name": "kubernetes"},
+            "spec": {"cidrs": [self.core.service_network.to_string()]},
+        });
+        let mut made = self.call(Method::POST, COLLECTION, Some(&wanted)).await?;
+        made["status"] = json!({"conditions": [{
+            "type": "Ready", "status": "True", "reason": "",
+            "lastTransitionTime": time::time(time::now()), "message": "Kubernetes default Service CIDR is ready",
+        }]});
+        self.call(Method::PUT, &format!("{path}/status"), Some(&made)).await.map(drop)
     }
 
     async fn reconcile(&self, wanted: &Value) -> Result<(), ApiError> {

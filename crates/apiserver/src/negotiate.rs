@@ -111,6 +111,17 @@ pub(crate) fn check_route(headers: &HeaderMap, watch: bool) -> Result<(), ApiErr
     Err(ApiError::new(406, Reason::NotAcceptable, message).with_details(Default::default()))
 }
 
+/// What a document that exists as JSON only answers with: other types may be named beside it.
+pub(crate) fn json_only(headers: &HeaderMap, query: &Query) -> Result<Negotiated, ApiError> {
+    let accept = accept(headers);
+    let fits = |clause: &str| matches!(clause.split(';').next().unwrap_or_default().trim(), "*/*" | "application/json");
+    if accept.trim().is_empty() || accept.split(',').any(fits) {
+        return Ok(Negotiated { pretty: wants_pretty(headers, query, false), ..Negotiated::default() });
+    }
+    let message = "406: Not Acceptable\n\nAvailable representations: application/json";
+    Err(ApiError::new(406, Reason::NotAcceptable, message).with_details(Default::default()))
+}
+
 /// What the handler of an object or list answers with.
 pub(crate) fn output(headers: &HeaderMap, query: &Query, tables: bool) -> Result<Negotiated, ApiError> {
     find(headers, query, tables, false).ok_or_else(|| not_acceptable(REPRESENTATIONS))
@@ -198,6 +209,20 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, accept.parse().expect("a header"));
         headers
+    }
+
+    #[test]
+    fn a_client_that_prefers_protobuf_gets_what_is_json_only() {
+        for (accept, fits) in [
+            ("application/vnd.kubernetes.protobuf,application/json", true),
+            ("application/vnd.kubernetes.protobuf, */*", true),
+            ("application/json;q=0.5", true),
+            ("application/vnd.kubernetes.protobuf", false),
+            ("application/yaml", false),
+        ] {
+            let got = json_only(&headers(accept), &Query::default()).map(|n| n.encoding).ok();
+            assert_eq!(got, fits.then_some(Encoding::Json), "{accept}");
+        }
     }
 
     #[test]

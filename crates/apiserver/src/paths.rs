@@ -29,15 +29,7 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
         ["healthz" | "livez" | "readyz", rest @ ..] => health::handle(core, context, parts[0], rest).await,
         ["version"] | ["version", ""] => {
             only_get(context)?;
-            route_and_negotiate(context)?;
-            if context.negotiated.encoding != Encoding::Json {
-                return Err(ApiError::new(
-                    406,
-                    ferry_meta::Reason::NotAcceptable,
-                    "406: Not Acceptable\n\nAvailable representations: application/json",
-                )
-                .with_details(Default::default()));
-            }
+            context.negotiated = negotiate::json_only(&context.headers, &context.query)?;
             Ok(document("", &version()))
         }
         ["metrics"] => Ok(Answer::Plain {

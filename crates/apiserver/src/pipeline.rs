@@ -75,7 +75,9 @@ async fn run(
     if !route::is_stream(&found, &subresource) {
         negotiate::check_route(&context.headers, watch)?;
         if !watch {
-            let tables = !matches!(&*subresource, "scale" | "token" | "binding" | "eviction");
+            // What is answered and not kept has no metadata to make rows of.
+            let kept = found.stored || found.gvk.kind == "ComponentStatus";
+            let tables = kept && !matches!(&*subresource, "scale" | "token" | "binding" | "eviction");
             context.negotiated = negotiate::output(&context.headers, &context.query, tables)?;
         }
     } else {

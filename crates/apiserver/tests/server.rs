@@ -378,3 +378,28 @@ async fn custom_resources_live_as_long_as_their_definition() {
     assert_eq!(list["items"], json!([]));
     fixture.stop().await;
 }
+
+#[tokio::test]
+async fn the_range_of_services_is_an_object_and_reviews_are_no_tables() {
+    let fixture = Fixture::new().await;
+    let (code, range) = fixture.json("GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", &Value::Null).await;
+    assert_eq!((code, range["spec"]["cidrs"].as_array().map(Vec::len)), (200, Some(1)), "{range}");
+    assert_eq!(range["status"]["conditions"][0]["type"], "Ready");
+
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    for (accept, want) in [("application/json", 201), ("application/json;as=Table;v=v1;g=meta.k8s.io", 406)] {
+        let body: Body =
+            Full::new(bytes::Bytes::from(review.to_string())).map_err(|never| match never {}).boxed_unsync();
+        let request = Request::builder()
+            .method("POST")
+            .uri("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+            .header("authorization", format!("Bearer {}", fixture.admin))
+            .header("content-type", "application/json")
+            .header("accept", accept)
+            .body(body)
+            .expect("a request");
+        assert_eq!(fixture.server.handle(request, Peer::default()).await.status(), want, "{accept}");
+    }
+    fixture.stop().await;
+}

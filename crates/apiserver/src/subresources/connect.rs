@@ -9,10 +9,11 @@ use ferry_meta::{
 };
 use ferry_registry::Resource;
 use http::header::UPGRADE;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
+use super::log_socket;
 use crate::admission::{self, Attributes};
 use crate::answer::{Answer, Body};
 use crate::context::RequestContext;
@@ -108,8 +109,13 @@ async fn log(
     }
     let path = format!("/containerLogs/{}/{}/{container}", info.namespace, info.name);
     let target = kubelet_target(core, &pod, &path, &parameters)?;
-    let answer = kubelet::forward(&core.tasks, &target, request).await?;
-    if answer.status().is_success() { Ok(Answer::Ready(answer)) } else { Err(refusal(answer).await) }
+    let answer = if log_socket::is_wanted(request.headers()) {
+        log_socket::open(core, &target, request).await?
+    } else {
+        kubelet::forward(&core.tasks, &target, request).await?
+    };
+    let good = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if good { Ok(Answer::Ready(answer)) } else { Err(refusal(answer).await) }
 }
 
 /// What a kubelet said in plain text, as a Status: clients show nothing else.

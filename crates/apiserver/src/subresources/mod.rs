@@ -3,6 +3,7 @@
 mod binding;
 mod connect;
 mod eviction;
+mod log_socket;
 mod reviews;
 mod scale;
 mod token;
