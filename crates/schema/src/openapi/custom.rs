@@ -32,8 +32,12 @@ pub(super) fn schemas(custom: &CustomKind<'_>, dialect: Dialect) -> Vec<(String,
     let list_kind = GroupVersionKind { kind: custom.list_kind.to_owned(), ..custom.kind.clone() };
     let (Some(name), Some(list_name)) = (type_name(&custom.kind), type_name(&list_kind)) else { return Vec::new() };
     let root = if dialect == Dialect::V2 { "#/definitions" } else { "#/components/schemas" };
-    let mut own = published(custom.schema, dialect);
-    resource_fields(&mut own, root);
+    // Clients that check against Swagger 2 refuse every field it does not list: where any is allowed, none is listed.
+    let any = dialect == Dialect::V2 && keeps_unknown(custom.schema);
+    let mut own = if any { json!({"type": "object"}) } else { published(custom.schema, dialect) };
+    if !any {
+        resource_fields(&mut own, root);
+    }
     own["x-kubernetes-group-version-kind"] = gvk(&custom.kind);
     let mut list = json!({
         "description": format!("{} is a list of {}", custom.list_kind, custom.kind.kind),
@@ -79,13 +83,23 @@ fn resource_fields(schema: &mut Value, root: &str) {
     });
 }
 
-/// The schema as clients get it: Swagger 2 has no words for alternatives and nulls.
+fn keeps_unknown(schema: &Value) -> bool {
+    schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
+}
+
+/// The schema as clients get it: Swagger 2 has no words for alternatives and nulls, nor for fields that may be anything.
 fn published(schema: &Value, dialect: Dialect) -> Value {
     let Some(map) = schema.as_object() else { return schema.clone() };
+    let nullable = schema.get("nullable") == Some(&Value::Bool(true));
     let mut out = Map::new();
     for (key, value) in map {
-        let unknown = ["anyOf", "oneOf", "allOf", "not", "nullable"].contains(&key.as_str());
-        if dialect == Dialect::V2 && unknown {
+        let left_out = match key.as_str() {
+            "anyOf" | "oneOf" | "allOf" | "not" | "nullable" => true,
+            "type" => nullable,
+            "items" | "properties" => nullable || keeps_unknown(schema),
+            _ => false,
+        };
+        if dialect == Dialect::V2 && left_out {
             continue;
         }
         let value = match (key.as_str(), value) {
@@ -107,6 +121,24 @@ fn published(schema: &Value, dialect: Dialect) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn swagger_lists_no_fields_where_any_is_allowed() {
+        let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {}}});
+        let own = |schema: &Value, dialect| {
+            let kind = GroupVersionKind::new("stable.example.com", "v1", "Widget");
+            let custom = CustomKind { kind, list_kind: "WidgetList", plural: "widgets", schema };
+            schemas(&custom, dialect).remove(0).1
+        };
+        let gvk = json!([{"group": "stable.example.com", "kind": "Widget", "version": "v1"}]);
+        assert_eq!(own(&any, Dialect::V2), json!({"type": "object", "x-kubernetes-group-version-kind": gvk}));
+        assert!(own(&any, Dialect::V3)["properties"]["a"].is_object());
+        let below = json!({"type": "object", "properties": {"any": any, "null": {"type": "string", "nullable": true}}});
+        let two = own(&below, Dialect::V2);
+        let shown = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        assert_eq!((&two["properties"]["any"], &two["properties"]["null"]), (&shown, &json!({})));
+        assert!(two["properties"]["metadata"].is_object());
+    }
 
     #[test]
     fn definitions_are_published() {
