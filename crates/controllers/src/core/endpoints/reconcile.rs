@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -42,13 +42,17 @@ pub(crate) fn start(context: &Context) {
     let handler = this.clone();
     pods.on_change(move |change| endpoint::enqueue_services(&handler.services, &handler.queue, change));
     let handler = this.clone();
-    // Our own writes come back too; a look at the cache is all they cost.
-    endpoints.on_change(move |change| handler.queue.add(ObjectKey::of(&**change.object())));
+    endpoints.on_change(move |change| enqueue(&handler.services, &handler.queue, change));
 
+    let leftover = this.queue.clone();
     let ready = async move {
         services.synced().await;
         pods.synced().await;
         endpoints.synced().await;
+        // Services that went while nobody looked have left theirs behind.
+        for one in endpoints.list() {
+            leftover.add(ObjectKey::of(&*one));
+        }
     };
     let queue = this.queue.clone();
     controller::run(&context.tasks, NAME, &queue, WORKERS, ready, move |key| {
@@ -93,7 +97,35 @@ impl Loop {
     }
 }
 
+/// Our own writes come back too; a look at the cache is all they cost. Those without a Service are somebody's own.
+fn enqueue(services: &Informer<Service>, queue: &WorkQueue<ObjectKey>, change: &Change<Endpoints>) {
+    let key = ObjectKey::of(&**change.object());
+    if services.get_key(&key).is_some() {
+        queue.add(key);
+    }
+}
+
 fn is_lock(endpoints: &Endpoints) -> bool {
     let annotations = endpoints.metadata.annotations.as_ref();
     annotations.is_some_and(|annotations| annotations.contains_key("control-plane.alpha.kubernetes.io/leader"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn endpoints_without_a_service_are_somebodys_own() {
+        let services = Informer::<Service>::detached();
+        let queue = WorkQueue::new();
+        let metadata = json!({"name": "a", "namespace": "n"});
+        let endpoints: Endpoints = serde_json::from_value(json!({"metadata": metadata})).expect("endpoints");
+        enqueue(&services, &queue, &Change::Added(Arc::new(endpoints.clone())));
+        assert_eq!(queue.len(), 0);
+        services.apply(serde_json::from_value(json!({"metadata": metadata})).expect("a service"));
+        enqueue(&services, &queue, &Change::Deleted(Arc::new(endpoints)));
+        assert_eq!(queue.len(), 1);
+    }
 }
