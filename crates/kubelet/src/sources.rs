@@ -1,19 +1,24 @@
-//! The ConfigMaps and Secrets that the node's pods refer to, each under its own watch.
+//! The ConfigMaps, Secrets and trust bundles that the node's pods refer to.
 //!
-//! A node may only read what its pods use, hence one watch per object instead of one per kind.
+//! A node may only read the ConfigMaps and Secrets that its pods use, hence one watch per object instead of one per kind.
+//! Trust bundles are for everyone, and pods pick them by labels: one watch of all, started when the first pod wants one.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferry_client::Informer;
 use ferry_client::informer::Cached;
 use ferry_tasks::Tasks;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::certificates::v1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
+
+/// How long a pod waits for the first list of the trust bundles before it says so.
+const SYNC_PATIENCE: Duration = Duration::from_secs(5);
 
 type Wake = Arc<dyn Fn(&str) + Send + Sync>;
 type Users = Arc<Mutex<HashSet<String>>>;
@@ -88,9 +93,40 @@ where
     }
 }
 
+/// All trust bundles of the cluster.
+pub(crate) struct TrustBundles {
+    client: Client,
+    tasks: Tasks,
+    wake: Wake,
+    users: Users,
+    informer: OnceLock<Informer<ClusterTrustBundle>>,
+}
+
+impl TrustBundles {
+    /// Every bundle, for a pod that is woken whenever one of them changes from now on.
+    pub(crate) async fn all(&self, uid: &str) -> Result<Vec<Arc<ClusterTrustBundle>>, String> {
+        self.users.lock().insert(uid.to_owned());
+        let informer = self.informer.get_or_init(|| {
+            let informer = Informer::with(self.client.clone(), &self.tasks, watcher::Config::default());
+            let (users, wake) = (self.users.clone(), self.wake.clone());
+            informer.on_change(move |_| {
+                let users: Vec<String> = users.lock().iter().cloned().collect();
+                for uid in users {
+                    wake(&uid);
+                }
+            });
+            informer
+        });
+        let synced = tokio::time::timeout(SYNC_PATIENCE, informer.synced()).await;
+        synced.map_err(|_| "the trust bundles cannot be listed yet".to_owned())?;
+        Ok(informer.list())
+    }
+}
+
 pub(crate) struct Sources {
     pub(crate) config_maps: Watched<ConfigMap>,
     pub(crate) secrets: Watched<Secret>,
+    pub(crate) trust_bundles: TrustBundles,
 }
 
 impl Sources {
@@ -99,13 +135,21 @@ impl Sources {
         let wake: Wake = Arc::new(wake);
         Arc::new(Self {
             config_maps: Watched::new(client.clone(), tasks.child("config maps"), wake.clone()),
-            secrets: Watched::new(client, tasks.child("secrets"), wake),
+            secrets: Watched::new(client.clone(), tasks.child("secrets"), wake.clone()),
+            trust_bundles: TrustBundles {
+                client,
+                tasks: tasks.child("trust bundles"),
+                wake,
+                users: Users::default(),
+                informer: OnceLock::new(),
+            },
         })
     }
 
     pub(crate) fn release(&self, uid: &str) {
         self.config_maps.release(uid);
         self.secrets.release(uid);
+        self.trust_bundles.users.lock().remove(uid);
     }
 }
 

@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use crate::backoff::Backoff;
 use crate::pod::{self, Role};
 use crate::runtime::{PodState, Record, RunState};
+use crate::spec::resources::{self, Size};
 
 /// What probes say of one running container.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +45,8 @@ pub(crate) struct Observed<'a> {
     /// When a container that could not be started (image, configuration) may be tried again.
     pub(crate) not_before: &'a BTreeMap<String, Timestamp>,
     pub(crate) sandbox_not_before: Option<Timestamp>,
+    /// What running containers have been given, by container id.
+    pub(crate) sizes: &'a HashMap<String, Size>,
     pub(crate) now: Timestamp,
 }
 
@@ -73,6 +76,11 @@ pub(crate) enum Action {
         id: String,
         name: String,
     },
+    /// Gives a running container the processor and memory that the pod now wants for it.
+    Resize {
+        id: String,
+        name: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +88,7 @@ pub(crate) enum KillReason {
     Liveness { restarts: bool },
     Startup { restarts: bool },
     Changed,
+    Resized,
     UnknownState,
 }
 
@@ -91,6 +100,7 @@ impl KillReason {
             Self::Liveness { restarts } => ("failed liveness probe", *restarts),
             Self::Startup { restarts } => ("failed startup probe", *restarts),
             Self::Changed => ("definition changed", true),
+            Self::Resized => return format!("{noun} {container} resize requires restart"),
             Self::UnknownState => return "Container is in \"unknown\" state, try killing it before restart".to_owned(),
         };
         let end = if restarts && role == Role::Regular { ", will be restarted" } else { "" };
@@ -255,6 +265,8 @@ impl<'a> Work<'a> {
                     self.kill(record, KillReason::Startup { restarts });
                 } else if health.liveness_failed {
                     self.kill(record, KillReason::Liveness { restarts });
+                } else {
+                    self.resize(container, record);
                 }
             }
             RunState::Exited => {
@@ -262,6 +274,29 @@ impl<'a> Work<'a> {
                     self.start(container, role, Some(record));
                 }
             }
+        }
+    }
+
+    /// In place, unless the container wants to be started anew for one of the amounts that differ.
+    fn resize(&mut self, container: &Container, record: &Record) {
+        let (wanted, Some(given)) = (resources::size(container), self.observed.sizes.get(&record.id)) else { return };
+        if wanted == *given {
+            return;
+        }
+        let processor = wanted.shares != given.shares || wanted.quota != given.quota;
+        let memory = wanted.memory != given.memory;
+        let restarts = container.resize_policy.iter().flatten().any(|policy| {
+            policy.restart_policy == "RestartContainer"
+                && match policy.resource_name.as_str() {
+                    "cpu" => processor,
+                    "memory" => memory,
+                    _ => false,
+                }
+        });
+        if restarts {
+            self.kill(record, KillReason::Resized);
+        } else {
+            self.actions.push(Action::Resize { id: record.id.clone(), name: record.name.clone() });
         }
     }
 

@@ -44,6 +44,7 @@ struct Situation {
     health: HashMap<String, Health>,
     restarts: HashMap<String, Backoff>,
     not_before: BTreeMap<String, Timestamp>,
+    sizes: HashMap<String, Size>,
 }
 
 impl Situation {
@@ -57,6 +58,7 @@ impl Situation {
             restarts: &self.restarts,
             not_before: &self.not_before,
             sandbox_not_before: None,
+            sizes: &self.sizes,
             now: at(105),
         })
     }
@@ -233,4 +235,27 @@ fn sidecars_end_after_the_regular_containers_in_reverse_order() {
     let names: Vec<Vec<String>> =
         termination_order(&pod, &state).into_iter().map(|g| g.into_iter().map(|r| r.name).collect()).collect();
     assert_eq!(names, [vec!["a", "b"], vec!["two"], vec!["one"]]);
+}
+
+#[test]
+fn a_running_container_is_resized_in_place_unless_it_wants_a_restart() {
+    let given = Size { shares: 102, quota: 0, memory: 64 << 20 };
+    let running = || vec![record("c", "s", RunState::Running, 0, 0)];
+    let sandboxes = || vec![sandbox("s", 0, true)];
+    let check = |resources: serde_json::Value, policy: serde_json::Value, want: Vec<Action>| {
+        let pod = pod(json!({"containers": [{"name": "c", "resources": resources, "resizePolicy": policy}]}));
+        let situation = Situation { sizes: [("c-0".to_owned(), given)].into(), ..Situation::default() };
+        let step = situation.plan(&pod, sandboxes(), running());
+        assert_eq!(step, Step::Run { actions: want, waiting: Vec::new(), wake_at: None }, "{resources}");
+    };
+    let resize = || vec![Action::Resize { id: "c-0".into(), name: "c".into() }];
+    let restart = || vec![Action::Kill { id: "c-0".into(), name: "c".into(), why: KillReason::Resized }];
+    let memory_restarts = || json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    check(json!({"requests": {"cpu": "100m"}, "limits": {"memory": "64Mi"}}), json!([]), vec![]);
+    check(json!({"requests": {"cpu": "200m"}, "limits": {"memory": "64Mi"}}), memory_restarts(), resize());
+    check(json!({"requests": {"cpu": "100m"}, "limits": {"memory": "65Mi"}}), json!([]), resize());
+    check(json!({"requests": {"cpu": "100m"}, "limits": {"memory": "65Mi"}}), memory_restarts(), restart());
+    // Nothing is known of a container that was not looked at yet.
+    let pod = pod(json!({"containers": [{"name": "c"}]}));
+    assert_eq!(actions(&pod, sandboxes(), running()), vec![]);
 }

@@ -230,6 +230,16 @@ impl Runtime for CriRuntime {
         Ok(self.client.container_status(request).await?.status.unwrap_or_default())
     }
 
+    async fn update_resources(&self, id: &str, amounts: v1::LinuxContainerResources) -> Result<()> {
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(amounts),
+            ..v1::UpdateContainerResourcesRequest::default()
+        };
+        self.client.update_container_resources(request).await?;
+        Ok(())
+    }
+
     async fn reopen_log(&self, id: &str) -> Result<()> {
         self.client.reopen_container_log(v1::ReopenContainerLogRequest { container_id: id.to_owned() }).await?;
         Ok(())

@@ -24,18 +24,35 @@ pub(crate) fn quota(milli: i64) -> i64 {
     if milli <= 0 { 0 } else { (milli.saturating_mul(PERIOD) / 1000).max(SHORTEST_QUOTA) }
 }
 
-pub(crate) fn linux(pod: &Pod, container: &Container, node_memory: i64) -> LinuxContainerResources {
+/// The amounts that may change while a container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) shares: i64,
+    pub(crate) quota: i64,
+    pub(crate) memory: i64,
+}
+
+pub(crate) fn size(container: &Container) -> Size {
     let resources = container.resources.as_ref();
     let limit = |key: &str| resources.and_then(|r| r.limits.as_ref()?.get(key));
     let request = |key: &str| resources.and_then(|r| r.requests.as_ref()?.get(key));
     let processor_limit = limit("cpu").and_then(quantity::milli).unwrap_or(0);
     // Without a request, the limit is the request.
     let processor = request("cpu").and_then(quantity::milli).unwrap_or(processor_limit);
+    Size {
+        shares: shares(processor),
+        quota: quota(processor_limit),
+        memory: limit("memory").and_then(quantity::value).unwrap_or(0).max(0),
+    }
+}
+
+pub(crate) fn linux(pod: &Pod, container: &Container, node_memory: i64) -> LinuxContainerResources {
+    let size = size(container);
     LinuxContainerResources {
-        cpu_shares: shares(processor),
+        cpu_shares: size.shares,
         cpu_period: PERIOD,
-        cpu_quota: quota(processor_limit),
-        memory_limit_in_bytes: limit("memory").and_then(quantity::value).unwrap_or(0).max(0),
+        cpu_quota: size.quota,
+        memory_limit_in_bytes: size.memory,
         oom_score_adj: oom_score(pod, container, node_memory),
         ..LinuxContainerResources::default()
     }

@@ -10,6 +10,7 @@ use super::{Observed, seconds};
 use crate::plan::Health;
 use crate::pod::{self, Role};
 use crate::runtime::{Record, RunState};
+use crate::spec::resources;
 
 pub(super) struct Statuses {
     pub(super) init: Vec<ContainerStatus>,
@@ -76,6 +77,13 @@ fn of_record(observed: &Observed<'_>, container: &Container, record: &Record) ->
         }
     };
     let resources = container.resources.clone().filter(|r| *r != Default::default());
+    let old = pod::container_status(observed.old, &container.name);
+    // Until new amounts are given, the old ones are what the container has.
+    let pending = observed.sizes.get(&record.id).is_some_and(|given| *given != resources::size(container));
+    let (allocated, resources) = match old.filter(|old| pending && old.resources.is_some()) {
+        Some(old) => (old.allocated_resources.clone(), old.resources.clone()),
+        None => (resources.as_ref().and_then(|r| r.requests.clone()), Some(resources.unwrap_or_default())),
+    };
     ContainerStatus {
         name: container.name.clone(),
         container_id: Some(format!("{}://{}", observed.runtime_name, record.id)),
@@ -83,8 +91,8 @@ fn of_record(observed: &Observed<'_>, container: &Container, record: &Record) ->
         image_id: record.image_ref.clone(),
         restart_count: record.restart_count.try_into().unwrap_or(i32::MAX),
         state: Some(state),
-        allocated_resources: resources.as_ref().and_then(|r| r.requests.clone()),
-        resources: Some(resources.unwrap_or_default()),
+        allocated_resources: allocated,
+        resources,
         ..ContainerStatus::default()
     }
 }

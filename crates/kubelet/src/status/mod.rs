@@ -18,6 +18,7 @@ pub(crate) use patch::patch;
 use crate::plan::{self, Health};
 use crate::pod;
 use crate::runtime::PodState;
+use crate::spec::resources::Size;
 
 /// Why a container does not run, in the words of `state.waiting`.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +39,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) over: bool,
     /// Why the kubelet itself ended the pod.
     pub(crate) verdict: Option<&'a WaitReason>,
+    /// What running containers have been given, by container id.
+    pub(crate) sizes: &'a HashMap<String, Size>,
     /// `containerd` in `containerd://1234`.
     pub(crate) runtime_name: &'a str,
     pub(crate) host_addresses: &'a [String],

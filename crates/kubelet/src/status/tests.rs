@@ -37,12 +37,13 @@ fn pod(spec: Value) -> Pod {
 
 struct Case {
     health: HashMap<String, Health>,
+    sizes: HashMap<String, Size>,
     reasons: BTreeMap<String, WaitReason>,
     over: bool,
 }
 
 fn case() -> Case {
-    Case { health: HashMap::new(), reasons: BTreeMap::new(), over: false }
+    Case { health: HashMap::new(), sizes: HashMap::new(), reasons: BTreeMap::new(), over: false }
 }
 
 impl Case {
@@ -58,6 +59,7 @@ impl Case {
             old: pod::status(pod),
             over: self.over,
             verdict: None,
+            sizes: &self.sizes,
             runtime_name: "containerd",
             host_addresses: &["192.0.2.1".to_owned()],
             now: at(100),
@@ -161,4 +163,21 @@ fn the_patch_has_only_what_changed() {
         patch["status"]["conditions"].as_array().expect("a list").iter().map(|c| &c["type"]).collect();
     assert_eq!(kinds, ["Ready", "ContainersReady"]);
     assert_eq!(patch["status"]["conditions"][0]["reason"], Value::Null);
+}
+
+#[test]
+fn amounts_are_reported_once_they_are_given() {
+    let resources = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let mut pod = pod(json!({"containers": [{"name": "a", "resources": resources("200m")}]}));
+    let old = json!({"containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+        "resources": resources("100m"), "allocatedResources": {"cpu": "100m"}}]});
+    pod.status = Some(serde_json::from_value(old).expect("a status"));
+    let mut case = case();
+    for (shares, want) in [(102, "100m"), (204, "200m")] {
+        case.sizes.insert("a-0".into(), Size { shares, quota: 0, memory: 0 });
+        let status = case.of(&pod, vec![record("a", RunState::Running, 0, 0)]);
+        let status = json!(status.container_statuses.expect("statuses")[0]);
+        assert_eq!(status["resources"], resources(want));
+        assert_eq!(status["allocatedResources"]["cpu"], want);
+    }
 }

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod, Volume, VolumeProjection};
 
-use super::Volumes;
 use super::atomic::{Files, Payload};
+use super::{Volumes, trust};
 use crate::pod;
 use crate::sources::missing;
 use crate::spec::fields::{self, Surroundings};
@@ -85,8 +85,12 @@ impl Volumes {
             content.files.insert(source.path.clone(), payload(token.text.into_bytes(), mode));
             content.refresh_at = [content.refresh_at, Some(token.refresh_at)].into_iter().flatten().min();
         }
-        if projection.cluster_trust_bundle.is_some() || projection.pod_certificate.is_some() {
-            return Err("this node projects no trust bundles and no pod certificates".to_owned());
+        if let Some(source) = &projection.cluster_trust_bundle {
+            let bundles = self.sources.trust_bundles.all(pod::uid(pod)).await?;
+            content.files.insert(source.path.clone(), payload(trust::anchors(&bundles, source)?, mode));
+        }
+        if projection.pod_certificate.is_some() {
+            return Err("this node projects no pod certificates".to_owned());
         }
         Ok(())
     }

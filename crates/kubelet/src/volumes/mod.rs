@@ -6,6 +6,7 @@ mod directory;
 mod mounts;
 mod subpath;
 mod tokens;
+mod trust;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

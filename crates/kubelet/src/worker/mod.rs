@@ -4,6 +4,7 @@ mod end;
 mod kill;
 mod mailbox;
 mod report;
+mod resize;
 mod sandbox;
 mod start;
 
@@ -60,6 +61,7 @@ pub(crate) struct Worker {
     told: HashMap<String, Duration>,
     /// Everything of the pod has been stopped.
     ended: bool,
+    sizes: resize::Sizes,
 }
 
 /// What to do after one look.
@@ -94,6 +96,7 @@ impl Worker {
             verdict: None,
             told: HashMap::new(),
             ended: false,
+            sizes: resize::Sizes::default(),
         }
     }
 
@@ -144,6 +147,7 @@ impl Worker {
         if self.ended {
             return self.finish(&state).await;
         }
+        self.adopt_sizes(&state);
         self.probes.follow(&self.pod, &state, self.context.host_address());
         let health = self.probes.health();
         let step = plan::plan(&plan::Observed {
@@ -153,6 +157,7 @@ impl Worker {
             restarts: &self.restarts,
             not_before: &self.not_before,
             sandbox_not_before: self.sandbox_not_before,
+            sizes: &self.sizes.settled(),
             now: Timestamp::now(),
         });
         match step {
@@ -188,6 +193,7 @@ impl Worker {
             old: &self.status,
             over,
             verdict: self.verdict.as_ref(),
+            sizes: self.sizes.given(),
             runtime_name: self.context.runtime.identity().0,
             host_addresses: &self.context.host_addresses,
             now: Timestamp::now(),
@@ -214,7 +220,9 @@ impl Worker {
         let runs = state.running().next().is_some();
         let mut wake_at = wake_at;
         if starts || runs {
-            if !self.apply_limits() && starts {
+            // A pod that shrinks cannot get less than its containers still have: they go first, and it is tried again.
+            let shrinks = actions.iter().any(|a| matches!(a, Action::Resize { .. }));
+            if !self.apply_limits(shrinks) && starts {
                 return Next::Wait(Timestamp::now().checked_add(RUNTIME_RETRY).ok());
             }
             match self.mount_volumes(state).await {
@@ -255,6 +263,7 @@ impl Worker {
             Action::Start { name, role, restart_count } => self.start(state, &name, role, restart_count).await,
             Action::Kill { id, name, why } => self.kill_unhealthy(state, &id, &name, &why).await,
             Action::Remove { id, name } => self.remove_container(state, &id, &name).await,
+            Action::Resize { id, name } => self.resize(&id, &name).await,
         }
     }
 
@@ -269,7 +278,7 @@ impl Worker {
     }
 
     /// Makes the pod's control group, and writes its limits when they changed.
-    fn apply_limits(&mut self) -> bool {
+    fn apply_limits(&mut self, again: bool) -> bool {
         let limits = cgroups::amounts_of(&self.pod);
         if self.limits.as_ref() == Some(&limits) {
             return true;
@@ -279,6 +288,7 @@ impl Worker {
                 self.limits = Some(limits);
                 true
             }
+            Err(_) if again => false,
             Err(error) => {
                 let message = format!("unable to ensure pod container exists: {error}");
                 self.events().pod(EventType::Warning, "FailedCreatePodContainer", message);

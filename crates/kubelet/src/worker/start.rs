@@ -17,7 +17,7 @@ use crate::pod::{self, Role};
 use crate::runtime::{PodState, RunState};
 use crate::sources::missing;
 use crate::spec::container::Prepared;
-use crate::spec::{container, env, hosts, services};
+use crate::spec::{container, env, hosts, resources, services};
 use crate::status::WaitReason;
 use crate::volumes::{self, Mounts};
 
@@ -95,6 +95,7 @@ impl Worker {
                 return Err(NotStarted::new("CreateContainerError", error.message));
             }
         };
+        self.sizes.started(&id, resources::size(container));
         self.events().container(name, EventType::Normal, "Created", "Container created");
         let (starter, started) = (runtime.clone(), id.clone());
         if let Err(error) = self.context.see_through(async move { starter.start_container(&started).await }).await {

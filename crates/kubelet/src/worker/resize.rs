@@ -1,0 +1,75 @@
+//! New amounts of processor and memory for containers that run.
+
+use std::collections::HashMap;
+
+use ferry_client::EventType;
+use k8s_openapi::api::core::v1::Container;
+
+use super::Worker;
+use crate::pod;
+use crate::runtime::PodState;
+use crate::spec::resources::{self, Size};
+
+/// What the running containers have been given, by container id.
+#[derive(Default)]
+pub(super) struct Sizes {
+    given: HashMap<String, Size>,
+    /// What the runtime would not give: asked for again only when the pod wants something else.
+    refused: HashMap<String, Size>,
+}
+
+impl Sizes {
+    pub(super) fn given(&self) -> &HashMap<String, Size> {
+        &self.given
+    }
+
+    /// The sizes the planner is to take as reached.
+    pub(super) fn settled(&self) -> HashMap<String, Size> {
+        let mut all = self.given.clone();
+        all.extend(self.refused.iter().map(|(id, size)| (id.clone(), *size)));
+        all
+    }
+
+    pub(super) fn started(&mut self, id: &str, size: Size) {
+        self.given.insert(id.to_owned(), size);
+    }
+}
+
+impl Worker {
+    /// Containers that another kubelet, or this one before a restart, has started: their status says what they have.
+    pub(super) fn adopt_sizes(&mut self, state: &PodState) {
+        let is_there = |id: &String| state.running().any(|record| record.id == *id);
+        self.sizes.given.retain(|id, _| is_there(id));
+        self.sizes.refused.retain(|id, _| is_there(id));
+        for record in state.running() {
+            if self.sizes.given.contains_key(&record.id) {
+                continue;
+            }
+            let Some((_, container)) = pod::container(&self.pod, &record.name) else { continue };
+            let reported = pod::container_status(&self.status, &record.name).and_then(|s| s.resources.clone());
+            let container =
+                Container { resources: reported.or_else(|| container.resources.clone()), ..container.into_owned() };
+            self.sizes.given.insert(record.id.clone(), resources::size(&container));
+        }
+    }
+
+    pub(super) async fn resize(&mut self, id: &str, name: &str) {
+        let pod = self.pod.clone();
+        let Some((_, container)) = pod::container(&pod, name) else { return };
+        let wanted = resources::size(&container);
+        let amounts = resources::linux(&pod, &container, self.context.memory);
+        let (runtime, resized) = (self.context.runtime.clone(), id.to_owned());
+        let call = async move { runtime.update_resources(&resized, amounts).await };
+        match self.context.see_through(call).await {
+            Ok(()) => {
+                self.sizes.given.insert(id.to_owned(), wanted);
+                self.sizes.refused.remove(id);
+            }
+            Err(error) => {
+                let text = format!("Container {name} could not be resized: {}", error.message);
+                self.events().container(name, EventType::Warning, "ResizeError", text);
+                self.sizes.refused.insert(id.to_owned(), wanted);
+            }
+        }
+    }
+}
