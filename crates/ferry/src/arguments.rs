@@ -28,6 +28,8 @@ pub enum Command {
     Apiserver(ApiserverOptions),
     /// Run the controllers alone, against any API server.
     ControllerManager(ControllerManagerOptions),
+    /// Run the scheduler alone, against any API server.
+    Scheduler(SchedulerOptions),
     /// Nodes: simulated ones for tests and measurements.
     Node {
         #[command(subcommand)]
@@ -183,6 +185,41 @@ pub struct ControllerManagerOptions {
     /// How many pods that have ended are kept; 0 keeps all.
     #[arg(long, default_value_t = 12500)]
     pub terminated_pod_gc_threshold: usize,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct SchedulerOptions {
+    /// A KubeSchedulerConfiguration; the defaults when not given.
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// How to reach the API server; what the configuration says, $KUBECONFIG or the pod's own service account when not given.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The API server's address, instead of the one in the kubeconfig.
+    #[arg(long)]
+    pub master: Option<String>,
+    #[arg(long, default_value_t = 10259)]
+    pub secure_port: u16,
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The certificate of health and metrics; one is made up when not given.
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Stand for election and schedule while elected. These flags count before the configuration.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub leader_elect: Option<bool>,
+    #[arg(long, value_parser = duration)]
+    pub leader_elect_lease_duration: Option<Duration>,
+    #[arg(long, value_parser = duration)]
+    pub leader_elect_renew_deadline: Option<Duration>,
+    #[arg(long, value_parser = duration)]
+    pub leader_elect_retry_period: Option<Duration>,
+    #[arg(long)]
+    pub leader_elect_resource_name: Option<String>,
+    #[arg(long)]
+    pub leader_elect_resource_namespace: Option<String>,
 }
 
 #[derive(Subcommand)]

@@ -28,6 +28,7 @@ fn main() -> std::process::ExitCode {
         Command::Down(options) => commands::down::run(&options),
         Command::Run(options) => commands::run::run(&options),
         Command::Apiserver(options) => commands::apiserver::run(&options),
+        Command::Scheduler(options) => commands::scheduler::run(&options),
         Command::ControllerManager(options) => commands::controller_manager::run(&options),
         Command::Node { command: NodeCommand::Simulate(options) } => commands::simulate::run(&options),
         Command::Store(options) => commands::store::run(&options),

@@ -3,11 +3,14 @@
 //! - [`model`]: pods and nodes with everything parsed once; the cache that events and own decisions keep.
 //! - [`framework`]: the points at which plugins take part; one search for a node, pure over the model.
 //! - [`plugins`]: those every cluster knows.
+//! - [`config`]: KubeSchedulerConfiguration; [`extender`]: programs beside the scheduler that have a say.
 //! - [`queue`]: who is tried next, and who waits for what.
 //! - `run`: the loop that owns all of this, and what it does through the API: binding, conditions, events.
 //!
 //! Must not depend on any server-side crate.
 
+pub mod config;
+pub mod extender;
 pub mod framework;
 pub mod listers;
 pub mod metrics;
@@ -21,11 +24,14 @@ mod testing;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_client::Informers;
 use ferry_tasks::Tasks;
 use kube::Client;
 
+pub use config::Configuration;
+pub use extender::Extender;
 pub use framework::{Plugin, Profile, Registered};
 pub use metrics::Metrics;
 pub use model::pod::DEFAULT_SCHEDULER;
@@ -35,12 +41,21 @@ pub use run::{Scheduler, Verdicts};
 #[derive(Clone)]
 pub struct Config {
     pub profiles: Vec<Profile>,
+    /// How long a pod that failed waits at first, and at most.
+    pub initial_backoff: Duration,
+    pub longest_backoff: Duration,
+    pub extenders: Vec<Extender>,
 }
 
 impl Config {
     /// One profile under the default name with the default plugins.
     pub fn new(client: &Client) -> Self {
-        Self { profiles: vec![plugins::binding_profile(DEFAULT_SCHEDULER, client.clone())] }
+        Self {
+            profiles: vec![plugins::binding_profile(DEFAULT_SCHEDULER, client)],
+            initial_backoff: Duration::from_secs(1),
+            longest_backoff: Duration::from_secs(10),
+            extenders: Vec::new(),
+        }
     }
 }
 
@@ -50,6 +65,8 @@ pub enum SchedulerError {
     DuplicateProfile(String),
     #[error("the scheduler has no profile")]
     NoProfile,
+    #[error("{0}")]
+    Configuration(String),
 }
 
 /// Starts scheduling, as soon as pods and nodes are known, until `tasks` stops.
@@ -60,14 +77,20 @@ pub async fn start(
     tasks: &Tasks,
 ) -> Result<Scheduler, SchedulerError> {
     let mut profiles = HashMap::new();
-    for profile in config.profiles {
+    for profile in &config.profiles {
         let name = profile.scheduler_name.clone();
-        if profiles.insert(name.clone(), profile).is_some() {
+        if profiles.insert(name.clone(), profile.clone()).is_some() {
             return Err(SchedulerError::DuplicateProfile(name));
         }
     }
     if profiles.is_empty() {
         return Err(SchedulerError::NoProfile);
     }
-    Ok(run::start(Arc::new(profiles), client, informers, tasks))
+    let settings = run::Settings {
+        profiles: Arc::new(profiles),
+        initial_backoff: config.initial_backoff,
+        longest_backoff: config.longest_backoff,
+        extenders: config.extenders.into(),
+    };
+    Ok(run::start(settings, client, informers, tasks))
 }

@@ -12,8 +12,6 @@ use tokio::time::Instant;
 use crate::framework::{Events, Happening, Profile};
 use crate::model::PodInfo;
 
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// Tried again after this long even if nothing happened: a safety net under the events.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
@@ -21,6 +19,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 pub struct QueuedPod {
     pub pod: Arc<PodInfo>,
     pub attempts: u32,
+    /// When it was first seen.
+    pub first: Instant,
     /// When it came to be tried; the older goes first.
     pub since: Instant,
     /// The order of arrival among those of the same instant.
@@ -40,6 +40,8 @@ enum Place {
     },
     Gated,
     InFlight,
+    /// Between two of these.
+    Nowhere,
 }
 
 #[derive(Debug)]
@@ -64,17 +66,25 @@ pub struct Queue {
     /// How many of the waiting pods each event may help, so that most events cost nothing.
     interests: [usize; Events::COUNT],
     next: u64,
+    gated: usize,
+    in_flight: usize,
+    initial_backoff: Duration,
+    longest_backoff: Duration,
 }
 
 impl Queue {
-    pub fn new(profiles: Arc<HashMap<String, Profile>>) -> Self {
+    pub fn new(profiles: Arc<HashMap<String, Profile>>, initial_backoff: Duration, longest_backoff: Duration) -> Self {
         Self {
+            initial_backoff,
+            longest_backoff,
             profiles,
             records: HashMap::new(),
             active: Heap::default(),
             backoff: BTreeSet::new(),
             waiting: BTreeSet::new(),
             interests: [0; Events::COUNT],
+            gated: 0,
+            in_flight: 0,
             next: 0,
         }
     }
@@ -89,10 +99,10 @@ impl Queue {
         match self.records.get_mut(&uid) {
             None => {
                 self.next += 1;
-                let queued = QueuedPod { pod, attempts: 0, since: now, sequence: self.next };
+                let queued = QueuedPod { pod, attempts: 0, first: now, since: now, sequence: self.next };
                 let record = Record {
                     queued,
-                    place: Place::Gated,
+                    place: Place::Nowhere,
                     ticket: 0,
                     rejecting: Vec::new(),
                     interest: Events::NONE,
@@ -117,6 +127,17 @@ impl Queue {
         self.records.remove(uid);
     }
 
+    /// How many pods are where, by upstream's names.
+    pub fn sizes(&self) -> [(&'static str, usize); 4] {
+        let active = self.records.len() - self.backoff.len() - self.waiting.len() - self.gated - self.in_flight;
+        [
+            ("active", active),
+            ("backoff", self.backoff.len()),
+            ("unschedulable", self.waiting.len()),
+            ("gated", self.gated),
+        ]
+    }
+
     pub fn contains(&self, uid: &str) -> bool {
         self.records.contains_key(uid)
     }
@@ -131,6 +152,7 @@ impl Queue {
         let uid = self.pop_active().or_else(|| self.pop_early())?;
         let record = self.records.get_mut(&uid)?;
         record.place = Place::InFlight;
+        self.in_flight += 1;
         record.queued.attempts += 1;
         Some(record.queued.clone())
     }
@@ -161,6 +183,7 @@ impl Queue {
 
     /// No node was found: it waits for an event that may help one of the plugins that rejected it.
     pub fn failed(&mut self, uid: &str, rejecting: Vec<&'static str>, now: Instant) {
+        self.leave(uid);
         if let Some(record) = self.records.get_mut(uid) {
             let profile = self.profiles.get(&record.queued.pod.scheduler);
             record.interest = profile.map_or(Events::ALL, |profile| profile.interest(&rejecting));
@@ -174,9 +197,10 @@ impl Queue {
 
     /// Something went wrong that has nothing to do with the cluster's state: it is tried again after a while.
     pub fn errored(&mut self, uid: &str, now: Instant) {
+        self.leave(uid);
         if let Some(record) = self.records.get_mut(uid) {
             record.failed_at = Some(now);
-            let until = now + backoff(record.queued.attempts);
+            let until = now + doubled(self.initial_backoff, self.longest_backoff, record.queued.attempts);
             record.place = Place::Backoff { until, early: false };
             self.backoff.insert((until, record.queued.sequence, record.queued.pod.uid.clone()));
         }
@@ -206,7 +230,8 @@ impl Queue {
     fn wake(&mut self, uid: &str, now: Instant) {
         self.leave(uid);
         let Some(record) = self.records.get_mut(uid) else { return };
-        let until = record.failed_at.map(|failed| failed + backoff(record.queued.attempts));
+        let penalty = doubled(self.initial_backoff, self.longest_backoff, record.queued.attempts);
+        let until = record.failed_at.map(|failed| failed + penalty);
         match until {
             Some(until) if until > now => {
                 record.place = Place::Backoff { until, early: true };
@@ -216,10 +241,10 @@ impl Queue {
         }
     }
 
-    /// Takes it out of the lists by time.
+    /// Takes it out of where it is.
     fn leave(&mut self, uid: &str) {
-        let Some(record) = self.records.get(uid) else { return };
-        match record.place {
+        let Some(record) = self.records.get_mut(uid) else { return };
+        match std::mem::replace(&mut record.place, Place::Nowhere) {
             Place::Backoff { until, .. } => {
                 self.backoff.remove(&(until, record.queued.sequence, record.queued.pod.uid.clone()));
             }
@@ -227,7 +252,9 @@ impl Queue {
                 record.interest.each(|event| self.interests[event] -= 1);
                 self.waiting.remove(&(until, record.queued.sequence, record.queued.pod.uid.clone()));
             }
-            Place::Active | Place::Gated | Place::InFlight => {}
+            Place::Gated => self.gated -= 1,
+            Place::InFlight => self.in_flight -= 1,
+            Place::Active | Place::Nowhere => {}
         }
     }
 
@@ -238,6 +265,7 @@ impl Queue {
         if let Some(Err((plugin, _))) = profile.map(|profile| profile.pre_enqueue(&record.queued.pod)) {
             record.rejecting = vec![plugin];
             record.place = Place::Gated;
+            self.gated += 1;
             return;
         }
         self.next += 1;
@@ -266,9 +294,9 @@ impl Queue {
     }
 }
 
-fn backoff(attempts: u32) -> Duration {
-    let doublings = attempts.saturating_sub(1).min(10);
-    (FIRST_BACKOFF * (1 << doublings)).min(LONGEST_BACKOFF)
+fn doubled(initial: Duration, longest: Duration, attempts: u32) -> Duration {
+    let doublings = attempts.saturating_sub(1).min(20);
+    initial.saturating_mul(1 << doublings).min(longest)
 }
 
 #[derive(Debug)]
@@ -327,7 +355,8 @@ mod tests {
     use serde_json::json;
 
     fn queue() -> Queue {
-        Queue::new(Arc::new([("default-scheduler".to_owned(), plugins::default_profile("default-scheduler"))].into()))
+        let profiles = [("default-scheduler".to_owned(), plugins::default_profile("default-scheduler"))];
+        Queue::new(Arc::new(profiles.into()), Duration::from_secs(1), Duration::from_secs(10))
     }
 
     fn popped(queue: &mut Queue, now: Instant) -> Option<String> {
@@ -373,6 +402,31 @@ mod tests {
         queue.failed("a", vec!["TaintToleration"], now);
         now += LONGEST_WAIT;
         assert_eq!(popped(&mut queue, now).as_deref(), Some("a"), "the safety net");
+    }
+
+    #[test]
+    fn a_pod_is_counted_in_one_place() {
+        let mut queue = queue();
+        let mut now = Instant::now();
+        let check = |queue: &Queue, expected: [usize; 4]| assert_eq!(queue.sizes().map(|(_, count)| count), expected);
+        queue.set(pod("a", json!({})), true, now);
+        queue.set(pod("gated", json!({"schedulingGates": [{"name": "wait"}]})), true, now);
+        check(&queue, [1, 0, 0, 1]);
+        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
+        check(&queue, [0, 0, 0, 1]);
+        queue.failed("a", vec!["NodeResourcesFit"], now);
+        check(&queue, [0, 0, 1, 1]);
+        // Long after its failure it is tried at once.
+        now += Duration::from_secs(60);
+        queue.happen(&happening(Events::NODE_ADDED), now);
+        check(&queue, [1, 0, 0, 1]);
+        queue.happen(&happening(Events::NODE_ADDED), now);
+        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
+        queue.errored("a", now);
+        check(&queue, [0, 1, 0, 1]);
+        queue.remove("a");
+        queue.remove("gated");
+        check(&queue, [0, 0, 0, 0]);
     }
 
     #[test]

@@ -48,7 +48,8 @@ async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Resul
     let tasks = Tasks::new("controller-manager");
     if options.secure_port != 0 {
         let metrics = controllers.metrics.clone();
-        let component = server::Component { client: client.clone(), metrics: Box::new(move || metrics.text()) };
+        let component =
+            server::Component { client: client.clone(), metrics: Box::new(move || metrics.text()), debug: None };
         let address = SocketAddr::new(options.bind_address, options.secure_port);
         server::start(component, address, serving(options)?, &tasks).await?;
     }

@@ -4,6 +4,7 @@ pub mod apiserver;
 pub mod controller_manager;
 pub mod down;
 pub mod run;
+pub mod scheduler;
 pub mod simulate;
 pub mod store;
 pub mod up;

@@ -29,7 +29,11 @@ pub struct Component {
     pub client: Client,
     /// The text of `/metrics`.
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
+    /// Further pages as JSON, by path, for those who may see them.
+    pub debug: Option<Pages>,
 }
+
+type Pages = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Listens and serves until the group stops. The certificate is made up when none is given, as upstream does.
 pub async fn start(
@@ -107,7 +111,10 @@ impl Component {
         }
         match path {
             "/metrics" => text(StatusCode::OK, (self.metrics)()),
-            _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+            _ => match self.debug.as_ref().and_then(|pages| pages(path)) {
+                Some(page) => text(StatusCode::OK, page),
+                None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+            },
         }
     }
 

@@ -9,6 +9,8 @@ use super::{
     Cycle, CycleState, Diagnosis, NodeVerdict, Point, PostFilter, PreFilter, PreScore, Preemption, Profile, Rejection,
     Verdict,
 };
+use crate::extender::Extension;
+use crate::metrics::Metrics;
 use crate::model::{NodeInfo, PodInfo};
 use crate::nominations::Nominations;
 
@@ -53,6 +55,10 @@ pub struct Search<'a> {
     pub cycle: Cycle<'a>,
     pub profile: &'a Profile,
     pub nominations: &'a Nominations,
+    /// What extenders said, once they have been asked: then only nodes they were asked about are looked at.
+    pub extension: Option<&'a Extension>,
+    /// Where the times of the points go, when they are wanted.
+    pub metrics: Option<&'a Metrics>,
 }
 
 impl Search<'_> {
@@ -75,7 +81,7 @@ impl Search<'_> {
         }
         let mut diagnosis = Diagnosis { all_nodes, ..Diagnosis::default() };
         let mut state = CycleState::new(self.profile.plugin_count());
-        let restricted = self.pre_filter(&mut state, &mut diagnosis);
+        let restricted = self.timed("PreFilter", Result::is_ok, || self.pre_filter(&mut state, &mut diagnosis));
         let filters = self.profile.at(Point::Filter);
         let speaking = filters.filter(|(place, r)| !state.is_skipped(*place) && r.plugin.concerns(&self.cycle));
         state.filters = speaking.map(|(place, _)| place).collect();
@@ -87,12 +93,21 @@ impl Search<'_> {
                 return Err(self.post_filter(&state, diagnosis));
             }
         };
-        let feasible = self.passing(&state, only.as_ref(), start, &mut diagnosis);
+        let passes = |found: &Vec<&NodeInfo>| !found.is_empty();
+        let feasible = self.timed("Filter", passes, || self.passing(&state, only.as_ref(), start, &mut diagnosis));
         if feasible.is_empty() {
             return Err(self.post_filter(&state, diagnosis));
         }
         let evaluated = feasible.len() + diagnosis.nodes.len();
         Ok((feasible, evaluated))
+    }
+
+    fn timed<T>(&self, point: &str, succeeds: impl Fn(&T) -> bool, work: impl FnOnce() -> T) -> T {
+        let Some(metrics) = self.metrics else { return work() };
+        let begin = std::time::Instant::now();
+        let outcome = work();
+        metrics.point(point, &self.profile.scheduler_name, succeeds(&outcome), begin.elapsed());
+        outcome
     }
 
     fn pre_filter(
@@ -149,13 +164,27 @@ impl Search<'_> {
     ) -> Vec<&NodeInfo> {
         let cache = self.cycle.cache;
         // The node that preemption made room on is most likely the only one.
-        if let Some(node) = self.nominations.node_of(&self.cycle.pod.uid).and_then(|name| cache.node(name))
+        if self.extension.is_none()
+            && let Some(node) = self.nominations.node_of(&self.cycle.pod.uid).and_then(|name| cache.node(name))
             && only.is_none_or(|only| only.contains(&*node.name))
             && self.filter_with_nominated(state, node).is_ok()
         {
             return vec![node];
         }
         let mut found = Vec::new();
+        if let Some(extension) = self.extension {
+            for node in extension.nodes.iter().filter_map(|name| cache.node(name)) {
+                match extension.refused.get(&node.name) {
+                    None => self.examine(state, node, &mut found, diagnosis),
+                    Some((reason, preemptible)) => {
+                        let rejection = Rejection { reasons: vec![reason.clone().into()], preemptible: *preemptible };
+                        diagnosis.blame("Extender");
+                        diagnosis.nodes.push(NodeVerdict { node: node.name.clone(), plugin: "Extender", rejection });
+                    }
+                }
+            }
+            return found;
+        }
         if let Some(only) = only {
             for node in only.iter().filter_map(|name| cache.node(name)) {
                 self.examine(state, node, &mut found, diagnosis);
@@ -263,7 +292,7 @@ impl Search<'_> {
     }
 
     fn best(&self, nodes: &[&NodeInfo]) -> String {
-        let totals = self.scores(nodes);
+        let totals = self.timed("Score", |_| true, || self.scores(nodes));
         let highest = totals.iter().copied().max().unwrap_or_default();
         let best: Vec<&&NodeInfo> =
             nodes.iter().zip(&totals).filter(|(_, total)| **total == highest).map(|(node, _)| node).collect();
@@ -288,6 +317,11 @@ impl Search<'_> {
             plugin.normalize(&self.cycle, data, nodes, &mut scores);
             for (total, score) in totals.iter_mut().zip(scores) {
                 *total = total.saturating_add(score.saturating_mul(registered.weight));
+            }
+        }
+        if let Some(extension) = self.extension {
+            for (total, node) in totals.iter_mut().zip(nodes) {
+                *total = total.saturating_add(extension.scores.get(&node.name).copied().unwrap_or_default());
             }
         }
         totals

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use serde_json::{Value, json};
+
 use super::Rejection;
 
 /// What one plugin said about one node.
@@ -58,6 +60,24 @@ impl Diagnosis {
             text += &format!(" {}", self.afterwards);
         }
         text
+    }
+
+    /// Everything that was said, for those who ask why.
+    pub fn to_json(&self) -> Value {
+        let verdict = |verdict: &NodeVerdict| {
+            json!({
+                "node": &*verdict.node,
+                "plugin": verdict.plugin,
+                "reasons": verdict.rejection.reasons,
+                "preemptible": verdict.rejection.preemptible,
+            })
+        };
+        json!({
+            "message": self.message(),
+            "nodes": self.nodes.iter().map(verdict).collect::<Vec<_>>(),
+            "allNodes": self.all_nodes,
+            "plugins": self.plugins,
+        })
     }
 
     /// Counted reasons, ordered as texts: `10 x` comes before `2 y`.

@@ -37,6 +37,15 @@ impl Profile {
         Self { scheduler_name: scheduler_name.to_owned(), plugins, by_point, percentage_of_nodes: None }
     }
 
+    /// A profile whose plugins take part only where `points` says, in that order.
+    pub fn assembled(scheduler_name: &str, plugins: Vec<Registered>, points: &[(Point, Vec<usize>)]) -> Self {
+        let mut by_point: [Vec<usize>; POINTS] = std::array::from_fn(|_| Vec::new());
+        for (point, places) in points {
+            by_point[*point as usize].clone_from(places);
+        }
+        Self { scheduler_name: scheduler_name.to_owned(), plugins, by_point, percentage_of_nodes: None }
+    }
+
     pub fn plugin_count(&self) -> usize {
         self.plugins.len()
     }

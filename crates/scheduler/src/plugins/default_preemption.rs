@@ -16,14 +16,8 @@ pub(super) const BY_SCHEDULER: &str = "PreemptionByScheduler";
 
 pub(super) struct DefaultPreemption {
     /// How many candidate nodes are enough: a share of all, but not fewer than a number.
-    percentage: usize,
-    fewest: usize,
-}
-
-impl Default for DefaultPreemption {
-    fn default() -> Self {
-        Self { percentage: 10, fewest: 100 }
-    }
+    pub(super) percentage: usize,
+    pub(super) fewest: usize,
 }
 
 struct Candidate {

@@ -55,12 +55,6 @@ pub(super) struct InterPodAffinity {
     pub(super) ignore_wishes_of_placed: bool,
 }
 
-impl Default for InterPodAffinity {
-    fn default() -> Self {
-        Self { hard_weight: 1, ignore_wishes_of_placed: false }
-    }
-}
-
 /// Amounts to add up per node, each with its factor.
 #[derive(Clone)]
 struct Wishes(Vec<(i64, Tally)>);

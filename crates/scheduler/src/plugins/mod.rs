@@ -12,47 +12,128 @@ mod taint_toleration;
 mod volumes;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
+use serde_json::Value;
 
+use crate::config::{PluginConfig, wire};
 use crate::framework::{Plugin, Profile, Registered};
+
+/// What a plugin is made from.
+pub struct Making<'a> {
+    /// Its arguments as they were written; null where none are.
+    pub config: PluginConfig,
+    /// Resources that extenders manage alone.
+    pub ignored_resources: &'a [String],
+    /// Nothing where only decisions are asked for.
+    pub client: Option<&'a Client>,
+}
+
+/// Makes a plugin that is not one of these.
+#[derive(Clone, Copy)]
+pub struct Factory {
+    pub name: &'static str,
+    pub make: fn(&Making<'_>) -> Result<Arc<dyn Plugin>, String>,
+}
+
+/// The plugins of a profile that says nothing, in their order, with the weights of their scores.
+pub const DEFAULTS: &[(&str, i64)] = &[
+    ("SchedulingGates", 0),
+    ("PrioritySort", 0),
+    ("NodeUnschedulable", 0),
+    ("NodeName", 0),
+    ("TaintToleration", 3),
+    ("NodeAffinity", 2),
+    ("NodePorts", 0),
+    ("NodeResourcesFit", 1),
+    ("VolumeRestrictions", 0),
+    ("NodeVolumeLimits", 0),
+    ("VolumeBinding", 0),
+    ("VolumeZone", 0),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
+    ("DefaultPreemption", 0),
+    ("NodeResourcesBalancedAllocation", 1),
+    ("ImageLocality", 1),
+    ("DefaultBinder", 0),
+];
+
+/// Makes the plugin of that name.
+pub(crate) fn make(name: &str, making: &Making<'_>) -> Result<Arc<dyn Plugin>, String> {
+    Ok(match name {
+        "SchedulingGates" => Arc::new(simple::SchedulingGates),
+        "PrioritySort" => Arc::new(simple::PrioritySort),
+        "NodeUnschedulable" => Arc::new(simple::NodeUnschedulable),
+        "NodeName" => Arc::new(simple::NodeName),
+        "TaintToleration" => Arc::new(taint_toleration::TaintToleration),
+        "NodeAffinity" => {
+            let args: wire::NodeAffinityArgs = crate::config::arguments(&making.config)?;
+            Arc::new(node_affinity::NodeAffinity::new(args.added_affinity.as_ref()))
+        }
+        "NodePorts" => Arc::new(simple::NodePorts),
+        "NodeResourcesFit" => {
+            let args = crate::config::arguments(&making.config)?;
+            Arc::new(node_resources::Fit::new(args, making.ignored_resources))
+        }
+        "VolumeRestrictions" => Arc::new(volumes::VolumeRestrictions),
+        "NodeVolumeLimits" => Arc::new(volumes::NodeVolumeLimits),
+        "VolumeBinding" => {
+            let args: wire::VolumeBindingArgs = crate::config::arguments(&making.config)?;
+            let timeout = Duration::from_secs(u64::try_from(args.bind_timeout_seconds).unwrap_or_default());
+            let mut plugin = making.client.cloned().map_or_else(Default::default, volumes::VolumeBinding::new);
+            plugin.bind_timeout = timeout;
+            Arc::new(plugin)
+        }
+        "VolumeZone" => Arc::new(volumes::VolumeZone),
+        "PodTopologySpread" => {
+            Arc::new(pod_topology_spread::PodTopologySpread::new(&crate::config::arguments(&making.config)?))
+        }
+        "InterPodAffinity" => {
+            let args: wire::InterPodAffinityArgs = crate::config::arguments(&making.config)?;
+            Arc::new(inter_pod_affinity::InterPodAffinity {
+                hard_weight: args.hard_pod_affinity_weight,
+                ignore_wishes_of_placed: args.ignore_preferred_terms_of_existing_pods,
+            })
+        }
+        "DefaultPreemption" => {
+            let args: wire::DefaultPreemptionArgs = crate::config::arguments(&making.config)?;
+            let number = |value: i64| usize::try_from(value).unwrap_or_default();
+            Arc::new(default_preemption::DefaultPreemption {
+                percentage: number(args.min_candidate_nodes_percentage),
+                fewest: number(args.min_candidate_nodes_absolute),
+            })
+        }
+        "NodeResourcesBalancedAllocation" => {
+            let args: wire::BalancedAllocationArgs = crate::config::arguments(&making.config)?;
+            Arc::new(node_resources::BalancedAllocation::new(args.resources))
+        }
+        "ImageLocality" => Arc::new(image_locality::ImageLocality),
+        "DefaultBinder" => match making.client {
+            Some(client) => Arc::new(default_binder::DefaultBinder::new(client.clone())),
+            None => return Err("DefaultBinder needs a client".into()),
+        },
+        other => return Err(format!("plugin {other:?} does not exist")),
+    })
+}
 
 /// Everything but the binder, which needs a client: enough to decide, not to bind.
 pub fn default_profile(scheduler_name: &str) -> Profile {
-    Profile::new(scheduler_name, default_plugins(volumes::VolumeBinding::default()))
+    profile(scheduler_name, None)
 }
 
 /// The default plugins with their weights, and binding through the API.
-pub fn binding_profile(scheduler_name: &str, client: Client) -> Profile {
-    let mut plugins = default_plugins(volumes::VolumeBinding::new(client.clone()));
-    plugins.push(weighted(default_binder::DefaultBinder::new(client), 1));
-    Profile::new(scheduler_name, plugins)
+pub fn binding_profile(scheduler_name: &str, client: &Client) -> Profile {
+    profile(scheduler_name, Some(client))
 }
 
-fn default_plugins(volume_binding: volumes::VolumeBinding) -> Vec<Registered> {
-    vec![
-        weighted(simple::SchedulingGates, 1),
-        weighted(simple::PrioritySort, 1),
-        weighted(simple::NodeName, 1),
-        weighted(simple::NodeUnschedulable, 1),
-        weighted(taint_toleration::TaintToleration, 3),
-        weighted(node_affinity::NodeAffinity, 2),
-        weighted(simple::NodePorts, 1),
-        weighted(node_resources::Fit::default(), 1),
-        weighted(volumes::VolumeRestrictions, 1),
-        weighted(volumes::NodeVolumeLimits, 1),
-        weighted(volume_binding, 1),
-        weighted(volumes::VolumeZone, 1),
-        weighted(pod_topology_spread::PodTopologySpread::default(), 2),
-        weighted(inter_pod_affinity::InterPodAffinity::default(), 2),
-        weighted(default_preemption::DefaultPreemption::default(), 1),
-        weighted(node_resources::BalancedAllocation::default(), 1),
-        weighted(image_locality::ImageLocality, 1),
-    ]
-}
-
-fn weighted(plugin: impl Plugin, weight: i64) -> Registered {
-    Registered { plugin: Arc::new(plugin), weight }
+fn profile(scheduler_name: &str, client: Option<&Client>) -> Profile {
+    let make = |(name, weight): &(&str, i64)| {
+        let config = PluginConfig { name: (*name).to_owned(), args: Value::Null };
+        let plugin = make(name, &Making { config, ignored_resources: &[], client }).ok()?;
+        Some(Registered { plugin, weight: (*weight).max(1) })
+    };
+    Profile::new(scheduler_name, DEFAULTS.iter().filter_map(make).collect())
 }
 
 #[cfg(test)]

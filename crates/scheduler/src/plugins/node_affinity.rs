@@ -3,13 +3,35 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::{NodeAffinity as Affinity, PreferredSchedulingTerm};
+
 use crate::framework::{
     Cycle, Data, Events, Happening, Plugin, Point, PreFilter, PreScore, Rejection, Verdict, normalize_by_maximum,
 };
+use crate::model::labels::{NodeRequirement, NodeTerm};
 use crate::model::node_sets::NodeSet;
+use crate::model::pod::Weighted;
 use crate::model::{NodeInfo, PodInfo};
 
-pub(super) struct NodeAffinity;
+/// What the scheduler itself adds to the wishes of every pod.
+pub(super) struct NodeAffinity {
+    added: NodeRequirement,
+    added_preferred: Vec<Weighted<NodeTerm>>,
+}
+
+impl NodeAffinity {
+    pub(super) fn new(added: Option<&Affinity>) -> Self {
+        let required = added.and_then(|added| added.required_during_scheduling_ignored_during_execution.as_ref());
+        let preferred = added.and_then(|added| added.preferred_during_scheduling_ignored_during_execution.as_ref());
+        let wish = |wish: &PreferredSchedulingTerm| {
+            Some(Weighted { weight: wish.weight.into(), term: NodeTerm::new(&wish.preference)? })
+        };
+        Self {
+            added: NodeRequirement::new(None, required),
+            added_preferred: preferred.into_iter().flatten().filter_map(wish).collect(),
+        }
+    }
+}
 
 impl Plugin for NodeAffinity {
     fn name(&self) -> &'static str {
@@ -25,12 +47,14 @@ impl Plugin for NodeAffinity {
     }
 
     fn helps(&self, pod: &PodInfo, happening: &Happening<'_>) -> bool {
-        happening.node.is_none_or(|node| pod.node_requirement.matches(&node.name, &node.labels))
+        happening.node.is_none_or(|node| {
+            pod.node_requirement.matches(&node.name, &node.labels) && self.added.matches(&node.name, &node.labels)
+        })
     }
 
     fn pre_filter(&self, cycle: &Cycle<'_>) -> PreFilter {
         let requirement = &cycle.pod.node_requirement;
-        if requirement.is_any() {
+        if requirement.is_any() && self.added.is_any() {
             return PreFilter::Skip;
         }
         // Terms are alternatives: only where each of them names its nodes are the nodes known beforehand.
@@ -47,6 +71,9 @@ impl Plugin for NodeAffinity {
     }
 
     fn filter(&self, cycle: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> Verdict {
+        if !self.added.is_any() && !self.added.matches(&node.name, &node.labels) {
+            return Err(Rejection::firm("node(s) didn't match scheduler-enforced node affinity"));
+        }
         let meeting = data.and_then(|data| data.downcast_ref::<Arc<NodeSet>>());
         let meets = match meeting {
             Some(meeting) => meeting.contains(node.slot),
@@ -59,14 +86,14 @@ impl Plugin for NodeAffinity {
     }
 
     fn pre_score(&self, cycle: &Cycle<'_>, _: &[&NodeInfo]) -> PreScore {
-        match cycle.pod.preferred_nodes.is_empty() {
+        match cycle.pod.preferred_nodes.is_empty() && self.added_preferred.is_empty() {
             true => PreScore::Skip,
             false => PreScore::Continue(None),
         }
     }
 
     fn score(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> i64 {
-        let preferred = cycle.pod.preferred_nodes.iter();
+        let preferred = cycle.pod.preferred_nodes.iter().chain(&self.added_preferred);
         preferred.filter(|preferred| preferred.term.matches(&node.name, &node.labels)).map(|p| p.weight).sum()
     }
 

@@ -2,32 +2,61 @@
 
 use std::borrow::Cow;
 
+use crate::config::wire::{NodeResourcesFitArgs, ResourceSpec, default_resources};
 use crate::framework::{Cycle, Data, Events, Happening, MAX_SCORE, Plugin, Point, PreScore, Rejection, Verdict};
 use crate::model::{NodeInfo, PodInfo};
 
-/// A resource that counts in a score, and how much.
-#[derive(Clone, Debug)]
-struct Weight {
-    resource: String,
-    weight: i64,
-}
-
-fn default_weights() -> Vec<Weight> {
-    ["cpu", "memory"].map(|resource| Weight { resource: resource.into(), weight: 1 }).into()
+/// How a node's use becomes a score.
+enum Strategy {
+    Least,
+    Most,
+    /// Points of a line: use in percent, and score.
+    Shape(Vec<(i64, i64)>),
 }
 
 pub(super) struct Fit {
-    weights: Vec<Weight>,
+    ignored: Vec<String>,
+    ignored_groups: Vec<String>,
+    strategy: Strategy,
+    weights: Vec<ResourceSpec>,
 }
 
-impl Default for Fit {
-    fn default() -> Self {
-        Self { weights: default_weights() }
+impl Fit {
+    pub(super) fn new(args: NodeResourcesFitArgs, ignored: &[String]) -> Self {
+        let scoring = args.scoring_strategy.unwrap_or_default();
+        let strategy = match (scoring.sort.as_str(), scoring.requested_to_capacity_ratio) {
+            ("MostAllocated", _) => Strategy::Most,
+            // Written from 0 to 10, counted from 0 to 100.
+            ("RequestedToCapacityRatio", Some(ratio)) => {
+                Strategy::Shape(ratio.shape.iter().map(|point| (point.utilization, point.score * 10)).collect())
+            }
+            _ => Strategy::Least,
+        };
+        let weights = if scoring.resources.is_empty() { default_resources() } else { scoring.resources };
+        let ignored = args.ignored_resources.into_iter().chain(ignored.iter().cloned()).collect();
+        Self { ignored, ignored_groups: args.ignored_resource_groups, strategy, weights }
+    }
+
+    fn ignores(&self, resource: &str) -> bool {
+        let group = || resource.split_once('/').map_or("", |(group, _)| group);
+        self.ignored.iter().any(|name| name == resource) || self.ignored_groups.iter().any(|name| name == group())
     }
 }
 
+/// The height of the line at a use.
+fn height(shape: &[(i64, i64)], utilization: i64) -> i64 {
+    let Some(at) = shape.iter().position(|(x, _)| utilization <= *x) else {
+        return shape.last().map_or(0, |(_, score)| *score);
+    };
+    if at == 0 {
+        return shape[0].1;
+    }
+    let ((left, low), (right, high)) = (shape[at - 1], shape[at]);
+    low + (high - low) * (utilization - left) / (right - left)
+}
+
 /// What is missing on the node; whether there would be enough if it were empty.
-fn shortages(pod: &PodInfo, node: &NodeInfo) -> Option<Rejection> {
+fn shortages(pod: &PodInfo, node: &NodeInfo, ignores: impl Fn(&str) -> bool) -> Option<Rejection> {
     let mut reasons: Vec<Cow<'static, str>> = Vec::new();
     let mut preemptible = true;
     if i64::try_from(node.pods.len()).unwrap_or(i64::MAX) >= node.allowed_pods {
@@ -45,7 +74,7 @@ fn shortages(pod: &PodInfo, node: &NodeInfo) -> Option<Rejection> {
     check(wanted.ephemeral_storage, allocatable.ephemeral_storage, requested.ephemeral_storage, &|| {
         "Insufficient ephemeral-storage".into()
     });
-    for (name, amount) in &wanted.scalars {
+    for (name, amount) in wanted.scalars.iter().filter(|(name, _)| !ignores(name)) {
         check(*amount, allocatable.scalar(name), requested.scalar(name), &|| format!("Insufficient {name}").into());
     }
     (!reasons.is_empty()).then_some(Rejection { reasons, preemptible })
@@ -66,31 +95,43 @@ impl Plugin for Fit {
 
     fn helps(&self, pod: &PodInfo, happening: &Happening<'_>) -> bool {
         match (happening.node, happening.pod) {
-            (Some(node), None) => shortages(pod, node).is_none(),
+            (Some(node), None) => shortages(pod, node, |name| self.ignores(name)).is_none(),
             _ => true,
         }
     }
 
     fn filter(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> Verdict {
-        shortages(cycle.pod, node).map_or(Ok(()), Err)
+        shortages(cycle.pod, node, |name| self.ignores(name)).map_or(Ok(()), Err)
     }
 
-    /// The emptier the node would be, the better.
+    /// By default, the emptier the node would be, the better.
     fn score(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> i64 {
-        let (mut score, mut weights) = (0, 0);
-        for Weight { resource, weight } in &self.weights {
-            let wanted = cycle.pod.assumed_requests.get(resource);
-            let allocatable = node.allocatable.get(resource);
+        let (mut score, mut weights) = (0_i64, 0_i64);
+        for ResourceSpec { name, weight } in &self.weights {
+            let wanted = cycle.pod.assumed_requests.get(name);
+            let allocatable = node.allocatable.get(name);
             // An extended resource that the pod does not ask for says nothing about it.
-            if allocatable == 0 || (wanted == 0 && is_scalar(resource)) {
+            if allocatable == 0 || (wanted == 0 && is_scalar(name)) {
                 continue;
             }
-            let requested = node.assumed_requested.get(resource).saturating_add(wanted);
-            let free = allocatable.saturating_sub(requested).max(0);
-            score += free.saturating_mul(MAX_SCORE) / allocatable * weight;
-            weights += weight;
+            let requested = node.assumed_requested.get(name).saturating_add(wanted);
+            let share = |amount: i64| amount.saturating_mul(MAX_SCORE) / allocatable;
+            let own = match &self.strategy {
+                Strategy::Least => share(allocatable.saturating_sub(requested).max(0)),
+                Strategy::Most => share(requested.min(allocatable)),
+                Strategy::Shape(shape) => height(shape, if requested > allocatable { 100 } else { share(requested) }),
+            };
+            // A shape's zero says that the resource is not to count.
+            if own > 0 || !matches!(self.strategy, Strategy::Shape(_)) {
+                score += own * weight;
+                weights += weight;
+            }
         }
-        if weights == 0 { 0 } else { score / weights }
+        match &self.strategy {
+            _ if weights == 0 => 0,
+            Strategy::Shape(_) => (score as f64 / weights as f64).round() as i64,
+            _ => score / weights,
+        }
     }
 }
 
@@ -99,12 +140,12 @@ fn is_scalar(resource: &str) -> bool {
 }
 
 pub(super) struct BalancedAllocation {
-    weights: Vec<Weight>,
+    weights: Vec<ResourceSpec>,
 }
 
-impl Default for BalancedAllocation {
-    fn default() -> Self {
-        Self { weights: default_weights() }
+impl BalancedAllocation {
+    pub(super) fn new(resources: Vec<ResourceSpec>) -> Self {
+        Self { weights: if resources.is_empty() { default_resources() } else { resources } }
     }
 }
 
@@ -119,7 +160,7 @@ impl Plugin for BalancedAllocation {
 
     /// Pods that ask for nothing balance nothing.
     fn pre_score(&self, cycle: &Cycle<'_>, _: &[&NodeInfo]) -> PreScore {
-        match self.weights.iter().all(|weight| cycle.pod.requests.get(&weight.resource) == 0) {
+        match self.weights.iter().all(|weight| cycle.pod.requests.get(&weight.name) == 0) {
             true => PreScore::Skip,
             false => PreScore::Continue(None),
         }
@@ -127,8 +168,8 @@ impl Plugin for BalancedAllocation {
 
     /// Better balanced than before is above 75, worse below.
     fn score(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> i64 {
-        let (mut before, mut after) = (Vec::new(), Vec::new());
-        for Weight { resource, .. } in &self.weights {
+        let (mut before, mut after) = (Shares::default(), Shares::default());
+        for ResourceSpec { name: resource, .. } in &self.weights {
             let (wanted, allocatable) = (cycle.pod.requests.get(resource), node.allocatable.get(resource));
             if allocatable == 0 || (wanted == 0 && is_scalar(resource)) {
                 continue;
@@ -137,19 +178,38 @@ impl Plugin for BalancedAllocation {
             before.push(share(node.requested.get(resource)));
             after.push(share(node.requested.get(resource).saturating_add(wanted)));
         }
-        MAX_SCORE / 2 + (MAX_SCORE / 2 + evenness(&after) - evenness(&before)) / 2
+        MAX_SCORE / 2 + (MAX_SCORE / 2 + after.evenness() - before.evenness()) / 2
     }
 }
 
-/// 100 when all shares are the same; less by their standard deviation.
-fn evenness(shares: &[f64]) -> i64 {
-    let deviation = match shares {
-        [] | [_] => 0.0,
-        [left, right] => ((left - right) / 2.0).abs(),
-        many => {
-            let mean = many.iter().sum::<f64>() / many.len() as f64;
-            (many.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / many.len() as f64).sqrt()
+/// Shares of resources in use: of two most often, and then on the stack.
+#[derive(Default)]
+struct Shares {
+    few: [f64; 2],
+    count: usize,
+    more: Vec<f64>,
+}
+
+impl Shares {
+    fn push(&mut self, share: f64) {
+        match self.few.get_mut(self.count) {
+            Some(place) => *place = share,
+            None => self.more.push(share),
         }
-    };
-    ((1.0 - deviation) * MAX_SCORE as f64) as i64
+        self.count += 1;
+    }
+
+    /// 100 when all shares are the same; less by their standard deviation.
+    fn evenness(&self) -> i64 {
+        let deviation = match self.count {
+            0 | 1 => 0.0,
+            2 => ((self.few[0] - self.few[1]) / 2.0).abs(),
+            count => {
+                let all = || self.few.iter().chain(&self.more);
+                let mean = all().sum::<f64>() / count as f64;
+                (all().map(|share| (share - mean).powi(2)).sum::<f64>() / count as f64).sqrt()
+            }
+        };
+        ((1.0 - deviation) * MAX_SCORE as f64) as i64
+    }
 }

@@ -6,6 +6,9 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+
+use crate::config::wire::PodTopologySpreadArgs;
 use crate::framework::{
     Cycle, Data, Events, Happening, MAX_SCORE, Plugin, Point, PreFilter, PreScore, Rejection, Verdict,
 };
@@ -118,8 +121,16 @@ pub(super) struct DefaultConstraint {
     pub(super) hard: bool,
 }
 
-impl Default for PodTopologySpread {
-    fn default() -> Self {
+impl PodTopologySpread {
+    pub(super) fn new(args: &PodTopologySpreadArgs) -> Self {
+        if args.defaulting_type == "List" {
+            let own = |constraint: &TopologySpreadConstraint| DefaultConstraint {
+                topology_key: constraint.topology_key.clone(),
+                max_skew: constraint.max_skew.into(),
+                hard: constraint.when_unsatisfiable == "DoNotSchedule",
+            };
+            return Self { defaults: args.default_constraints.iter().map(own).collect(), system: false };
+        }
         let soft = |key: &str, max_skew| DefaultConstraint { topology_key: key.into(), max_skew, hard: false };
         Self { defaults: vec![soft(HOSTNAME, 3), soft(ZONE, 5)], system: true }
     }

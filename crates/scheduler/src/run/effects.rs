@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferry_client::{EventType, Recorder};
 use ferry_tasks::Tasks;
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -14,20 +14,37 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::extender::{self, Extender, Extension};
 use crate::framework::{Nomination, Point, Preemption, Profile};
 use crate::model::PodInfo;
+use crate::queue::QueuedPod;
 
 /// Events may be no longer than this.
 const LONGEST_MESSAGE: usize = 1024;
 /// Requests under way at once.
 const MOST_AT_ONCE: usize = 256;
+const MOST_QUESTIONS: usize = 32;
 
 /// What became of something that was sent off.
 pub(super) enum Report {
-    Bound { pod: Arc<PodInfo>, node: String },
-    NotBound { pod: Arc<PodInfo>, node: String, error: String },
+    Bound(Binding),
+    NotBound(Binding, String),
+    /// What the extenders said.
+    Extended {
+        queued: QueuedPod,
+        outcome: Result<Extension, String>,
+    },
 }
 
+/// A decision on its way to the API server.
+pub(super) struct Binding {
+    pub(super) queued: QueuedPod,
+    pub(super) node: String,
+    /// When the attempt began.
+    pub(super) begin: Instant,
+}
+
+#[derive(Clone)]
 pub(super) struct Effects {
     client: Client,
     recorders: HashMap<String, Recorder>,
@@ -35,6 +52,9 @@ pub(super) struct Effects {
     reports: mpsc::UnboundedSender<Report>,
     tasks: Tasks,
     places: Arc<Semaphore>,
+    extenders: Arc<[Extender]>,
+    /// Pods that extenders are asked about at once.
+    questions: Arc<Semaphore>,
 }
 
 impl Effects {
@@ -42,10 +62,13 @@ impl Effects {
         client: Client,
         recorders: HashMap<String, Recorder>,
         profiles: Arc<HashMap<String, Profile>>,
+        extenders: Arc<[Extender]>,
         reports: mpsc::UnboundedSender<Report>,
         tasks: Tasks,
     ) -> Self {
-        Self { client, recorders, profiles, reports, tasks, places: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+        let semaphore = |places| Arc::new(Semaphore::new(places));
+        let (places, questions) = (semaphore(MOST_AT_ONCE), semaphore(MOST_QUESTIONS));
+        Self { client, recorders, profiles, reports, tasks, places, extenders, questions }
     }
 
     pub(super) fn event(&self, pod: &PodInfo, kind: EventType, reason: &str, message: &str) {
@@ -58,22 +81,34 @@ impl Effects {
         profile.at(Point::Reserve).for_each(|(_, registered)| registered.plugin.unreserve(pod, node));
     }
 
+    /// Asks the extenders about the nodes that can take a pod.
+    pub(super) fn extend(&self, queued: QueuedPod, nodes: Vec<Arc<Node>>) {
+        let (extenders, reports, questions) = (self.extenders.clone(), self.reports.clone(), self.questions.clone());
+        self.tasks.spawn_until_stopped("extend", async move {
+            let _place = questions.acquire().await;
+            let outcome = extender::ask(&extenders, &queued.pod, nodes).await;
+            let _ = reports.send(Report::Extended { queued, outcome });
+        });
+    }
+
     /// PreBind, Bind and PostBind in a task of their own. `wait` is how long Permit may hold the pod back.
-    pub(super) fn bind(&self, pod: Arc<PodInfo>, node: String, wait: Duration) {
+    pub(super) fn bind(&self, binding: Binding, wait: Duration) {
+        let (pod, node) = (binding.queued.pod.clone(), binding.node.clone());
         let (profiles, reports, places) = (self.profiles.clone(), self.reports.clone(), self.places.clone());
+        let binder = self.extenders.iter().find(|extender| extender.binds() && extender.concerns(&pod)).cloned();
         self.tasks.spawn_until_stopped("bind", async move {
             let Some(profile) = profiles.get(&pod.scheduler) else { return };
             tokio::time::sleep(wait).await;
             let _place = places.acquire().await;
-            let bound = bind(profile, &pod, &node).await;
+            let bound = bind(profile, binder.as_ref(), &pod, &node).await;
             if let Err(error) = &bound {
                 profile.at(Point::Reserve).for_each(|(_, registered)| registered.plugin.unreserve(&pod, &node));
                 tracing::debug!(pod = pod.full_name(), node, "binding failed: {error}");
             }
             // Nobody listens only when the scheduler is stopping.
             let _ = reports.send(match bound {
-                Ok(()) => Report::Bound { pod, node },
-                Err(error) => Report::NotBound { pod, node, error },
+                Ok(()) => Report::Bound(binding),
+                Err(error) => Report::NotBound(binding, error),
             });
         });
     }
@@ -95,6 +130,18 @@ impl Effects {
 
     /// Removes the victims. The pod is woken by their end.
     pub(super) fn preempt(&self, preemptor: Arc<PodInfo>, preemption: Preemption) {
+        if self.extenders.is_empty() {
+            return self.remove(&preemptor, preemption);
+        }
+        let own = self.clone();
+        self.tasks.spawn_until_stopped("preempt", async move {
+            if let Some(agreed) = extender::preempt(&own.extenders, &preemptor, preemption).await {
+                own.remove(&preemptor, agreed);
+            }
+        });
+    }
+
+    fn remove(&self, preemptor: &Arc<PodInfo>, preemption: Preemption) {
         let recorder = self.recorders.get(&preemptor.scheduler).cloned();
         let Preemption { node, victims } = preemption;
         for victim in victims.into_iter().filter(|victim| !victim.is_terminating) {
@@ -122,9 +169,14 @@ impl Effects {
     }
 }
 
-async fn bind(profile: &Profile, pod: &PodInfo, node: &str) -> Result<(), String> {
+async fn bind(profile: &Profile, binder: Option<&Extender>, pod: &PodInfo, node: &str) -> Result<(), String> {
     for (_, registered) in profile.at(Point::PreBind) {
         registered.plugin.pre_bind(pod, node).await.map_err(|error| error.to_string())?;
+    }
+    if let Some(extender) = binder {
+        extender.bind(pod, node).await.map_err(|error| format!("binding rejected: {error}"))?;
+        profile.at(Point::PostBind).for_each(|(_, registered)| registered.plugin.post_bind(pod, node));
+        return Ok(());
     }
     for (_, registered) in profile.at(Point::Bind) {
         if let Some(bound) = registered.plugin.bind(pod, node).await {

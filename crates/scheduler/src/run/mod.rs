@@ -9,6 +9,7 @@ mod verdicts;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_client::{Change, EventType, Informer, Informers, Recorder, Subscription};
 use ferry_tasks::Tasks;
@@ -18,17 +19,20 @@ use kube::Client;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::extender::{Extender, Extension};
 use crate::framework::{Cycle, Events, Failure, Happening, Nomination, Permit, Point, Profile, Search};
 use crate::listers::Listers;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Outcome};
 use crate::model::{Cache, PodInfo};
 use crate::nominations::Nominations;
 use crate::queue::{Queue, QueuedPod};
-use effects::{Effects, Report};
+use effects::{Binding, Effects, Report};
 pub use verdicts::Verdicts;
 
 /// Searches between two looks at what happened, so that a long queue does not starve the rest of the runtime.
 const SEARCHES_IN_A_ROW: usize = 32;
+/// One search in so many has its points timed.
+const TIMED: u64 = 10;
 
 /// A running scheduler.
 #[derive(Clone)]
@@ -48,38 +52,45 @@ impl Scheduler {
     }
 }
 
-pub(crate) fn start(
-    profiles: Arc<HashMap<String, Profile>>,
-    client: Client,
-    informers: &Informers,
-    tasks: &Tasks,
-) -> Scheduler {
-    start_with(profiles, client, informers.of(), informers.of(), Listers::new(informers), tasks)
+/// What the loop runs with.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) profiles: Arc<HashMap<String, Profile>>,
+    pub(crate) initial_backoff: Duration,
+    pub(crate) longest_backoff: Duration,
+    pub(crate) extenders: Arc<[Extender]>,
+}
+
+pub(crate) fn start(settings: Settings, client: Client, informers: &Informers, tasks: &Tasks) -> Scheduler {
+    start_with(settings, client, informers.of(), informers.of(), Listers::new(informers), tasks)
 }
 
 fn start_with(
-    profiles: Arc<HashMap<String, Profile>>,
+    settings: Settings,
     client: Client,
     pods: Informer<Pod>,
     nodes: Informer<Node>,
     listers: Listers,
     tasks: &Tasks,
 ) -> Scheduler {
+    let Settings { profiles, initial_backoff, longest_backoff, extenders } = settings;
     let verdicts = Verdicts::default();
     let metrics = Arc::new(Metrics::default());
     let (reports, incoming) = mpsc::unbounded_channel();
     let recorders = profiles.keys().map(|name| (name.clone(), Recorder::new(client.clone(), name, tasks))).collect();
-    let effects = Effects::new(client, recorders, profiles.clone(), reports, tasks.clone());
+    let effects = Effects::new(client, recorders, profiles.clone(), extenders.clone(), reports, tasks.clone());
     let run = Loop {
         cache: Cache::default(),
         nominations: Nominations::default(),
-        queue: Queue::new(profiles.clone()),
+        queue: Queue::new(profiles.clone(), initial_backoff, longest_backoff),
+        extenders,
         listers,
         start: 0,
         profiles,
         effects,
         verdicts: verdicts.clone(),
         metrics: metrics.clone(),
+        attempts: 0,
     };
     tasks.spawn_until_stopped("scheduler", run.run(pods, nodes, incoming));
     Scheduler { verdicts, metrics }
@@ -90,12 +101,14 @@ struct Loop {
     cache: Cache,
     nominations: Nominations,
     queue: Queue,
+    extenders: Arc<[Extender]>,
     listers: Listers,
     /// Where in the nodes' order the next search begins.
     start: usize,
     effects: Effects,
     verdicts: Verdicts,
     metrics: Arc<Metrics>,
+    attempts: u64,
 }
 
 struct Streams {
@@ -129,18 +142,32 @@ impl Loop {
             let mut idle = false;
             for _ in 0..SEARCHES_IN_A_ROW {
                 match self.queue.pop(Instant::now()) {
-                    Some(queued) => self.attempt(&queued),
+                    Some(queued) => self.attempt(&queued, None),
                     None => {
                         idle = true;
                         break;
                     }
                 }
             }
+            self.tell_sizes();
             if idle {
                 self.wait(&mut streams).await;
             } else {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    fn tell_sizes(&self) {
+        for (queue, count) in self.queue.sizes() {
+            self.metrics.pending(queue, count);
+        }
+        for (kind, count) in [
+            ("nodes", self.cache.node_count()),
+            ("pods", self.cache.pod_count()),
+            ("assumed_pods", self.cache.assumed_count()),
+        ] {
+            self.metrics.cache_size(kind, count);
         }
     }
 
@@ -193,21 +220,37 @@ impl Loop {
     }
 
     /// One pod from the queue to a decision.
-    fn attempt(&mut self, queued: &QueuedPod) {
+    fn attempt(&mut self, queued: &QueuedPod, extension: Option<&Extension>) {
         let pod = &queued.pod;
         let profiles = self.profiles.clone();
         let Some(profile) = profiles.get(&pod.scheduler) else { return self.queue.remove(&pod.uid) };
         let cycle = Cycle { pod, cache: &self.cache, listers: &self.listers };
         let begin = std::time::Instant::now();
-        let found = Search { cycle, profile, nominations: &self.nominations }.run(&mut self.start);
+        self.attempts += 1;
+        let timed = self.attempts % TIMED == 0;
+        let metrics = timed.then_some(&*self.metrics);
+        let search = Search { cycle, profile, nominations: &self.nominations, extension, metrics };
+        if extension.is_none() && self.extenders.iter().any(|extender| extender.takes_part() && extender.concerns(pod))
+        {
+            match search.feasible(&mut self.start) {
+                Ok((nodes, _)) => {
+                    let nodes = nodes.iter().filter_map(|node| node.node.clone()).collect();
+                    self.effects.extend(queued.clone(), nodes);
+                }
+                Err(failure) => self.unplaced(pod, failure, begin),
+            }
+            return;
+        }
+        let found = search.run(&mut self.start);
         self.metrics.algorithm(begin.elapsed());
         match found {
-            Ok(placed) => self.placed(profile, pod, &placed.node),
-            Err(failure) => self.unplaced(pod, failure),
+            Ok(placed) => self.placed(profile, queued, &placed.node, begin),
+            Err(failure) => self.unplaced(pod, failure, begin),
         }
     }
 
-    fn placed(&mut self, profile: &Profile, pod: &Arc<PodInfo>, node: &str) {
+    fn placed(&mut self, profile: &Profile, queued: &QueuedPod, node: &str, begin: std::time::Instant) {
+        let pod = &queued.pod;
         self.cache.assume(pod.clone(), node);
         self.nominations.remove(&pod.uid);
         let cycle = Cycle { pod, cache: &self.cache, listers: &self.listers };
@@ -218,7 +261,7 @@ impl Loop {
                 .err()
                 .map(|rejection| (registered.plugin.name(), rejection.message()))
         });
-        let mut wait = std::time::Duration::ZERO;
+        let mut wait = Duration::ZERO;
         let refused = reserved.or_else(|| {
             profile.at(Point::Permit).find_map(|(_, registered)| match registered.plugin.permit(pod, node) {
                 Permit::Allow => None,
@@ -233,15 +276,17 @@ impl Loop {
             self.effects.unreserve(profile, pod, node);
             self.cache.forget(&pod.uid);
             let message = format!("0/1 nodes are available: 1 {reason}.");
+            self.metrics.attempt(&pod.scheduler, Outcome::Unschedulable, begin.elapsed());
             self.effects.unscheduled(pod, "Unschedulable", &message, &Nomination::Clear);
             self.queue.failed(&pod.uid, vec![plugin], Instant::now());
             return;
         }
         self.verdicts.forget(pod);
-        self.effects.bind(pod.clone(), node.to_owned(), wait);
+        self.effects.bind(Binding { queued: queued.clone(), node: node.to_owned(), begin }, wait);
     }
 
-    fn unplaced(&mut self, pod: &Arc<PodInfo>, failure: Failure) {
+    fn unplaced(&mut self, pod: &Arc<PodInfo>, failure: Failure, begin: std::time::Instant) {
+        self.metrics.attempt(&pod.scheduler, Outcome::Unschedulable, begin.elapsed());
         let message = failure.message();
         let now = Instant::now();
         match failure {
@@ -265,6 +310,7 @@ impl Loop {
                 self.verdicts.remember(pod, *diagnosis);
                 self.effects.unscheduled(pod, "Unschedulable", &message, &nomination);
                 if let Some(preemption) = preemption {
+                    self.metrics.preempted(preemption.victims.len());
                     self.effects.preempt(pod.clone(), preemption);
                 }
             }
@@ -273,23 +319,40 @@ impl Loop {
 
     fn reported(&mut self, report: Report) {
         match report {
-            Report::Bound { pod, node } => {
+            Report::Extended { queued, outcome } => {
+                // It may have been deleted or placed by someone else meanwhile.
+                let Some(pod) = self.queue.get(&queued.pod.uid).cloned() else { return };
+                let queued = QueuedPod { pod, ..queued };
+                match outcome {
+                    Ok(extension) => self.attempt(&queued, Some(&extension)),
+                    Err(error) => {
+                        self.effects.unscheduled(&queued.pod, "SchedulerError", &error, &Nomination::Clear);
+                        self.queue.errored(&queued.pod.uid, Instant::now());
+                    }
+                }
+            }
+            Report::Bound(Binding { queued, node, begin }) => {
+                let pod = &queued.pod;
+                self.metrics.attempt(&pod.scheduler, Outcome::Scheduled, begin.elapsed());
+                self.metrics.bound(queued.attempts, queued.first.elapsed());
                 // The informer may tell of it later; until then it stays assumed.
                 self.queue.remove(&pod.uid);
                 let message = format!("Successfully assigned {} to {node}", pod.full_name());
-                self.effects.event(&pod, EventType::Normal, "Scheduled", &message);
+                self.effects.event(pod, EventType::Normal, "Scheduled", &message);
             }
-            Report::NotBound { pod, node, error } => {
+            Report::NotBound(Binding { queued, node, begin }, error) => {
+                let pod = &queued.pod;
+                self.metrics.attempt(&pod.scheduler, Outcome::Error, begin.elapsed());
                 self.cache.forget(&pod.uid);
                 let confirmed = self.cache.placement(&pod.uid).is_some();
                 if confirmed || !self.queue.contains(&pod.uid) {
                     return self.queue.remove(&pod.uid);
                 }
-                self.effects.unscheduled(&pod, "SchedulerError", &error, &Nomination::Clear);
+                self.effects.unscheduled(pod, "SchedulerError", &error, &Nomination::Clear);
                 self.queue.errored(&pod.uid, Instant::now());
                 tracing::warn!(pod = pod.full_name(), node, "a pod was not bound, trying again: {error}");
                 // What it held is free again.
-                let happening = Happening { events: Events::POD_GONE, node: None, pod: Some(&pod) };
+                let happening = Happening { events: Events::POD_GONE, node: None, pod: Some(pod) };
                 self.queue.happen(&happening, Instant::now());
             }
         }

@@ -108,6 +108,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(Vec::new())
+    }
+
+    fn with(extenders: Vec<Extender>) -> Self {
         let api = Api { pods: Informer::detached(), log: Arc::new(watch::Sender::default()), refusals: Arc::default() };
         let (nodes, listers, tasks) = (Informer::detached(), Listers::detached(), Tasks::new("test"));
         api.pods.mark_synced();
@@ -115,8 +119,14 @@ impl World {
         listers.namespaces.mark_synced();
         let serving = api.clone();
         let client = Client::new(tower::service_fn(move |request| serving.clone().serve(request)), "default");
-        let profiles = [("default-scheduler".to_owned(), binding_profile("default-scheduler", client.clone()))];
-        let scheduler = start_with(Arc::new(profiles.into()), client, api.pods.clone(), nodes.clone(), listers, &tasks);
+        let profiles = [("default-scheduler".to_owned(), binding_profile("default-scheduler", &client))];
+        let settings = Settings {
+            profiles: Arc::new(profiles.into()),
+            initial_backoff: Duration::from_secs(1),
+            longest_backoff: Duration::from_secs(10),
+            extenders: extenders.into(),
+        };
+        let scheduler = start_with(settings, client, api.pods.clone(), nodes.clone(), listers, &tasks);
         Self { api, nodes, scheduler, tasks }
     }
 

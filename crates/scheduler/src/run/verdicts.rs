@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use crate::framework::Diagnosis;
 use crate::model::PodInfo;
 
-/// Pods beyond this number push out the oldest.
+/// Pods beyond this number push out the oldest, and so do verdicts on nodes beyond the other: some 20 MB.
 const MOST: usize = 1000;
+const MOST_NODES: usize = 200_000;
 
 #[derive(Clone, Default)]
 pub struct Verdicts {
@@ -20,6 +21,7 @@ pub struct Verdicts {
 struct Kept {
     by_name: HashMap<String, Arc<Diagnosis>>,
     order: VecDeque<String>,
+    nodes: usize,
 }
 
 impl Verdicts {
@@ -30,21 +32,30 @@ impl Verdicts {
     pub(super) fn remember(&self, pod: &PodInfo, diagnosis: Diagnosis) {
         let name = pod.full_name();
         let mut kept = self.kept.lock();
-        if kept.by_name.insert(name.clone(), Arc::new(diagnosis)).is_none() {
-            kept.order.push_back(name);
-            if kept.order.len() > MOST
-                && let Some(oldest) = kept.order.pop_front()
-            {
-                kept.by_name.remove(&oldest);
-            }
+        kept.nodes += diagnosis.nodes.len();
+        match kept.by_name.insert(name.clone(), Arc::new(diagnosis)) {
+            None => kept.order.push_back(name),
+            Some(before) => kept.nodes -= before.nodes.len(),
+        }
+        while (kept.order.len() > MOST || kept.nodes > MOST_NODES) && kept.order.len() > 1 {
+            let Some(oldest) = kept.order.pop_front() else { break };
+            kept.take(&oldest);
         }
     }
 
     pub(super) fn forget(&self, pod: &PodInfo) {
         let name = pod.full_name();
         let mut kept = self.kept.lock();
-        if kept.by_name.remove(&name).is_some() {
+        if kept.take(&name) {
             kept.order.retain(|other| *other != name);
         }
+    }
+}
+
+impl Kept {
+    fn take(&mut self, name: &str) -> bool {
+        let gone = self.by_name.remove(name);
+        self.nodes -= gone.as_ref().map_or(0, |diagnosis| diagnosis.nodes.len());
+        gone.is_some()
     }
 }

@@ -2,6 +2,7 @@
 
 mod pods;
 mod preemption;
+mod random;
 mod volumes;
 
 use std::collections::BTreeSet;
@@ -34,7 +35,7 @@ impl World {
     fn search<T>(&self, pod: &PodInfo, work: impl FnOnce(&Search<'_>) -> T) -> T {
         let profile = default_profile("default-scheduler");
         let cycle = Cycle { pod, cache: &self.cache, listers: &self.listers };
-        work(&Search { cycle, profile: &profile, nominations: &self.nominations })
+        work(&Search { cycle, profile: &profile, nominations: &self.nominations, extension: None, metrics: None })
     }
 
     /// The allowed nodes, or the sentence users see.
@@ -166,7 +167,7 @@ fn cordoned_and_named_nodes() {
     world.allows(&pod("p", json!({"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}]})), "a b");
     world.allows(
         &pod("p", json!({"nodeName": "c"})),
-        &format!("0/2 nodes are available: 2 node(s) didn't match the requested node name. preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}."),
+        &format!("0/2 nodes are available: 1 node(s) didn't match the requested node name, 1 node(s) were unschedulable. preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}."),
     );
     let only = World::new(&[node("a", json!({"spec": {"unschedulable": true}}))], &[]);
     only.allows(

@@ -21,7 +21,6 @@ use crate::model::{NodeInfo, PodInfo};
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// How long making and binding volumes may take before the pod is tried anew.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, Default)]
 struct Claims {
@@ -42,11 +41,12 @@ pub(in crate::plugins) struct VolumeBinding {
     client: Option<Client>,
     /// By pod, from Reserve until it is bound or given up.
     plans: Mutex<HashMap<String, Plan>>,
+    pub(in crate::plugins) bind_timeout: Duration,
 }
 
 impl VolumeBinding {
     pub(in crate::plugins) fn new(client: Client) -> Self {
-        Self { client: Some(client), plans: Mutex::default() }
+        Self { client: Some(client), ..Self::default() }
     }
 
     /// Volumes that other pods are about to get.
@@ -210,7 +210,7 @@ impl Plugin for VolumeBinding {
             }
             Ok(())
         };
-        match tokio::time::timeout(PATIENCE, wait).await {
+        match tokio::time::timeout(self.bind_timeout, wait).await {
             Ok(done) => done,
             Err(_) => Err(BindError("binding volumes: context deadline exceeded".into())),
         }

@@ -1,0 +1,132 @@
+//! `ferry scheduler`: the scheduler as a process of its own, against any API server.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ferry_client::{Informers, leader};
+use ferry_scheduler::{Configuration, Scheduler, config::LeaderElection};
+use ferry_tasks::Tasks;
+use kube::Client;
+
+use crate::arguments::SchedulerOptions;
+use crate::component::{self, server};
+use crate::pki::{Pair, server_tls};
+use crate::{kubeconfig, log, signals};
+
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+pub fn run(options: &SchedulerOptions) -> Result<()> {
+    let configuration = configuration(options.config.as_deref())?;
+    log::start();
+    tokio::runtime::Runtime::new()?.block_on(serve(options, configuration))
+}
+
+/// A file that cannot be used is refused before anything is asked of the API server.
+fn configuration(path: Option<&Path>) -> Result<Configuration> {
+    let Some(path) = path else { return Ok(Configuration::default()) };
+    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let (content, duplicates) =
+        ferry_schema::yaml::parse_value(&text).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
+    if let Some(first) = duplicates.first() {
+        bail!("{}: strict decoding error: yaml: unmarshal errors:\n  {first}", path.display());
+    }
+    Configuration::parse(content).with_context(|| format!("{} cannot be used", path.display()))
+}
+
+/// What the file says, unless a flag says otherwise.
+fn election(options: &SchedulerOptions, file: &LeaderElection) -> LeaderElection {
+    LeaderElection {
+        leader_elect: options.leader_elect.unwrap_or(file.leader_elect),
+        lease_duration: options.leader_elect_lease_duration.unwrap_or(file.lease_duration),
+        renew_deadline: options.leader_elect_renew_deadline.unwrap_or(file.renew_deadline),
+        retry_period: options.leader_elect_retry_period.unwrap_or(file.retry_period),
+        resource_name: options.leader_elect_resource_name.clone().unwrap_or_else(|| file.resource_name.clone()),
+        resource_namespace: options
+            .leader_elect_resource_namespace
+            .clone()
+            .unwrap_or_else(|| file.resource_namespace.clone()),
+        resource_lock: file.resource_lock.clone(),
+    }
+}
+
+async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Result<()> {
+    let given = configuration.client_connection.kubeconfig.as_str();
+    let given = options.kubeconfig.as_deref().or_else(|| Some(Path::new(given)).filter(|_| !given.is_empty()));
+    let mut access = kubeconfig::config(given).await?;
+    if let Some(server) = &options.master {
+        access.cluster_url = server.parse().context("--master is no address of a server")?;
+    }
+    let client = Client::try_from(access).context("cannot make a client from the kubeconfig")?;
+    let tasks = Tasks::new("scheduler");
+    let config = configuration.build(&client, &[]).context("the configuration cannot be used")?;
+    // Nobody is elected yet: then there is nothing to tell.
+    let running: Arc<std::sync::OnceLock<Scheduler>> = Arc::default();
+    if options.secure_port != 0 {
+        let (told, asked) = (running.clone(), running.clone());
+        let component = server::Component {
+            client: client.clone(),
+            metrics: Box::new(move || told.get().map(|scheduler| scheduler.metrics().render()).unwrap_or_default()),
+            debug: Some(Box::new(move |path| {
+                let (namespace, name) = path.strip_prefix("/debug/verdicts/")?.split_once('/')?;
+                asked.get()?.verdicts().of(namespace, name).map(|diagnosis| diagnosis.to_json().to_string())
+            })),
+        };
+        let address = SocketAddr::new(options.bind_address, options.secure_port);
+        server::start(component, address, serving(options)?, &tasks).await?;
+    }
+    let (own, started) = (client.clone(), running.clone());
+    let lead = move |group: Tasks| {
+        let informers = Informers::new(own.clone(), group.clone());
+        let tasks = group.clone();
+        group.spawn_until_stopped("start", async move {
+            match ferry_scheduler::start(config, own, &informers, &tasks).await {
+                Ok(scheduler) => drop(started.set(scheduler)),
+                Err(error) => tracing::error!("the scheduler cannot start: {error}"),
+            }
+            std::future::pending().await
+        });
+    };
+    let election = election(options, &configuration.leader_election);
+    let ended = if election.leader_elect {
+        let election = leader::Config {
+            namespace: election.resource_namespace,
+            lease_duration: election.lease_duration,
+            renew_deadline: election.renew_deadline,
+            retry_period: election.retry_period,
+            ..leader::Config::new(&election.resource_name, &component::identity())
+        };
+        let (group, stop) = (tasks.clone(), tasks.stopping());
+        let election = leader::run(client, election, &group, lead);
+        tokio::pin!(election);
+        tokio::select! {
+            stopped = &mut election => stopped,
+            signal = signals::wait() => {
+                stop.cancel();
+                signal?;
+                election.await
+            }
+        }
+    } else {
+        lead(tasks.clone());
+        signals::wait().await?;
+        true
+    };
+    tasks.stop(STOP_PATIENCE).await;
+    if !ended {
+        bail!("leadership was lost; start again to stand for it anew");
+    }
+    Ok(())
+}
+
+fn serving(options: &SchedulerOptions) -> Result<Option<Arc<rustls::ServerConfig>>> {
+    let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) else {
+        return Ok(None);
+    };
+    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let pair = Pair { certificate: read(certificate)?, key: read(key)? };
+    server_tls(&pair, &pair.certificate).map(Some)
+}
