@@ -1,5 +1,8 @@
 //! The loop against an API that does as it is told and writes down what it was asked.
 
+mod bad_input;
+mod extenders;
+
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -20,6 +23,8 @@ struct Api {
     log: Arc<watch::Sender<Vec<String>>>,
     /// Bindings to refuse before the first that works.
     refusals: Arc<std::sync::atomic::AtomicUsize>,
+    /// Bindings are answered only while this is false.
+    held: Arc<watch::Sender<bool>>,
 }
 
 impl Api {
@@ -30,6 +35,8 @@ impl Api {
         let path: Vec<&str> = parts.uri.path().trim_matches('/').split('/').collect();
         let (status, answer) = match (parts.method, path.as_slice()) {
             (Method::POST, [.., name, "binding"]) => {
+                self.note(format!("{name} is on its way"));
+                let _ = self.held.subscribe().wait_for(|held| !held).await;
                 self.bind(name, body["target"]["name"].as_str().unwrap_or_default())
             }
             (Method::POST, [.., "events"]) => {
@@ -82,11 +89,16 @@ impl Api {
                 json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": "Conflict", "code": 409}),
             );
         }
-        if let Some(mut pod) = self.pod(name) {
-            pod.spec.get_or_insert_default().node_name = Some(node.to_owned());
-            self.note(format!("{name} bound to {node}"));
-            self.pods.apply(pod);
-        }
+        let Some(mut pod) = self.pod(name) else {
+            let message = format!("pods \"{name}\" not found");
+            return (
+                StatusCode::NOT_FOUND,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": "NotFound", "code": 404}),
+            );
+        };
+        pod.spec.get_or_insert_default().node_name = Some(node.to_owned());
+        self.note(format!("{name} bound to {node}"));
+        self.pods.apply(pod);
         (StatusCode::CREATED, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
     }
 
@@ -112,7 +124,12 @@ impl World {
     }
 
     fn with(extenders: Vec<Extender>) -> Self {
-        let api = Api { pods: Informer::detached(), log: Arc::new(watch::Sender::default()), refusals: Arc::default() };
+        let api = Api {
+            pods: Informer::detached(),
+            log: Arc::new(watch::Sender::default()),
+            refusals: Arc::default(),
+            held: Arc::default(),
+        };
         let (nodes, listers, tasks) = (Informer::detached(), Listers::detached(), Tasks::new("test"));
         api.pods.mark_synced();
         nodes.mark_synced();
@@ -132,6 +149,10 @@ impl World {
 
     fn add_node(&self, name: &str, overlay: Value) {
         self.nodes.apply(node(name, overlay).as_ref().clone());
+    }
+
+    fn add(&self, name: &str, spec: Value) {
+        self.api.pods.apply(pod_with(name, json!({"spec": spec})).pod.as_ref().clone());
     }
 
     fn add_pod(&self, name: &str, cpu: &str, priority: i32, node: Option<&str>) {
