@@ -45,7 +45,7 @@ impl Bootstrap<'_> {
         Ok(())
     }
 
-    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
+    pub(crate) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -90,7 +90,7 @@ impl Bootstrap<'_> {
         Ok(())
     }
 
-    async fn api_service(&self, group: String, version: String) -> Result<(), ApiError> {
+    pub(crate) async fn api_service(&self, group: String, version: String) -> Result<(), ApiError> {
         const COLLECTION: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
         // The API that lists the others does not list itself.
         if group == "apiregistration.k8s.io" {
@@ -103,10 +103,12 @@ impl Bootstrap<'_> {
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
         }
-        let (group_priority, version_priority) = priority(&group, &version);
+        let custom = self.core.table().rows().iter().any(|r| r.gvk.group == group && crate::codec::is_custom(r));
+        let (group_priority, version_priority) = if custom { (1000, 100) } else { priority(&group, &version) };
+        let managed = if custom { "true" } else { "onstart" };
         let mut service = json!({
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {"name": name, "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
+            "metadata": {"name": name, "labels": {"kube-aggregator.kubernetes.io/automanaged": managed}},
             "spec": {
                 "group": group, "version": version,
                 "groupPriorityMinimum": group_priority, "versionPriority": version_priority,

@@ -252,6 +252,7 @@ fn swap(core: &Core) {
     });
     all.extend(custom.into_iter().cloned());
     core.table.store(Arc::new(ResourceTable::new(all)));
+    core.aggregation.table_changed.notify_one();
 }
 
 fn registration(definition: &Value, rows: &[Arc<Resource>]) -> Option<Registration> {

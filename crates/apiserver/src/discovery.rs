@@ -11,10 +11,12 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::aggregation::{Remote, Remotes, aggregated_resources, with_remote};
+
 /// The aggregated documents of the current table, made once per table.
 #[derive(Default)]
 pub(crate) struct Documents {
-    made: Mutex<Option<(Arc<ResourceTable>, Aggregated)>>,
+    made: Mutex<Option<(Arc<ResourceTable>, Arc<Remotes>, Aggregated)>>,
 }
 
 #[derive(Clone)]
@@ -24,15 +26,19 @@ pub(crate) struct Aggregated {
 }
 
 impl Documents {
-    pub(crate) fn aggregated(&self, table: &Arc<ResourceTable>) -> Aggregated {
+    pub(crate) fn aggregated(&self, table: &Arc<ResourceTable>, remotes: &Arc<Remotes>) -> Aggregated {
         let mut made = self.made.lock();
-        if let Some((of, documents)) = &*made
+        if let Some((of, with, documents)) = &*made
             && Arc::ptr_eq(of, table)
+            && Arc::ptr_eq(with, remotes)
         {
             return documents.clone();
         }
-        let documents = Aggregated { core: tagged(aggregated(table, true)), groups: tagged(aggregated(table, false)) };
-        *made = Some((table.clone(), documents.clone()));
+        let documents = Aggregated {
+            core: tagged(aggregated(table, &[], true)),
+            groups: tagged(aggregated(table, remotes, false)),
+        };
+        *made = Some((table.clone(), remotes.clone(), documents.clone()));
         documents
     }
 }
@@ -48,11 +54,12 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 /// The groups but the core one, with their versions, best first.
-fn groups(table: &ResourceTable) -> Vec<(String, Vec<String>)> {
-    (table.groups().into_iter())
+fn groups(table: &ResourceTable, remotes: &[Arc<Remote>]) -> Vec<(String, Vec<String>)> {
+    let own = (table.groups().into_iter())
         .filter(|(group, _)| !group.is_empty())
         .map(|(group, versions)| (group.to_owned(), versions.into_iter().map(str::to_owned).collect()))
-        .collect()
+        .collect();
+    with_remote(own, remotes)
 }
 
 fn rows<'a>(table: &'a ResourceTable, group: &str, version: &str) -> Vec<&'a Arc<Resource>> {
@@ -71,9 +78,12 @@ pub(crate) fn core_versions(address: &str) -> Value {
 }
 
 /// `/apis`
-pub(crate) fn group_list(table: &ResourceTable) -> Value {
-    let groups: Vec<Value> =
-        groups(table).iter().map(|(group, versions)| group_fields(group, versions)).map(Value::Object).collect();
+pub(crate) fn group_list(table: &ResourceTable, remotes: &[Arc<Remote>]) -> Value {
+    let groups: Vec<Value> = groups(table, remotes)
+        .iter()
+        .map(|(group, versions)| group_fields(group, versions))
+        .map(Value::Object)
+        .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
@@ -88,8 +98,8 @@ fn group_fields(group: &str, versions: &[String]) -> Map<String, Value> {
 }
 
 /// `/apis/<group>`
-pub(crate) fn group(table: &ResourceTable, name: &str) -> Option<Value> {
-    let (group, versions) = groups(table).into_iter().find(|(group, _)| group == name)?;
+pub(crate) fn group(table: &ResourceTable, remotes: &[Arc<Remote>], name: &str) -> Option<Value> {
+    let (group, versions) = groups(table, remotes).into_iter().find(|(group, _)| group == name)?;
     let mut fields = group_fields(&group, &versions);
     fields.insert("kind".into(), "APIGroup".into());
     fields.insert("apiVersion".into(), "v1".into());
@@ -172,14 +182,17 @@ fn storage_hash(kind: &GroupVersionKind) -> String {
 }
 
 /// `APIGroupDiscoveryList` of the core group or of all others.
-fn aggregated(table: &ResourceTable, core: bool) -> Value {
-    let groups = if core { vec![(String::new(), vec!["v1".to_owned()])] } else { groups(table) };
+fn aggregated(table: &ResourceTable, remotes: &[Arc<Remote>], core: bool) -> Value {
+    let groups = if core { vec![(String::new(), vec!["v1".to_owned()])] } else { groups(table, remotes) };
     let items: Vec<Value> = groups
         .iter()
         .map(|(group, versions)| {
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
+                    if let Some(remote) = aggregated_resources(remotes, group, version) {
+                        return remote;
+                    }
                     let resources: Vec<Value> =
                         rows(table, group, version).into_iter().map(|r| aggregated_resource(r)).collect();
                     json!({"version": version, "resources": resources, "freshness": "Current"})

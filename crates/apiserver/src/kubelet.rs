@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::answer::{Body, BoxError, full};
 
-const DIAL: Duration = Duration::from_secs(10);
+pub(crate) const DIAL: Duration = Duration::from_secs(10);
 
 /// The TLS of connections to kubelets, with the certificate the server shows them; without it nothing is forwarded.
 #[derive(Clone, Default)]
@@ -51,26 +51,34 @@ async fn dial(target: &Target) -> Result<Box<dyn Io>, BoxError> {
 pub(crate) async fn forward(
     tasks: &Tasks,
     target: &Target,
-    mut request: Request<Body>,
+    request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let unreachable = |error: BoxError| {
+    let answered = match tokio::time::timeout(DIAL, dial(target)).await {
+        Ok(Ok(io)) => exchange(tasks, io, target, request).await,
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err("timed out".into()),
+    };
+    answered.map_err(|error| {
         let message = format!("error trying to reach {}:{}: {error}", target.host, target.port);
         ApiError::new(503, Reason::ServiceUnavailable, message)
-    };
-    let io = match tokio::time::timeout(DIAL, dial(target)).await {
-        Ok(dialled) => dialled.map_err(unreachable)?,
-        Err(_) => return Err(unreachable("timed out".into())),
-    };
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(io)).await.map_err(|e| unreachable(e.into()))?;
+    })
+}
+
+/// One request over a connection that is there.
+pub(crate) async fn exchange(
+    tasks: &Tasks,
+    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    target: &Target,
+    mut request: Request<Body>,
+) -> Result<Response<Body>, BoxError> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(io)).await?;
     tasks.spawn_until_stopped("forwarded connection", async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!("a forwarded connection ended: {error}");
         }
     });
     let upgrade = request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
-    let outgoing = outgoing(target, request).map_err(unreachable)?;
-    let mut answer = sender.send_request(outgoing).await.map_err(|e| unreachable(e.into()))?;
+    let mut answer = sender.send_request(outgoing(target, request)?).await?;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS
         && let Some(client) = upgrade
     {

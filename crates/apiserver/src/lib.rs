@@ -6,6 +6,7 @@
 //! reads and watches → `reads.rs` over the watch cache in `cache/`; discovery → `discovery.rs`.
 
 mod admission;
+mod aggregation;
 mod allocate;
 mod answer;
 mod bootstrap;
@@ -49,6 +50,7 @@ use ferry_auth::{AuthorizerChain, Chain, Impersonator, Rbac, TokenIssuer};
 use ferry_registry::ResourceTable;
 use ferry_tasks::Tasks;
 
+pub use aggregation::FrontProxy;
 pub use allocate::{BadNetwork, ServiceNetwork};
 pub use answer::{Body, BoxError};
 pub use bootstrap::Endpoint;
@@ -78,6 +80,8 @@ pub struct Config {
     /// The address clients outside reach the server at, `host:port`.
     pub advertised: String,
     pub kubelets: Kubelets,
+    /// Without it, servers behind this one do not learn who asks.
+    pub front_proxy: Option<FrontProxy>,
 }
 
 /// The API server. Clones are handles to the same one.
@@ -104,6 +108,7 @@ impl ApiServer {
             metrics: metrics::Metrics::default(),
             event_leases: server::EventLeases::default(),
             kubelets: config.kubelets,
+            aggregation: aggregation::Aggregation::new(config.front_proxy),
             definitions: definitions::Definitions::default(),
             discovery: discovery::Documents::default(),
             openapi: openapi::Documents::default(),
@@ -133,7 +138,10 @@ impl ApiServer {
     /// reach this server.
     pub async fn bootstrap(&self, token: &str, endpoint: Option<Endpoint>) -> Result<(), ferry_meta::ApiError> {
         self.core.definitions.wait().await;
-        bootstrap::Bootstrap { core: &self.core, token }.run(endpoint).await
+        bootstrap::Bootstrap { core: &self.core, token }.run(endpoint).await?;
+        let keeper = aggregation::run(self.core.clone(), token.to_owned());
+        self.core.tasks.spawn_until_stopped("aggregation", keeper);
+        Ok(())
     }
 
     /// Answers one request, as if it had come over a connection of this peer.

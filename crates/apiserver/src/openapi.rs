@@ -66,6 +66,9 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext, rest: &[&
     if !json {
         return Err(ApiError::new(406, Reason::NotAcceptable, "only application/json is offered here"));
     }
+    if let Some((body, hash)) = remote_document(core, &name) {
+        return Ok(tagged_response(context, "application/json", body, &format!("\"{hash}\""), "no-cache, private"));
+    }
     let table = core.table();
     if !name.is_empty() && name != "v2" && !names(&table).contains(&name) {
         return Ok(Answer::no_such_page());
@@ -74,13 +77,38 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext, rest: &[&
     let server = core.clone();
     let wanted = name.clone();
     let made = tokio::task::spawn_blocking(move || document(&server, &table, &wanted)).await;
-    let (body, hash) = made.map_err(ApiError::internal)?;
+    let (mut body, hash) = made.map_err(ApiError::internal)?;
+    if name.is_empty() {
+        body = with_remote(core, body);
+    }
     let asked = context.query.text("hash");
     if !asked.is_empty() && asked != hash && !name.is_empty() {
         return Ok(moved(&format!("/openapi/v3/{name}?hash={hash}")));
     }
     let cache = if asked.is_empty() { "no-cache, private" } else { "public, immutable" };
     Ok(tagged_response(context, "application/json", body, &format!("\"{hash}\""), cache))
+}
+
+/// The document of a group version that another server answers.
+fn remote_document(core: &Core, name: &str) -> Option<Document> {
+    let remotes = core.aggregation.remotes();
+    let (group, version) = name.strip_prefix("apis/")?.split_once('/')?;
+    remotes.iter().find(|r| r.group == group && r.version == version)?.openapi.clone()
+}
+
+/// The list of documents with those of other servers.
+fn with_remote(core: &Core, index: Bytes) -> Bytes {
+    let remotes = core.aggregation.remotes();
+    if remotes.is_empty() {
+        return index;
+    }
+    let mut list: Value = serde_json::from_slice(&index).unwrap_or_default();
+    for remote in remotes.iter() {
+        let Some((_, hash)) = &remote.openapi else { continue };
+        let name = format!("apis/{}/{}", remote.group, remote.version);
+        list["paths"][&name] = json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")});
+    }
+    list.to_string().into()
 }
 
 fn moved(to: &str) -> Answer {

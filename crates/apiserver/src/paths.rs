@@ -41,7 +41,9 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
         ["apis"] | ["apis", ""] => discovery_document(core, context, false),
         ["api", version] | ["api", version, ""] => resource_list(core, context, "", version),
         ["apis", group] | ["apis", group, ""] => {
-            let Some(found) = discovery::group(&core.table(), group) else { return Ok(Answer::no_such_page()) };
+            let Some(found) = discovery::group(&core.table(), &core.aggregation.remotes(), group) else {
+                return Ok(Answer::no_such_page());
+            };
             negotiate_handler(context)?;
             Ok(document("APIGroup", &found))
         }
@@ -104,7 +106,7 @@ fn discovery_document(core: &Core, context: &mut RequestContext, is_core: bool) 
     });
     let table = core.table();
     if let Some(encoding) = wanted {
-        let documents = core.discovery.aggregated(&table);
+        let documents = core.discovery.aggregated(&table, &core.aggregation.remotes());
         let (body, tag) = if is_core { documents.core } else { documents.groups };
         return Ok(aggregated(context, encoding, body, &tag));
     }
@@ -116,7 +118,7 @@ fn discovery_document(core: &Core, context: &mut RequestContext, is_core: bool) 
         only_get(context)?;
         discovery::core_versions(&core.advertised)
     } else {
-        discovery::group_list(&table)
+        discovery::group_list(&table, &core.aggregation.remotes())
     };
     Ok(document(if is_core { "APIVersions" } else { "APIGroupList" }, &value))
 }

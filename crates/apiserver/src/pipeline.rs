@@ -13,7 +13,7 @@ use crate::context::{Peer, RequestContext, Stage};
 use crate::listen::read_body;
 use crate::route::{self, Route};
 use crate::server::Core;
-use crate::{negotiate, paths, subresources, verbs};
+use crate::{aggregation, negotiate, paths, subresources, verbs};
 
 /// The largest body that is read.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -53,6 +53,11 @@ async fn run(
     }
     core.authorization.check(&attributes(context, &fields)).await?;
     context.stages.done(Stage::Authorization);
+
+    // Another server may be meant.
+    if let Some(remote) = core.aggregation.find(&context.info) {
+        return Ok(aggregation::forward(core, context, &remote, Request::from_parts(parts, body)).await);
+    }
 
     // What for.
     let table = core.table();

@@ -37,6 +37,7 @@ pub(crate) struct Core {
     pub metrics: Metrics,
     pub event_leases: EventLeases,
     pub kubelets: crate::kubelet::Kubelets,
+    pub aggregation: crate::aggregation::Aggregation,
     pub definitions: crate::definitions::Definitions,
     pub discovery: crate::discovery::Documents,
     pub openapi: crate::openapi::Documents,

@@ -1,5 +1,8 @@
 //! The whole server over the embedded store, driven through its pipeline as clients drive it.
 
+#[path = "server/aggregation.rs"]
+mod aggregation;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +32,11 @@ struct Fixture {
 
 impl Fixture {
     async fn new() -> Self {
+        Self::with(|_, _| {}).await
+    }
+
+    /// A server that differs from the plain one.
+    async fn with(change: impl FnOnce(&mut Config, &Tasks)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let tasks = Tasks::new("test");
         let store = EmbeddedStore::open(folder.path(), Default::default()).expect("a store");
@@ -47,7 +55,7 @@ impl Fixture {
             authorizer: authorization.clone(),
             quotas,
         });
-        let config = Config {
+        let mut config = Config {
             cache,
             table,
             authentication: Arc::new(Chain::new(audiences).with_tokens(loopback)),
@@ -59,7 +67,9 @@ impl Fixture {
             node_ports: (30000, 30063),
             advertised: "192.0.2.1:6443".into(),
             kubelets: Kubelets::default(),
+            front_proxy: None,
         };
+        change(&mut config, &tasks);
         let server = ApiServer::new(config, &tasks);
         let endpoint = Endpoint { address: [192, 0, 2, 1].into(), port: 6443 };
         server.bootstrap(&admin, Some(endpoint)).await.expect("what every cluster starts with");

@@ -115,7 +115,7 @@ fn refused(status: http::StatusCode, body: &[u8]) -> String {
 }
 
 /// The bundle's authorities; without one, those of this machine.
-fn tls(ca_bundle: &str) -> Result<rustls::ClientConfig, String> {
+pub fn authorities(ca_bundle: &str) -> Result<rustls::RootCertStore, String> {
     let mut roots = rustls::RootCertStore::empty();
     if ca_bundle.is_empty() {
         let system = std::fs::read("/etc/ssl/certs/ca-certificates.crt").unwrap_or_default();
@@ -132,6 +132,11 @@ fn tls(ca_bundle: &str) -> Result<rustls::ClientConfig, String> {
             roots.add(certificate).map_err(|error| format!("unable to load root certificates: {error}"))?;
         }
     }
+    Ok(roots)
+}
+
+fn tls(ca_bundle: &str) -> Result<rustls::ClientConfig, String> {
+    let roots = authorities(ca_bundle)?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -8,6 +8,9 @@ mod matching;
 mod review;
 mod service;
 
+pub use client::authorities;
+pub use service::resolve as resolve_service;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

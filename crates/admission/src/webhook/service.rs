@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::resources::{ENDPOINT_SLICES, SERVICES};
 
 /// `host` is `name.namespace.svc`. The error is upstream's text.
-pub(super) fn resolve(reader: &dyn ObjectReader, host: &str, port: u16) -> Result<(String, u16), String> {
+pub fn resolve(reader: &dyn ObjectReader, host: &str, port: u16) -> Result<(String, u16), String> {
     let mut parts = host.split('.');
     let (name, namespace) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let service = reader.get(&SERVICES, namespace, name).ok_or_else(|| format!("service {name:?} not found"))?;

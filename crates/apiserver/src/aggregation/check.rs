@@ -1,0 +1,166 @@
+//! Whether a server behind this one is there, and what it serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ferry_meta::object::{items, labels, text};
+use ferry_meta::{GroupResource, ObjectReader};
+use http::Request;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use serde_json::Value;
+use sha2::{Digest, Sha512};
+
+use super::{FrontProxy, Remote};
+use crate::answer::full;
+use crate::discovery::hex;
+use crate::listen::read_body;
+use crate::server::Core;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+/// No document is read further than this.
+const LARGEST: usize = 16 << 20;
+
+/// Why a server is not available: upstream's reason and message.
+pub(super) struct Unavailable {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+pub(super) struct Found {
+    pub resources: Value,
+    pub openapi: Option<(Bytes, String)>,
+}
+
+pub(super) async fn check(core: &Core, remote: &Remote) -> Result<Found, Unavailable> {
+    endpoints(core, remote)?;
+    let (group, version) = (&remote.group, &remote.version);
+    let url = format!("https://{}:{}/apis/{group}/{version}", remote.service.host(), remote.service.port);
+    let failed = |why: String| Unavailable {
+        reason: "FailedDiscoveryCheck",
+        message: format!("failing or missing response from {url}: {why}"),
+    };
+    let bytes = get(core, remote, &format!("/apis/{group}/{version}")).await.map_err(&failed)?;
+    let resources: Value = serde_json::from_slice(&bytes).map_err(|e| failed(e.to_string()))?;
+    // A server without a description is one all the same.
+    let openapi = get(core, remote, &format!("/openapi/v3/apis/{group}/{version}")).await.ok();
+    let openapi = openapi.map(|text| {
+        let hash = hex(&Sha512::digest(&text)).to_uppercase();
+        (text, hash)
+    });
+    Ok(Found { resources, openapi })
+}
+
+/// The Service, its port and its endpoints, each with the words for when it is not there.
+fn endpoints(core: &Core, remote: &Remote) -> Result<(), Unavailable> {
+    let (namespace, name, port) = (&remote.service.namespace, &remote.service.name, remote.service.port);
+    let missing = |reason, message| Err(Unavailable { reason, message });
+    let Some(service) = core.cache.get(&GroupResource::new("", "services"), namespace, name) else {
+        return missing("ServiceNotFound", format!("service/{name} in {namespace:?} is not present"));
+    };
+    if text(&service, "/spec/type") == "ExternalName" {
+        return Ok(());
+    }
+    let ports = items(&service, "/spec/ports");
+    let Some(found) = ports.iter().find(|p| p.get("port").and_then(Value::as_u64) == Some(port.into())) else {
+        let message = format!("service/{name} in {namespace:?} is not listening on port {port}");
+        return missing("ServicePortError", message);
+    };
+    let port_name = text(found, "/name");
+    let slices = core.cache.list(&GroupResource::new("discovery.k8s.io", "endpointslices"), namespace);
+    let of_service = |slice: &&Arc<Value>| {
+        labels(slice).get("kubernetes.io/service-name").and_then(Value::as_str) == Some(name.as_str())
+    };
+    let slices: Vec<_> = slices.iter().filter(of_service).collect();
+    if slices.is_empty() {
+        let message = format!("cannot find endpointslices for service/{name} in {namespace:?}");
+        return missing("EndpointsNotFound", message);
+    }
+    let ready = slices.iter().any(|slice| {
+        items(slice, "/ports").iter().any(|p| text(p, "/name") == port_name)
+            && items(slice, "/endpoints").iter().any(|e| e.pointer("/conditions/ready") != Some(&Value::Bool(false)))
+    });
+    if !ready {
+        let message = format!(
+            "endpointslices for service/{name} in {namespace:?} have no addresses with port name {port_name:?}"
+        );
+        return missing("MissingEndpoints", message);
+    }
+    Ok(())
+}
+
+async fn get(core: &Core, remote: &Remote, path: &str) -> Result<Bytes, String> {
+    let request = Request::get(path)
+        .header("accept", "application/json")
+        .header("x-remote-user", "system:kube-aggregator")
+        .header("x-remote-group", "system:masters")
+        .body(full(""))
+        .map_err(|e| e.to_string())?;
+    let call = async {
+        let answer = super::proxy::exchange(core, remote, path, request).await?;
+        let status = answer.status();
+        let read = read_body(answer.into_body(), LARGEST).await.map_err(|e| e.to_string())?;
+        let bytes = read.ok_or_else(|| format!("{path} is larger than {LARGEST} bytes"))?;
+        if status.is_success() { Ok(bytes) } else { Err(format!("bad status from {path}: {}", status.as_u16())) }
+    };
+    tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
+}
+
+/// How connections to the server are made: by the bundle's authorities, or any when the object says so.
+pub(super) fn tls(spec: &Value, front_proxy: Option<&FrontProxy>) -> Result<Arc<rustls::ClientConfig>, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = if spec.get("insecureSkipTLSVerify") == Some(&Value::Bool(true)) {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+    } else {
+        builder.with_root_certificates(ferry_admission::authorities(text(spec, "/caBundle"))?)
+    };
+    let config = match front_proxy {
+        Some(proxy) => builder.with_client_auth_cert(proxy.certificates.clone(), proxy.key.clone_key()),
+        None => Ok(builder.with_no_client_auth()),
+    };
+    config.map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// For `insecureSkipTLSVerify`, which the APIService's author asked for.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
