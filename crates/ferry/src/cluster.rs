@@ -85,6 +85,7 @@ async fn open_front_door(
             port: config.secure_port,
             static_tokens: None,
             kubelets: Kubelets { tls: Some(pki_plan::kubelet_client(&pki)?) },
+            front_proxy: pki_plan::front_proxy(&pki, pki.ca_certificate())?,
         },
         tasks,
     )

@@ -15,7 +15,10 @@ use ferry_meta::user::MASTERS;
 use ferry_meta::{ObjectReader, UserInfo};
 use ferry_registry::ResourceTable;
 use ferry_tasks::Tasks;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
 
+use crate::pki_plan::FrontProxy;
 use crate::state::{Opened, State};
 use crate::store_socket::StoreSocket;
 
@@ -33,6 +36,7 @@ pub struct Options<'a> {
     /// The text of a token file.
     pub static_tokens: Option<&'a str>,
     pub kubelets: Kubelets,
+    pub front_proxy: FrontProxy,
 }
 
 pub struct FrontDoor {
@@ -95,12 +99,20 @@ impl FrontDoor {
                 node_ports: NODE_PORTS,
                 advertised: format!("{}:{}", options.advertise, options.port),
                 kubelets: options.kubelets,
+                front_proxy: Some(options.front_proxy.identity),
             },
             tasks,
         );
         let endpoint = Endpoint { address: options.advertise, port: options.port };
         let master = loopback.issue(UserInfo::new("system:apiserver", &[MASTERS]));
         server.bootstrap(&master, Some(endpoint)).await.context("cannot write what every cluster starts with")?;
+        let trust: ConfigMap = serde_json::from_value(options.front_proxy.trust)?;
+        let maps: kube::Api<ConfigMap> = kube::Api::namespaced(server.client(&master), "kube-system");
+        let as_owner = PatchParams::apply("kube-apiserver").force();
+        let name = trust.metadata.name.clone().unwrap_or_default();
+        maps.patch(&name, &as_owner, &Patch::Apply(&trust))
+            .await
+            .context("cannot write what servers behind this one trust")?;
         Ok(Self { server, loopback, _socket: socket })
     }
 

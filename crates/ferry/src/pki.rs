@@ -52,6 +52,11 @@ impl Pki {
         Ok(Self { folder: folder.to_owned(), ca })
     }
 
+    /// A CA apart from this one, in a folder inside.
+    pub fn below(&self, name: &str) -> Result<Self> {
+        Self::open(&self.folder.join(name))
+    }
+
     pub fn ca_certificate(&self) -> &str {
         &self.ca.certificate
     }
@@ -129,6 +134,12 @@ pub fn client_tls(pair: &Pair, ca: &str) -> Result<Arc<rustls::ClientConfig>> {
         .with_root_certificates(roots(ca)?)
         .with_client_auth_cert(chain(&pair.certificate)?, PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?)?;
     Ok(Arc::new(config))
+}
+
+/// A certificate and its key as the API server shows them to servers behind it.
+pub fn identity(pair: &Pair) -> Result<ferry_apiserver::FrontProxy> {
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
+    Ok(ferry_apiserver::FrontProxy { certificates: chain(&pair.certificate)?, key })
 }
 
 fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>> {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::config::{Cidr, ClusterConfig};
-use crate::pki::{Pair, Pki, Use, client_tls, write_private};
+use crate::pki::{Pair, Pki, Use, client_tls, identity, write_private};
 
 /// Who the API server is to kubelets.
 pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
@@ -29,6 +29,37 @@ pub fn serving(pki: &Pki, host: &str, advertise: IpAddr, service_cidr: Cidr, dom
 pub fn kubelet_client(pki: &Pki) -> Result<Arc<rustls::ClientConfig>> {
     let pair = pki.leaf("apiserver-kubelet-client", KUBELET_CLIENT, &["system:masters"], &Use::Client)?;
     client_tls(&pair, pki.ca_certificate())
+}
+
+/// What the API server shows to servers behind it, and what those read to know it by.
+pub struct FrontProxy {
+    pub identity: ferry_apiserver::FrontProxy,
+    /// The ConfigMap `extension-apiserver-authentication` of kube-system.
+    pub trust: serde_json::Value,
+}
+
+const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
+
+/// A CA of its own signs it: whoever holds any other certificate of the cluster cannot speak for others.
+pub fn front_proxy(pki: &Pki, client_ca: &str) -> Result<FrontProxy> {
+    let own = pki.below("front-proxy")?;
+    let pair = own.leaf("client", FRONT_PROXY_CLIENT, &[], &Use::Client)?;
+    let list = |names: &[&str]| json!(names).to_string();
+    let trust = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": "extension-apiserver-authentication", "namespace": "kube-system" },
+        "data": {
+            "client-ca-file": client_ca,
+            "requestheader-client-ca-file": own.ca_certificate(),
+            "requestheader-allowed-names": list(&[FRONT_PROXY_CLIENT]),
+            "requestheader-username-headers": list(&["X-Remote-User"]),
+            "requestheader-uid-headers": list(&["X-Remote-Uid"]),
+            "requestheader-group-headers": list(&["X-Remote-Group"]),
+            "requestheader-extra-headers-prefix": list(&["X-Remote-Extra-"]),
+        },
+    });
+    Ok(FrontProxy { identity: identity(&pair)?, trust })
 }
 
 /// The kubelet's own certificate.

@@ -56,6 +56,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
             port: options.secure_port,
             static_tokens: static_tokens.as_deref(),
             kubelets,
+            front_proxy: pki_plan::front_proxy(&pki, &client_ca)?,
         },
         &tasks,
     )
