@@ -22,6 +22,10 @@ ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 say "the store beside raw append and fdatasync, and etcd"
 cargo bench --quiet -p ferry-store --bench store -- --folder "$work/store"
 
+say "who is asking, may they, and is it their turn"
+cargo bench --quiet -p ferry-auth --features testing --bench auth
+cargo bench --quiet -p ferry-fairness --bench fairness
+
 say "the API server alone"
 printf '%s\n' 'bench-token,admin,1,"system:masters"' >"$work/tokens"
 begin=$(now)

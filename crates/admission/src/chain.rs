@@ -1,15 +1,17 @@
 //! The plug-ins in the order they run.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ferry_auth::Authorizer;
 use ferry_meta::{ApiError, ObjectReader};
+use serde_json::Value;
 
 use crate::plugins::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
-    DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, LimitRanger, NamespaceLifecycle,
-    NodeRestriction, PersistentVolumeClaimResize, PodSecurity, PodTopologyLabels, Priority, ResourceQuota,
-    RuntimeClass, ServiceAccount, StorageObjectInUseProtection, TaintNodesByCondition,
+    DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, EventRateLimit, LimitRanger,
+    NamespaceLifecycle, NodeRestriction, PersistentVolumeClaimResize, PodSecurity, PodTopologyLabels, Priority,
+    ResourceQuota, RuntimeClass, ServiceAccount, StorageObjectInUseProtection, TaintNodesByCondition,
 };
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookOptions};
 use crate::{Plugin, QuotaStore, Request};
@@ -58,6 +60,34 @@ impl Chain {
             plugins.push(Arc::new(ResourceQuota::new(reader.clone(), quotas)));
         }
         Self { plugins, reader: Some(reader) }
+    }
+
+    /// Switches plug-ins on and off by their names. `configuration` gives those that need one theirs.
+    pub fn select(
+        mut self,
+        enabled: &[String],
+        disabled: &[String],
+        configuration: &HashMap<String, Value>,
+    ) -> Result<Self, String> {
+        for name in enabled.iter().chain(disabled) {
+            let known = self.plugins.iter().any(|plugin| plugin.name() == name)
+                || ["EventRateLimit", "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"].contains(&&**name)
+                || name.ends_with("AdmissionPolicy");
+            if !known {
+                return Err(format!("{name:?} is no admission plug-in"));
+            }
+            if enabled.contains(name) && disabled.contains(name) {
+                return Err(format!("admission plug-in {name:?} is both enabled and disabled"));
+            }
+        }
+        if enabled.iter().any(|name| name == "EventRateLimit") {
+            let own = configuration.get("EventRateLimit").ok_or("EventRateLimit needs a configuration")?;
+            let plugin = EventRateLimit::read(own).map_err(|why| format!("EventRateLimit: {why}"))?;
+            let place = self.plugins.iter().position(|plugin| plugin.name() == "DefaultStorageClass");
+            self.plugins.insert(place.unwrap_or(0), Arc::new(plugin));
+        }
+        self.plugins.retain(|plugin| !disabled.iter().any(|name| name == plugin.name()));
+        Ok(self)
     }
 
     /// Adds the webhooks of the cluster: after the built-in plug-ins, before quotas are reserved.

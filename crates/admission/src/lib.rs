@@ -65,6 +65,8 @@ pub struct Request<'a> {
     pub options: &'a Value,
     /// `Warning` headers for the answer.
     pub warnings: Vec<String>,
+    /// Notes for the audit log, by their full keys.
+    pub annotations: Vec<(String, String)>,
 }
 
 impl Request<'_> {

@@ -106,6 +106,7 @@ impl Case {
             old: self.old.as_ref(),
             options: &options,
             warnings: Vec::new(),
+            annotations: Vec::new(),
         };
         if !plugin.handles(self.operation) {
             return Ok(Vec::new());

@@ -63,6 +63,7 @@ async fn run(
         old,
         options: attributes.options,
         warnings: Vec::new(),
+        annotations: Vec::new(),
     };
     let mut outcome = Ok(());
     for plugin in core.admission.iter().filter(|p| p.handles(attributes.operation)) {
@@ -73,6 +74,11 @@ async fn run(
     }
     for warning in std::mem::take(&mut request.warnings) {
         context.warn(warning);
+    }
+    if let Some(record) = &context.audit {
+        for (key, value) in &request.annotations {
+            record.annotate(key, value);
+        }
     }
     outcome
 }

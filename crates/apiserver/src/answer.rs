@@ -61,6 +61,16 @@ pub(crate) fn respond(context: &RequestContext, outcome: Result<Answer, ApiError
     if let Ok(id) = HeaderValue::from_str(&context.audit_id) {
         headers.insert("audit-id", id);
     }
+    if let Some(flow) = &context.flow {
+        for (name, uid) in [
+            ("x-kubernetes-pf-flowschema-uid", &flow.schema_uid),
+            ("x-kubernetes-pf-prioritylevel-uid", &flow.level_uid),
+        ] {
+            if let Ok(value) = HeaderValue::from_str(uid) {
+                headers.insert(name, value);
+            }
+        }
+    }
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     for text in context.warnings() {
         let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");

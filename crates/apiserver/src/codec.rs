@@ -7,6 +7,7 @@ use ferry_schema::decode::TypeMeta;
 use ferry_schema::{DecodeError, Decoded, Format, Type, Validation, managed, proto};
 use serde_json::Value;
 
+use crate::audit;
 use crate::context::RequestContext;
 use crate::negotiate::Encoding;
 use crate::options::FieldValidation;
@@ -161,6 +162,7 @@ pub(crate) fn decode_row(
     for warning in decoded.warnings {
         context.warn(warning);
     }
+    audit::request_object(context, &decoded.object, || decoded.object.clone());
     Ok(decoded.object)
 }
 
@@ -206,6 +208,14 @@ pub(crate) fn decode(
         map.insert("kind".into(), expected.kind.clone().into());
         map.insert("apiVersion".into(), expected.api_version().into());
     }
+    audit::request_object(context, &object, || {
+        let mut seen = object.clone();
+        // As upstream has it: what the client left out is filled in.
+        if let Some(row) = context.row.as_ref().filter(|row| row.gvk == *expected) {
+            row.strategy.default(&mut seen);
+        }
+        seen
+    });
     Ok(object)
 }
 

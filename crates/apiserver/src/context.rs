@@ -84,7 +84,14 @@ pub(crate) struct RequestContext {
     /// As it came, for requests that are forwarded.
     pub raw_query: Option<String>,
     pub info: RequestInfo,
+    /// The path as it came.
+    pub raw_path: String,
     pub audit_id: String,
+    /// None where the audit policy wants nothing of this request, or the caller is not known yet.
+    pub audit: Option<Arc<ferry_audit::Record>>,
+    pub received: jiff::Timestamp,
+    /// Who decided on the request's turn.
+    pub flow: Option<ferry_fairness::Flow>,
     pub peer: Peer,
     pub stages: Stages,
     /// Who is asking; anonymous until authentication is done.
@@ -107,8 +114,12 @@ impl RequestContext {
             method: request.method.clone(),
             headers: request.headers.clone(),
             raw_query: request.uri.query().map(str::to_owned),
+            raw_path: request.uri.path().to_owned(),
             query,
             info,
+            audit: None,
+            flow: None,
+            received: ferry_meta::time::now(),
             audit_id: given.map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned),
             peer,
             stages: Stages::new(),

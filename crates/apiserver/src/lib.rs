@@ -9,6 +9,7 @@ mod admission;
 mod aggregation;
 mod allocate;
 mod answer;
+mod audit;
 mod bootstrap;
 pub mod cache;
 mod codec;
@@ -16,6 +17,7 @@ mod context;
 mod continuation;
 mod definitions;
 mod discovery;
+mod fairness;
 mod health;
 mod inprocess;
 mod kubelet;
@@ -47,6 +49,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use ferry_admission::Plugin;
 use ferry_auth::{AuthorizerChain, Chain, Impersonator, Rbac, TokenIssuer};
+use ferry_fairness::FlowControl;
 use ferry_registry::ResourceTable;
 use ferry_tasks::Tasks;
 
@@ -72,6 +75,12 @@ pub struct Config {
     pub rbac: Option<Arc<Rbac>>,
     /// In the order they run.
     pub admission: Vec<Arc<dyn Plugin>>,
+    /// Which requests run at once; None lets all of them.
+    pub flow_control: Option<FlowControl>,
+    /// Carries out `ferry secrets rotate`.
+    pub secret_rotation: Option<Arc<dyn SecretRotation>>,
+    /// Writes down who asked for what; None where nobody wants to know.
+    pub audit: Option<Arc<ferry_audit::Auditor>>,
     /// Answers TokenRequests.
     pub token_issuer: Option<Arc<TokenIssuer>>,
     pub service_network: ServiceNetwork,
@@ -82,6 +91,16 @@ pub struct Config {
     pub kubelets: Kubelets,
     /// Without it, servers behind this one do not learn who asks.
     pub front_proxy: Option<FrontProxy>,
+}
+
+/// Where a new key for what is encrypted at rest is asked for: POST, answered with the number of objects written anew.
+pub const ROTATE_PATH: &str = "/ferry/v1/secrets/rotate";
+
+/// Who can take a new key for what is encrypted at rest.
+#[async_trait::async_trait]
+pub trait SecretRotation: Send + Sync {
+    /// Says how many objects were written anew.
+    async fn rotate(&self) -> Result<usize, String>;
 }
 
 /// The API server. Clones are handles to the same one.
@@ -101,6 +120,9 @@ impl ApiServer {
             authorization: config.authorization,
             rbac: config.rbac,
             admission: config.admission,
+            audit: config.audit,
+            flow_control: config.flow_control,
+            secret_rotation: config.secret_rotation,
             token_issuer: config.token_issuer,
             service_network: config.service_network,
             node_ports: (config.node_ports.0.into(), config.node_ports.1.into()),
@@ -116,6 +138,9 @@ impl ApiServer {
         };
         let core = Arc::new(core);
         core.tasks.spawn_until_stopped("custom-resource-definitions", definitions::run(core.clone()));
+        if core.flow_control.is_some() {
+            core.tasks.spawn_until_stopped("flow-schema-conditions", fairness::keep_conditions(core.clone()));
+        }
         Self { core }
     }
 

@@ -28,8 +28,17 @@ impl Patch {
             PatchKind::Json => patch::PatchKind::Json,
             PatchKind::Merge => patch::PatchKind::Merge,
             PatchKind::Strategic => patch::PatchKind::Strategic,
-            PatchKind::Apply => return read_apply(context, body, fields).map(Self::Apply),
+            PatchKind::Apply => {
+                let config = read_apply(context, body, fields)?;
+                if let Some(record) = &context.audit {
+                    record.request_patch(|| config.clone());
+                }
+                return Ok(Self::Apply(config));
+            }
         };
+        if let Some(record) = &context.audit {
+            record.request_patch(|| serde_json::from_slice(body).unwrap_or_default());
+        }
         Ok(Self::Change(kind, body.clone()))
     }
 

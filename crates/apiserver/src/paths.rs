@@ -51,6 +51,7 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
         ["openapi", rest @ ..] => openapi::handle(core, context, rest).await,
         [".well-known", "openid-configuration"] => Ok(core.openid_configuration()),
         ["openid", "v1", "jwks"] => Ok(core.jwks()),
+        ["ferry", "v1", "secrets", "rotate"] => rotate_secrets(core, context).await,
         [""] => {
             let paths = root_paths(core);
             negotiate_handler(context)?;
@@ -58,6 +59,16 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
         }
         _ => Ok(Answer::no_such_page()),
     }
+}
+
+/// A new key for what is encrypted at rest.
+async fn rotate_secrets(core: &Core, context: &RequestContext) -> Result<Answer, ApiError> {
+    if context.method != Method::POST {
+        return Err(ApiError::method_not_allowed());
+    }
+    let Some(rotation) = &core.secret_rotation else { return Ok(Answer::no_such_page()) };
+    let count = rotation.rotate().await.map_err(ApiError::internal)?;
+    Ok(Answer::text(200, format!("{count}\n")))
 }
 
 fn only_get(context: &RequestContext) -> Result<(), ApiError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ferry_auth::{Attributes, Credentials};
+use ferry_auth::{Attributes, Authorizer, Credentials};
 use ferry_meta::{ApiError, Reason};
 use http::{Method, Request, Response};
 
@@ -13,7 +13,7 @@ use crate::context::{Peer, RequestContext, Stage};
 use crate::listen::read_body;
 use crate::route::{self, Route};
 use crate::server::Core;
-use crate::{aggregation, negotiate, paths, subresources, verbs};
+use crate::{aggregation, audit, fairness, negotiate, paths, subresources, verbs};
 
 /// The largest body that is read.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -26,10 +26,11 @@ pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer)
     let in_flight = core.metrics.in_flight(&context);
     let outcome = run(core, &mut context, parts, body).await;
     context.stages.done(Stage::Answer);
+    let status = audit::answered(&context, &outcome);
     let response = answer::respond(&context, outcome);
     core.metrics.finished(&context, response.status().as_u16());
     drop(in_flight);
-    response
+    audit::finish(&context, status, response).await
 }
 
 async fn run(
@@ -39,19 +40,38 @@ async fn run(
     body: Body,
 ) -> Result<Answer, ApiError> {
     // Who is asking.
-    let credentials = Credentials { headers: &context.headers, certificates: &context.peer.certificates };
-    context.user = core.authentication.authenticate(&credentials).await.map_err(|error| {
-        tracing::debug!("refused: {error}");
-        ApiError::unauthorized()
-    })?;
+    let credentials =
+        Credentials { headers: &context.headers, certificates: &context.peer.certificates, path: &context.info.path };
+    context.user = match core.authentication.authenticate(&credentials).await {
+        Ok(user) => user,
+        Err(error) => {
+            tracing::debug!("refused: {error}");
+            audit::refused(core, context).await;
+            return Err(ApiError::unauthorized());
+        }
+    };
     context.stages.done(Stage::Authentication);
+    audit::begin(core, context).await?;
 
     // As whom, and whether they may.
     let fields = selector_fields(context);
     if let Some(user) = core.impersonation.resolve(&context.headers, &attributes(context, &fields)).await? {
+        if let Some(record) = &context.audit {
+            record.impersonated(&user);
+        }
         context.user = user;
     }
-    core.authorization.check(&attributes(context, &fields)).await?;
+    // Whether there is room for it now. Its seats are free again when this function ends.
+    let _seats = match fairness::enter(core, context).await {
+        Ok(permit) => permit,
+        Err(busy) => return Ok(fairness::too_busy(&busy)),
+    };
+    let wanted = attributes(context, &fields);
+    let decision = core.authorization.authorize(&wanted).await;
+    audit::decided(context, &decision);
+    if !decision.is_allowed() {
+        return Err(ferry_auth::forbidden(&wanted, decision.reason()));
+    }
     context.stages.done(Stage::Authorization);
 
     // Another server may be meant.

@@ -28,6 +28,9 @@ pub(crate) struct Core {
     pub impersonation: Impersonator,
     pub rbac: Option<Arc<Rbac>>,
     pub admission: Vec<Arc<dyn Plugin>>,
+    pub secret_rotation: Option<Arc<dyn crate::SecretRotation>>,
+    pub flow_control: Option<ferry_fairness::FlowControl>,
+    pub audit: Option<Arc<ferry_audit::Auditor>>,
     pub token_issuer: Option<Arc<TokenIssuer>>,
     pub service_network: ServiceNetwork,
     /// The first and the last node port.

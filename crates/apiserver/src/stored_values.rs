@@ -165,6 +165,10 @@ impl Store for StoredValues {
         self.inner.revoke_lease(lease).await
     }
 
+    async fn is_stale(&self, key: &str) -> Result<bool> {
+        self.inner.is_stale(key).await
+    }
+
     async fn health(&self) -> Result<()> {
         self.inner.health().await
     }

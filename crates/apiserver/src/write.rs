@@ -317,14 +317,15 @@ impl<'a> Write<'a> {
             // A write that changes nothing is none, not even of the times of its managed fields.
             ferry_schema::managed::keep_times(&live.object, &mut object);
             let bytes = objects::to_bytes(self.row, &object);
-            if bytes == live.bytes {
+            let key = self.row.key(self.namespace, self.name);
+            // What an old key protects is written again, so that it gets the new one.
+            if bytes == live.bytes && !self.core.store.is_stale(&key).await.map_err(|e| objects::store_error(&e))? {
                 let stored = Some((live.bytes.clone(), live.revision));
                 return Ok(Some(Written { object, created: false, stored }));
             }
             if self.options.dry_run {
                 return Ok(Some(Written { object, created: false, stored: None }));
             }
-            let key = self.row.key(self.namespace, self.name);
             let lease = self.lease(&object).await?;
             let mut ops = vec![Op::Update { key: key.clone(), value: bytes.clone(), expected: live.revision, lease }];
             ops.extend(allocation.operations(self.core, &object).await?);

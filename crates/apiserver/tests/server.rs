@@ -2,6 +2,14 @@
 
 #[path = "server/aggregation.rs"]
 mod aggregation;
+#[path = "server/audit.rs"]
+mod audit;
+#[path = "server/bad_input.rs"]
+mod bad_input;
+#[path = "server/fairness.rs"]
+mod fairness;
+#[path = "server/matrix.rs"]
+mod matrix;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +44,7 @@ impl Fixture {
     }
 
     /// A server that differs from the plain one.
-    async fn with(change: impl FnOnce(&mut Config, &Tasks)) -> Self {
+    async fn with(change: impl FnOnce(&mut Config, &Arc<LoopbackTokens>)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let tasks = Tasks::new("test");
         let store = EmbeddedStore::open(folder.path(), Default::default()).expect("a store");
@@ -58,10 +66,13 @@ impl Fixture {
         let mut config = Config {
             cache,
             table,
-            authentication: Arc::new(Chain::new(audiences).with_tokens(loopback)),
+            authentication: Arc::new(Chain::new(audiences).with_tokens(loopback.clone())),
             authorization,
             rbac: Some(rbac),
             admission: admission.plugins().to_vec(),
+            audit: None,
+            flow_control: None,
+            secret_rotation: None,
             token_issuer: None,
             service_network: ServiceNetwork::parse("10.96.0.0/24").expect("a range"),
             node_ports: (30000, 30063),
@@ -69,7 +80,7 @@ impl Fixture {
             kubelets: Kubelets::default(),
             front_proxy: None,
         };
-        change(&mut config, &tasks);
+        change(&mut config, &loopback);
         let server = ApiServer::new(config, &tasks);
         let endpoint = Endpoint { address: [192, 0, 2, 1].into(), port: 6443 };
         server.bootstrap(&admin, Some(endpoint)).await.expect("what every cluster starts with");

@@ -8,6 +8,8 @@ pub struct Credentials<'a> {
     pub headers: &'a http::HeaderMap,
     /// Verified against the client CA by TLS already; the leaf comes first. Empty without a client certificate.
     pub certificates: &'a [CertificateDer<'static>],
+    /// The request's path.
+    pub path: &'a str,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -15,12 +15,14 @@ pub struct Chain {
     requests: Vec<Arc<dyn Authenticator>>,
     tokens: Vec<Arc<dyn TokenAuthenticator>>,
     anonymous: bool,
+    /// Only to these paths; empty: everywhere.
+    anonymous_paths: Vec<String>,
 }
 
 impl Chain {
     /// `audiences` are what tokens of this API server are made for; its issuer by default.
     pub fn new(audiences: Vec<String>) -> Self {
-        Self { audiences, requests: Vec::new(), tokens: Vec::new(), anonymous: true }
+        Self { audiences, requests: Vec::new(), tokens: Vec::new(), anonymous: true, anonymous_paths: Vec::new() }
     }
 
     /// An authenticator of whole requests, such as [`crate::X509`]. They are asked before tokens.
@@ -40,6 +42,13 @@ impl Chain {
     #[must_use]
     pub fn anonymous(mut self, allowed: bool) -> Self {
         self.anonymous = allowed;
+        self
+    }
+
+    /// Without credentials a caller gets to these paths alone; empty: everywhere.
+    #[must_use]
+    pub fn anonymous_paths(mut self, paths: Vec<String>) -> Self {
+        self.anonymous_paths = paths;
         self
     }
 
@@ -74,7 +83,12 @@ impl Chain {
         if !errors.is_empty() {
             return Err(AuthnError::Invalid(aggregate(errors)));
         }
-        if self.anonymous { Ok(UserInfo::anonymous()) } else { Err(AuthnError::Invalid("no credentials".into())) }
+        let open = self.anonymous_paths.is_empty() || self.anonymous_paths.iter().any(|p| p == credentials.path);
+        if self.anonymous && open {
+            Ok(UserInfo::anonymous())
+        } else {
+            Err(AuthnError::Invalid("no credentials".into()))
+        }
     }
 
     /// What a TokenReview answers: the token's owner and its audiences, or the text of `status.error`.
@@ -129,7 +143,7 @@ mod tests {
         if let Some(value) = authorization {
             headers.insert(http::header::AUTHORIZATION, value.parse().expect("a header"));
         }
-        chain.authenticate(&Credentials { headers: &headers, certificates: &[] }).await
+        chain.authenticate(&Credentials { headers: &headers, certificates: &[], path: "/" }).await
     }
 
     fn chain() -> Chain {

@@ -10,12 +10,12 @@
 //! let accounts = ServiceAccountTokens::new(vec![issuer.issuer().into()],
 //!                                          vec![issuer.signing_key().verifying_key().clone()], reader.clone());
 //! let authentication = Chain::new(audiences.clone())
-//!     .with(Arc::new(X509))
+//!     .with(Arc::new(X509::default()))
 //!     .with_tokens(loopback)
 //!     .with_tokens(Arc::new(StaticTokens::parse(&file, audiences.clone())?))
 //!     .with_tokens(Arc::new(accounts))
 //!     .with_tokens(Arc::new(BootstrapTokens::new(reader.clone(), audiences)));
-//! let user = authentication.authenticate(&Credentials { headers, certificates }).await?;   // Err: 401
+//! let user = authentication.authenticate(&Credentials { headers, certificates, path }).await?;   // Err: 401
 //!
 //! let rbac = Arc::new(Rbac::new(reader.clone()));
 //! let authorization = Arc::new(AuthorizerChain::new()
@@ -36,13 +36,19 @@ pub mod rbac;
 
 mod bootstrap_token;
 mod chain;
+mod expiring;
 mod impersonate;
 mod node;
+mod oidc;
+mod request_header;
 mod resources;
 mod serviceaccount;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(test)]
+mod testing_server;
 mod tokens;
+mod webhook;
 mod x509;
 
 pub use authenticate::{Authenticator, AuthnError, Credentials, TokenAuthenticator, TokenIdentity};
@@ -51,11 +57,14 @@ pub use bootstrap_token::BootstrapTokens;
 pub use chain::Chain;
 pub use impersonate::Impersonator;
 pub use node::{NodeAuthorizer, node_name};
+pub use oidc::{AnonymousConfig, AuthenticationConfig, Oidc, OidcFlags, Provider};
 pub use rbac::{PolicyRule, Rbac};
+pub use request_header::{ClientAuthority, RequestHeader, RequestHeaderOptions};
 pub use serviceaccount::{
     KeyError, ServiceAccountTokens, SigningKey, TokenIssuer, VerifyingKey, jwks, openid_configuration,
 };
 pub use tokens::{LoopbackTokens, StaticTokens, TokenFileError};
+pub use webhook::{AccessWebhook, AccessWebhookOptions, TokenWebhook};
 pub use x509::X509;
 
 /// The `extra` key that names the credential a user came with.

@@ -9,18 +9,39 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::CREDENTIAL_ID;
 use crate::authenticate::{Authenticator, AuthnError, Credentials};
+use crate::request_header::ClientAuthority;
 
 /// The subject attribute that carries a user's uid.
 const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 
 /// TLS has verified the chain when the connection was made; what may change afterwards, the time, is looked at here.
-#[derive(Debug, Default)]
-pub struct X509;
+#[derive(Default)]
+pub struct X509 {
+    /// Asked where TLS accepts certificates of other CAs too, such as that of front proxies.
+    authority: Option<ClientAuthority>,
+}
+
+impl X509 {
+    /// For certificates of this CA alone.
+    pub fn of(authority: ClientAuthority) -> Self {
+        Self { authority: Some(authority) }
+    }
+}
+
+/// The name a certificate is made out to.
+pub(crate) fn common_name(der: &[u8]) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let names = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    names.last().map(str::to_owned)
+}
 
 #[async_trait::async_trait]
 impl Authenticator for X509 {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<UserInfo>, AuthnError> {
         let Some(leaf) = credentials.certificates.first() else { return Ok(None) };
+        if self.authority.as_ref().is_some_and(|authority| !authority.vouches_for(credentials.certificates)) {
+            return Ok(None);
+        }
         user(leaf, ferry_meta::time::now().as_second())
     }
 }

@@ -4,9 +4,33 @@
 //! measured, as upstream does; the rate counts from the first creation to the last binding. `floor` is upstream's
 //! threshold on six cores.
 
-#[expect(dead_code, reason = "the binary uses more of it")]
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/arguments.rs"]
+mod arguments;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/config.rs"]
+mod config;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/encryption.rs"]
+mod encryption;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/front_door.rs"]
 mod front_door;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/pki.rs"]
+mod pki;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/pki_plan.rs"]
+mod pki_plan;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/server_options/mod.rs"]
+mod server_options;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/state.rs"]
+mod state;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/store_socket.rs"]
+mod store_socket;
 #[path = "scheduler/workloads.rs"]
 mod workloads;
 
@@ -73,13 +97,17 @@ async fn run(workload: &Workload, folder: &std::path::Path) -> Result<()> {
     let key = rcgen::KeyPair::generate()?.serialize_pem();
     let door = FrontDoor::open(
         Options {
-            store_dir: folder,
+            state: &state::State::Embedded { data_dir: folder.to_owned() },
+            key_dir: &encryption::folder(folder)?,
             signing_key: &key,
             service_cidr: "10.96.0.0/16",
             advertise: [127, 0, 0, 1].into(),
             port: 6443,
+            client_ca: "",
             static_tokens: None,
             kubelets: Kubelets { tls: None },
+            front_proxy: pki_plan::front_proxy(&pki::Pki::open(&folder.join("pki"))?, "")?,
+            server: &server_options::ServerOptions::default(),
         },
         &tasks,
     )

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::component::duration;
+use crate::server_options::{ServerOptions, duration};
 
 /// A complete Kubernetes in one binary.
 #[derive(Parser)]
@@ -37,6 +37,28 @@ pub enum Command {
     },
     /// Back up, restore and examine the embedded store.
     Store(StoreOptions),
+    /// Work with the keys that protect Secrets at rest.
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
+}
+
+#[derive(Subcommand)]
+pub enum SecretsCommand {
+    /// Take a new key and encrypt everything anew with it; old keys are still read.
+    Rotate(RotateOptions),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RotateOptions {
+    /// Where the cluster keeps its state and its keys.
+    #[arg(long, default_value = "/var/lib/ferry")]
+    pub data_dir: PathBuf,
+    /// How to reach the cluster while it runs; the data folder's own when not given.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The file that the API server was started with, if it was.
+    #[arg(long, value_name = "FILE")]
+    pub encryption_provider_config: Option<PathBuf>,
 }
 
 /// Where a cluster keeps its files.
@@ -94,6 +116,8 @@ pub struct ClusterOptions {
     /// The image that holds a pod's namespaces.
     #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
     pub pause_image: String,
+    #[command(flatten)]
+    pub server: ServerOptions,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -132,6 +156,8 @@ pub struct ApiserverOptions {
     /// Static tokens: lines of `token,user,uid,"group1,group2"`.
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub server: ServerOptions,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -16,8 +17,9 @@ use crate::config::{Cidr, ClusterConfig};
 use crate::front_door::{FrontDoor, Options};
 use crate::node::containerd::Containerd;
 use crate::node::network;
-use crate::pki::{Pki, server_tls};
+use crate::pki::{Pki, client_tls, server_tls};
 use crate::process::Lock;
+use crate::renewal::Renewals;
 use crate::{cluster_dns, pki_plan, signals};
 
 /// The first word of the line that says the node is Ready; `ferry up` waits for it.
@@ -49,14 +51,14 @@ pub async fn run(config: ClusterConfig) -> Result<()> {
         progress.say("container runtime");
         Ok(pid)
     })?;
-    let (door, pki) = door;
+    let (door, pki, renewals) = door;
     progress.say("API server");
     let supervised = config.clone();
     tasks.spawn_until_stopped("containerd", async move { containerd.supervise(supervised, containerd_pid).await });
 
     let informers = Informers::new(door.client(UserInfo::new("system:kube-controller-manager", &[])), tasks.clone());
     start_control_plane(&config, &door, &pki, &informers, &tasks).await?;
-    start_node(&config, &door, &pki, &informers, &tasks).await?;
+    start_node(&config, &door, &pki, &renewals, &informers, &tasks).await?;
     progress.say("node");
     progress.done(&config);
 
@@ -71,29 +73,35 @@ async fn open_front_door(
     config: &ClusterConfig,
     listener: tokio::net::TcpListener,
     tasks: &Tasks,
-) -> Result<(FrontDoor, Pki)> {
-    let pki = Pki::open(&config.data_dir.join("pki"))?;
-    let serving =
-        pki_plan::serving(&pki, &config.node_name, config.node_ip, config.service_cidr, &config.cluster_domain)?;
-    let tls = server_tls(&serving, pki.ca_certificate())?;
+) -> Result<(FrontDoor, Arc<Pki>, Arc<Renewals>)> {
+    let pki = Arc::new(Pki::open(&config.data_dir.join("pki"))?);
+    let renewals = Renewals::new(pki.clone());
+    let serving = pki_plan::serving(&config.node_name, config.node_ip, config.service_cidr, &config.cluster_domain);
+    let tls = server_tls(renewals.leaf(serving)?, &config.server.authentication.trusted(pki.ca_certificate())?)?;
+    let kubelets = client_tls(renewals.leaf(pki_plan::kubelet_client())?, pki.ca_certificate())?;
     let door = FrontDoor::open(
         Options {
             state: &config.state,
+            key_dir: &config.data_dir.join("pki"),
             signing_key: &pki.signing_key()?,
             service_cidr: &config.service_cidr.to_string(),
             advertise: config.node_ip,
             port: config.secure_port,
+            client_ca: pki.ca_certificate(),
             static_tokens: None,
-            kubelets: Kubelets { tls: Some(pki_plan::kubelet_client(&pki)?) },
+            kubelets: Kubelets { tls: Some(kubelets) },
             front_proxy: pki_plan::front_proxy(&pki, pki.ca_certificate())?,
+            server: &config.server,
         },
         tasks,
     )
     .await?;
-    pki_plan::write_kubeconfig(&pki, config)?;
+    let (ca, written) = (pki.ca_certificate().to_owned(), config.clone());
+    renewals.with_leaf(pki_plan::administrator(), move |admin| pki_plan::write_kubeconfig(&ca, admin, &written))?;
+    renewals.start(tasks);
     let server = door.server.clone();
     tasks.spawn("serve", async move { server.serve(listener, tls).await });
-    Ok((door, pki))
+    Ok((door, pki, renewals))
 }
 
 async fn start_control_plane(
@@ -127,11 +135,12 @@ async fn start_node(
     config: &ClusterConfig,
     door: &FrontDoor,
     pki: &Pki,
+    renewals: &Renewals,
     informers: &Informers,
     tasks: &Tasks,
 ) -> Result<()> {
     let user = UserInfo::new(format!("system:node:{}", config.node_name), &["system:nodes"]);
-    let serving = pki_plan::kubelet_serving(pki, config)?;
+    let serving = renewals.leaf(pki_plan::kubelet_serving(config))?;
     let runtime = config.containerd_socket();
     let mut kubelet = ferry_kubelet::Config::new(
         &config.node_name,
@@ -145,7 +154,7 @@ async fn start_node(
     kubelet.port = config.kubelet_port;
     kubelet.cgroup_root.clone_from(&config.cgroup_root);
     kubelet.tls = Some(ferry_kubelet::Tls {
-        server: server_tls(&serving, pki.ca_certificate())?,
+        server: server_tls(serving, pki.ca_certificate())?,
         client_names: vec![pki_plan::KUBELET_CLIENT.to_owned()],
     });
     ferry_kubelet::start(kubelet, door.client(user), tasks).await.context("cannot start the kubelet")?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::arguments::ClusterOptions;
+use crate::server_options::ServerOptions;
 use crate::state::State;
 
 /// An IPv4 range such as `10.244.0.0/16`.
@@ -81,6 +82,7 @@ pub struct ClusterConfig {
     pub cgroup_root: PathBuf,
     pub mirrors: Vec<Mirror>,
     pub pause_image: String,
+    pub server: ServerOptions,
 }
 
 impl ClusterConfig {
@@ -137,6 +139,7 @@ impl ClusterConfig {
             cgroup_root: options.cgroup_root.clone(),
             mirrors,
             pause_image: options.pause_image.clone(),
+            server: options.server.clone(),
         })
     }
 

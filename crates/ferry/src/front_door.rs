@@ -1,6 +1,7 @@
 //! The API server with everything it stands on: store, watch cache, authentication, authorization, admission.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -8,8 +9,7 @@ use ferry_admission::{Defaulter, QuotaStore, WebhookOptions};
 use ferry_apiserver::cache::{Cache, Registration};
 use ferry_apiserver::{ApiServer, Config, Endpoint, Kubelets, Quotas, ServiceNetwork};
 use ferry_auth::{
-    AuthorizerChain, BootstrapTokens, Chain, LoopbackTokens, NodeAuthorizer, Rbac, ServiceAccountTokens, SigningKey,
-    StaticTokens, TokenIssuer, X509,
+    BootstrapTokens, Chain, LoopbackTokens, Rbac, ServiceAccountTokens, SigningKey, StaticTokens, TokenIssuer,
 };
 use ferry_meta::user::MASTERS;
 use ferry_meta::{ObjectReader, UserInfo};
@@ -18,7 +18,9 @@ use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 
+use crate::encryption::Keys;
 use crate::pki_plan::FrontProxy;
+use crate::server_options::{self, ServerOptions};
 use crate::state::{Opened, State};
 use crate::store_socket::StoreSocket;
 
@@ -27,16 +29,21 @@ const NODE_PORTS: (u16, u16) = (30000, 32767);
 
 pub struct Options<'a> {
     pub state: &'a State,
+    /// The keys of what is encrypted at rest are kept here.
+    pub key_dir: &'a Path,
     /// PKCS#8 PEM of the key that signs service-account tokens.
     pub signing_key: &'a str,
     pub service_cidr: &'a str,
     /// Where clients, pods among them, reach the server.
     pub advertise: IpAddr,
     pub port: u16,
+    /// PEM of the CA whose certificates name users.
+    pub client_ca: &'a str,
     /// The text of a token file.
     pub static_tokens: Option<&'a str>,
     pub kubelets: Kubelets,
     pub front_proxy: FrontProxy,
+    pub server: &'a ServerOptions,
 }
 
 pub struct FrontDoor {
@@ -48,7 +55,8 @@ pub struct FrontDoor {
 impl FrontDoor {
     /// Opens the store, fills the caches and writes what every cluster starts with. Nothing listens yet.
     pub async fn open(options: Options<'_>, tasks: &Tasks) -> Result<Self> {
-        let Opened { store, socket } = options.state.open(tasks).await?;
+        let keys = Keys { folder: options.key_dir, given: options.server.encryption_provider_config.as_deref() };
+        let Opened { store, encryption, socket } = options.state.open(&keys, tasks).await?;
         let table = ResourceTable::builtin();
         let cache = Cache::start(store, tasks, Registration::of_table(&table)).await?;
         let reader: Arc<dyn ObjectReader> = cache.clone();
@@ -59,24 +67,23 @@ impl FrontDoor {
         let verifying_key = signing_key.verifying_key().clone();
         let issuer = Arc::new(TokenIssuer::new(ISSUER.to_owned(), audiences.clone(), signing_key, reader.clone()));
         let accounts = ServiceAccountTokens::new(vec![ISSUER.to_owned()], vec![verifying_key], reader.clone());
-        let mut authentication = Chain::new(audiences.clone()).with(Arc::new(X509)).with_tokens(loopback.clone());
+        let flags = &options.server.authentication;
+        let mut authentication =
+            flags.with_certificates(Chain::new(audiences.clone()), options.client_ca)?.with_tokens(loopback.clone());
         if let Some(text) = options.static_tokens {
             let tokens = StaticTokens::parse(text, audiences.clone()).context("the token file cannot be used")?;
             authentication = authentication.with_tokens(Arc::new(tokens));
         }
         let authentication = authentication
             .with_tokens(Arc::new(accounts))
-            .with_tokens(Arc::new(BootstrapTokens::new(reader.clone(), audiences)));
+            .with_tokens(Arc::new(BootstrapTokens::new(reader.clone(), audiences.clone())));
+        let authentication = flags.with_others(authentication, &audiences, tasks)?;
 
         let rbac = Arc::new(Rbac::new(reader.clone()));
-        let authorization = Arc::new(
-            AuthorizerChain::new()
-                .with("node", Arc::new(NodeAuthorizer::new(reader.clone())))
-                .with("rbac", rbac.clone()),
-        );
+        let authorization = Arc::new(options.server.authorization.chain(&reader, &rbac, tasks)?);
         let quotas = Quotas::new(cache.clone(), &table).map(|q| -> Arc<dyn QuotaStore> { Arc::new(q) });
         let admission = ferry_admission::Chain::new(ferry_admission::Dependencies {
-            reader,
+            reader: reader.clone(),
             authorizer: authorization.clone(),
             quotas,
         })
@@ -85,6 +92,7 @@ impl FrontDoor {
             defaulter: Some(defaulter(&table)),
             conditions: None,
         });
+        let admission = options.server.admission.select(admission)?;
 
         let server = ApiServer::new(
             Config {
@@ -94,6 +102,9 @@ impl FrontDoor {
                 authorization,
                 rbac: Some(rbac),
                 admission: admission.plugins().to_vec(),
+                flow_control: Some(server_options::flow_control(options.server, reader.clone())),
+                secret_rotation: encryption.map(|keys| -> Arc<dyn ferry_apiserver::SecretRotation> { keys }),
+                audit: server_options::auditor(&options.server.audit, tasks)?,
                 token_issuer: Some(issuer),
                 service_network: ServiceNetwork::parse(options.service_cidr)?,
                 node_ports: NODE_PORTS,

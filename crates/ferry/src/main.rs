@@ -6,6 +6,7 @@ mod cluster_dns;
 mod commands;
 mod component;
 mod config;
+mod encryption;
 mod front_door;
 mod kubeconfig;
 mod log;
@@ -13,13 +14,15 @@ mod node;
 mod pki;
 mod pki_plan;
 mod process;
+mod renewal;
+mod server_options;
 mod signals;
 mod state;
 mod store_socket;
 
 use clap::Parser;
 
-use crate::arguments::{Arguments, Command, NodeCommand};
+use crate::arguments::{Arguments, Command, NodeCommand, SecretsCommand};
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
@@ -32,6 +35,7 @@ fn main() -> std::process::ExitCode {
         Command::ControllerManager(options) => commands::controller_manager::run(&options),
         Command::Node { command: NodeCommand::Simulate(options) } => commands::simulate::run(&options),
         Command::Store(options) => commands::store::run(&options),
+        Command::Secrets(SecretsCommand::Rotate(options)) => commands::secrets::rotate(&options),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The cluster's certificates: a CA made once, leaves made from it and renewed at start well before they expire.
+//! The cluster's certificates: a CA made once, leaves made from it and made anew well before they expire.
 
 use std::fs;
 use std::io::Write;
@@ -14,9 +14,11 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 use rustls::RootCertStore;
+use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 
 const CA_YEARS: i64 = 10;
 const LEAF_DAYS: i64 = 365;
@@ -30,9 +32,20 @@ pub struct Pair {
     pub key: String,
 }
 
+#[derive(Clone)]
 pub enum Use {
     Server { names: Vec<String>, addresses: Vec<IpAddr> },
     Client,
+}
+
+/// A certificate that the cluster has, and what it is for.
+#[derive(Clone)]
+pub struct Leaf {
+    /// The name of its files.
+    pub name: String,
+    pub common_name: String,
+    pub organizations: Vec<String>,
+    pub usage: Use,
 }
 
 /// The folder that holds the CA and every leaf.
@@ -61,18 +74,19 @@ impl Pki {
         &self.ca.certificate
     }
 
-    /// The leaf called `name`: the one on disk while it is good for this use and far from its end, a new one otherwise.
-    pub fn leaf(&self, name: &str, common_name: &str, organizations: &[&str], usage: &Use) -> Result<Pair> {
-        let wanted = describe(common_name, organizations, usage);
-        let note = self.folder.join(format!("{name}.for"));
-        if let Some(pair) = read_pair(&self.folder, name)?
+    /// The leaf's newest certificate: the one on disk while it is good for this use and far from its end, a new one
+    /// otherwise.
+    pub fn leaf(&self, leaf: &Leaf, now: Timestamp) -> Result<Pair> {
+        let wanted = describe(leaf);
+        let note = self.folder.join(format!("{}.for", leaf.name));
+        if let Some(pair) = read_pair(&self.folder, &leaf.name)?
             && fs::read_to_string(&note).is_ok_and(|have| have == wanted)
-            && lasts(&pair.certificate)?
+            && lasts(&pair.certificate, now)?
         {
             return Ok(pair);
         }
-        let pair = self.make_leaf(common_name, organizations, usage)?;
-        write_pair(&self.folder, name, &pair)?;
+        let pair = self.make_leaf(leaf, now)?;
+        write_pair(&self.folder, &leaf.name, &pair)?;
         write_private(&note, &wanted)?;
         Ok(pair)
     }
@@ -88,13 +102,15 @@ impl Pki {
         Ok(key)
     }
 
-    fn make_leaf(&self, common_name: &str, organizations: &[&str], usage: &Use) -> Result<Pair> {
+    fn make_leaf(&self, leaf: &Leaf, now: Timestamp) -> Result<Pair> {
         let mut params = CertificateParams::default();
-        params.distinguished_name = distinguished(common_name, organizations);
-        (params.not_before, params.not_after) = lifetime(LEAF_DAYS);
+        params.distinguished_name = distinguished(&leaf.common_name, &leaf.organizations);
+        // Begins a day early, so that machines whose clocks differ accept it.
+        params.not_before = date(now, -1)?;
+        params.not_after = date(now, LEAF_DAYS)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.use_authority_key_identifier_extension = true;
-        match usage {
+        match &leaf.usage {
             Use::Client => params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
             Use::Server { names, addresses } => {
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -111,8 +127,17 @@ impl Pki {
     }
 }
 
+/// A certificate chain and its key, ready for handshakes.
+pub fn certified(pair: &Pair) -> Result<Arc<CertifiedKey>> {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
+    let certified = CertifiedKey::from_der(chain(&pair.certificate)?, key, &provider)
+        .context("the certificate and its key do not fit")?;
+    Ok(Arc::new(certified))
+}
+
 /// A rustls server configuration that offers HTTP/2 and HTTP/1.1 and takes client certificates of the CA, or none.
-pub fn server_tls(pair: &Pair, client_ca: &str) -> Result<Arc<rustls::ServerConfig>> {
+pub fn server_tls(certificate: Arc<dyn ResolvesServerCert>, client_ca: &str) -> Result<Arc<rustls::ServerConfig>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(client_ca)?), provider.clone())
         .allow_unauthenticated()
@@ -121,18 +146,17 @@ pub fn server_tls(pair: &Pair, client_ca: &str) -> Result<Arc<rustls::ServerConf
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(chain(&pair.certificate)?, PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?)
-        .context("the serving certificate and its key do not fit")?;
+        .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
 /// A rustls client configuration that trusts the CA and presents a certificate.
-pub fn client_tls(pair: &Pair, ca: &str) -> Result<Arc<rustls::ClientConfig>> {
+pub fn client_tls(certificate: Arc<dyn ResolvesClientCert>, ca: &str) -> Result<Arc<rustls::ClientConfig>> {
     let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots(ca)?)
-        .with_client_auth_cert(chain(&pair.certificate)?, PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?)?;
+        .with_client_cert_resolver(certificate);
     Ok(Arc::new(config))
 }
 
@@ -161,7 +185,10 @@ fn make_ca(folder: &Path) -> Result<Pair> {
     params.distinguished_name = distinguished("ferry-ca", &[]);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-    (params.not_before, params.not_after) = lifetime(CA_YEARS * 365);
+    // From long ago: a clock that is set back must not make the whole cluster invalid.
+    let now = Timestamp::now();
+    params.not_before = date(now, -CA_YEARS * 365)?;
+    params.not_after = date(now, CA_YEARS * 365)?;
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
     let pair = Pair { certificate: certificate.pem(), key: key.serialize_pem() };
@@ -169,34 +196,35 @@ fn make_ca(folder: &Path) -> Result<Pair> {
     Ok(pair)
 }
 
-fn distinguished(common_name: &str, organizations: &[&str]) -> DistinguishedName {
+fn distinguished(common_name: &str, organizations: &[String]) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     for organization in organizations {
-        name.push(DnType::OrganizationName, *organization);
+        name.push(DnType::OrganizationName, organization.as_str());
     }
     name.push(DnType::CommonName, common_name);
     name
 }
 
-/// Begins a day early, so that machines whose clocks differ accept it.
-fn lifetime(days: i64) -> (time::OffsetDateTime, time::OffsetDateTime) {
-    let now = time::OffsetDateTime::now_utc();
-    (now - time::Duration::days(1), now + time::Duration::days(days))
+fn date(now: Timestamp, days: i64) -> Result<time::OffsetDateTime> {
+    let at = now.checked_add(SignedDuration::from_hours(24 * days))?;
+    Ok(time::OffsetDateTime::from_unix_timestamp(at.as_second())?)
 }
 
-fn describe(common_name: &str, organizations: &[&str], usage: &Use) -> String {
-    let usage = match usage {
+fn describe(leaf: &Leaf) -> String {
+    let usage = match &leaf.usage {
         Use::Client => "client".to_owned(),
         Use::Server { names, addresses } => format!("server {names:?} {addresses:?}"),
     };
-    format!("{common_name} {organizations:?} {usage}")
+    format!("{} {:?} {usage}", leaf.common_name, leaf.organizations)
 }
 
-fn lasts(pem: &str) -> Result<bool> {
+/// Whether a certificate is good at this time and for long after.
+fn lasts(pem: &str, now: Timestamp) -> Result<bool> {
     let chain = chain(pem)?;
     let (_, certificate) = x509_parser::parse_x509_certificate(&chain[0]).context("a stored certificate is damaged")?;
     let end = Timestamp::from_second(certificate.validity().not_after.timestamp())?;
-    Ok(end.duration_since(Timestamp::now()) > SignedDuration::from_hours(RENEW_DAYS * 24))
+    let begin = Timestamp::from_second(certificate.validity().not_before.timestamp())?;
+    Ok(begin <= now && end.duration_since(now) > SignedDuration::from_hours(RENEW_DAYS * 24))
 }
 
 fn read_pair(folder: &Path, name: &str) -> Result<Option<Pair>> {
@@ -233,15 +261,19 @@ mod tests {
     fn leaves_are_kept_while_they_fit_and_made_anew_when_they_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let pki = Pki::open(folder.path()).unwrap();
-        let server = |address: &str| Use::Server { names: vec!["a".into()], addresses: vec![address.parse().unwrap()] };
-        let first = pki.leaf("server", "a", &[], &server("127.0.0.1")).unwrap();
-        let again = Pki::open(folder.path()).unwrap().leaf("server", "a", &[], &server("127.0.0.1")).unwrap();
+        let server = |address: &str| Leaf {
+            name: "server".into(),
+            common_name: "a".into(),
+            organizations: Vec::new(),
+            usage: Use::Server { names: vec!["a".into()], addresses: vec![address.parse().unwrap()] },
+        };
+        let now = Timestamp::now();
+        let first = pki.leaf(&server("127.0.0.1"), now).unwrap();
+        let again = Pki::open(folder.path()).unwrap().leaf(&server("127.0.0.1"), now).unwrap();
         assert_eq!(first.certificate, again.certificate);
-        let moved = pki.leaf("server", "a", &[], &server("127.0.0.2")).unwrap();
+        let moved = pki.leaf(&server("127.0.0.2"), now).unwrap();
         assert_ne!(first.certificate, moved.certificate);
-        server_tls(&moved, pki.ca_certificate()).unwrap();
-        client_tls(&pki.leaf("admin", "admin", &["system:masters"], &Use::Client).unwrap(), pki.ca_certificate())
-            .unwrap();
+        certified(&moved).unwrap();
         let mode = fs::metadata(folder.path().join("ca.key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

@@ -1,19 +1,18 @@
 //! Which certificates a cluster has, and for whom.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::json;
 
 use crate::config::{Cidr, ClusterConfig};
-use crate::pki::{Pair, Pki, Use, client_tls, identity, write_private};
+use crate::pki::{Leaf, Pair, Pki, Use, identity, write_private};
 
 /// Who the API server is to kubelets.
 pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 
 /// The API server's own certificate: every name and address it is reached by.
-pub fn serving(pki: &Pki, host: &str, advertise: IpAddr, service_cidr: Cidr, domain: &str) -> Result<Pair> {
+pub fn serving(host: &str, advertise: IpAddr, service_cidr: Cidr, domain: &str) -> Leaf {
     let mut names: Vec<String> =
         ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"].map(str::to_owned).to_vec();
     names.push(format!("kubernetes.default.svc.{domain}"));
@@ -22,13 +21,12 @@ pub fn serving(pki: &Pki, host: &str, advertise: IpAddr, service_cidr: Cidr, dom
     if !addresses.contains(&advertise) {
         addresses.push(advertise);
     }
-    pki.leaf("apiserver", "kube-apiserver", &[], &Use::Server { names, addresses })
+    leaf("apiserver", "kube-apiserver", &[], Use::Server { names, addresses })
 }
 
 /// What the API server shows to kubelets when it forwards logs and exec.
-pub fn kubelet_client(pki: &Pki) -> Result<Arc<rustls::ClientConfig>> {
-    let pair = pki.leaf("apiserver-kubelet-client", KUBELET_CLIENT, &["system:masters"], &Use::Client)?;
-    client_tls(&pair, pki.ca_certificate())
+pub fn kubelet_client() -> Leaf {
+    leaf("apiserver-kubelet-client", KUBELET_CLIENT, &["system:masters"], Use::Client)
 }
 
 /// What the API server shows to servers behind it, and what those read to know it by.
@@ -43,7 +41,7 @@ const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
 /// A CA of its own signs it: whoever holds any other certificate of the cluster cannot speak for others.
 pub fn front_proxy(pki: &Pki, client_ca: &str) -> Result<FrontProxy> {
     let own = pki.below("front-proxy")?;
-    let pair = own.leaf("client", FRONT_PROXY_CLIENT, &[], &Use::Client)?;
+    let pair = own.leaf(&leaf("client", FRONT_PROXY_CLIENT, &[], Use::Client), jiff::Timestamp::now())?;
     let list = |names: &[&str]| json!(names).to_string();
     let trust = json!({
         "apiVersion": "v1",
@@ -63,16 +61,29 @@ pub fn front_proxy(pki: &Pki, client_ca: &str) -> Result<FrontProxy> {
 }
 
 /// The kubelet's own certificate.
-pub fn kubelet_serving(pki: &Pki, config: &ClusterConfig) -> Result<Pair> {
+pub fn kubelet_serving(config: &ClusterConfig) -> Leaf {
     let usage = Use::Server { names: vec![config.node_name.clone()], addresses: vec![config.node_ip] };
-    pki.leaf("kubelet", &format!("system:node:{}", config.node_name), &["system:nodes"], &usage)
+    leaf("kubelet", &format!("system:node:{}", config.node_name), &["system:nodes"], usage)
+}
+
+/// Who the cluster's administrator is.
+pub fn administrator() -> Leaf {
+    leaf("admin", "kubernetes-admin", &["system:masters"], Use::Client)
+}
+
+fn leaf(name: &str, common_name: &str, organizations: &[&str], usage: Use) -> Leaf {
+    Leaf {
+        name: name.to_owned(),
+        common_name: common_name.to_owned(),
+        organizations: organizations.iter().map(|o| (*o).to_owned()).collect(),
+        usage,
+    }
 }
 
 /// A kubeconfig for the cluster's administrator, readable by root alone.
-pub fn write_kubeconfig(pki: &Pki, config: &ClusterConfig) -> Result<()> {
+pub fn write_kubeconfig(ca: &str, admin: &Pair, config: &ClusterConfig) -> Result<()> {
     use base64::Engine;
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-    let admin = pki.leaf("admin", "kubernetes-admin", &["system:masters"], &Use::Client)?;
     let address = if config.bind_address.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { config.bind_address };
     let host = if address.is_ipv6() { format!("[{address}]") } else { address.to_string() };
     let document = json!({
@@ -80,7 +91,7 @@ pub fn write_kubeconfig(pki: &Pki, config: &ClusterConfig) -> Result<()> {
         "kind": "Config",
         "clusters": [{ "name": "ferry", "cluster": {
             "server": format!("https://{host}:{}", config.secure_port),
-            "certificate-authority-data": encode(pki.ca_certificate()),
+            "certificate-authority-data": encode(ca),
         }}],
         "users": [{ "name": "ferry-admin", "user": {
             "client-certificate-data": encode(&admin.certificate),

@@ -11,6 +11,7 @@ use ferry_store::{EmbeddedStore, EtcdOptions, EtcdStore, EtcdTls, Store};
 use ferry_tasks::Tasks;
 
 use crate::arguments::EtcdFlags;
+use crate::encryption::{Encryption, Keys};
 use crate::store_socket::StoreSocket;
 
 /// How long an etcd that does not answer is waited for at the start: both may have been started together.
@@ -28,6 +29,7 @@ pub enum State {
 /// An open store, and what must live as long as it does.
 pub struct Opened {
     pub store: Arc<dyn Store>,
+    pub encryption: Option<Arc<Encryption>>,
     /// Lets `ferry store` reach the embedded store while this process has it open.
     pub socket: Option<StoreSocket>,
 }
@@ -84,20 +86,31 @@ impl State {
         Ok(Self::Etcd { options, written })
     }
 
-    pub async fn open(&self, tasks: &Tasks) -> Result<Opened> {
+    /// `keys` are asked to stand before the engine, below every other form that values have. On an etcd only the
+    /// administrator's own file does: a key of this data folder would lock other servers out.
+    pub async fn open(&self, keys: &Keys<'_>, tasks: &Tasks) -> Result<Opened> {
+        let table = ResourceTable::builtin();
         match self {
             Self::Embedded { data_dir } => {
                 let folder = store_folder(data_dir);
                 let store = EmbeddedStore::open(&folder, ferry_store::Options::default())
                     .with_context(|| format!("cannot open the store in {}", folder.display()))?;
                 let socket = StoreSocket::open(data_dir, store.clone(), tasks)?;
-                Ok(Opened { store, socket: Some(socket) })
+                let encryption = Arc::new(Encryption::open(keys, store, &table)?);
+                Ok(Opened { store: encryption.store(), encryption: Some(encryption), socket: Some(socket) })
             }
             Self::Etcd { options, written } => {
                 let store = EtcdStore::connect(options.clone(), tasks).await.context("--etcd-servers")?;
                 wait_for_etcd(&*store, &options.endpoints).await?;
-                let store = StoredValues::over(store, &ResourceTable::builtin(), *written);
-                Ok(Opened { store, socket: None })
+                let encryption = match keys.given {
+                    Some(_) => Some(Arc::new(Encryption::open(keys, store.clone(), &table)?)),
+                    None => None,
+                };
+                let store: Arc<dyn Store> = match &encryption {
+                    Some(encryption) => encryption.store(),
+                    None => store,
+                };
+                Ok(Opened { store: StoredValues::over(store, &table, *written), encryption, socket: None })
             }
         }
     }

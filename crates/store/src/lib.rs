@@ -5,6 +5,7 @@
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod embedded;
+pub mod encrypted;
 mod error;
 pub mod etcd;
 pub mod key;
@@ -13,6 +14,7 @@ mod steps;
 mod types;
 
 pub use embedded::{EmbeddedStore, Options, Summary, read_backup, receive};
+pub use encrypted::{EncryptedStore, EncryptionConfig, ResourceOf};
 pub use error::StoreError;
 pub use etcd::{EtcdOptions, EtcdStore, EtcdTls};
 pub use types::{
@@ -52,6 +54,11 @@ pub trait Store: Send + Sync + 'static {
     /// A lease: keys attached to it are deleted when it runs out.
     async fn grant_lease(&self, ttl_seconds: u64) -> Result<LeaseId>;
     async fn revoke_lease(&self, lease: LeaseId) -> Result<()>;
+
+    /// Whether a value is to be written anew although it does not change: it is encrypted with an old key.
+    async fn is_stale(&self, _key: &str) -> Result<bool> {
+        Ok(false)
+    }
 
     /// `Ok` when a write would be accepted now.
     async fn health(&self) -> Result<()>;

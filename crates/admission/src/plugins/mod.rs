@@ -3,6 +3,7 @@
 mod certificates;
 mod default_classes;
 mod default_toleration_seconds;
+mod event_rate_limit;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
@@ -20,6 +21,7 @@ pub(crate) use certificates::{
 };
 pub(crate) use default_classes::{DefaultIngressClass, DefaultStorageClass};
 pub(crate) use default_toleration_seconds::DefaultTolerationSeconds;
+pub(crate) use event_rate_limit::EventRateLimit;
 pub(crate) use limit_ranger::LimitRanger;
 pub(crate) use namespace_lifecycle::NamespaceLifecycle;
 pub(crate) use node_restriction::NodeRestriction;

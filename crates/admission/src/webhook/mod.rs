@@ -92,6 +92,11 @@ fn failed(hook: &Hook, why: &str) -> Result<(), ApiError> {
     Err(ApiError::internal(text))
 }
 
+/// A webhook's notes for the audit log stand under its own name.
+fn annotations<'a>(hook: &'a Hook, answer: &'a Answer) -> impl Iterator<Item = (String, String)> + 'a {
+    answer.annotations.iter().map(|(key, value)| (format!("{}/{key}", hook.name), value.clone()))
+}
+
 pub(crate) struct MutatingWebhooks {
     caller: Caller,
     hooks: Hooks,
@@ -112,6 +117,7 @@ impl MutatingWebhooks {
         }
         let Some(answer) = self.caller.call(hook, request, true).await? else { return Ok(()) };
         request.warnings.extend(answer.warnings.iter().cloned());
+        request.annotations.extend(annotations(hook, &answer));
         if !answer.allowed {
             return Err(answer.refusal(&hook.name));
         }
@@ -205,12 +211,13 @@ impl Plugin for ValidatingWebhooks {
         let shared: &Request<'_> = request;
         let calls = wanted.iter().map(|hook| async move { (hook, self.caller.call(hook, shared, false).await) });
         let mut first_error = None;
-        let mut warnings = Vec::new();
+        let (mut warnings, mut notes) = (Vec::new(), Vec::new());
         for (hook, outcome) in futures::future::join_all(calls).await {
             let error = match outcome {
                 Ok(None) => continue,
                 Ok(Some(mut answer)) => {
                     warnings.append(&mut answer.warnings);
+                    notes.extend(annotations(hook, &answer));
                     if answer.allowed {
                         continue;
                     }
@@ -221,6 +228,7 @@ impl Plugin for ValidatingWebhooks {
             first_error.get_or_insert(error);
         }
         request.warnings.extend(warnings);
+        request.annotations.extend(notes);
         first_error.map_or(Ok(()), Err)
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct Answer {
     pub(super) patch: Option<Value>,
     pub(super) warnings: Vec<String>,
     status: Option<Status>,
+    /// For the audit log, by keys below the webhook's name.
+    pub(super) annotations: Vec<(String, String)>,
 }
 
 /// The answer of a webhook, or what is wrong with it.
@@ -81,6 +83,10 @@ pub(super) fn answer(bytes: &[u8], uid: &str, mutating: bool) -> Result<Answer, 
             .iter()
             .filter_map(Value::as_str)
             .map(str::to_owned)
+            .collect(),
+        annotations: ferry_meta::object::map(response, "/auditAnnotations")
+            .iter()
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
             .collect(),
         status: response.get("status").and_then(|status| serde_json::from_value(status.clone()).ok()),
     })

@@ -57,7 +57,9 @@ pub(crate) fn read_options(context: &RequestContext, body: &[u8]) -> Result<Dele
         return DeleteOptions::from_query(&context.query);
     }
     let encoding: Encoding = negotiate::input(&context.headers)?;
-    DeleteOptions::from_object(&codec::decode_delete_options(encoding, body)?)
+    let options = codec::decode_delete_options(encoding, body)?;
+    crate::audit::request_object(context, &Value::Null, || options.clone());
+    DeleteOptions::from_object(&options)
 }
 
 pub(crate) struct Deleted {

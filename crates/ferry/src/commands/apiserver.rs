@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,7 +12,8 @@ use ferry_tasks::Tasks;
 use crate::arguments::ApiserverOptions;
 use crate::config::{Cidr, default_address, host_name};
 use crate::front_door::{FrontDoor, Options};
-use crate::pki::{Pair, Pki, server_tls};
+use crate::pki::{Pki, client_tls, server_tls};
+use crate::renewal::Renewals;
 use crate::state::State;
 use crate::{log, pki_plan, signals};
 
@@ -33,30 +35,36 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
         tokio::net::TcpListener::bind((options.bind_address, options.secure_port)).await.with_context(|| {
             format!("port {} is in use or not allowed; choose another with --secure-port", options.secure_port)
         })?;
-    let pki = Pki::open(&options.data_dir.join("pki"))?;
+    let pki = Arc::new(Pki::open(&options.data_dir.join("pki"))?);
+    let renewals = Renewals::new(pki.clone());
     let serving = match (&options.tls_cert_file, &options.tls_private_key_file) {
-        (Some(certificate), Some(key)) => Pair { certificate: read(certificate)?, key: read(key)? },
-        _ => pki_plan::serving(&pki, &host_name(), advertise, service_cidr, "cluster.local")?,
+        (Some(certificate), Some(key)) => renewals.files(certificate.clone(), key.clone())?,
+        _ => renewals.leaf(pki_plan::serving(&host_name(), advertise, service_cidr, "cluster.local"))?,
     };
     let client_ca = match &options.client_ca_file {
         Some(path) => read(path)?,
         None => pki.ca_certificate().to_owned(),
     };
-    let tls = server_tls(&serving, &client_ca)?;
+    let tls = server_tls(serving, &options.server.authentication.trusted(&client_ca)?)?;
     let static_tokens = options.token_auth_file.as_deref().map(read).transpose()?;
 
     let tasks = Tasks::new("ferry");
-    let kubelets = Kubelets { tls: Some(pki_plan::kubelet_client(&pki)?) };
+    let kubelets = client_tls(renewals.leaf(pki_plan::kubelet_client())?, pki.ca_certificate())?;
+    let kubelets = Kubelets { tls: Some(kubelets) };
+    renewals.start(&tasks);
     let door = FrontDoor::open(
         Options {
             state: &state,
+            key_dir: &options.data_dir.join("pki"),
             signing_key: &pki.signing_key()?,
             service_cidr: &service_cidr.to_string(),
             advertise,
             port: options.secure_port,
+            client_ca: &client_ca,
             static_tokens: static_tokens.as_deref(),
             kubelets,
             front_proxy: pki_plan::front_proxy(&pki, &client_ca)?,
+            server: &options.server,
         },
         &tasks,
     )

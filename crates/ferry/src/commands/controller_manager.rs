@@ -15,6 +15,7 @@ use crate::arguments::ControllerManagerOptions;
 use crate::component::accounts::Accounts;
 use crate::component::{self, server};
 use crate::pki::{Pair, server_tls};
+use crate::renewal::Current;
 use crate::{kubeconfig, log, signals};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -106,7 +107,7 @@ fn serving(options: &ControllerManagerOptions) -> Result<Option<std::sync::Arc<r
         return Ok(None);
     };
     let pair = Pair { certificate: read(certificate)?, key: read(key)? };
-    server_tls(&pair, &pair.certificate).map(Some)
+    server_tls(Current::new(&pair)?, &pair.certificate).map(Some)
 }
 
 fn read(path: impl AsRef<Path>) -> Result<String> {

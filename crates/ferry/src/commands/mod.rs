@@ -5,6 +5,7 @@ pub mod controller_manager;
 pub mod down;
 pub mod run;
 pub mod scheduler;
+pub mod secrets;
 pub mod simulate;
 pub mod store;
 pub mod up;

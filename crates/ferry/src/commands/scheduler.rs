@@ -128,5 +128,5 @@ fn serving(options: &SchedulerOptions) -> Result<Option<Arc<rustls::ServerConfig
     };
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
     let pair = Pair { certificate: read(certificate)?, key: read(key)? };
-    server_tls(&pair, &pair.certificate).map(Some)
+    server_tls(crate::renewal::Current::new(&pair)?, &pair.certificate).map(Some)
 }

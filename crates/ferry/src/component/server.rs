@@ -163,5 +163,5 @@ fn self_signed() -> Result<Arc<rustls::ServerConfig>> {
     let made = rcgen::generate_simple_self_signed([crate::config::host_name(), "localhost".to_owned()])
         .context("cannot make a serving certificate")?;
     let pair = crate::pki::Pair { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() };
-    crate::pki::server_tls(&pair, &pair.certificate)
+    crate::pki::server_tls(crate::renewal::Current::new(&pair)?, &pair.certificate)
 }

@@ -18,12 +18,17 @@ pub struct Cluster {
     port: u16,
 }
 
+/// The kubectl that `hack/setup.sh --test` fetched.
+pub fn kubectl_path() -> PathBuf {
+    let cache = std::env::var("FERRY_CACHE").map_or_else(
+        |_| PathBuf::from(std::env::var("HOME").expect("HOME is set")).join(".cache/ferry"),
+        PathBuf::from,
+    );
+    cache.join("kubectl")
+}
+
 impl Cluster {
     pub fn start() -> Self {
-        let cache = std::env::var("FERRY_CACHE").map_or_else(
-            |_| PathBuf::from(std::env::var("HOME").expect("HOME is set")).join(".cache/ferry"),
-            PathBuf::from,
-        );
         let registry = std::env::var("FERRY_TEST_REGISTRY").unwrap_or_else(|_| "http://127.0.0.1:5057".into());
         let folder = tempfile::Builder::new().prefix("ferry-e2e-").tempdir().expect("a folder for the cluster");
         // Short: the path of a socket has at most 108 bytes.
@@ -45,7 +50,7 @@ impl Cluster {
             ("registry-mirror", format!("registry.k8s.io={registry}")),
         ];
         let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect();
-        let cluster = Self { folder, run_dir, kubectl: cache.join("kubectl"), flags, port };
+        let cluster = Self { folder, run_dir, kubectl: kubectl_path(), flags, port };
         cluster.up();
         cluster
     }
@@ -153,7 +158,7 @@ impl Drop for Cluster {
 }
 
 /// A port nobody listens on now.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its number").port()
 }

@@ -11,6 +11,8 @@ mod cluster;
 mod etcd;
 mod failures;
 mod front_door;
+mod gauntlet;
+mod kubectl_alone;
 mod spine;
 mod starting;
 mod store;
@@ -51,6 +53,14 @@ const ALONE: &[(&str, fn())] = &[
     ("store::store_commands_refuse_what_cannot_be", store::store_commands_refuse_what_cannot_be),
     ("etcd::the_api_server_stands_on_etcd", etcd::the_api_server_stands_on_etcd),
     ("etcd::the_api_server_shows_etcd_its_certificate", etcd::the_api_server_shows_etcd_its_certificate),
+    (
+        "gauntlet::webhooks_change_refuse_and_fail_as_documented",
+        gauntlet::webhooks_change_refuse_and_fail_as_documented,
+    ),
+    (
+        "gauntlet::secrets_are_unreadable_at_rest_and_keys_change_while_it_runs",
+        gauntlet::secrets_are_unreadable_at_rest_and_keys_change_while_it_runs,
+    ),
 ];
 
 /// Runs one scenario; its name goes to the failed ones when it panics.

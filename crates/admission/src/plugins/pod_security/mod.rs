@@ -18,6 +18,7 @@ use policy::{Level, LevelVersion, Policy};
 
 /// How many pods a namespace's new level is tried on.
 const MOST_PODS: usize = 3000;
+const ENFORCED: &str = "pod-security.kubernetes.io/enforce-policy";
 
 pub(crate) struct PodSecurity {
     reader: Arc<dyn ObjectReader>,
@@ -105,13 +106,18 @@ impl PodSecurity {
             return Ok(());
         }
         let policy = self.policy(request)?;
-        if policy.enforce.level == Level::Privileged && policy.warn.level == Level::Privileged {
+        request.annotations.push((ENFORCED.to_owned(), policy.enforce.to_string()));
+        let strictest = [policy.enforce, policy.warn, policy.audit].iter().any(|p| p.level != Level::Privileged);
+        if !strictest {
             return Ok(());
         }
         let Some(pod) = request.object.as_deref() else { return Ok(()) };
         let Some(spec) = pod.get("spec") else { return Ok(()) };
         if request.operation == Operation::Update && request.old.is_some_and(|old| !is_significant(pod, old)) {
             return Ok(());
+        }
+        if let Some(note) = violation_note(policy.audit, pod, spec) {
+            request.annotations.push(note);
         }
         let found = violations(policy.enforce, pod, spec);
         if !found.is_empty() {
@@ -127,9 +133,12 @@ impl PodSecurity {
     fn workload(&self, request: &mut Request<'_>, template: &str) -> Result<(), ApiError> {
         let policy = self.policy(request)?;
         let template = request.object.as_deref().and_then(|object| object.pointer(template));
-        let Some(template) = template.filter(|_| policy.warn.level != Level::Privileged) else { return Ok(()) };
+        let wanted = policy.warn.level != Level::Privileged || policy.audit.level != Level::Privileged;
+        let Some(template) = template.filter(|_| wanted) else { return Ok(()) };
         let Some(spec) = template.get("spec") else { return Ok(()) };
         let warning = warning(policy.warn, template, spec);
+        let note = violation_note(policy.audit, template, spec);
+        request.annotations.extend(note);
         request.warnings.extend(warning);
         Ok(())
     }
@@ -138,6 +147,12 @@ impl PodSecurity {
 fn warning(policy: LevelVersion, metadata: &Value, spec: &Value) -> Option<String> {
     let found = violations(policy, metadata, spec);
     (!found.is_empty()).then(|| format!("would violate PodSecurity \"{policy}\": {}", details(&found)))
+}
+
+/// What the audit log is told of a pod that breaks the level it is audited by.
+fn violation_note(policy: LevelVersion, metadata: &Value, spec: &Value) -> Option<(String, String)> {
+    let text = warning(policy, metadata, spec)?;
+    Some(("pod-security.kubernetes.io/audit-violations".to_owned(), text))
 }
 
 fn details(found: &[Violation]) -> String {

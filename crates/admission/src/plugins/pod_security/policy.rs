@@ -52,6 +52,7 @@ impl fmt::Display for LevelVersion {
 pub(super) struct Policy {
     pub(super) enforce: LevelVersion,
     pub(super) warn: LevelVersion,
+    pub(super) audit: LevelVersion,
 }
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
@@ -91,14 +92,13 @@ impl Policy {
             (result, level.is_some())
         };
         let (enforce, enforced) = read("enforce", Level::Restricted);
-        // Audit has no effect on the answer; its labels are checked all the same.
-        read("audit", Level::Privileged);
+        let (audit, _) = read("audit", Level::Privileged);
         let (mut warn, warned) = read("warn", Level::Privileged);
         // Workloads are warned of what their pods will be refused for.
         if enforced && !warned && enforce.level > warn.level {
             warn = enforce;
         }
-        (Self { enforce, warn }, errors)
+        (Self { enforce, warn, audit }, errors)
     }
 }
 

@@ -1,0 +1,123 @@
+//! A request's turn, and the status of the objects that decide on turns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_fairness::{Ask, Busy, FlowControl, Permit, SCHEMAS};
+use ferry_meta::{ApiError, GroupResource, Reason, object};
+use ferry_registry::Resource;
+use futures::StreamExt;
+use http::HeaderValue;
+use serde_json::{Value, json};
+
+use crate::answer::{Answer, full};
+use crate::audit::is_long_running;
+use crate::cache::{ResourceCache, StartFrom, WatchOptions};
+use crate::context::RequestContext;
+use crate::objects;
+use crate::server::Core;
+
+/// Objects in a list for each seat it takes, and the most seats that one takes.
+const OBJECTS_PER_SEAT: usize = 100;
+const WIDEST: usize = 10;
+/// A loop that cannot go on tries again after this.
+const BACKOFF: Duration = Duration::from_millis(200);
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+
+/// Waits for the request's turn. Tunnels and logs are not counted: they would hold their seats for hours; a watch holds
+/// its seat until it is open.
+pub(crate) async fn enter(core: &Core, context: &mut RequestContext) -> Result<Option<Permit>, Busy> {
+    let Some(control) = &core.flow_control else { return Ok(None) };
+    if is_long_running(context) && context.info.verb != "watch" {
+        return Ok(None);
+    }
+    let info = &context.info;
+    let ask = Ask {
+        user: &context.user,
+        verb: &info.verb,
+        is_resource: info.is_resource,
+        namespace: &info.namespace,
+        group: &info.group,
+        resource: &info.resource,
+        subresource: &info.subresource,
+        path: &info.path,
+        width: width(core, context),
+    };
+    let entered = control.enter(&ask).await;
+    context.flow = match &entered {
+        Ok(permit) => permit.flow.clone(),
+        Err(busy) => busy.flow.clone(),
+    };
+    entered.map(Some)
+}
+
+/// A long list takes the seats of several requests.
+fn width(core: &Core, context: &RequestContext) -> usize {
+    let info = &context.info;
+    if info.verb != "list" || !matches!(core.flow_control, Some(FlowControl::Fair(_))) {
+        return 1;
+    }
+    let resource = GroupResource::new(&*info.group, &*info.resource);
+    let Some(cache) = core.cache.find(&resource) else { return 1 };
+    let mut objects = cache.snapshot().len();
+    if let Some(limit) = context.query.get("limit").and_then(|limit| limit.parse().ok()).filter(|limit| *limit > 0) {
+        objects = objects.min(limit);
+    }
+    objects.div_ceil(OBJECTS_PER_SEAT).clamp(1, WIDEST)
+}
+
+/// As upstream words it: plain text, since it may come before anything is known of the request.
+pub(crate) fn too_busy(busy: &Busy) -> Answer {
+    let mut response = http::Response::new(full("Too many requests, please try again later.\n"));
+    *response.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+    let headers = response.headers_mut();
+    headers.insert(http::header::RETRY_AFTER, HeaderValue::from(busy.retry_after_seconds));
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    Answer::Ready(response)
+}
+
+/// Keeps the `Dangling` condition of FlowSchemas true.
+pub(crate) async fn keep_conditions(core: Arc<Core>) {
+    let table = core.table();
+    let row = |plural: &str| table.find(GROUP, "v1", plural).cloned();
+    let (Some(schemas), Some(levels)) = (row(SCHEMAS), row(ferry_fairness::LEVELS)) else { return };
+    loop {
+        if let Err(error) = follow(&core, &schemas, &levels).await {
+            tracing::warn!("the status of FlowSchemas cannot be kept: {error}");
+        }
+        tokio::time::sleep(BACKOFF).await;
+    }
+}
+
+/// Ends when a watch does.
+async fn follow(core: &Core, schemas: &Arc<Resource>, levels: &Arc<Resource>) -> Result<(), ApiError> {
+    let cache = |row: &Resource| -> Result<Arc<ResourceCache>, ApiError> {
+        core.cache.resource(&row.storage_prefix).ok_or_else(|| ApiError::internal("flow control is not served"))
+    };
+    let open = async |row: &Resource| {
+        let options = WatchOptions { from: StartFrom::Unset, ..WatchOptions::default() };
+        core.cache.watch(&cache(row)?, options).await.map_err(ApiError::internal)
+    };
+    let mut changes = futures::stream::select(open(schemas).await?, open(levels).await?);
+    while changes.next().await.is_some() {
+        for (name, condition) in ferry_fairness::wanted_conditions(&*core.cache) {
+            let change = |object: &mut Value| {
+                set_condition(object, &condition);
+                Ok(())
+            };
+            match objects::modify(core, schemas, "", &name, change).await {
+                Err(error) if !error.is(Reason::NotFound) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn set_condition(object: &mut Value, condition: &Value) {
+    let mut conditions: Vec<Value> = object::items(object, "/status/conditions").to_vec();
+    conditions.retain(|have| object::text(have, "/type") != object::text(condition, "/type"));
+    conditions.push(condition.clone());
+    object::child_mut(object, "status").insert("conditions".into(), json!(conditions));
+}

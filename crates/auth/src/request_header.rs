@@ -1,0 +1,204 @@
+//! Front proxies: a proxy that proves itself by a certificate of its own CA says in headers whom it asks for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ferry_meta::UserInfo;
+use http::HeaderMap;
+use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use sha2::{Digest, Sha256};
+
+use crate::authenticate::{Authenticator, AuthnError, Credentials};
+use crate::expiring::Expiring;
+use crate::x509::common_name;
+
+/// How long a verified chain is remembered: connections come back with it.
+const REMEMBERED: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// A CA that vouches for clients. Where TLS accepts those of several, each authenticator asks for its own.
+pub struct ClientAuthority {
+    verifier: Arc<dyn ClientCertVerifier>,
+    seen: Expiring<bool>,
+}
+
+impl ClientAuthority {
+    pub fn from_pem(pem: &str) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+            let certificate = certificate.map_err(|error| format!("the client CA cannot be read: {error:?}"))?;
+            roots.add(certificate).map_err(|error| format!("the client CA cannot be used: {error}"))?;
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| format!("the client CA cannot be used: {error}"))?;
+        Ok(Self { verifier, seen: Expiring::new() })
+    }
+
+    /// Whether the chain, leaf first, leads to this CA.
+    pub fn vouches_for(&self, chain: &[CertificateDer<'static>]) -> bool {
+        let Some((leaf, intermediates)) = chain.split_first() else { return false };
+        let digest: [u8; 32] = Sha256::digest(leaf).into();
+        if let Some(known) = self.seen.get(&digest) {
+            return known;
+        }
+        let good = self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now()).is_ok();
+        self.seen.put(digest, good, REMEMBERED);
+        good
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct RequestHeaderOptions {
+    /// The common names of proxies that are trusted; empty: all that the CA vouches for.
+    pub allowed_names: Vec<String>,
+    pub username_headers: Vec<String>,
+    pub uid_headers: Vec<String>,
+    pub group_headers: Vec<String>,
+    pub extra_header_prefixes: Vec<String>,
+}
+
+pub struct RequestHeader {
+    authority: ClientAuthority,
+    options: RequestHeaderOptions,
+}
+
+impl RequestHeader {
+    pub fn new(authority: ClientAuthority, options: RequestHeaderOptions) -> Self {
+        Self { authority, options }
+    }
+
+    fn user(&self, headers: &HeaderMap) -> Option<UserInfo> {
+        let first = |names: &[String]| {
+            let found =
+                names.iter().find_map(|name| headers.get(name.as_str())?.to_str().ok().filter(|v| !v.is_empty()));
+            found.map(str::to_owned)
+        };
+        let name = first(&self.options.username_headers)?;
+        let mut groups = Vec::new();
+        for header in &self.options.group_headers {
+            groups.extend(headers.get_all(header.as_str()).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned));
+        }
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (header, value) in headers {
+            let prefixes = &self.options.extra_header_prefixes;
+            let key = prefixes.iter().find_map(|prefix| header.as_str().strip_prefix(&*prefix.to_lowercase()));
+            if let (Some(key), Ok(value)) = (key.filter(|key| !key.is_empty()), value.to_str()) {
+                extra.entry(unescape(key)).or_default().push(value.to_owned());
+            }
+        }
+        Some(UserInfo { name, uid: first(&self.options.uid_headers).unwrap_or_default(), groups, extra })
+    }
+}
+
+/// Keys of extras may hold what a header's name may not, with percent signs.
+fn unescape(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.filter(|_| bytes[at] == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}
+
+#[async_trait::async_trait]
+impl Authenticator for RequestHeader {
+    async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<UserInfo>, AuthnError> {
+        let Some(leaf) = credentials.certificates.first() else { return Ok(None) };
+        // Without the headers it is no matter whose certificate it is.
+        let Some(user) = self.user(credentials.headers) else { return Ok(None) };
+        if !self.authority.vouches_for(credentials.certificates) {
+            return Ok(None);
+        }
+        let name = common_name(leaf).unwrap_or_default();
+        if !self.options.allowed_names.is_empty() && !self.options.allowed_names.contains(&name) {
+            return Err(AuthnError::Invalid(format!("x509: subject with cn={name} is not in the allowed list")));
+        }
+        Ok(Some(user))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x509::X509;
+    use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+    struct Ca {
+        pem: String,
+        issuer: Issuer<'static, KeyPair>,
+    }
+
+    fn authority(name: &str) -> Ca {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        Ca { pem: certificate.pem(), issuer: Issuer::new(params, key) }
+    }
+
+    impl Ca {
+        fn client(&self, name: &str) -> Vec<CertificateDer<'static>> {
+            let mut params = CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            let key = KeyPair::generate().expect("a key");
+            vec![params.signed_by(&key, &self.issuer).expect("a certificate").der().clone()]
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_proxy_may_speak_for_others() {
+        let (proxies, people) = (authority("proxies"), authority("people"));
+        let header = RequestHeader::new(
+            ClientAuthority::from_pem(&proxies.pem).expect("a CA"),
+            RequestHeaderOptions {
+                allowed_names: vec!["front-proxy".into()],
+                username_headers: vec!["X-Remote-User".into()],
+                uid_headers: vec!["X-Remote-Uid".into()],
+                group_headers: vec!["X-Remote-Group".into()],
+                extra_header_prefixes: vec!["X-Remote-Extra-".into()],
+            },
+        );
+        let x509 = X509::of(ClientAuthority::from_pem(&people.pem).expect("a CA"));
+        let mut headers = HeaderMap::new();
+        headers.insert("x-remote-user", "root".parse().expect("a header"));
+        headers.append("x-remote-group", "system:masters".parse().expect("a header"));
+        headers.append("x-remote-group", "ops".parse().expect("a header"));
+        headers.insert("x-remote-extra-example.com%2fscope", "all".parse().expect("a header"));
+        let proxy = proxies.client("front-proxy");
+        let asked = Credentials { headers: &headers, certificates: &proxy, path: "/" };
+        let user = header.authenticate(&asked).await.expect("valid").expect("a user");
+        assert_eq!((user.name.as_str(), user.groups.len()), ("root", 2));
+        assert_eq!(user.extra["example.com/scope"], ["all"]);
+        // The proxy's own certificate makes it nobody, and a person's does not make it a proxy.
+        assert!(x509.authenticate(&asked).await.expect("not ours").is_none());
+        for certificates in [people.client("front-proxy"), Vec::new()] {
+            let asked = Credentials { headers: &headers, certificates: &certificates, path: "/" };
+            assert!(header.authenticate(&asked).await.expect("not ours").is_none());
+        }
+        let other = proxies.client("other");
+        let asked = Credentials { headers: &headers, certificates: &other, path: "/" };
+        assert!(header.authenticate(&asked).await.is_err());
+        let person = people.client("alice");
+        let asked = Credentials { headers: &headers, certificates: &person, path: "/" };
+        assert_eq!(x509.authenticate(&asked).await.expect("valid").expect("a user").name, "alice");
+    }
+}

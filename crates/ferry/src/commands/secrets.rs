@@ -1,0 +1,40 @@
+//! `ferry secrets rotate`: a new key for the Secrets at rest.
+
+use anyhow::{Context, Result};
+use ferry_registry::ResourceTable;
+use ferry_store::{EmbeddedStore, StoreError};
+
+use crate::arguments::RotateOptions;
+use crate::encryption::{self, Encryption, Keys};
+
+pub fn rotate(options: &RotateOptions) -> Result<()> {
+    tokio::runtime::Runtime::new()?.block_on(run(options))
+}
+
+async fn run(options: &RotateOptions) -> Result<()> {
+    let count = match EmbeddedStore::open(&options.data_dir.join("store"), ferry_store::Options::default()) {
+        // Nobody runs: it is done here.
+        Ok(store) => {
+            let folder = encryption::folder(&options.data_dir)?;
+            let keys = Keys { folder: &folder, given: options.encryption_provider_config.as_deref() };
+            Encryption::open(&keys, store, &ResourceTable::builtin())?.rotate().await?
+        }
+        Err(StoreError::Locked(_)) => through_the_server(options).await?,
+        Err(error) => return Err(error).context("cannot open the store"),
+    };
+    println!("{count} objects were encrypted anew");
+    Ok(())
+}
+
+/// The server that runs does it, if whoever asks may.
+async fn through_the_server(options: &RotateOptions) -> Result<usize> {
+    let path = options.kubeconfig.clone().unwrap_or_else(|| options.data_dir.join("kubeconfig"));
+    let kubeconfig = kube::config::Kubeconfig::read_from(&path).with_context(|| {
+        format!("the cluster runs, so that its kubeconfig is needed; cannot read {}", path.display())
+    })?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
+    let client = kube::Client::try_from(config)?;
+    let request = http::Request::post(ferry_apiserver::ROTATE_PATH).body(Vec::new())?;
+    let answer = client.request_text(request).await.context("the server did not take a new key")?;
+    answer.trim().parse().context("the server's answer was not understood")
+}

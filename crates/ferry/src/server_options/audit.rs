@@ -1,0 +1,120 @@
+//! Audit: its flags, and what they make.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use ferry_audit::{
+    Auditor, Backend, Log, LogFormat, LogMode, LogOptions, Policy, Webhook, WebhookMode, WebhookOptions,
+};
+use ferry_outbound::Remote;
+use ferry_tasks::Tasks;
+
+use super::{duration, read_document};
+
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Audit")]
+pub struct AuditOptions {
+    /// Which requests are written down, and how much of them: a file with an audit.k8s.io/v1 Policy.
+    #[arg(long, value_name = "FILE")]
+    pub audit_policy_file: Option<PathBuf>,
+    /// Events go to this file, one JSON object in a line; `-` is the standard output.
+    #[arg(long, value_name = "FILE")]
+    pub audit_log_path: Option<PathBuf>,
+    /// json or legacy.
+    #[arg(long, default_value = "json")]
+    pub audit_log_format: String,
+    /// blocking, blocking-strict or batch.
+    #[arg(long, default_value = "blocking")]
+    pub audit_log_mode: String,
+    /// Full files are deleted after so many days; 0 keeps them.
+    #[arg(long, default_value_t = 0)]
+    pub audit_log_maxage: u32,
+    /// So many full files are kept; 0 keeps them all.
+    #[arg(long, default_value_t = 0)]
+    pub audit_log_maxbackup: usize,
+    /// A file is full at so many megabytes; 0 means 100.
+    #[arg(long, default_value_t = 0)]
+    pub audit_log_maxsize: u64,
+    /// Events go to the server that this kubeconfig names.
+    #[arg(long, value_name = "KUBECONFIG")]
+    pub audit_webhook_config_file: Option<PathBuf>,
+    /// batch, blocking or blocking-strict.
+    #[arg(long, default_value = "batch")]
+    pub audit_webhook_mode: String,
+    /// Events that wait to be sent; more are dropped.
+    #[arg(long, default_value_t = 10_000)]
+    pub audit_webhook_batch_buffer_size: usize,
+    /// So many events go out together.
+    #[arg(long, default_value_t = 400)]
+    pub audit_webhook_batch_max_size: usize,
+    /// A batch that is not full goes out after this time, such as 30s or 500ms.
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    pub audit_webhook_batch_max_wait: Duration,
+    /// Whether batches are limited in number.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub audit_webhook_batch_throttle_enable: bool,
+    /// Batches in a second.
+    #[arg(long, default_value_t = 10.0)]
+    pub audit_webhook_batch_throttle_qps: f64,
+    /// Batches at once.
+    #[arg(long, default_value_t = 15)]
+    pub audit_webhook_batch_throttle_burst: usize,
+    /// The pause before a batch is sent again.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub audit_webhook_initial_backoff: Duration,
+}
+
+/// None where nothing is to be written down.
+pub fn auditor(options: &AuditOptions, tasks: &Tasks) -> Result<Option<Arc<Auditor>>> {
+    let Some(policy_file) = &options.audit_policy_file else {
+        if options.audit_log_path.is_some() || options.audit_webhook_config_file.is_some() {
+            tracing::warn!("no audit policy file was given: no events will be recorded");
+        }
+        return Ok(None);
+    };
+    let policy = Policy::parse(read_document(policy_file)?).with_context(|| policy_file.display().to_string())?;
+    let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
+    if let Some(path) = &options.audit_log_path {
+        let log = Log::open(LogOptions {
+            path: path.clone(),
+            format: match &*options.audit_log_format {
+                "json" => LogFormat::Json,
+                "legacy" => LogFormat::Legacy,
+                other => bail!("--audit-log-format {other:?} is unknown; it is json or legacy"),
+            },
+            mode: match &*options.audit_log_mode {
+                // Lines go to the page cache: there is nothing to gain from a batch.
+                "blocking" | "batch" => LogMode::Blocking,
+                "blocking-strict" => LogMode::BlockingStrict,
+                other => bail!("--audit-log-mode {other:?} is unknown; it is batch, blocking or blocking-strict"),
+            },
+            max_age_days: options.audit_log_maxage,
+            max_backups: options.audit_log_maxbackup,
+            max_megabytes: options.audit_log_maxsize,
+        });
+        backends.push(Arc::new(log.with_context(|| format!("cannot open the audit log {}", path.display()))?));
+    }
+    if let Some(path) = &options.audit_webhook_config_file {
+        let remote = Remote::from_kubeconfig(&read_document(path)?, path, tasks)
+            .map_err(|why| anyhow!("{}: {why}", path.display()))?;
+        let rate = (options.audit_webhook_batch_throttle_qps, options.audit_webhook_batch_throttle_burst);
+        let webhook = WebhookOptions {
+            mode: match &*options.audit_webhook_mode {
+                "batch" => WebhookMode::Batch,
+                "blocking" => WebhookMode::Blocking,
+                "blocking-strict" => WebhookMode::BlockingStrict,
+                other => bail!("--audit-webhook-mode {other:?} is unknown; it is batch, blocking or blocking-strict"),
+            },
+            buffer: options.audit_webhook_batch_buffer_size,
+            max_batch: options.audit_webhook_batch_max_size.max(1),
+            max_wait: options.audit_webhook_batch_max_wait,
+            rate: options.audit_webhook_batch_throttle_enable.then_some(rate),
+            first_pause: options.audit_webhook_initial_backoff,
+        };
+        backends.push(Arc::new(Webhook::start(remote, webhook, tasks)));
+    }
+    Ok(Some(Arc::new(Auditor::new(policy, backends))))
+}

@@ -1,0 +1,94 @@
+//! Flags of the API server that `ferry apiserver` and the whole cluster share, under upstream's names.
+
+mod admission;
+mod audit;
+mod authentication;
+mod authorization;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::{Args, Parser};
+use ferry_fairness::{Count, Fairness, FlowControl};
+use ferry_meta::ObjectReader;
+use serde_json::Value;
+
+pub use admission::AdmissionOptions;
+pub use audit::{AuditOptions, auditor};
+pub use authentication::AuthenticationOptions;
+pub use authorization::AuthorizationOptions;
+
+#[derive(Args, Clone, Debug)]
+pub struct ServerOptions {
+    #[command(flatten)]
+    pub audit: AuditOptions,
+    #[command(flatten)]
+    pub admission: AdmissionOptions,
+    #[command(flatten)]
+    pub authentication: AuthenticationOptions,
+    #[command(flatten)]
+    pub authorization: AuthorizationOptions,
+    /// Which resources are encrypted at rest, with which keys; Secrets with a key of the data folder when not given.
+    #[arg(long, value_name = "FILE")]
+    pub encryption_provider_config: Option<PathBuf>,
+    /// Requests wait for their turn by FlowSchemas and PriorityLevelConfigurations.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub enable_priority_and_fairness: bool,
+    /// So many reads run at once; with priority and fairness, the sum of both is divided among the levels.
+    #[arg(long, default_value_t = 400)]
+    pub max_requests_inflight: usize,
+    /// So many writes run at once.
+    #[arg(long, default_value_t = 200)]
+    pub max_mutating_requests_inflight: usize,
+}
+
+impl Default for ServerOptions {
+    /// What the flags are when nobody gives any.
+    fn default() -> Self {
+        #[derive(Parser)]
+        struct Flags {
+            #[command(flatten)]
+            server: ServerOptions,
+        }
+        Flags::try_parse_from(["ferry"]).unwrap_or_else(|error| error.exit()).server
+    }
+}
+
+/// Durations as Go writes them: 30s, 500ms, 1m30s.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let nanos = ferry_schema::go_time::duration(text).and_then(|nanos| u64::try_from(nanos).ok());
+    nanos.map(Duration::from_nanos).ok_or_else(|| format!("{text:?} is no duration; write it like 15s or 1m30s"))
+}
+
+/// A configuration file, YAML or JSON.
+pub fn read_document(path: &Path) -> Result<Value> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let (value, duplicates) =
+        ferry_schema::yaml::parse_value(&bytes).map_err(|why| anyhow!("{} is no YAML: {why}", path.display()))?;
+    ensure!(duplicates.is_empty(), "{}: {}", path.display(), duplicates.join(", "));
+    Ok(value)
+}
+
+pub fn flow_control(options: &ServerOptions, reader: Arc<dyn ObjectReader>) -> FlowControl {
+    let (reading, mutating) = (options.max_requests_inflight, options.max_mutating_requests_inflight);
+    if options.enable_priority_and_fairness && reading + mutating > 0 {
+        return FlowControl::Fair(Fairness::new(reader, reading + mutating));
+    }
+    FlowControl::InFlight { reading: Count::new(reading), mutating: Count::new(mutating) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_flags_the_server_is_secure() {
+        let options = ServerOptions::default();
+        assert_eq!(options.authorization.authorization_mode, ["Node", "RBAC"]);
+        assert!(options.enable_priority_and_fairness && options.authentication.anonymous_auth);
+        assert_eq!(options.audit.audit_webhook_batch_max_wait, Duration::from_secs(30));
+        assert!(duration("1d").is_err() && duration("").is_err() && duration("-1s").is_err());
+    }
+}
