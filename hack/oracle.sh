@@ -11,7 +11,8 @@ fi
 cargo build --quiet -p ferry
 work=$(mktemp -d)
 port=${FERRY_ORACLE_PORT:-17443}
-printf '%s\n' 'admin-token,admin,1,"system:masters"' 'bob-token,bob,2,"devs"' >"$work/tokens"
+# The exchanges name these tokens and ids.
+printf '%s\n' 'admintoken,admin,admin-uid,"system:masters"' 'bobtoken,bob,bob-uid,"devs"' >"$work/tokens"
 "$CARGO_TARGET_DIR/debug/ferry" apiserver --data-dir "$work/data" --bind-address 127.0.0.1 --secure-port "$port" --token-auth-file "$work/tokens" >"$work/log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; wait $server 2>/dev/null || true; rm -rf "$work"' EXIT
@@ -20,7 +21,7 @@ for _ in $(seq 300); do
   kill -0 $server 2>/dev/null || { cat "$work/log"; fail "the API server ended"; }
   sleep 0.1
 done
-play=("$oracle/replay" --server "https://127.0.0.1:$port" --token admin=admin-token,bob=bob-token -k)
+play=("$oracle/replay" --server "https://127.0.0.1:$port" --token admin=admintoken,bob=bobtoken -k)
 if [ -n "${1:-}" ]; then "${play[@]}" --only "$1" -v; exit; fi
 
 "${play[@]}" >"$work/out" 2>&1 || true

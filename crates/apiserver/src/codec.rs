@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ferry_meta::{ApiError, GroupVersion, GroupVersionKind};
-use ferry_registry::Resource;
+use ferry_registry::{Resource, ResourceTable};
 use ferry_schema::decode::TypeMeta;
 use ferry_schema::{DecodeError, Decoded, Format, Type, Validation, managed, proto};
 use serde_json::Value;
@@ -34,6 +34,7 @@ pub(crate) fn row_type(row: &Resource) -> Result<Type, ApiError> {
 
 /// Adds what a manager owns after an ordinary write. `live` is None for a new object.
 pub(crate) fn managed_update(
+    table: &ResourceTable,
     row: &Resource,
     subresource: &str,
     object: &mut Value,
@@ -41,8 +42,43 @@ pub(crate) fn managed_update(
     manager: &str,
 ) -> Result<(), ApiError> {
     let ty = row_type(row)?;
-    track(&ty, &row.gvk, subresource, &row.strategy.reset_fields(subresource), object, live, manager);
+    let reset = row.strategy.reset_fields(subresource);
+    let versions = OtherVersions { table, row };
+    let now = ferry_meta::time::now();
+    let versions: Option<&dyn managed::Versions> = Some(&versions);
+    let write = managed::Write { gvk: &row.gvk, manager, subresource, reset: &reset, now, versions };
+    managed::update(&ty, &write, live, object);
     Ok(())
+}
+
+/// The rows that serve the same stored objects as this one in other versions.
+pub(crate) struct OtherVersions<'a> {
+    pub table: &'a ResourceTable,
+    pub row: &'a Resource,
+}
+
+impl managed::Versions for OtherVersions<'_> {
+    fn convert(&self, api_version: &str, object: &Value) -> Option<Result<(Type, Value), String>> {
+        let gvk = GroupVersion::parse(api_version)?.with_kind(&*self.row.gvk.kind);
+        let row = self.table.find_kind(&gvk).filter(|row| row.storage_prefix == self.row.storage_prefix)?;
+        let ty = match row_type(row) {
+            Ok(ty) => ty,
+            Err(error) => return Some(Err(error.0.message.clone())),
+        };
+        // Custom resources are not pruned on this way: what another version does not know is an error there.
+        let mut object = object.clone();
+        if !is_custom(row) {
+            object = row.strategy.from_storage(self.row.strategy.to_storage(object));
+        }
+        if let Some(map) = object.as_object_mut() {
+            map.insert("apiVersion".into(), api_version.into());
+            // Managed fields are no part of what is managed.
+            if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("managedFields");
+            }
+        }
+        Some(Ok((ty, object)))
+    }
 }
 
 /// The same for kinds that are no row: a Scale, a TokenRequest.
@@ -55,7 +91,7 @@ pub(crate) fn track(
     live: Option<&Value>,
     manager: &str,
 ) {
-    let write = managed::Write { gvk, manager, subresource, reset, now: ferry_meta::time::now() };
+    let write = managed::Write { gvk, manager, subresource, reset, now: ferry_meta::time::now(), versions: None };
     managed::update(ty, &write, live, object);
 }
 

@@ -36,6 +36,18 @@ pub(crate) enum Transform {
     PartialMetadataList(String),
 }
 
+/// What a resource can be shown as.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub tables: bool,
+    /// Custom resources have no protobuf form; their metadata has.
+    pub protobuf: bool,
+}
+
+impl Offer {
+    pub(crate) const ALL: Self = Self { tables: true, protobuf: true };
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Negotiated {
     pub encoding: Encoding,
@@ -123,18 +135,18 @@ pub(crate) fn json_only(headers: &HeaderMap, query: &Query) -> Result<Negotiated
 }
 
 /// What the handler of an object or list answers with.
-pub(crate) fn output(headers: &HeaderMap, query: &Query, tables: bool) -> Result<Negotiated, ApiError> {
-    find(headers, query, tables, false).ok_or_else(|| not_acceptable(REPRESENTATIONS))
+pub(crate) fn output(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Negotiated, ApiError> {
+    find(headers, query, offer, false).ok_or_else(|| not_acceptable(REPRESENTATIONS))
 }
 
 /// The same for a watch, whose events are JSON or protobuf.
-pub(crate) fn stream(headers: &HeaderMap, query: &Query, tables: bool) -> Result<Negotiated, ApiError> {
-    find(headers, query, tables, true).ok_or_else(|| not_acceptable(STREAMS))
+pub(crate) fn stream(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Negotiated, ApiError> {
+    find(headers, query, offer, true).ok_or_else(|| not_acceptable(STREAMS))
 }
 
 /// The encoding of an error: whatever can be had, JSON otherwise. The flag tells that nothing fitted.
 pub(crate) fn for_errors(headers: &HeaderMap, query: &Query) -> Negotiated {
-    find(headers, query, true, false).unwrap_or(Negotiated { pretty: true, ..Negotiated::default() })
+    find(headers, query, Offer::ALL, false).unwrap_or(Negotiated { pretty: true, ..Negotiated::default() })
 }
 
 fn not_acceptable(types: &str) -> ApiError {
@@ -142,7 +154,7 @@ fn not_acceptable(types: &str) -> ApiError {
     ApiError::new(406, Reason::NotAcceptable, message)
 }
 
-fn find(headers: &HeaderMap, query: &Query, tables: bool, stream: bool) -> Option<Negotiated> {
+fn find(headers: &HeaderMap, query: &Query, offer: Offer, stream: bool) -> Option<Negotiated> {
     let accept = accept(headers);
     if accept.trim().is_empty() {
         return Some(Negotiated { pretty: wants_pretty(headers, query, false), ..Negotiated::default() });
@@ -153,7 +165,7 @@ fn find(headers: &HeaderMap, query: &Query, tables: bool, stream: bool) -> Optio
             let (kind, subtype) = encoding.media_type().split_once('/').unwrap_or_default();
             let fits = (clause.kind == kind && (clause.subtype == subtype || clause.subtype == "*"))
                 || (clause.kind == "*" && clause.subtype == "*");
-            if fits && let Some(transform) = transform(&clause, encoding, tables, stream) {
+            if fits && let Some(transform) = transform(&clause, encoding, offer, stream) {
                 let parameter = clause.parameters.contains(&("pretty", "1"));
                 return Some(Negotiated { encoding, transform, pretty: wants_pretty(headers, query, parameter) });
             }
@@ -163,7 +175,7 @@ fn find(headers: &HeaderMap, query: &Query, tables: bool, stream: bool) -> Optio
 }
 
 /// None when this clause asks for what the encoding cannot give.
-fn transform(clause: &Clause<'_>, encoding: Encoding, tables: bool, stream: bool) -> Option<Transform> {
+fn transform(clause: &Clause<'_>, encoding: Encoding, offer: Offer, stream: bool) -> Option<Transform> {
     let parameter = |key: &str| clause.parameters.iter().find(|(k, _)| *k == key).map_or("", |(_, v)| *v);
     let wanted_stream = parameter("stream");
     if !wanted_stream.is_empty() && (encoding == Encoding::Yaml || wanted_stream != "watch") {
@@ -172,13 +184,14 @@ fn transform(clause: &Clause<'_>, encoding: Encoding, tables: bool, stream: bool
     let _ = stream;
     let (kind, group, version) = (parameter("as"), parameter("g"), parameter("v"));
     if kind.is_empty() && group.is_empty() && version.is_empty() {
-        return Some(Transform::None);
+        let known = encoding != Encoding::Protobuf || offer.protobuf;
+        return known.then_some(Transform::None);
     }
     if group != "meta.k8s.io" || !matches!(version, "v1" | "v1beta1") {
         return None;
     }
     match kind {
-        "Table" if tables && encoding != Encoding::Protobuf => Some(Transform::Table(version.to_owned())),
+        "Table" if offer.tables && encoding != Encoding::Protobuf => Some(Transform::Table(version.to_owned())),
         "PartialObjectMetadata" => Some(Transform::PartialMetadata(version.to_owned())),
         "PartialObjectMetadataList" => Some(Transform::PartialMetadataList(version.to_owned())),
         _ => None,
@@ -244,7 +257,7 @@ mod tests {
         ] {
             let headers = headers(accept);
             assert_eq!(check_route(&headers, false).is_ok(), route, "{accept}");
-            let got = output(&headers, &query, true).ok().map(|n| (n.encoding, n.transform));
+            let got = output(&headers, &query, Offer::ALL).ok().map(|n| (n.encoding, n.transform));
             assert_eq!(got, want, "{accept}");
         }
     }

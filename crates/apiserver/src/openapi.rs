@@ -71,7 +71,9 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext, rest: &[&
     }
     let table = core.table();
     if !name.is_empty() && name != "v2" && !names(&table).contains(&name) {
-        return Ok(Answer::no_such_page());
+        let mut nothing = Response::new(full(""));
+        *nothing.status_mut() = StatusCode::NOT_FOUND;
+        return Ok(Answer::Ready(nothing));
     }
     // Descriptions of every type are put together: too long for a worker that others wait for.
     let server = core.clone();
@@ -188,7 +190,9 @@ fn operations(row: &Resource) -> Vec<Operation> {
     let item = format!("{collection}/{{name}}");
     let mut all = Vec::new();
     let mut add = |path: &str, method: &str, action: &str, kind: &ferry_meta::GroupVersionKind| {
-        all.push(Operation { path: path.into(), method: method.into(), action: action.into(), kind: kind.clone() });
+        let everywhere = row.namespaced && !path.contains("{namespace}");
+        let (path, method, action) = (path.into(), method.into(), action.into());
+        all.push(Operation { path, method, action, kind: kind.clone(), everywhere });
     };
     for verb in &row.verbs {
         match &**verb {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ferry_meta::{ApiError, GroupVersionKind, time};
-use ferry_registry::Resource;
+use ferry_registry::{Resource, ResourceTable};
 use ferry_schema::{Type, managed, patch};
 use serde_json::Value;
 
@@ -47,6 +47,7 @@ impl Patch {
     pub(crate) fn apply(
         &self,
         context: &RequestContext,
+        table: &ResourceTable,
         row: &Resource,
         subresource: &str,
         live: Option<&Value>,
@@ -58,7 +59,12 @@ impl Patch {
         }
         let ty = codec::row_type(row)?;
         let reset = row.strategy.reset_fields(subresource);
-        self.apply_to(context, &ty, &row.gvk, subresource, &reset, live, options, name)
+        let versions = codec::OtherVersions { table, row };
+        let now = time::now();
+        let manager = options.field_manager.as_str();
+        let versions: Option<&dyn managed::Versions> = Some(&versions);
+        let write = managed::Write { gvk: &row.gvk, manager, subresource, reset: &reset, now, versions };
+        self.apply_to(context, &ty, &write, live, options, name)
     }
 
     /// The same for an object of any type, such as a Scale.
@@ -66,13 +72,12 @@ impl Patch {
         &self,
         context: &RequestContext,
         ty: &Type,
-        gvk: &GroupVersionKind,
-        subresource: &str,
-        reset: &[&str],
+        write: &managed::Write<'_>,
         live: Option<&Value>,
         options: &WriteOptions,
         name: &str,
     ) -> Result<Value, ApiError> {
+        let gvk = write.gvk;
         match self {
             Self::Change(kind, body) => {
                 let Some(live) = live else { return Err(ApiError::internal(format!("{name} does not exist"))) };
@@ -88,18 +93,33 @@ impl Patch {
                     let shown = String::from_utf8_lossy(body).into_owned();
                     return Err(patch::PatchError::Invalid { shown, why }.into());
                 }
+                if *kind != patch::PatchKind::Strategic {
+                    past_defaults(&mut object, gvk);
+                }
                 if let Some(map) = object.as_object_mut() {
                     map.insert("kind".into(), gvk.kind.clone().into());
                     map.insert("apiVersion".into(), gvk.api_version().into());
                 }
                 Ok(object)
             }
-            Self::Apply(config) => {
-                let write =
-                    managed::Write { gvk, manager: &options.field_manager, subresource, reset, now: time::now() };
-                Ok(managed::apply(ty, &write, live, config, options.force == Some(true))?)
-            }
+            Self::Apply(config) => Ok(managed::apply(ty, write, live, config, options.force == Some(true))?),
         }
+    }
+}
+
+/// A patch may call its result by a version that is served no more but still read. Some of those gave a workload the
+/// labels of its template where it had none.
+fn past_defaults(object: &mut Value, gvk: &GroupVersionKind) {
+    let said = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let labels = match (said, &*gvk.group, &*gvk.kind) {
+        ("apps/v1beta1", "apps", "Deployment" | "StatefulSet") => true,
+        ("extensions/v1beta1", "apps", "Deployment" | "DaemonSet" | "ReplicaSet") => true,
+        _ => false,
+    };
+    let bare = ferry_meta::object::labels(object).is_empty();
+    let template = object.pointer("/spec/template/metadata/labels").filter(|labels| labels.is_object()).cloned();
+    if let (true, true, Some(template)) = (labels, bare, template) {
+        ferry_meta::object::metadata_mut(object).insert("labels".into(), template);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::context::{Peer, RequestContext, Stage};
 use crate::listen::read_body;
 use crate::route::{self, Route};
 use crate::server::Core;
-use crate::{aggregation, audit, fairness, negotiate, paths, subresources, verbs};
+use crate::{aggregation, audit, codec, fairness, negotiate, paths, subresources, verbs};
 
 /// The largest body that is read.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -103,7 +103,10 @@ async fn run(
             // What is answered and not kept has no metadata to make rows of.
             let kept = found.stored || found.gvk.kind == "ComponentStatus";
             let tables = kept && !matches!(&*subresource, "scale" | "token" | "binding" | "eviction");
-            context.negotiated = negotiate::output(&context.headers, &context.query, tables)?;
+            // A Scale is a Scale whatever it belongs to.
+            let protobuf = !codec::is_custom(&found) || subresource == "scale";
+            let offer = negotiate::Offer { tables, protobuf };
+            context.negotiated = negotiate::output(&context.headers, &context.query, offer)?;
         }
     } else {
         return subresources::connect(core, context, &found, Request::from_parts(parts, body)).await;

@@ -59,7 +59,7 @@ impl<'a> Write<'a> {
     /// Adds what the request's manager owns now. `live` is None for a new object.
     pub(crate) fn track_fields(&self, object: &mut Value, live: Option<&Value>) -> Result<(), ApiError> {
         let manager = self.options.manager(self.context.agent());
-        codec::managed_update(self.row, self.subresource, object, live, &manager)
+        codec::managed_update(&self.core.table(), self.row, self.subresource, object, live, &manager)
     }
 
     /// A new object that was decoded and defaulted.

@@ -114,7 +114,15 @@ async fn attempt(write: &Write<'_>, change: &Change, live: Stored) -> Result<Opt
         Change::Put(scale) => scale.clone(),
         Change::Patch(patch) => {
             let ty = codec::type_of(&kind()).ok_or_else(|| ApiError::internal("the catalogue has no Scale"))?;
-            patch.apply_to(context, &ty, &kind(), "scale", &[], Some(&before), options, write.name)?
+            let tracked = managed::Write {
+                gvk: &kind(),
+                manager: &options.field_manager,
+                subresource: "scale",
+                reset: &[],
+                now: ferry_meta::time::now(),
+                versions: None,
+            };
+            patch.apply_to(context, &ty, &tracked, Some(&before), options, write.name)?
         }
     };
     match_name(&new, write.name)?;

@@ -35,7 +35,8 @@ pub(crate) async fn handle(
     context: &RequestContext,
     row: &Arc<Resource>,
 ) -> Result<Answer, ApiError> {
-    let negotiated = crate::negotiate::stream(&context.headers, &context.query, true)?;
+    let offer = crate::negotiate::Offer { tables: true, protobuf: !codec::is_custom(row) };
+    let negotiated = crate::negotiate::stream(&context.headers, &context.query, offer)?;
     let options = ListOptions::read(&context.query, true)?;
     let name = if context.info.watch_prefix { context.info.path_name() } else { "" };
     let selection = Selection::new(row, &options, name)?;

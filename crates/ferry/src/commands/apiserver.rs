@@ -26,7 +26,8 @@ pub fn run(options: &ApiserverOptions) -> Result<()> {
 
 async fn serve(options: &ApiserverOptions) -> Result<()> {
     let service_cidr = Cidr::parse("service-cluster-ip-range", &options.service_cluster_ip_range)?;
-    let bound = (!options.bind_address.is_unspecified()).then_some(options.bind_address);
+    // Nobody beyond this machine finds a server at its loopback address.
+    let bound = Some(options.bind_address).filter(|address| !address.is_unspecified() && !address.is_loopback());
     let advertise =
         options.advertise_address.or(bound).or_else(default_address).unwrap_or_else(|| [127, 0, 0, 1].into());
     let state = State::check(&options.etcd, &options.data_dir)?;

@@ -232,8 +232,19 @@ impl Strategy for Custom {
         self.validate(object, None)
     }
 
-    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        self.validate(object, Some(old))
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate(object, Some(old));
+        if context.subresource == "status" {
+            // A status is looked at by itself: texts name what is wrong from there on, paths from the root.
+            for error in &mut errors {
+                if let Some(rest) = error.detail.strip_prefix("status.") {
+                    error.detail = rest.to_owned();
+                } else if let Some(rest) = error.detail.strip_prefix("\"status.") {
+                    error.detail = format!("\"{rest}");
+                }
+            }
+        }
+        errors
     }
 
     /// Rules that do not hold for what an update left as it was.

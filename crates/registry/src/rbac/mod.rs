@@ -67,6 +67,9 @@ impl Strategy for Role {
             }
             for selector in &selectors {
                 check::label_selector(&mut errors, selector);
+                if !check::is_sound_selector(selector) {
+                    errors.invalid(selector.path.clone(), Value::Null, "invalid label selector.");
+                }
             }
         }
         errors.extend(verbs);

@@ -11,6 +11,7 @@ mod entries;
 mod merge;
 pub mod scale;
 pub mod set;
+mod versions;
 mod walk;
 
 use std::sync::LazyLock;
@@ -26,11 +27,12 @@ use conflict::Conflict;
 pub use conflict::{ApplyError, Conflicts};
 use entries::{Entry, Managers};
 use set::Set;
+pub use versions::Versions;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Who writes what, and when.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Write<'a> {
     /// The kind in the version of the request.
     pub gvk: &'a GroupVersionKind,
@@ -41,6 +43,8 @@ pub struct Write<'a> {
     /// Dotted paths.
     pub reset: &'a [&'a str],
     pub now: Timestamp,
+    /// The other versions of the kind, which managers may have written in; None where there is but one.
+    pub versions: Option<&'a dyn Versions>,
 }
 
 impl Write<'_> {
@@ -86,9 +90,14 @@ pub fn update(ty: &Type, write: &Write<'_>, live: Option<&Value>, new: &mut Valu
     if managers.is_empty() && !object::uid(live).is_empty() {
         return;
     }
-    let mut managers = after_update(ty, write, live, new, managers, write.manager);
-    entries::cap(&mut managers);
-    set_managed_fields(new, entries::write(&managers));
+    match after_update(ty, write, live, new, managers, write.manager) {
+        Ok(mut managers) => {
+            entries::cap(&mut managers);
+            set_managed_fields(new, entries::write(&managers));
+        }
+        // The change cannot be told in a version that someone wrote in: what was known before stays.
+        Err(_) => set_managed_fields(new, live_fields.cloned().unwrap_or_default()),
+    }
 }
 
 fn set_managed_fields(object: &mut Value, entries: Value) {
@@ -108,15 +117,15 @@ fn after_update(
     new: &Value,
     mut managers: Managers,
     manager: &str,
-) -> Managers {
+) -> Result<Managers, String> {
     let ignored = Set::of_paths(write.reset);
-    let Comparison { removed, modified: mut own, added } =
-        compare::compare(ty.catalogue(), ty.id(), live, new).without(&ignored);
-    own.add(added);
-    take_from_others(&mut managers, &own, &removed, None);
+    let changes = versions::Changes::of(ty, write, live, new, &mut managers, &ignored)?;
+    changes.take_from_others(&mut managers, None);
+    let mut own = changes.own.modified;
+    own.add(changes.own.added);
     own.subtract(&STRIPPED);
     if own.is_empty() {
-        return managers;
+        return Ok(managers);
     }
     let mut entry = write.entry(manager, false, own);
     if let Some(before) = managers.remove(&entry.identifier()) {
@@ -124,18 +133,7 @@ fn after_update(
     }
     entry.time = Some(ferry_meta::time::time(write.now));
     managers.insert(entry.identifier(), entry);
-    managers
-}
-
-/// What changed is no longer owned by anyone but the writer; what is gone by nobody.
-fn take_from_others(managers: &mut Managers, changed: &Set, removed: &Set, writer: Option<&str>) {
-    for (id, entry) in managers.iter_mut() {
-        if writer != Some(&**id) {
-            entry.set.subtract(changed);
-            entry.set.subtract(removed);
-        }
-    }
-    managers.retain(|_, entry| !entry.set.is_empty());
+    Ok(managers)
 }
 
 /// Metadata that is the server's own.
@@ -242,7 +240,8 @@ fn apply_to(
     if managers.is_empty() {
         // The first apply: whatever is there was set by unnamed updates.
         let nothing = crate::zero::structure(catalogue, id);
-        managers = after_update(ty, write, &nothing, live, managers, "before-first-apply");
+        managers = after_update(ty, write, &nothing, live, managers, "before-first-apply")
+            .map_err(|why| ApplyError::Internal(format!("failed to update ManagedFields ({}): {why}", shown(write, live))))?;
     }
     let ignored = Set::of_paths(write.reset);
     let mut own =
@@ -256,16 +255,15 @@ fn apply_to(
         Some(before) if !before.set.is_empty() => prune(ty, merged, &managers, &before.set),
         _ => merged,
     };
-    let comparison = compare::compare(catalogue, id, live, &merged).without(&ignored);
+    let changes = versions::Changes::of(ty, write, live, &merged, &mut managers, &ignored)
+        .map_err(|why| ApplyError::Internal(format!("failed to convert ({}): {why}", shown(write, config))))?;
     if !force {
-        let conflicts = conflicts(&managers, &comparison, &identifier);
+        let conflicts = conflicts(&managers, &changes, &identifier);
         if !conflicts.0.is_empty() {
             return Err(ApplyError::Conflicts(conflicts));
         }
     }
-    let Comparison { removed, modified: mut changed, added } = comparison;
-    changed.add(added);
-    take_from_others(&mut managers, &changed, &removed, Some(&identifier));
+    changes.take_from_others(&mut managers, Some(&identifier));
     let unchanged = merged == *live;
     if let Some(entry) = managers.get_mut(&identifier) {
         entry.set.subtract(&STRIPPED);
@@ -304,11 +302,12 @@ fn prune(ty: &Type, merged: Value, managers: &Managers, last: &Set) -> Value {
     merge::remove(catalogue, id, &merged, &all.difference(&fields(&pruned)).intersection(&last))
 }
 
-fn conflicts(managers: &Managers, comparison: &Comparison, writer: &str) -> Conflicts {
-    let changed = comparison.modified.union(&comparison.added);
+fn conflicts(managers: &Managers, changes: &versions::Changes, writer: &str) -> Conflicts {
     let mut found = Vec::new();
     for (id, entry) in managers {
         if id != writer {
+            let Comparison { modified, added, .. } = changes.seen_by(entry);
+            let changed = modified.union(added);
             let paths = entry.set.intersection(&changed).paths();
             found.extend(paths.into_iter().map(|path| Conflict { manager: entry.shown(), path }));
         }

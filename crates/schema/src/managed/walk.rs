@@ -76,7 +76,7 @@ impl<'c> Place<'c> {
         let mut keys: Vec<(String, Scalar)> = Vec::with_capacity(self.keys.len());
         for key in self.keys {
             let default = || match &inner.shape {
-                Shape::Struct(id) => catalogue.get(*id).field(key).and_then(|f| f.default.clone()),
+                Shape::Struct(id) => catalogue.get(*id).field(key).and_then(|field| key_default(catalogue, *id, field)),
                 _ => None,
             };
             if let Some(value) = map.get(&**key).cloned().or_else(default) {
@@ -93,6 +93,17 @@ impl<'c> Place<'c> {
         keys.sort();
         Ok(Element::Key(keys))
     }
+}
+
+/// What a key stands at that an item leaves out. Fields that Go always writes default to their zero, and so do the names
+/// of references, which are declared that way.
+fn key_default(catalogue: &Catalogue, of: TypeId, field: &Field) -> Option<Value> {
+    if field.default.is_some() {
+        return field.default.clone();
+    }
+    let reference = &*field.name == "name" && &*catalogue.get(of).leaf == "LocalObjectReference";
+    let always = !field.omit_empty && !field.item.pointer;
+    (always || reference).then(|| crate::zero::item(catalogue, &field.item)).filter(|zero| !zero.is_null())
 }
 
 /// The type of a struct's field or of a map's value; None where the type knows no such field.

@@ -151,6 +151,7 @@ mod tests {
             method: "get".into(),
             action: "list".into(),
             kind: custom.kind.clone(),
+            everywhere: false,
         };
         let document = super::super::v3_custom(&[operation], &[custom]);
         let schemas = &document["components"]["schemas"];

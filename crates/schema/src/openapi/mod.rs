@@ -24,6 +24,8 @@ pub struct Operation {
     pub action: String,
     /// What is sent and answered.
     pub kind: GroupVersionKind,
+    /// A namespaced kind across all namespaces.
+    pub everywhere: bool,
 }
 
 /// A version of the server, as `/version` says it.
@@ -119,6 +121,7 @@ mod tests {
             method: method.into(),
             action: action.into(),
             kind: GroupVersionKind::new(kind.0, kind.1, kind.2),
+            everywhere: false,
         }
     }
 

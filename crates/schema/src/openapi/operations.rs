@@ -15,15 +15,47 @@ pub(super) enum Dialect {
 /// (name, type, description) of query parameters.
 type Query = (&'static str, &'static str, &'static str);
 
-const DRY_RUN: Query = ("dryRun", "string", "When present, modifications are not persisted. The only value is All.");
-const FIELD_MANAGER: Query =
-    ("fieldManager", "string", "The name of the actor that makes the change; at most 128 printable characters.");
+const DRY_RUN: Query = (
+    "dryRun",
+    "string",
+    "When present, indicates that modifications should not be persisted. An invalid or unrecognized dryRun directive will \
+     result in an error response and no further processing of the request. Valid values are: - All: all dry run stages \
+     will be processed",
+);
+const FIELD_MANAGER: Query = (
+    "fieldManager",
+    "string",
+    "fieldManager is a name associated with the actor or entity that is making these changes. The value must be less than \
+     or 128 characters long, and only contain printable characters, as defined by \
+     https://golang.org/pkg/unicode/#IsPrint.",
+);
+const PATCH_MANAGER: Query = (
+    "fieldManager",
+    "string",
+    "fieldManager is a name associated with the actor or entity that is making these changes. The value must be less than \
+     or 128 characters long, and only contain printable characters, as defined by \
+     https://golang.org/pkg/unicode/#IsPrint. This field is required for apply requests (application/apply-patch) but \
+     optional for non-apply patch types (JsonPatch, MergePatch, StrategicMergePatch).",
+);
 const FIELD_VALIDATION: Query = (
     "fieldValidation",
     "string",
-    "What unknown and duplicate fields do: Ignore drops them, Warn (the default) answers with a warning, Strict fails.",
+    "fieldValidation instructs the server on how to handle objects in the request (POST/PUT/PATCH) containing unknown or \
+     duplicate fields. Valid values are: - Ignore: This will ignore any unknown fields that are silently dropped from the \
+     object, and will ignore all but the last duplicate field that the decoder encounters. This is the default behavior \
+     prior to v1.23. - Warn: This will send a warning via the standard warning response header for each unknown field that \
+     is dropped from the object, and for each duplicate field that is encountered. The request will still succeed if there \
+     are no other errors, and will only persist the last of any duplicate fields. This is the default in v1.23+ - Strict: \
+     This will fail the request with a BadRequest error if any unknown fields would be dropped from the object, or if any \
+     duplicate fields are present. The error returned from the server will contain all unknown and duplicate fields \
+     encountered.",
 );
-const FORCE: Query = ("force", "boolean", "Take conflicting fields over from other managers; for apply requests only.");
+const FORCE: Query = (
+    "force",
+    "boolean",
+    "Force is going to \"force\" Apply requests. It means user will re-acquire conflicting fields owned by other people. \
+     Force flag must be unset for non-apply patch requests.",
+);
 const LIST: [Query; 10] = [
     ("allowWatchBookmarks", "boolean", "Ask for BOOKMARK events in a watch."),
     ("continue", "string", "The token of the page before."),
@@ -51,7 +83,7 @@ fn query(action: &str) -> Vec<Query> {
     match action {
         "list" | "watch" | "watchlist" => LIST.to_vec(),
         "post" | "put" => vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
-        "patch" => vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE],
+        "patch" => vec![DRY_RUN, PATCH_MANAGER, FIELD_VALIDATION, FORCE],
         "delete" => std::iter::once(DRY_RUN).chain(DELETE).collect(),
         "deletecollection" => std::iter::once(DRY_RUN).chain(DELETE).chain(LIST).collect(),
         _ => Vec::new(),
@@ -76,7 +108,8 @@ pub(super) fn path_parameters(path: &str, dialect: Dialect) -> Vec<Value> {
             "pretty",
             "query",
             "string",
-            "If 'true', then the output is pretty printed.",
+            "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or \
+             command-line HTTP tool (curl and wget).",
             dialect,
         ));
     }
@@ -159,6 +192,7 @@ pub(super) fn operation(operation: &Operation, dialect: Dialect) -> Value {
         ("patch", true) => {
             &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
         }
+        (_, true) => &["application/json", "application/yaml"],
         _ => &["*/*"],
     };
     match (dialect, body) {
@@ -221,6 +255,8 @@ fn responses(operation: &Operation, answer: Option<&str>, types: &[&str], dialec
             responses["201"] = response("Created");
             responses["202"] = response("Accepted");
         }
+        // Nobody is told that applying to a custom resource may create it.
+        "patch" if is_custom(&operation.path) => {}
         "put" | "patch" => responses["201"] = response("Created"),
         "delete" => responses["202"] = response("Accepted"),
         _ => {}
@@ -303,8 +339,10 @@ fn identifier(operation: &Operation) -> String {
     let list = if operation.action == "watchlist" { "List" } else { "" };
     let everywhere = namespaced.is_empty()
         && matches!(&*operation.action, "list" | "watchlist")
-        && crate::builtin().kind(&operation.kind).is_some()
-        && is_namespaced_path(operation);
+        && match crate::builtin().kind(&operation.kind) {
+            Some(_) => is_namespaced_path(operation),
+            None => operation.everywhere,
+        };
     let everywhere = if everywhere { "ForAllNamespaces" } else { "" };
     // Subresources of another kind (eviction, scale) are named after their parent's path.
     let kind = if suffix.is_empty() { operation.kind.kind.clone() } else { parent_kind(operation) };

@@ -25,7 +25,7 @@ impl Server {
     fn write<'a>(&'a self, manager: &'a str, subresource: &'a str) -> Write<'a> {
         let reset: &[&str] = if subresource.is_empty() { self.reset } else { &["spec"] };
         let now = jiff::Timestamp::from_second(self.clock).expect("a time");
-        Write { gvk: &self.gvk, manager, subresource, reset, now }
+        Write { gvk: &self.gvk, manager, subresource, reset, now, versions: None }
     }
 
     fn update(&mut self, manager: &str, mut body: Value) -> Value {

@@ -222,6 +222,7 @@ fn applies_own_what_is_recorded() {
                     subresource: "",
                     reset: &["status"],
                     now: jiff::Timestamp::UNIX_EPOCH,
+                    versions: None,
                 };
                 let force = option("force") == "true";
                 let live = if created { None } else { live };

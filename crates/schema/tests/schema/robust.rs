@@ -163,7 +163,7 @@ proptest! {
     fn applying_again_changes_nothing(object in object(), mut config in value(), other in object()) {
         let ty = deployment_type();
         let gvk = GroupVersionKind::new("apps", "v1", "Deployment");
-        let write = |manager| Write { gvk: &gvk, manager, subresource: "", reset: &["status"], now: jiff::Timestamp::UNIX_EPOCH };
+        let write = |manager| Write { gvk: &gvk, manager, subresource: "", reset: &["status"], now: jiff::Timestamp::UNIX_EPOCH, versions: None };
         let mut live = normal(&ty, &object).expect("an object");
         managed::update(&ty, &write("updater"), None, &mut live);
         for config in [&mut config, &mut other.clone()] {
