@@ -5,7 +5,7 @@ CACHE := $(or $(FERRY_CACHE),$(HOME)/.cache/ferry)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export FERRY_CACHE := $(CACHE)
 
-.PHONY: up down build test lint fmt bench audit catalogue
+.PHONY: up down build test lint fmt bench fuzz audit catalogue
 
 up: ## install what is missing, build, start a cluster, deploy the example and show it
 	@hack/up.sh
@@ -28,6 +28,9 @@ fmt:
 
 bench: ## figures as JSON lines and tables; nothing is asserted
 	@hack/bench.sh
+
+fuzz: ## ten minutes of fuzzing over all targets; needs nightly Rust
+	@hack/fuzz.sh
 
 audit: ## licences, bans and sources of all dependencies
 	@PATH="$$PATH:$(CACHE)/tools/bin"; command -v cargo-deny >/dev/null || cargo install --locked --root $(CACHE)/tools cargo-deny

@@ -42,4 +42,18 @@ unpack_packages "$cache/base" busybox libc6 libcrypt1
 unpack_packages "$cache/nginx" nginx nginx-common libpcre2-8-0 libssl3 zlib1g
 if [ "${1:-}" = --test ]; then
   unpack_packages "$cache/etcd" etcd-server
+  # Other people's clients, from where their package managers find them. Without them their part of the test is skipped.
+  if [ ! -x "$cache/clients/python/bin/python" ] && command -v python3 >/dev/null; then
+    say "installing the Python client"
+    { python3 -m venv "$cache/clients/python.new" && "$cache/clients/python.new/bin/pip" install --quiet --disable-pip-version-check kubernetes; } \
+      >"$cache/clients-python.log" 2>&1 && mv "$cache/clients/python.new" "$cache/clients/python" || say "no Python client; see $cache/clients-python.log"
+  fi
+  if [ ! -d "$cache/clients/node/node_modules" ] && command -v npm >/dev/null; then
+    say "installing the client for Node"
+    mkdir -p "$cache/clients/node"
+    # Its second major version needs a Node of 22 or newer.
+    wanted=@kubernetes/client-node; [ "$(node -p 'parseInt(process.versions.node)')" -ge 22 ] || wanted=$wanted@1
+    (cd "$cache/clients/node" && npm install --no-fund --no-audit --silent "$wanted") >"$cache/clients-node.log" 2>&1 \
+      || say "no client for Node; see $cache/clients-node.log"
+  fi
 fi

@@ -13,5 +13,8 @@ export PATH="$cache/etcd/usr/bin:$PATH"
 say "unit, store and end-to-end tests"
 cargo test --workspace
 
+say "kubectl, and the Python and Node clients"
+"$top/hack/clients.sh"
+
 say "recorded exchanges of upstream's API server"
 "$top/hack/oracle.sh"

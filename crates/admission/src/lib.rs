@@ -26,7 +26,7 @@ use serde_json::Value;
 
 pub use chain::{Chain, Dependencies};
 pub use quota_store::QuotaStore;
-pub use webhook::{Conditions, Defaulter, WebhookOptions};
+pub use webhook::{Conditions, Defaulter, WebhookOptions, Webhooks};
 pub use webhook::{authorities, resolve_service};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use ferry_meta::{ApiError, GroupVersionKind};
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::{HeaderValue, Response, StatusCode};
@@ -106,12 +106,21 @@ fn encoded(
     json: Bytes,
 ) -> Response<Body> {
     match to.encoding {
+        Encoding::Json if context.cbor.answer => {
+            let value: Value = serde_json::from_slice(&json).unwrap_or_default();
+            let bytes = ferry_schema::cbor::encode(codec::type_of(kind).as_ref(), &value);
+            whole(context, code, "application/cbor", bytes.into())
+        }
         Encoding::Json if to.pretty => whole(context, code, "application/json", codec::pretty(&json)),
         Encoding::Json => {
-            let mut line = Vec::with_capacity(json.len() + 1);
-            line.extend_from_slice(&json);
-            line.push(b'\n');
-            whole(context, code, "application/json", line.into())
+            // A list is this answer's alone and has room for one byte more; an object is shared with others and small.
+            let mut line = json.try_into_mut().unwrap_or_else(|shared| {
+                let mut copy = BytesMut::with_capacity(shared.len() + 1);
+                copy.extend_from_slice(&shared);
+                copy
+            });
+            line.extend_from_slice(b"\n");
+            whole(context, code, "application/json", line.freeze())
         }
         Encoding::Yaml => whole(context, code, "application/yaml", codec::yaml(&json)),
         Encoding::Protobuf => match codec::to_protobuf(kind, &json) {

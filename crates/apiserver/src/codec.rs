@@ -45,7 +45,7 @@ pub(crate) fn managed_update(
     let reset = row.strategy.reset_fields(subresource);
     let versions = OtherVersions { table, row };
     let now = ferry_meta::time::now();
-    let versions: Option<&dyn managed::Versions> = Some(&versions);
+    let versions = versions.known();
     let write = managed::Write { gvk: &row.gvk, manager, subresource, reset: &reset, now, versions };
     managed::update(&ty, &write, live, object);
     Ok(())
@@ -55,6 +55,13 @@ pub(crate) fn managed_update(
 pub(crate) struct OtherVersions<'a> {
     pub table: &'a ResourceTable,
     pub row: &'a Resource,
+}
+
+impl OtherVersions<'_> {
+    /// None where only a webhook could tell: changes are then compared in the request's version alone.
+    pub(crate) fn known(&self) -> Option<&dyn managed::Versions> {
+        self.row.strategy.conversion().is_none().then_some(self as &dyn managed::Versions)
+    }
 }
 
 impl managed::Versions for OtherVersions<'_> {

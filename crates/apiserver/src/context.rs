@@ -99,20 +99,63 @@ pub(crate) struct RequestContext {
     /// The row the path names, once it is found.
     pub row: Option<Arc<Resource>>,
     pub negotiated: Negotiated,
+    /// What came or goes as CBOR, which is turned into JSON and back at the edge.
+    pub cbor: Cbor,
     warnings: Mutex<Vec<String>>,
+}
+
+/// Which sides of a request are CBOR.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cbor {
+    pub body: bool,
+    pub answer: bool,
+}
+
+impl Cbor {
+    /// Reads the headers, and turns them into those of the same request in JSON.
+    fn take(headers: &mut HeaderMap) -> Self {
+        use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+        let media = |text: &str| text.split(';').next().unwrap_or_default().trim().to_owned();
+        let text = |headers: &HeaderMap, name| {
+            headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+        };
+        let (accept, content_type) = (text(headers, ACCEPT), text(headers, CONTENT_TYPE));
+        let json = match &*media(&content_type) {
+            "application/cbor" => Some("application/json"),
+            "application/apply-patch+cbor" => Some("application/apply-patch+yaml"),
+            _ => None,
+        };
+        if let Some(json) = json {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(json));
+        }
+        let answer = ["application/cbor", "application/cbor-seq"]
+            .contains(&&*media(accept.split(',').next().unwrap_or_default()));
+        if answer {
+            let first = accept.split(',').next().unwrap_or_default();
+            let first = first
+                .replace("application/cbor-seq", "application/json")
+                .replace("application/cbor", "application/json");
+            headers
+                .insert(ACCEPT, HeaderValue::from_str(&first).unwrap_or(HeaderValue::from_static("application/json")));
+        }
+        Self { body: json.is_some(), answer }
+    }
 }
 
 /// How many bytes of warnings an answer carries at most; the rest are cut, as upstream does.
 const WARNING_BYTES: usize = 4096;
 
 impl RequestContext {
-    pub(crate) fn new(request: &http::request::Parts, peer: Peer) -> Self {
+    /// `cbor` tells whether CBOR is spoken here at all.
+    pub(crate) fn new(request: &http::request::Parts, peer: Peer, cbor: bool) -> Self {
+        let mut headers = request.headers.clone();
+        let cbor = if cbor { Cbor::take(&mut headers) } else { Cbor::default() };
         let query = Query::parse(request.uri.query().unwrap_or_default());
         let info = RequestInfo::read(&request.method, request.uri.path(), &query);
         let given = request.headers.get("audit-id").and_then(|v| v.to_str().ok()).filter(|v| v.len() <= 64);
         Self {
             method: request.method.clone(),
-            headers: request.headers.clone(),
+            headers,
             raw_query: request.uri.query().map(str::to_owned),
             raw_path: request.uri.path().to_owned(),
             query,
@@ -126,6 +169,7 @@ impl RequestContext {
             user: UserInfo::anonymous(),
             row: None,
             negotiated: Negotiated::default(),
+            cbor,
             warnings: Mutex::default(),
         }
     }

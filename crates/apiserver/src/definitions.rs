@@ -258,7 +258,9 @@ fn swap(core: &Core) {
 fn registration(definition: &Value, rows: &[Arc<Resource>]) -> Option<Registration> {
     let registration = Registration::of_table(&ResourceTable::new(rows.to_vec())).into_iter().next()?;
     let changed = definition.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(1) > 1;
-    let stored = rows::stored_type(definition).filter(|_| changed);
+    // What a webhook converts stays as it was written until it is read.
+    let converted = rows.iter().any(|row| row.strategy.conversion().is_some());
+    let stored = rows::stored_type(definition).filter(|_| changed && !converted);
     // Objects may have been written under an older schema or in another version.
     Some(match stored {
         None => registration,
@@ -324,20 +326,23 @@ async fn empty(core: &Core, row: &Resource, cache: &Arc<ResourceCache>) -> Resul
 
 async fn delete(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<(), ApiError> {
     for _ in 0..ATTEMPTS {
-        let Some(live) = objects::load(core, row, namespace, name).await? else { return Ok(()) };
-        let held = object::finalizers(&live.object).next().is_some();
-        if held && object::is_being_deleted(&live.object) {
+        let key = row.key(namespace, name);
+        let got = core.store.get(&key).await.map_err(|e| objects::store_error(&e))?;
+        let Some(live) = got.entry else { return Ok(()) };
+        // As it is stored: a webhook that is gone must not keep what it converted.
+        let mut object = crate::codec::decode_stored(&live.value).map_err(ApiError::internal)?;
+        let held = object::finalizers(&object).next().is_some();
+        if held && object::is_being_deleted(&object) {
             return Ok(());
         }
-        let key = row.key(namespace, name);
         let op = if held {
-            let mut object = live.object;
             let metadata = object::metadata_mut(&mut object);
             metadata.insert("deletionTimestamp".into(), time::time(time::now()).into());
             metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
-            Op::Update { key, value: objects::to_bytes(row, &object), expected: live.revision, lease: None }
+            let value = ferry_schema::encode::encode_custom(&object).into();
+            Op::Update { key, value, expected: live.modified, lease: None }
         } else {
-            Op::Delete { key, expected: live.revision }
+            Op::Delete { key, expected: live.modified }
         };
         match core.commit(Transaction::one(op)).await {
             Ok(_) => return Ok(()),

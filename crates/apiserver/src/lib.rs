@@ -15,9 +15,11 @@ pub mod cache;
 mod codec;
 mod context;
 mod continuation;
+mod conversion;
 mod definitions;
 mod discovery;
 mod fairness;
+mod gauges;
 mod health;
 mod inprocess;
 mod kubelet;
@@ -91,6 +93,8 @@ pub struct Config {
     pub kubelets: Kubelets,
     /// Without it, servers behind this one do not learn who asks.
     pub front_proxy: Option<FrontProxy>,
+    /// Whether `application/cbor` is spoken, as upstream's gate CBORServingAndStorage has it.
+    pub cbor: bool,
 }
 
 /// Where a new key for what is encrypted at rest is asked for: POST, answered with the number of objects written anew.
@@ -113,6 +117,7 @@ impl ApiServer {
     pub fn new(config: Config, tasks: &Tasks) -> Self {
         let core = Core {
             store: config.cache.store().clone(),
+            converter: ferry_admission::Webhooks::new(config.cache.clone(), tasks.child("conversion")),
             cache: config.cache,
             table: ArcSwap::from_pointee(config.table),
             impersonation: Impersonator::new(config.authorization.clone()),
@@ -131,6 +136,7 @@ impl ApiServer {
             event_leases: server::EventLeases::default(),
             kubelets: config.kubelets,
             aggregation: aggregation::Aggregation::new(config.front_proxy),
+            cbor: config.cbor,
             definitions: definitions::Definitions::default(),
             discovery: discovery::Documents::default(),
             openapi: openapi::Documents::default(),

@@ -59,6 +59,8 @@ pub(crate) struct Metrics {
     stages: Family<Histogram>,
     watch_events: Family<AtomicU64>,
     watches: Family<AtomicI64>,
+    store: Family<Histogram>,
+    store_errors: Family<AtomicU64>,
     mutating: Arc<AtomicI64>,
     reading: Arc<AtomicI64>,
     others: RwLock<Vec<Source>>,
@@ -85,7 +87,7 @@ fn series<T: Default>(family: &Family<T>, labels: String) -> Arc<T> {
 }
 
 fn kind_labels(row: &Resource) -> String {
-    format!("group=\"{}\",kind=\"{}\",version=\"{}\"", row.gvk.group, row.gvk.kind, row.gvk.version)
+    format!("group=\"{}\",resource=\"{}\",version=\"{}\"", row.gvk.group, row.plural, row.gvk.version)
 }
 
 impl Metrics {
@@ -97,13 +99,26 @@ impl Metrics {
     }
 
     pub(crate) fn open_watch(&self, row: &Resource) -> OpenWatch {
-        let gauge = series(&self.watches, kind_labels(row));
+        let labels = kind_labels(row);
+        let labels = format!("component=\"apiserver\",{labels},scope=\"\",subresource=\"\",verb=\"WATCH\"");
+        let gauge = series(&self.watches, labels);
         gauge.fetch_add(1, Ordering::Relaxed);
         OpenWatch(gauge)
     }
 
     pub(crate) fn watch_events(&self, row: &Resource, sent: u64) {
         series(&self.watch_events, kind_labels(row)).fetch_add(sent, Ordering::Relaxed);
+    }
+
+    /// An operation of the store on the objects under a prefix.
+    pub(crate) fn stored(&self, operation: &str, key: &str, took: Duration, failed: bool) {
+        // `/registry/pods/default/a`: prefixes are the table's, so that their number is known.
+        let resource = key.strip_prefix("/registry/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+        let labels = format!("group=\"\",operation=\"{operation}\",resource=\"{resource}\"");
+        if failed {
+            series(&self.store_errors, labels.clone()).fetch_add(1, Ordering::Relaxed);
+        }
+        series(&self.store, labels).record(took);
     }
 
     pub(crate) fn finished(&self, context: &RequestContext, code: u16) {
@@ -130,10 +145,12 @@ impl Metrics {
             _ => "other",
         };
         let common = format!(
-            "group=\"{group}\",resource=\"{resource}\",scope=\"{scope}\",subresource=\"{subresource}\",verb=\"{verb}\",version=\"{version}\""
+            "component=\"apiserver\",group=\"{group}\",resource=\"{resource}\",scope=\"{scope}\",subresource=\"{subresource}\",verb=\"{verb}\",version=\"{version}\""
         );
-        series(&self.requests, format!("code=\"{code}\",dry_run=\"\",{common}")).fetch_add(1, Ordering::Relaxed);
-        series(&self.durations, format!("dry_run=\"\",{common}")).record(context.stages.started.elapsed());
+        let dry_run = if context.query.text("dryRun") == "All" { "All" } else { "" };
+        series(&self.requests, format!("code=\"{code}\",dry_run=\"{dry_run}\",{common}"))
+            .fetch_add(1, Ordering::Relaxed);
+        series(&self.durations, format!("dry_run=\"{dry_run}\",{common}")).record(context.stages.started.elapsed());
         for (stage, took) in context.stages.durations() {
             series(&self.stages, format!("stage=\"{}\",verb=\"{verb}\"", stage.name())).record(took);
         }
@@ -157,6 +174,23 @@ impl Metrics {
         for (labels, histogram) in &*self.stages.read() {
             histogram.print(&mut out, "ferry_request_stage_duration_seconds", labels);
         }
+        head(
+            &mut out,
+            "etcd_request_duration_seconds",
+            "histogram",
+            "Time of the store's operations, whatever the store.",
+        );
+        for (labels, histogram) in &*self.store.read() {
+            histogram.print(&mut out, "etcd_request_duration_seconds", labels);
+        }
+        head(&mut out, "etcd_requests_total", "counter", "Operations of the store.");
+        for (labels, histogram) in &*self.store.read() {
+            let _ = writeln!(out, "etcd_requests_total{{{labels}}} {}", histogram.count.load(Ordering::Relaxed));
+        }
+        head(&mut out, "etcd_request_errors_total", "counter", "Operations of the store that failed.");
+        for (labels, value) in &*self.store_errors.read() {
+            let _ = writeln!(out, "etcd_request_errors_total{{{labels}}} {}", value.load(Ordering::Relaxed));
+        }
         head(&mut out, "apiserver_watch_events_total", "counter", "Events sent to watchers.");
         for (labels, value) in &*self.watch_events.read() {
             let _ = writeln!(out, "apiserver_watch_events_total{{{labels}}} {}", value.load(Ordering::Relaxed));
@@ -177,6 +211,6 @@ impl Metrics {
     }
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+pub(crate) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }

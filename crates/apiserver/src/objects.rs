@@ -19,8 +19,20 @@ pub(crate) struct Stored {
 }
 
 pub(crate) async fn load(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<Option<Stored>, ApiError> {
-    let got = core.store.get(&row.key(namespace, name)).await.map_err(|e| store_error(&e))?;
-    got.entry.map(|entry| parse(row, &entry)).transpose()
+    let key = row.key(namespace, name);
+    let started = std::time::Instant::now();
+    let got = core.store.get(&key).await;
+    core.metrics.stored("get", &key, started.elapsed(), got.is_err());
+    let got = got.map_err(|e| store_error(&e))?;
+    let Some(entry) = got.entry else { return Ok(None) };
+    if row.strategy.conversion().is_none() {
+        return parse(row, &entry).map(Some);
+    }
+    let stored = codec::decode_stored(&entry.value).map_err(|e| ApiError::internal(format!("{}: {e}", entry.key)))?;
+    let mut object = crate::conversion::from_stored(core, row, stored).await?;
+    set_version(&mut object, entry.modified);
+    set_kind(&mut object, row);
+    Ok(Some(Stored { object, revision: entry.modified, bytes: entry.value }))
 }
 
 pub(crate) async fn must_load(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<Stored, ApiError> {

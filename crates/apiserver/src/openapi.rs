@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ferry_meta::{ApiError, GroupVersion, Reason};
+use ferry_meta::{ApiError, GroupVersion};
 use ferry_registry::{Resource, ResourceTable};
 use ferry_schema::openapi::{self, CustomKind, Operation};
 use http::header::{HeaderValue, LOCATION};
@@ -32,7 +32,7 @@ pub(crate) struct Documents {
 
 impl Documents {
     /// The document under a name, made by `make` for this table where it is not there yet.
-    fn get(&self, table: &Arc<ResourceTable>, name: &str, make: impl FnOnce() -> Value) -> Document {
+    fn get(&self, table: &Arc<ResourceTable>, name: &str, make: impl FnOnce() -> Vec<u8>) -> Document {
         if let Some((of, documents)) = &*self.made.lock()
             && Arc::ptr_eq(of, table)
             && let Some(document) = documents.get(name)
@@ -40,7 +40,7 @@ impl Documents {
             return document.clone();
         }
         // Made outside of the lock: two at once do the work twice and agree.
-        let text = make().to_string();
+        let text = make();
         let hash = hex(&Sha512::digest(&text)).to_uppercase();
         let document: Document = (text.into(), hash);
         let mut made = self.made.lock();
@@ -61,11 +61,11 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext, rest: &[&
         ["v3", rest @ ..] => rest.join("/"),
         _ => return Ok(Answer::no_such_page()),
     };
-    let accept = context.header("accept");
-    let json = accept.is_empty() || ["application/json", "*/*", "application/*"].iter().any(|t| accept.contains(t));
-    if !json {
-        return Err(ApiError::new(406, Reason::NotAcceptable, "only application/json is offered here"));
-    }
+    let Some(form) = Form::wanted(context.header("accept"), &name) else {
+        let mut nothing = Response::new(full(""));
+        *nothing.status_mut() = StatusCode::NOT_ACCEPTABLE;
+        return Ok(Answer::Ready(nothing));
+    };
     if let Some((body, hash)) = remote_document(core, &name) {
         return Ok(tagged_response(context, "application/json", body, &format!("\"{hash}\""), "no-cache, private"));
     }
@@ -78,7 +78,7 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext, rest: &[&
     // Descriptions of every type are put together: too long for a worker that others wait for.
     let server = core.clone();
     let wanted = name.clone();
-    let made = tokio::task::spawn_blocking(move || document(&server, &table, &wanted)).await;
+    let made = tokio::task::spawn_blocking(move || document(&server, &table, &wanted, form)).await;
     let (mut body, hash) = made.map_err(ApiError::internal)?;
     if name.is_empty() {
         body = with_remote(core, body);
@@ -88,7 +88,40 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext, rest: &[&
         return Ok(moved(&format!("/openapi/v3/{name}?hash={hash}")));
     }
     let cache = if asked.is_empty() { "no-cache, private" } else { "public, immutable" };
-    Ok(tagged_response(context, "application/json", body, &format!("\"{hash}\""), cache))
+    Ok(tagged_response(context, form.media_type(&name), body, &format!("\"{hash}\""), cache))
+}
+
+/// How a document is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    Protobuf,
+}
+
+impl Form {
+    /// What is asked for first, of what is offered; the list of v3 documents is JSON alone.
+    fn wanted(accept: &str, name: &str) -> Option<Self> {
+        let protobuf = if name == "v2" { "spec.v2" } else { "spec.v3" };
+        if accept.trim().is_empty() {
+            return Some(Self::Json);
+        }
+        accept.split(',').find_map(|clause| match clause.split(';').next().unwrap_or_default().trim() {
+            "application/json" | "application/*" | "*/*" => Some(Self::Json),
+            // The sign between name and version is no letter of media types, so that both spellings are about.
+            media => {
+                let rest = media.strip_prefix("application/com.github.proto-openapi.")?.strip_prefix(protobuf)?;
+                (["@v1.0+protobuf", ".v1.0+protobuf"].contains(&rest) && !name.is_empty()).then_some(Self::Protobuf)
+            }
+        })
+    }
+
+    fn media_type(self, name: &str) -> &'static str {
+        match (self, name) {
+            (Self::Json, _) => "application/json",
+            (Self::Protobuf, "v2") => "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+            (Self::Protobuf, _) => "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+        }
+    }
 }
 
 /// The document of a group version that another server answers.
@@ -122,13 +155,28 @@ fn moved(to: &str) -> Answer {
     Answer::Ready(response)
 }
 
-fn document(core: &Core, table: &Arc<ResourceTable>, name: &str) -> Document {
-    core.openapi.get(table, name, || match name {
+fn document(core: &Core, table: &Arc<ResourceTable>, name: &str, form: Form) -> Document {
+    match form {
+        Form::Json => core.openapi.get(table, name, || make(core, table, name).to_string().into_bytes()),
+        Form::Protobuf => {
+            // The hash is the document's, in whatever form it is read.
+            let (json, hash) = document(core, table, name, Form::Json);
+            let (body, _) = core.openapi.get(table, &format!("{name} as protobuf"), || {
+                let document: Value = serde_json::from_slice(&json).unwrap_or_default();
+                if name == "v2" { openapi::protobuf::v2(&document) } else { openapi::protobuf::v3(&document) }
+            });
+            (body, hash)
+        }
+    }
+}
+
+fn make(core: &Core, table: &Arc<ResourceTable>, name: &str) -> Value {
+    match name {
         "" => {
             let paths: serde_json::Map<String, Value> = names(table)
                 .into_iter()
                 .map(|name| {
-                    let (_, hash) = document(core, table, &name);
+                    let (_, hash) = document(core, table, &name, Form::Json);
                     let url = format!("/openapi/v3/{name}?hash={hash}");
                     (name, json!({"serverRelativeURL": url}))
                 })
@@ -146,7 +194,7 @@ fn document(core: &Core, table: &Arc<ResourceTable>, name: &str) -> Document {
             let customs = customs(&rows);
             if customs.is_empty() { openapi::v3(&operations) } else { openapi::v3_custom(&operations, &customs) }
         }
-    })
+    }
 }
 
 /// The kinds among these rows that definitions made.

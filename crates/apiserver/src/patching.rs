@@ -62,7 +62,7 @@ impl Patch {
         let versions = codec::OtherVersions { table, row };
         let now = time::now();
         let manager = options.field_manager.as_str();
-        let versions: Option<&dyn managed::Versions> = Some(&versions);
+        let versions = versions.known();
         let write = managed::Write { gvk: &row.gvk, manager, subresource, reset: &reset, now, versions };
         self.apply_to(context, &ty, &write, live, options, name)
     }

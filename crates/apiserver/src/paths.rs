@@ -35,7 +35,7 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
         ["metrics"] => Ok(Answer::Plain {
             code: 200,
             content_type: "text/plain; version=0.0.4; charset=utf-8",
-            body: core.metrics.text().into(),
+            body: crate::gauges::text(core).into(),
         }),
         ["api"] | ["api", ""] => discovery_document(core, context, true),
         ["apis"] | ["apis", ""] => discovery_document(core, context, false),

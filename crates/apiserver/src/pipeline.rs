@@ -22,7 +22,7 @@ const BODY_DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let mut context = RequestContext::new(&parts, peer);
+    let mut context = RequestContext::new(&parts, peer, core.cbor);
     let in_flight = core.metrics.in_flight(&context);
     let outcome = run(core, &mut context, parts, body).await;
     context.stages.done(Stage::Answer);
@@ -113,8 +113,12 @@ async fn run(
     }
 
     // With what.
-    let body =
-        if matches!(context.method, Method::GET | Method::HEAD) { Bytes::new() } else { whole_body(body).await? };
+    let body = if matches!(context.method, Method::GET | Method::HEAD) {
+        Bytes::new()
+    } else {
+        whole_body(body, BODY_DEADLINE).await?
+    };
+    let body = if context.cbor.body && !body.is_empty() { from_cbor(&body)? } else { body };
 
     // A subresource that is its parent in part goes the way of the parent.
     let own_kind = found.subresource(&subresource).is_some_and(|s| s.kind != found.gvk);
@@ -137,8 +141,8 @@ async fn run(
     }
 }
 
-async fn whole_body(body: Body) -> Result<Bytes, ApiError> {
-    let read = tokio::time::timeout(BODY_DEADLINE, read_body(body, BODY_LIMIT)).await;
+async fn whole_body(body: Body, deadline: Duration) -> Result<Bytes, ApiError> {
+    let read = tokio::time::timeout(deadline, read_body(body, BODY_LIMIT)).await;
     match read {
         Ok(Ok(Some(body))) => Ok(body),
         Ok(Ok(None)) => Err(ApiError::new(
@@ -149,6 +153,11 @@ async fn whole_body(body: Body) -> Result<Bytes, ApiError> {
         Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
         Err(_) => Err(ApiError::new(408, Reason::Timeout, "the body did not arrive in time")),
     }
+}
+
+fn from_cbor(body: &[u8]) -> Result<Bytes, ApiError> {
+    let value = ferry_schema::cbor::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    Ok(value.to_string().into())
 }
 
 /// The request as the authorizers see it.
@@ -175,4 +184,21 @@ fn selector_fields(context: &RequestContext) -> Vec<(String, String)> {
     let text = context.query.text("fieldSelector");
     let parsed = ferry_meta::selector::FieldSelector::parse(text).unwrap_or_default();
     parsed.terms.into_iter().filter(|t| !t.negated).map(|t| (t.field, t.value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+    use http_body_util::{BodyExt, StreamBody};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_trickles_in_is_cut_off() {
+        let start = Bytes::from_static(b"{\"metadata\":");
+        let parts = futures::stream::iter([Ok(http_body::Frame::data(start))]).chain(futures::stream::pending());
+        let body: Body = StreamBody::new(parts).boxed_unsync();
+        let refused = whole_body(body, Duration::from_millis(10)).await;
+        assert_eq!(refused.map_err(|error| error.code()), Err(408));
+    }
 }

@@ -33,10 +33,14 @@ pub(crate) async fn cache_of(core: &Core, row: &Resource) -> Result<Arc<Resource
 
 /// The JSON of a cached object in the row's version. Made once per version and kept with the object.
 pub(crate) fn json_of(row: &Resource, object: &CachedObject) -> Result<Bytes, ApiError> {
-    if row.gvk == row.storage_gvk {
+    let converted = row.strategy.conversion().is_some();
+    if if converted { crate::conversion::is_in_version(row, object) } else { row.gvk == row.storage_gvk } {
         return Ok(object.json.clone());
     }
     object.form(&row.gvk.api_version(), |object| {
+        if converted {
+            return Err(ApiError::internal(format!("{} was not converted", object.key)));
+        }
         let stored = object.parse().map_err(ApiError::internal)?;
         let mut converted = row.strategy.from_storage(stored);
         objects::set_kind(&mut converted, row);
@@ -61,7 +65,10 @@ pub(crate) async fn get(
         (false, wanted) => core.cache.wait_for(wanted).await.map_err(|e| cache_error(&e))?,
     }
     match cache.get(scope(row, namespace), name) {
-        Some(object) => json_of(row, &object),
+        Some(object) => {
+            crate::conversion::prepare(core, row, std::iter::once(&object)).await?;
+            json_of(row, &object)
+        }
         None => Err(ApiError::not_found(&row.group_resource(), name)),
     }
 }
@@ -77,7 +84,8 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    pub(crate) fn json(&self, row: &Resource) -> Result<Vec<Bytes>, ApiError> {
+    pub(crate) async fn json(&self, core: &Core, row: &Resource) -> Result<Vec<Bytes>, ApiError> {
+        crate::conversion::prepare(core, row, self.items.iter()).await?;
         self.items.iter().map(|item| json_of(row, item)).collect()
     }
 }

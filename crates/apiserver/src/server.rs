@@ -8,7 +8,7 @@ use ferry_admission::Plugin;
 use ferry_auth::{AuthorizerChain, Chain, Impersonator, Rbac, TokenIssuer};
 use ferry_meta::ApiError;
 use ferry_registry::{Resource, ResourceTable};
-use ferry_store::{Commit, LeaseId, Store, StoreError, Transaction};
+use ferry_store::{Commit, LeaseId, Op, Store, StoreError, Transaction};
 use ferry_tasks::Tasks;
 use tokio::sync::Mutex;
 
@@ -44,6 +44,9 @@ pub(crate) struct Core {
     pub definitions: crate::definitions::Definitions,
     pub discovery: crate::discovery::Documents,
     pub openapi: crate::openapi::Documents,
+    /// Calls the webhooks that convert custom resources.
+    pub converter: ferry_admission::Webhooks,
+    pub cbor: bool,
     pub tasks: Tasks,
 }
 
@@ -54,7 +57,17 @@ impl Core {
 
     /// Commits, and waits until the caches have it too: who was answered finds what they wrote.
     pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
-        let commit = self.store.commit(transaction).await?;
+        let (operation, key) = match transaction.ops.first() {
+            Some(Op::Create { key, .. }) => ("create", key.clone()),
+            Some(Op::Update { key, .. }) => ("update", key.clone()),
+            Some(Op::Delete { key, .. }) => ("delete", key.clone()),
+            _ => ("txn", String::new()),
+        };
+        let started = std::time::Instant::now();
+        let outcome = self.store.commit(transaction).await;
+        let failed = matches!(&outcome, Err(error) if !matches!(error, StoreError::Conflict { .. }));
+        self.metrics.stored(operation, &key, started.elapsed(), failed);
+        let commit = outcome?;
         // A cache that lags behind is the reader's concern; the write stands.
         let _ = self.cache.wait_for(commit.revision).await;
         Ok(commit)

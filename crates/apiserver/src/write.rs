@@ -45,8 +45,8 @@ const GENERATED_NAME_ATTEMPTS: usize = 8;
 impl Written {
     pub(crate) fn json(&self, row: &Resource) -> Result<Bytes, ApiError> {
         match &self.stored {
-            Some((bytes, revision)) => objects::to_json(row, bytes, *revision),
-            None => Ok(codec::encode(&row.gvk, &self.object).into()),
+            Some((bytes, revision)) if row.strategy.conversion().is_none() => objects::to_json(row, bytes, *revision),
+            _ => Ok(codec::encode(&row.gvk, &self.object).into()),
         }
     }
 }
@@ -185,7 +185,7 @@ impl<'a> Write<'a> {
             return Ok(Written { object, created: true, stored: None });
         }
         for _ in 0..ATTEMPTS {
-            let bytes = objects::to_bytes(self.row, &object);
+            let bytes = crate::conversion::to_bytes(self.core, self.row, &object).await?;
             let lease = self.lease(&object).await?;
             let mut ops = vec![Op::Create { key: key.clone(), value: bytes.clone(), lease }];
             ops.extend(allocation.operations(self.core, &object).await?);
@@ -316,7 +316,7 @@ impl<'a> Write<'a> {
         for _ in 0..ATTEMPTS {
             // A write that changes nothing is none, not even of the times of its managed fields.
             ferry_schema::managed::keep_times(&live.object, &mut object);
-            let bytes = objects::to_bytes(self.row, &object);
+            let bytes = crate::conversion::to_bytes(self.core, self.row, &object).await?;
             let key = self.row.key(self.namespace, self.name);
             // What an old key protects is written again, so that it gets the new one.
             if bytes == live.bytes && !self.core.store.is_stale(&key).await.map_err(|e| objects::store_error(&e))? {

@@ -158,6 +158,9 @@ pub struct ApiserverOptions {
     pub token_auth_file: Option<PathBuf>,
     #[command(flatten)]
     pub server: ServerOptions,
+    /// `CBORServingAndStorage=true` lets clients speak CBOR. May be given several times, or with commas.
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<String>,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -92,6 +92,7 @@ async fn open_front_door(
             kubelets: Kubelets { tls: Some(kubelets) },
             front_proxy: pki_plan::front_proxy(&pki, pki.ca_certificate())?,
             server: &config.server,
+            cbor: false,
         },
         tasks,
     )

@@ -44,6 +44,8 @@ pub struct Options<'a> {
     pub kubelets: Kubelets,
     pub front_proxy: FrontProxy,
     pub server: &'a ServerOptions,
+    /// Whether `application/cbor` is spoken.
+    pub cbor: bool,
 }
 
 pub struct FrontDoor {
@@ -111,6 +113,7 @@ impl FrontDoor {
                 advertised: format!("{}:{}", options.advertise, options.port),
                 kubelets: options.kubelets,
                 front_proxy: Some(options.front_proxy.identity),
+                cbor: options.cbor,
             },
             tasks,
         );

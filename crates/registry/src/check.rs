@@ -195,6 +195,61 @@ pub fn cidr(errors: &mut FieldErrors, path: Path, text: &str) {
     }
 }
 
+/// The conditions of a status, as newer kinds have them. What is missing is found by a later pass and so comes last.
+pub fn conditions(errors: &mut FieldErrors, status: &At<'_>, key: &str) {
+    const STATES: [&str; 3] = ["False", "True", "Unknown"];
+    let mut seen: Vec<&str> = Vec::new();
+    for condition in status.items(key) {
+        let kind = condition.text("type");
+        if seen.contains(&kind) {
+            errors.duplicate(condition.path.clone(), kind);
+        }
+        seen.push(kind);
+        if kind.is_empty() {
+            errors.required(condition.at("type"), "is required");
+        } else {
+            errors.reasons(condition.at("type"), kind, names::label_key(kind));
+        }
+        match condition.text("status") {
+            "" => errors.required(condition.at("status"), ""),
+            state if STATES.contains(&state) => {}
+            state => errors.unsupported(condition.at("status"), state, &STATES),
+        }
+        let generation = condition.number("observedGeneration");
+        if generation < 0 {
+            errors.invalid(condition.at("observedGeneration"), generation, "must be greater than or equal to zero");
+        }
+        if condition.text("lastTransitionTime").is_empty() {
+            errors.required(condition.at("lastTransitionTime"), "");
+        }
+        let reason = condition.text("reason");
+        if reason.is_empty() {
+            errors.required(condition.at("reason"), "");
+        } else {
+            if !is_condition_reason(reason) {
+                let why = "a condition reason must start with alphabetic character, optionally followed by a string of \
+                           alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'";
+                let examples = ["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"];
+                let detail = names::regex_reason(why, "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", &examples);
+                errors.invalid(condition.at("reason"), reason, detail);
+            }
+            if reason.len() > 1024 {
+                errors.push(ferry_meta::FieldError::too_long(&condition.at("reason"), 1024));
+            }
+        }
+        if condition.text("message").len() > 32 * 1024 {
+            errors.push(ferry_meta::FieldError::too_long(&condition.at("message"), 32 * 1024));
+        }
+    }
+}
+
+fn is_condition_reason(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphabetic)
+        && bytes.last().is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"_,:".contains(b))
+}
+
 /// A file's permission bits.
 pub fn file_mode(errors: &mut FieldErrors, parent: &At<'_>, key: &str) {
     if let Some(mode) = parent.int(key)

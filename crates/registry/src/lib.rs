@@ -15,7 +15,9 @@ pub mod certificates;
 pub mod check;
 pub mod coordination;
 pub mod core;
+pub mod devices;
 pub mod discovery;
+pub mod flowcontrol;
 pub mod internal;
 pub mod networking;
 pub mod node;
@@ -27,6 +29,7 @@ pub mod resource;
 pub mod scale;
 pub mod scheduling;
 pub mod storage;
+pub mod storagemigration;
 mod strategies;
 pub mod strategy;
 

@@ -97,6 +97,10 @@ impl Resource {
             _ if self.gvk.kind == "Job" && self.gvk.group == "batch" => {
                 Err(format!("field label {label:?} not supported for Job"))
             }
+            _ if self.gvk.kind == "ResourceSlice" => {
+                let (version, kind) = (self.gvk.api_version(), &self.gvk.kind);
+                Err(format!("field label not supported for {version}, Kind={kind}: {label}"))
+            }
             _ => Err(format!("field label not supported: {label}")),
         }
     }

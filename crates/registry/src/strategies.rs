@@ -8,7 +8,7 @@ use crate::plain::Plain;
 use crate::strategy::Strategy;
 use crate::{
     admissionregistration, apiextensions, apiregistration, apps, autoscaling, batch, certificates, coordination, core,
-    discovery, networking, node, policy, rbac, scheduling, storage,
+    devices, discovery, flowcontrol, networking, node, policy, rbac, scheduling, storage, storagemigration,
 };
 
 /// The strategy of a kind; `plain` carries what the table's data says and is the answer where nothing else is known.
@@ -66,9 +66,16 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         ("certificates.k8s.io", "ClusterTrustBundle") => {
             Arc::new(certificates::trust_bundle::ClusterTrustBundle(plain))
         }
+        ("certificates.k8s.io", "PodCertificateRequest") => {
+            Arc::new(certificates::pod_request::PodCertificateRequest(plain))
+        }
         ("coordination.k8s.io", "Lease") => Arc::new(coordination::Lease(plain)),
         ("discovery.k8s.io", "EndpointSlice") => Arc::new(discovery::endpoint_slice::EndpointSlice(plain)),
         ("events.k8s.io", "Event") => Arc::new(core::event::Event(plain)),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => Arc::new(flowcontrol::FlowSchema(plain)),
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
+            Arc::new(flowcontrol::PriorityLevelConfiguration(plain))
+        }
         ("networking.k8s.io", "IPAddress") => Arc::new(networking::address::IpAddress(plain)),
         ("networking.k8s.io", "Ingress") => Arc::new(networking::ingress::Ingress(plain)),
         ("networking.k8s.io", "IngressClass") => Arc::new(networking::ingress_class::IngressClass(plain)),
@@ -80,6 +87,11 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => Arc::new(rbac::Binding { plain, cluster: true }),
         ("rbac.authorization.k8s.io", "Role") => Arc::new(rbac::Role { plain, cluster: false }),
         ("rbac.authorization.k8s.io", "RoleBinding") => Arc::new(rbac::Binding { plain, cluster: false }),
+        ("resource.k8s.io", "DeviceClass") => Arc::new(devices::DeviceClass(plain)),
+        ("resource.k8s.io", "DeviceTaintRule") => Arc::new(devices::DeviceTaintRule(plain)),
+        ("resource.k8s.io", "ResourceClaim") => Arc::new(devices::ResourceClaim(plain)),
+        ("resource.k8s.io", "ResourceClaimTemplate") => Arc::new(devices::ResourceClaimTemplate(plain)),
+        ("resource.k8s.io", "ResourceSlice") => Arc::new(devices::ResourceSlice(plain)),
         ("scheduling.k8s.io", "PriorityClass") => Arc::new(scheduling::PriorityClass(plain)),
         ("storage.k8s.io", "CSIDriver") => Arc::new(storage::csi::CsiDriver(plain)),
         ("storage.k8s.io", "CSINode") => Arc::new(storage::csi::CsiNode(plain)),
@@ -87,6 +99,9 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         ("storage.k8s.io", "StorageClass") => Arc::new(storage::classes::StorageClass(plain)),
         ("storage.k8s.io", "VolumeAttachment") => Arc::new(storage::volume_attachment::VolumeAttachment(plain)),
         ("storage.k8s.io", "VolumeAttributesClass") => Arc::new(storage::classes::VolumeAttributesClass(plain)),
+        ("storagemigration.k8s.io", "StorageVersionMigration") => {
+            Arc::new(storagemigration::StorageVersionMigration(plain))
+        }
         _ => Arc::new(plain),
     }
 }

@@ -37,6 +37,11 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// The webhook that turns a custom resource from one version into another, as its definition has it.
+    fn conversion(&self) -> Option<&Value> {
+        None
+    }
+
     /// The defaults of an object that server-side apply put together.
     fn default_applied(&self, object: &mut Value) {
         self.default(object);

@@ -16,6 +16,7 @@
 //! canonical form. Pure functions; must not depend on an async runtime or on any Ferry crate but `meta`.
 
 pub mod catalogue;
+pub mod cbor;
 pub mod decode;
 pub mod encode;
 pub mod go_time;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use bytes::Bytes;
@@ -33,17 +34,31 @@ impl WebhookClient {
 
     /// The body of a 200 answer, or the text of what went wrong.
     pub(super) async fn post(&self, hook: &Hook, body: Bytes) -> Result<Bytes, String> {
-        let (url, service) = match &hook.target {
+        self.send(&hook.target, &hook.ca_bundle, hook.timeout, true, body).await
+    }
+
+    /// Webhooks of admission are told how long they have; those of conversion are not.
+    pub(super) async fn send(
+        &self,
+        target: &Target,
+        ca_bundle: &str,
+        timeout: Duration,
+        tell: bool,
+        body: Bytes,
+    ) -> Result<Bytes, String> {
+        let (mut url, service) = match target {
             Target::Url(url) => (url.clone(), false),
             Target::Service { namespace, name, path, port } => {
                 let path = if path.starts_with('/') { path.clone() } else { format!("/{path}") };
                 (format!("https://{name}.{namespace}.svc:{port}{path}"), true)
             }
         };
-        let separator = if url.contains('?') { '&' } else { '?' };
-        let url = format!("{url}{separator}timeout={}s", hook.timeout.as_secs());
+        if tell {
+            let separator = if url.contains('?') { '&' } else { '?' };
+            url = format!("{url}{separator}timeout={}s", timeout.as_secs());
+        }
         let failed = |why: String| format!("Post \"{url}\": {why}");
-        let client = self.client(&hook.ca_bundle, service).map_err(&failed)?;
+        let client = self.client(ca_bundle, service).map_err(&failed)?;
         let request = http::Request::post(&url)
             .header(http::header::CONTENT_TYPE, "application/json")
             .header(http::header::ACCEPT, "application/json, */*")
@@ -60,7 +75,7 @@ impl WebhookClient {
                 .to_bytes();
             Ok::<_, String>((status, bytes))
         };
-        let timed = tokio::time::timeout(hook.timeout, call).await;
+        let timed = tokio::time::timeout(timeout, call).await;
         let (status, bytes) = timed.map_err(|_| failed("context deadline exceeded".into()))??;
         if status.is_success() { Ok(bytes) } else { Err(refused(status, &bytes)) }
     }

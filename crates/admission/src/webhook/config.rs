@@ -36,18 +36,25 @@ pub(super) enum Target {
     Service { namespace: String, name: String, path: String, port: u16 },
 }
 
-impl Hook {
-    fn read(configuration: &Value, number: usize, hook: &Value) -> Self {
-        let client = hook.get("clientConfig").unwrap_or(&Value::Null);
-        let target = match client.get("service").filter(|service| !service.is_null()) {
-            Some(service) => Target::Service {
+impl Target {
+    /// A `clientConfig`.
+    pub(super) fn read(client: &Value) -> Self {
+        match client.get("service").filter(|service| !service.is_null()) {
+            Some(service) => Self::Service {
                 namespace: text(service, "/namespace").to_owned(),
                 name: text(service, "/name").to_owned(),
                 path: text(service, "/path").to_owned(),
                 port: service.get("port").and_then(Value::as_u64).and_then(|p| u16::try_from(p).ok()).unwrap_or(443),
             },
-            None => Target::Url(text(client, "/url").to_owned()),
-        };
+            None => Self::Url(text(client, "/url").to_owned()),
+        }
+    }
+}
+
+impl Hook {
+    fn read(configuration: &Value, number: usize, hook: &Value) -> Self {
+        let client = hook.get("clientConfig").unwrap_or(&Value::Null);
+        let target = Target::read(client);
         let selector = |field: &str| {
             // An absent selector matches everything here; one that cannot be read nothing.
             let selector = hook.get(field).filter(|selector| !selector.is_null());

@@ -41,6 +41,26 @@ pub struct WebhookOptions {
     pub conditions: Option<Conditions>,
 }
 
+/// Calls webhooks that are not about admission: those that convert custom resources.
+pub struct Webhooks(WebhookClient);
+
+impl Webhooks {
+    pub fn new(reader: Arc<dyn ObjectReader>, tasks: Tasks) -> Self {
+        Self(WebhookClient::new(reader, tasks))
+    }
+
+    /// The body of a 200 answer of the webhook that a `clientConfig` names, or the text of what went wrong.
+    pub async fn post(
+        &self,
+        client_config: &Value,
+        timeout: std::time::Duration,
+        body: Bytes,
+    ) -> Result<Bytes, String> {
+        let ca_bundle = ferry_meta::object::text(client_config, "/caBundle");
+        self.0.send(&config::Target::read(client_config), ca_bundle, timeout, false, body).await
+    }
+}
+
 struct Caller {
     reader: Arc<dyn ObjectReader>,
     client: WebhookClient,

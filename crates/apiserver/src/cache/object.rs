@@ -156,6 +156,19 @@ impl CachedObject {
         serde_json::from_slice(&self.json)
     }
 
+    pub(crate) fn has_form(&self, form: &str) -> bool {
+        self.forms.lock().iter().any(|(have, _)| **have == *form)
+    }
+
+    /// Keeps an encoding that took another server to make; one that is asked for next must be there.
+    pub(crate) fn keep_form(&self, form: &str, bytes: Bytes) {
+        let mut forms = self.forms.lock();
+        if forms.len() >= KEPT_FORMS {
+            forms.clear();
+        }
+        forms.push((form.into(), bytes));
+    }
+
     /// Another encoding of this object, made once and kept. `form` names encoding and version.
     pub fn form<E>(&self, form: &str, make: impl FnOnce(&Self) -> Result<Bytes, E>) -> Result<Bytes, E> {
         if let Some((_, bytes)) = self.forms.lock().iter().find(|(have, _)| **have == *form) {

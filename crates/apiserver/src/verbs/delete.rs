@@ -177,7 +177,7 @@ async fn attempt(
     }
     let mut ops;
     if waits {
-        let bytes = objects::to_bytes(row, &object);
+        let bytes = crate::conversion::to_bytes(core, row, &object).await?;
         if bytes == live.bytes {
             return Ok(Some(Deleted { object, gone: false }));
         }

@@ -31,5 +31,5 @@ pub(crate) async fn handle(
             return Err(error);
         }
     }
-    render::list(context, row, &page.meta, &page.json(row)?)
+    render::list(context, row, &page.meta, &page.json(core, row).await?)
 }

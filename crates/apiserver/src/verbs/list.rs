@@ -14,5 +14,5 @@ pub(crate) async fn handle(core: &Core, context: &RequestContext, row: &Resource
     let options = ListOptions::read(&context.query, false)?;
     let selection = Selection::new(row, &options, "")?;
     let page = reads::list(core, row, &context.info.namespace, &options, &selection).await?;
-    render::list(context, row, &page.meta, &page.json(row)?)
+    render::list(context, row, &page.meta, &page.json(core, row).await?)
 }

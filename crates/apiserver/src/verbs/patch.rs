@@ -77,7 +77,15 @@ pub(crate) async fn handle(
 /// The live object with the patch applied, defaulted, its managed fields up to date.
 fn changed(write: &Write<'_>, patch: &Patch, live: Option<&Stored>) -> Result<Value, ApiError> {
     let live = live.map(|l| &l.object);
-    let mut object = patch.apply(write.context, &write.core.table(), write.row, write.subresource, live, write.options, write.name)?;
+    let mut object = patch.apply(
+        write.context,
+        &write.core.table(),
+        write.row,
+        write.subresource,
+        live,
+        write.options,
+        write.name,
+    )?;
     if matches!(patch, Patch::Apply(_)) {
         write.row.strategy.default_applied(&mut object);
     } else {

@@ -47,7 +47,7 @@ pub(crate) async fn handle(
     };
     let timeout = Duration::from_secs(seconds);
     let opened = reads::watch(core, row, &context.info.namespace, &options, selection, timeout).await?;
-    let encoder = Encoder { row: row.clone(), negotiated, include, columns_sent: false };
+    let encoder = Encoder { row: row.clone(), negotiated, include, columns_sent: false, cbor: context.cbor.answer };
     let content_type = encoder.content_type();
     let body = match opened {
         Ok(frames) => stream(core, frames, encoder),
@@ -84,6 +84,9 @@ async fn next(state: &mut State) -> Option<(Bytes, bool)> {
         () = stopping.cancelled() => return None,
         frame = state.frames.next() => frame?,
     };
+    if let Err(error) = prepare(&state.core, &state.encoder.row, &first).await {
+        return Some((state.encoder.error(&error), false));
+    }
     let mut bytes = match state.encoder.encode(&first) {
         Ok(bytes) => bytes,
         Err(error) => return Some((state.encoder.error(&error), false)),
@@ -98,7 +101,12 @@ async fn next(state: &mut State) -> Option<(Bytes, bool)> {
             go_on = false;
             break;
         };
+        let prepared = prepare(&state.core, &state.encoder.row, &frame).await;
         let chunk = chunk.get_or_insert_with(|| BytesMut::from(&bytes[..]));
+        if let Err(error) = prepared {
+            chunk.put_slice(&state.encoder.error(&error));
+            return Some((std::mem::take(chunk).freeze(), false));
+        }
         match state.encoder.encode(&frame) {
             Ok(more) => chunk.put_slice(&more),
             Err(error) => {
@@ -115,6 +123,14 @@ async fn next(state: &mut State) -> Option<(Bytes, bool)> {
     Some((bytes, go_on))
 }
 
+/// Objects that a webhook converts are converted before they are encoded.
+async fn prepare(core: &Core, row: &Resource, frame: &WatchFrame) -> Result<(), ApiError> {
+    if row.strategy.conversion().is_none() {
+        return Ok(());
+    }
+    crate::conversion::prepare(core, row, frame.object.iter()).await
+}
+
 /// What the stream has right now, without waiting: None when it has nothing yet.
 fn ready(frames: &mut Frames) -> Option<Option<WatchFrame>> {
     let waker = futures::task::noop_waker();
@@ -129,11 +145,13 @@ struct Encoder {
     negotiated: Negotiated,
     include: IncludeObject,
     columns_sent: bool,
+    cbor: bool,
 }
 
 impl Encoder {
     fn content_type(&self) -> &'static str {
         match self.negotiated.encoding {
+            Encoding::Json if self.cbor => "application/cbor-seq",
             Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
             _ => "application/json",
         }
@@ -147,9 +165,13 @@ impl Encoder {
         let plain = self.negotiated.transform == Transform::None;
         // Most watches: one buffer for everyone who gets this event.
         if plain
+            && !self.cbor
             && self.negotiated.encoding == Encoding::Json
             && frame.object.is_some()
             && self.row.gvk == self.row.storage_gvk
+            && frame.object.as_ref().is_some_and(|object| {
+                self.row.strategy.conversion().is_none() || crate::conversion::is_in_version(&self.row, object)
+            })
         {
             return Ok(frame.frame());
         }
@@ -200,6 +222,10 @@ impl Encoder {
             && let Some(encoded) = codec::to_protobuf(of, object)
         {
             return ferry_schema::proto::watch_frame(kind, &encoded).into();
+        }
+        if self.cbor {
+            let object = serde_json::from_slice(object).unwrap_or_default();
+            return ferry_schema::cbor::encode_event(kind, codec::type_of(of).as_ref(), &object).into();
         }
         let mut out = BytesMut::with_capacity(object.len() + kind.len() + 24);
         out.put_slice(b"{\"type\":\"");

@@ -24,6 +24,13 @@ pub fn run(options: &ApiserverOptions) -> Result<()> {
     tokio::runtime::Runtime::new()?.block_on(serve(options))
 }
 
+/// Whether a list of `Gate=true` switches a gate on that is off by default. Others are upstream's own and change nothing here.
+fn enabled(gates: &[String], gate: &str) -> bool {
+    gates
+        .iter()
+        .any(|given| given.split_once('=').is_some_and(|(name, value)| name.trim() == gate && value.trim() == "true"))
+}
+
 async fn serve(options: &ApiserverOptions) -> Result<()> {
     let service_cidr = Cidr::parse("service-cluster-ip-range", &options.service_cluster_ip_range)?;
     // Nobody beyond this machine finds a server at its loopback address.
@@ -66,6 +73,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
             kubelets,
             front_proxy: pki_plan::front_proxy(&pki, &client_ca)?,
             server: &options.server,
+            cbor: enabled(&options.feature_gates, "CBORServingAndStorage"),
         },
         &tasks,
     )

@@ -47,6 +47,7 @@ pub struct Custom {
     pub(super) deprecation: Option<String>,
     pub(super) published: Value,
     pub(super) rules: Option<Rules>,
+    pub(super) conversion: Option<Value>,
 }
 
 impl Custom {
@@ -182,6 +183,10 @@ impl Strategy for Custom {
         if let Some(schema) = self.schema() {
             schema.fill_in(object);
         }
+    }
+
+    fn conversion(&self) -> Option<&Value> {
+        self.conversion.as_ref()
     }
 
     fn published_schema(&self) -> Option<&Value> {

@@ -36,6 +36,12 @@ pub fn stored_type(definition: &Value) -> Option<(GroupVersionKind, Type)> {
     Some((kind, ty))
 }
 
+/// The webhook that converts between the versions of a definition; None where only the version's name changes.
+pub fn conversion(spec: &At<'_>) -> Option<Value> {
+    let conversion = spec.get("conversion");
+    (conversion.text("strategy") == "Webhook").then(|| conversion.raw("webhook").clone())
+}
+
 /// The rows of a definition whose names were accepted, the preferred version first.
 pub fn rows(definition: &Value) -> Vec<Arc<Resource>> {
     let spec = At::root(definition).get("spec");
@@ -90,6 +96,7 @@ pub fn rows(definition: &Value) -> Vec<Arc<Resource>> {
             deprecation: deprecation(version, &gvk),
             published: version.get("schema").raw("openAPIV3Schema").clone(),
             rules: Rules::compile(version.get("schema").raw("openAPIV3Schema")),
+            conversion: conversion(&spec),
         };
         rows.push(Arc::new(Resource {
             storage_gvk: storage_gvk.clone(),

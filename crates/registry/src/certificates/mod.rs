@@ -1,5 +1,6 @@
 //! The group certificates.k8s.io.
 
+pub mod pod_request;
 pub mod trust_bundle;
 
 use base64::Engine;

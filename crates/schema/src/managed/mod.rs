@@ -240,8 +240,9 @@ fn apply_to(
     if managers.is_empty() {
         // The first apply: whatever is there was set by unnamed updates.
         let nothing = crate::zero::structure(catalogue, id);
-        managers = after_update(ty, write, &nothing, live, managers, "before-first-apply")
-            .map_err(|why| ApplyError::Internal(format!("failed to update ManagedFields ({}): {why}", shown(write, live))))?;
+        managers = after_update(ty, write, &nothing, live, managers, "before-first-apply").map_err(|why| {
+            ApplyError::Internal(format!("failed to update ManagedFields ({}): {why}", shown(write, live)))
+        })?;
     }
     let ignored = Set::of_paths(write.reset);
     let mut own =

@@ -42,7 +42,8 @@ impl Changes {
         wanted.sort();
         wanted.dedup();
         for version in wanted.into_iter().filter(|version| *version != served) {
-            let (Some(before), Some(after)) = (versions.convert(&version, live), versions.convert(&version, new)) else {
+            let (Some(before), Some(after)) = (versions.convert(&version, live), versions.convert(&version, new))
+            else {
                 managers.retain(|_, entry| entry.api_version != version);
                 continue;
             };

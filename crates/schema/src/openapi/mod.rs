@@ -5,6 +5,7 @@
 pub mod built_in;
 mod custom;
 mod operations;
+pub mod protobuf;
 mod schemas;
 
 use ferry_meta::GroupVersionKind;

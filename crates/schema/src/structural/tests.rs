@@ -162,8 +162,14 @@ fn apply_merges_lists_by_their_keys() {
             "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
         })),
     );
-    let write =
-        managed::Write { gvk: &kind, manager: "m", subresource: "", reset: &[], now: jiff::Timestamp::UNIX_EPOCH, versions: None };
+    let write = managed::Write {
+        gvk: &kind,
+        manager: "m",
+        subresource: "",
+        reset: &[],
+        now: jiff::Timestamp::UNIX_EPOCH,
+        versions: None,
+    };
     let mut live = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x"},
         "spec": {"map": [{"k": "a", "p": 1}], "free": {"o": {"d": [1]}}}});
     managed::update(&ty, &write, None, &mut live);

@@ -1,0 +1,200 @@
+//! PodCertificateRequests: made by kubelets for their pods, answered once by a signer.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferry_meta::{FieldError, FieldErrors, names};
+use serde_json::Value;
+
+use crate::at::{At, Report, default_to, object_at};
+use crate::check;
+use crate::core::pod::signer_name;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy, subdomain_name};
+
+pub struct PodCertificateRequest(pub Plain);
+
+const HOUR: i64 = 3600;
+const DAY: i64 = 24 * HOUR;
+const LARGEST: usize = 10 * 1024;
+const SETTLED: [&str; 3] = ["Issued", "Denied", "Failed"];
+
+impl Strategy for PodCertificateRequest {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        default_to(object_at(object, &["spec"]), "maxExpirationSeconds", DAY);
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        validate(&mut errors, &At::root(object).get("spec"));
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        if context.subresource == "status" {
+            return status(&At::root(object).get("status"), &At::root(old).get("status"));
+        }
+        let mut errors = FieldErrors::new();
+        let spec = At::root(object).get("spec");
+        errors.immutable(spec.path.clone(), spec.value, old.get("spec").unwrap_or(&Value::Null));
+        errors
+    }
+
+    fn reset_fields(&self, subresource: &str) -> Vec<&'static str> {
+        if subresource.is_empty() { vec!["status"] } else { vec!["metadata", "spec"] }
+    }
+
+    fn selectable_fields(&self) -> Vec<&str> {
+        vec!["spec.signerName", "spec.podName", "spec.nodeName"]
+    }
+}
+
+fn validate(errors: &mut FieldErrors, spec: &At<'_>) {
+    signer_name(errors, spec, "signerName");
+    for key in spec.map("unverifiedUserAnnotations").keys() {
+        errors.reasons(spec.at("unverifiedUserAnnotations"), key, names::label_key(&key.to_lowercase()));
+    }
+    for (name, uid) in [("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")] {
+        errors.reasons(spec.at(name), spec.text(name), subdomain_name(spec.text(name), false));
+        let given = spec.text(uid);
+        if given.is_empty() {
+            errors.invalid(spec.at(uid), given, "must not be empty");
+        }
+        if given.len() > 128 {
+            errors.push(FieldError::too_long(&spec.at(uid), 128));
+        }
+    }
+    let Some(seconds) = spec.int("maxExpirationSeconds") else {
+        return errors.required(spec.at("maxExpirationSeconds"), "must be set");
+    };
+    let own = spec
+        .text("signerName")
+        .split('/')
+        .next()
+        .is_some_and(|d| d == "kubernetes.io" || d.ends_with(".kubernetes.io"));
+    let most = if own { DAY } else { 91 * DAY };
+    if !(HOUR..=most).contains(&seconds) {
+        errors.invalid(spec.at("maxExpirationSeconds"), seconds, format!("must be in the range [{HOUR}, {most}]"));
+    }
+    let given = |key: &str| !spec.text(key).is_empty();
+    match (given("stubPKCS10Request"), given("pkixPublicKey"), given("proofOfPossession")) {
+        (true, false, false) => stub(errors, spec),
+        (false, true, true) => {
+            for key in ["pkixPublicKey", "proofOfPossession"] {
+                if decoded(spec.text(key)).len() > LARGEST {
+                    return errors.push(FieldError::too_long(&spec.at(key), LARGEST));
+                }
+            }
+        }
+        _ => {
+            let detail = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set";
+            errors.push(FieldError::invalid(&spec.path, Value::Null, detail).shown_as(""));
+        }
+    }
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    STANDARD.decode(text).unwrap_or_default()
+}
+
+fn stub(errors: &mut FieldErrors, spec: &At<'_>) {
+    use x509_parser::certification_request::X509CertificationRequest;
+    use x509_parser::prelude::FromDer;
+
+    let path = spec.at("stubPKCS10Request");
+    let bytes = decoded(spec.text("stubPKCS10Request"));
+    if bytes.len() > LARGEST {
+        return errors.push(FieldError::too_long(&path, LARGEST));
+    }
+    let mut refuse = |detail: &str| errors.push(FieldError::invalid(&path, Value::Null, detail).shown_as(""));
+    match X509CertificationRequest::from_der(&bytes) {
+        Ok((_, request)) if request.verify_signature().is_ok() => {}
+        Ok(_) => refuse("invalid signature"),
+        Err(_) => refuse("must be a valid PKCS#10 CSR"),
+    }
+}
+
+fn settled(status: &At<'_>) -> Option<&'static str> {
+    let conditions = status.items("conditions");
+    SETTLED.into_iter().find(|kind| conditions.iter().any(|c| c.text("type") == *kind && c.text("status") == "True"))
+}
+
+fn status(new: &At<'_>, old: &At<'_>) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let mut known = 0;
+    for condition in new.items("conditions") {
+        let kind = condition.text("type");
+        if !SETTLED.contains(&kind) {
+            errors.unsupported(condition.at("type"), kind, &SETTLED);
+            continue;
+        }
+        known += 1;
+        if known > 1 {
+            let detail = "There may be at most one condition with type \"Issued\", \"Denied\", or \"Failed\"";
+            errors.invalid(condition.at("type"), kind, detail);
+        }
+        if condition.text("status") != "True" {
+            errors.unsupported(condition.at("status"), condition.text("status"), &["True"]);
+        }
+    }
+    check::conditions(&mut errors, new, "conditions");
+    if !errors.is_empty() {
+        return errors;
+    }
+    let mut refuse = |detail: &str| errors.push(FieldError::invalid(&new.path, Value::Null, detail).shown_as(""));
+    let others = |status: &At<'_>| {
+        let mut map = status.value.as_object().cloned().unwrap_or_default();
+        map.remove("conditions");
+        map
+    };
+    if settled(old).is_some() {
+        if new.value != old.value {
+            refuse("immutable after PodCertificateRequest is issued, denied, or failed");
+        }
+        return errors;
+    }
+    match settled(new) {
+        Some("Issued") => issued(&mut errors, new),
+        Some(_) if !others(new).is_empty() => {
+            refuse("non-condition status fields must be empty when denying or failing the PodCertificateRequest");
+        }
+        Some(_) => {}
+        None if new.value != old.value => {
+            refuse("status is immutable unless transitioning to \"Issued\", \"Denied\", or \"Failed\"");
+        }
+        None => {}
+    }
+    errors
+}
+
+fn issued(errors: &mut FieldErrors, status: &At<'_>) {
+    const LONGEST: usize = 100 * 1024;
+    let (path, chain) = (status.at("certificateChain"), status.text("certificateChain"));
+    if chain.len() > LONGEST {
+        return errors.push(FieldError::too_long(&path, LONGEST));
+    }
+    let mut blocks = x509_parser::pem::Pem::iter_from_buffer(chain.as_bytes()).map_while(Result::ok);
+    let why = match blocks.next() {
+        None => Some("issued certificate chain must contain at least one certificate"),
+        Some(leaf) if leaf.label != "CERTIFICATE" => {
+            Some("issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
+        }
+        Some(leaf) if leaf.parse_x509().is_err() => Some("leaf certificate does not parse as valid X.509"),
+        Some(_) => None,
+    };
+    if let Some(why) = why {
+        return errors.invalid(path, chain, why);
+    }
+    for key in ["notBefore", "notAfter"] {
+        if !status.has(key) {
+            errors.required(status.at(key), "must be present and consistent with the issued certificate");
+        }
+    }
+    if !status.has("beginRefreshAt") {
+        let detail = "must be present and in the range [notbefore+10min, notafter-10min]";
+        errors.required(status.at("beginRefreshAt"), detail);
+    }
+}

@@ -1,0 +1,334 @@
+//! ResourceClaims and their templates.
+
+use std::collections::BTreeMap;
+
+use ferry_meta::{FieldErrors, Path, names};
+use serde_json::{Map, Value};
+
+use super::{
+    binding_conditions, configuration, fits, fully_qualified_name, immutable, pool_name, repeated, selectors,
+    toleration,
+};
+use crate::at::{At, Report, default_number, default_to, map_mut, maps_mut, object_at};
+use crate::check;
+use crate::core::pod::csi_driver_name;
+use crate::core::pod::scheduling::node_selector;
+use crate::object_meta;
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy};
+
+pub struct ResourceClaim(pub Plain);
+pub struct ResourceClaimTemplate(pub Plain);
+
+const UNKNOWN_REQUEST: &str =
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+
+impl Strategy for ResourceClaim {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        default_spec(object_at(object, &["spec"]));
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        claim_errors(&At::root(object).get("spec"))
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let claim = At::root(object);
+        if context.subresource == "status" {
+            return status(&claim, &At::root(old));
+        }
+        let mut errors = FieldErrors::new();
+        immutable(&mut errors, "ResourceClaimSpec", &claim.get("spec"), old.get("spec").unwrap_or(&Value::Null));
+        errors
+    }
+
+    fn reset_fields(&self, subresource: &str) -> Vec<&'static str> {
+        if subresource.is_empty() { vec!["status"] } else { vec!["metadata", "spec"] }
+    }
+}
+
+impl Strategy for ResourceClaimTemplate {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        if let Some(spec) = map_mut(object_at(object, &["spec"]), "spec") {
+            default_spec(spec);
+        }
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let spec = At::root(object).get("spec");
+        let metadata = spec.get("metadata");
+        let mut errors = object_meta::label_errors(metadata.map("labels"), &metadata.at("labels"));
+        errors.extend(claim_errors(&spec.get("spec")));
+        errors
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = At::root(object).get("spec");
+        immutable(&mut errors, "ResourceClaimTemplateSpec", &spec, old.get("spec").unwrap_or(&Value::Null));
+        errors
+    }
+}
+
+fn default_spec(spec: &mut Map<String, Value>) {
+    let Some(devices) = map_mut(spec, "devices") else { return };
+    for request in maps_mut(devices, "requests") {
+        if let Some(exactly) = map_mut(request, "exactly") {
+            default_request(exactly);
+        }
+        maps_mut(request, "firstAvailable").for_each(default_request);
+    }
+}
+
+fn default_request(request: &mut Map<String, Value>) {
+    default_to(request, "allocationMode", "ExactCount");
+    if request.get("allocationMode").is_some_and(|mode| mode == "ExactCount") {
+        default_number(request, "count", 1);
+    }
+}
+
+fn claim_errors(spec: &At<'_>) -> FieldErrors {
+    let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
+    let devices = spec.get("devices");
+    let known = Requests::of(&devices);
+    if fits(&mut late, &devices, "requests", 32) {
+        let requests = devices.items("requests");
+        for request in &requests {
+            one_request(&mut errors, &mut late, request);
+        }
+        repeated(&mut late, &requests, |request| request.raw("name").clone());
+    }
+    if fits(&mut late, &devices, "constraints", 32) {
+        for constraint in devices.items("constraints") {
+            known.check_all(&mut errors, &mut late, &constraint);
+            if let Some(name) = constraint.raw("matchAttribute").as_str() {
+                fully_qualified_name(&mut late, &constraint.at("matchAttribute"), name);
+            } else if let Some(name) = constraint.raw("distinctAttribute").as_str() {
+                fully_qualified_name(&mut late, &constraint.at("distinctAttribute"), name);
+            } else {
+                let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
+                errors.required(constraint.path.clone(), detail);
+            }
+        }
+    }
+    if fits(&mut late, &devices, "config", 32) {
+        for config in devices.items("config") {
+            known.check_all(&mut errors, &mut late, &config);
+            configuration(&mut errors, &mut late, &config);
+        }
+    }
+    errors.extend(late);
+    errors
+}
+
+fn one_request(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_>) {
+    errors.reasons(request.at("name"), request.text("name"), names::dns1123_label(request.text("name")));
+    let alternatives = request.items("firstAvailable");
+    match (request.has("exactly"), !alternatives.is_empty()) {
+        (false, false) => {
+            errors.required(request.path.clone(), "exactly one of `exactly` or `firstAvailable` is required");
+        }
+        (true, true) => {
+            let detail = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
+            errors.invalid(request.path.clone(), Value::Null, detail);
+        }
+        (true, false) => wanted(errors, late, &request.get("exactly"), false),
+        (false, true) => {
+            if fits(late, request, "firstAvailable", 8) {
+                for alternative in &alternatives {
+                    let name = alternative.text("name");
+                    errors.reasons(alternative.at("name"), name, names::dns1123_label(name));
+                    wanted(errors, late, alternative, true);
+                }
+                repeated(late, &alternatives, |alternative| alternative.raw("name").clone());
+            }
+        }
+    }
+}
+
+/// What is asked for: a class, and how many of it.
+fn wanted(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_>, alternative: bool) {
+    let class = if alternative { &mut *late } else { &mut *errors };
+    class.named(request.at("deviceClassName"), request.text("deviceClassName"), names::dns1123_subdomain);
+    selectors(errors, late, request);
+    let count = request.number("count");
+    match request.text("allocationMode") {
+        "All" if count != 0 => {
+            errors.invalid(request.at("count"), count, "must not be specified when allocationMode is 'All'");
+        }
+        "All" => {}
+        "ExactCount" => errors.positive(request.at("count"), count),
+        other => late.unsupported(request.at("allocationMode"), other, &["All", "ExactCount"]),
+    }
+    for item in request.items("tolerations") {
+        toleration(errors, late, &item);
+    }
+}
+
+/// The names of a claim's requests, with those of their alternatives.
+struct Requests<'a>(BTreeMap<&'a str, Vec<&'a str>>);
+
+impl<'a> Requests<'a> {
+    fn of(devices: &At<'a>) -> Self {
+        let names = |request: &At<'a>| {
+            let inner = request.items("firstAvailable").iter().map(|a| a.text("name")).collect();
+            (request.text("name"), inner)
+        };
+        Self(devices.items("requests").iter().map(names).collect())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        match name.split_once('/') {
+            None => self.0.contains_key(name),
+            Some((request, inner)) => self.0.get(request).is_some_and(|known| known.contains(&inner)),
+        }
+    }
+
+    fn check(&self, errors: &mut FieldErrors, path: &Path, name: &str) {
+        let segments: Vec<&str> = name.split('/').collect();
+        if segments.len() > 2 {
+            return errors.invalid(path.clone(), name, UNKNOWN_REQUEST);
+        }
+        for segment in segments {
+            errors.reasons(path.clone(), segment, names::dns1123_label(segment));
+        }
+        if !self.has(name) {
+            errors.invalid(path.clone(), name, UNKNOWN_REQUEST);
+        }
+    }
+
+    /// The `requests` of a constraint or a configuration.
+    fn check_all(&self, errors: &mut FieldErrors, late: &mut FieldErrors, parent: &At<'_>) {
+        if fits(late, parent, "requests", 32) {
+            let names = parent.items("requests");
+            for name in &names {
+                self.check(errors, &name.path, name.as_text());
+            }
+            repeated(late, &names, |name| name.value.clone());
+        }
+    }
+}
+
+fn device_id(device: &At<'_>) -> String {
+    let share = device.text("shareID");
+    let id = format!("{}/{}/{}", device.text("driver"), device.text("pool"), device.text("device"));
+    if share.is_empty() { id } else { format!("{id}/{share}") }
+}
+
+fn status(claim: &At<'_>, old: &At<'_>) -> FieldErrors {
+    let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
+    let known = Requests::of(&claim.get("spec").get("devices"));
+    let (status, was) = (claim.get("status"), old.get("status"));
+    let allocation = status.get("allocation");
+    if fits(&mut late, &status, "reservedFor", 256) {
+        let users = status.items("reservedFor");
+        for user in &users {
+            for key in ["resource", "name", "uid"] {
+                if user.text(key).is_empty() {
+                    errors.required(user.at(key), "");
+                }
+            }
+        }
+        repeated(&mut late, &users, |user| user.raw("uid").clone());
+    }
+    let allocated: Vec<String> = allocation.get("devices").items("results").iter().map(device_id).collect();
+    let devices = status.items("devices");
+    for device in &devices {
+        csi_driver_name(&mut errors, device.at("driver"), device.text("driver"));
+        pool_name(&mut errors, &device.at("pool"), device.text("pool"));
+        errors.reasons(device.at("device"), device.text("device"), names::dns1123_label(device.text("device")));
+        let id = device_id(device);
+        if !allocated.contains(&id) {
+            errors.invalid(device.path.clone(), id, "must be an allocated device in the claim");
+        }
+        check::conditions(&mut errors, device, "conditions");
+        if device.has("data") {
+            super::raw_object(&mut errors, device, "data");
+        }
+    }
+    repeated(&mut late, &devices, |device| device_id(device).into());
+    if !status.array("reservedFor").is_empty() {
+        let added = status.array("reservedFor").iter().any(|user| !was.array("reservedFor").contains(user));
+        if !allocation.exists() {
+            errors.forbidden(status.at("reservedFor"), "may not be specified when `allocated` is not set");
+        } else if ferry_meta::object::is_being_deleted(claim.value) && added {
+            let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
+            errors.forbidden(status.at("reservedFor"), detail);
+        }
+    }
+    if allocation.exists() && was.has("allocation") {
+        immutable(&mut late, "AllocationResult", &allocation, was.raw("allocation"));
+    } else if allocation.exists() {
+        allocated_devices(&mut errors, &mut late, &allocation, &known);
+    }
+    errors.extend(late);
+    errors
+}
+
+fn allocated_devices(errors: &mut FieldErrors, late: &mut FieldErrors, allocation: &At<'_>, known: &Requests<'_>) {
+    let devices = allocation.get("devices");
+    if fits(late, &devices, "results", 32) {
+        for result in devices.items("results") {
+            known.check(errors, &result.at("request"), result.text("request"));
+            csi_driver_name(late, result.at("driver"), result.text("driver"));
+            pool_name(late, &result.at("pool"), result.text("pool"));
+            errors.reasons(result.at("device"), result.text("device"), names::dns1123_label(result.text("device")));
+            binding_conditions(errors, late, &result);
+            for item in result.items("tolerations") {
+                toleration(errors, late, &item);
+            }
+        }
+    }
+    if fits(late, &devices, "config", 64) {
+        for config in devices.items("config") {
+            late.one_of(config.at("source"), config.text("source"), &["FromClaim", "FromClass"]);
+            known.check_all(errors, late, &config);
+            configuration(errors, late, &config);
+        }
+    }
+    if allocation.has("nodeSelector") {
+        node_selector(errors, &allocation.get("nodeSelector"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn claims_are_judged() {
+        let check = |devices: Value, want: &[&str]| {
+            let spec = json!({"devices": devices});
+            let errors = claim_errors(&At::new(&spec, Path::new("spec")));
+            let lines: Vec<String> = errors.iter().map(ferry_meta::FieldError::line).collect();
+            assert_eq!(lines, want);
+        };
+        let one = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1});
+        check(json!({"requests": [{"name": "a", "exactly": one}]}), &[]);
+        check(
+            json!({"requests": [{"name": "a"}], "constraints": [{"requests": ["b"], "matchAttribute": "x"}]}),
+            &[
+                "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+                "spec.devices.constraints[0].requests[0]: Invalid value: \"b\": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
+                "spec.devices.constraints[0].matchAttribute: Invalid value: \"x\": a fully qualified name must be a domain and a name separated by a slash",
+            ],
+        );
+        check(
+            json!({"requests": [{"name": "a", "exactly": {"allocationMode": "All", "count": 2}}]}),
+            &[
+                "spec.devices.requests[0].exactly.deviceClassName: Required value",
+                "spec.devices.requests[0].exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'",
+            ],
+        );
+    }
+}

@@ -1,0 +1,26 @@
+//! The group flowcontrol.apiserver.k8s.io: how requests are sorted into queues.
+
+mod flow_schema;
+mod priority_level;
+
+pub use flow_schema::FlowSchema;
+pub use priority_level::PriorityLevelConfiguration;
+
+use ferry_meta::FieldErrors;
+
+use crate::at::{At, Report};
+
+/// Conditions of a status: each type once. The words for a type that is missing differ between the kinds.
+fn conditions(errors: &mut FieldErrors, status: &At<'_>, missing: &str) {
+    let mut seen: Vec<&str> = Vec::new();
+    for condition in status.items("conditions") {
+        let kind = condition.text("type");
+        if seen.contains(&kind) {
+            errors.duplicate(condition.at("type"), kind);
+        }
+        seen.push(kind);
+        if kind.is_empty() {
+            errors.required(condition.at("type"), missing);
+        }
+    }
+}

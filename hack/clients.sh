@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Other people's clients against `ferry apiserver` alone: kubectl, the Python client and the one for Node.
+#   hack/clients.sh            all of them
+#   hack/clients.sh kubectl    one of them: kubectl, python or node
+. "$(dirname "$0")/common.sh"
+export PATH="$cache:$PATH"
+cd "$top"
+clients=$cache/clients
+cargo build --quiet -p ferry
+work=$(mktemp -d)
+port=${FERRY_CLIENTS_PORT:-17444}
+printf '%s\n' 'admintoken,admin,admin-uid,"system:masters"' 'bobtoken,bob,bob-uid,"devs"' >"$work/tokens"
+"$CARGO_TARGET_DIR/debug/ferry" apiserver --data-dir "$work/data" --bind-address 127.0.0.1 --secure-port "$port" --token-auth-file "$work/tokens" >"$work/log" 2>&1 &
+server=$!
+trap 'kill $server 2>/dev/null; wait $server 2>/dev/null || true; rm -rf "$work"' EXIT
+for _ in $(seq 300); do
+  curl -skf -o /dev/null "https://127.0.0.1:$port/readyz" && break
+  kill -0 $server 2>/dev/null || { cat "$work/log"; fail "the API server ended"; }
+  sleep 0.1
+done
+cat >"$work/config" <<YAML
+apiVersion: v1
+kind: Config
+clusters: [{name: ferry, cluster: {server: "https://127.0.0.1:$port", insecure-skip-tls-verify: true}}]
+users: [{name: admin, user: {token: admintoken}}, {name: bob, user: {token: bobtoken}}]
+contexts: [{name: admin, context: {cluster: ferry, user: admin}}, {name: bob, context: {cluster: ferry, user: bob}}]
+current-context: admin
+YAML
+export KUBECONFIG=$work/config WORK=$work
+run() {
+  case $1 in
+    kubectl) bash "$top/hack/clients/kubectl.sh" ;;
+    python) if [ -x "$clients/python/bin/python" ]; then "$clients/python/bin/python" "$top/hack/clients/python.py"; else say "skipped: no Python client"; fi ;;
+    node) if [ -d "$clients/node/node_modules" ]; then cp "$top/hack/clients/node.mjs" "$clients/node/run.mjs"; node "$clients/node/run.mjs"; else say "skipped: no client for Node"; fi ;;
+    *) fail "no such client: $1" ;;
+  esac || { tail -n 20 "$work/log"; fail "$1 found something wrong"; }
+  say "$1: fine"
+}
+for client in ${1:-kubectl python node}; do run "$client"; done
