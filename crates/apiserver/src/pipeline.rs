@@ -93,11 +93,11 @@ async fn run(
         context.warn(warning);
     }
     let watch = context.info.verb == "watch";
-    if context.method == Method::PATCH {
-        verbs::patch::check_route(&context.headers)?;
-    }
     let subresource = context.info.subresource.clone();
     if !route::is_stream(&found, &subresource) {
+        if context.method == Method::PATCH {
+            verbs::patch::check_route(&context.headers)?;
+        }
         negotiate::check_route(&context.headers, watch)?;
         if !watch {
             // What is answered and not kept has no metadata to make rows of.

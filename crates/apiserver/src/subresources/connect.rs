@@ -8,14 +8,15 @@ use ferry_meta::{
     ApiError, FieldError, GroupKind, GroupResource, GroupVersionKind, ObjectReader, Path, Reason, object,
 };
 use ferry_registry::Resource;
-use http::header::UPGRADE;
-use http::{Method, Request, Response, StatusCode};
+use http::header::{HOST, LOCATION, UPGRADE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use super::log_socket;
+use super::rewrite::{self, Place};
+use super::{log_socket, proxy};
 use crate::admission::{self, Attributes};
-use crate::answer::{Answer, Body};
+use crate::answer::{Answer, Body, full};
 use crate::context::RequestContext;
 use crate::kubelet::{self, Target};
 use crate::objects;
@@ -57,14 +58,42 @@ pub(crate) async fn connect(
             kubelet_target(core, &pod, &format!("/portForward/{}/{}", info.namespace, info.name), &ports)?
         }
         ("nodes", "proxy") => node_proxy(core, context)?,
-        ("pods", "proxy") => pod_proxy(core, context, row).await?,
-        ("services", "proxy") => service_proxy(core, context)?,
+        ("pods", "proxy") => proxy::pod(core, context, row).await?,
+        ("services", "proxy") => proxy::service(core, context)?,
         _ => return Err(crate::route::not_found()),
     };
     if info.subresource != "proxy" && !request.headers().contains_key(UPGRADE) {
         return Err(ApiError::bad_request("Upgrade request required"));
     }
-    kubelet::forward(&core.tasks, &target, request).await.map(Answer::Ready)
+    if info.subresource != "proxy" {
+        return kubelet::forward(&core.tasks, &target, request).await.map(Answer::Ready);
+    }
+    if let Some(redirect) = to_root(context, &request) {
+        return Ok(Answer::Ready(redirect));
+    }
+    let asked = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
+    let prefix = match &*info.namespace {
+        "" => format!("/api/v1/{}/{}/proxy", info.resource, info.name),
+        namespace => format!("/api/v1/namespaces/{namespace}/{}/{}/proxy", info.resource, info.name),
+    };
+    let place = Place { prefix, hosts: vec![asked, format!("{}:{}", target.host, target.port), target.host.clone()] };
+    let answer = kubelet::forward(&core.tasks, &target, request).await?;
+    Ok(Answer::Ready(rewrite::rewritten(answer, place)))
+}
+
+/// Without the slash at the end, relative links of the page would lead elsewhere.
+fn to_root(context: &RequestContext, request: &Request<Body>) -> Option<Response<Body>> {
+    let path = request.uri().path();
+    let reads = matches!(context.method, Method::GET | Method::HEAD) && !request.headers().contains_key(UPGRADE);
+    if !reads || !context.info.rest.is_empty() || path.ends_with('/') {
+        return None;
+    }
+    let query = context.raw_query.as_deref().filter(|query| !query.is_empty());
+    let location = format!("{path}/{}", query.map(|query| format!("?{query}")).unwrap_or_default());
+    let mut response = Response::new(full(""));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    response.headers_mut().insert(LOCATION, HeaderValue::from_str(&location).ok()?);
+    Some(response)
 }
 
 fn options_kind(resource: &str, subresource: &str) -> GroupVersionKind {
@@ -260,7 +289,7 @@ fn escape(text: &str) -> String {
 }
 
 /// What stands behind `proxy` in the path, with the query.
-fn rest(context: &RequestContext) -> String {
+pub(super) fn rest(context: &RequestContext) -> String {
     let mut path = String::new();
     for part in &context.info.rest {
         path.push('/');
@@ -278,58 +307,4 @@ fn rest(context: &RequestContext) -> String {
 
 fn node_proxy(core: &Core, context: &RequestContext) -> Result<Target, ApiError> {
     node_target(core, &context.info.name, rest(context))
-}
-
-/// `name`, `name:port` or `scheme:name:port`.
-fn split_name(name: &str) -> Result<(&str, &str), ApiError> {
-    match name.split(':').collect::<Vec<_>>().as_slice() {
-        [name] => Ok((*name, "")),
-        [name, port] => Ok((*name, *port)),
-        ["http" | "", name, port] => Ok((*name, *port)),
-        _ => Err(ApiError::bad_request(format!("invalid proxy request {name:?}"))),
-    }
-}
-
-async fn pod_proxy(core: &Core, context: &RequestContext, row: &Resource) -> Result<Target, ApiError> {
-    let (name, port) = split_name(&context.info.name)?;
-    let pod = objects::must_load(core, row, &context.info.namespace, name).await?.object;
-    let first = pod.pointer("/spec/containers/0/ports/0/containerPort").and_then(Value::as_u64).unwrap_or(80);
-    let port = if port.is_empty() { u16::try_from(first).ok() } else { port.parse().ok() };
-    let address = object::text(&pod, "/status/podIP");
-    let (Some(port), false) = (port, address.is_empty()) else {
-        return Err(ApiError::bad_request("address not allowed"));
-    };
-    Ok(Target { host: address.to_owned(), port, tls: None, path: rest(context) })
-}
-
-/// A ready endpoint of the Service, at the port that is named, numbered, or the only one.
-fn service_proxy(core: &Core, context: &RequestContext) -> Result<Target, ApiError> {
-    let (name, wanted) = split_name(&context.info.name)?;
-    let namespace = &context.info.namespace;
-    let resource = GroupResource::new("", "services");
-    let service = core.cache.get(&resource, namespace, name).ok_or_else(|| ApiError::not_found(&resource, name))?;
-    let ports = object::items(&service, "/spec/ports");
-    let number = |p: &Value| p.get("port").and_then(Value::as_u64).unwrap_or(0).to_string();
-    let chosen = match ports {
-        [one] if wanted.is_empty() => Some(one),
-        many => many.iter().find(|p| object::text(p, "/name") == wanted || number(p) == wanted),
-    };
-    let missing = || ApiError::unavailable(format!("no endpoints available for service {name:?}"));
-    let port_name = object::text(chosen.ok_or_else(missing)?, "/name");
-    let slices = core.cache.list(&GroupResource::new("discovery.k8s.io", "endpointslices"), namespace);
-    for slice in slices {
-        if object::labels(&slice).get("kubernetes.io/service-name").and_then(Value::as_str) != Some(name) {
-            continue;
-        }
-        let port = object::items(&slice, "/ports").iter().find(|p| object::text(p, "/name") == port_name);
-        let port = port.and_then(|p| p.get("port")?.as_u64()).and_then(|p| u16::try_from(p).ok());
-        let ready = object::items(&slice, "/endpoints")
-            .iter()
-            .find(|e| e.pointer("/conditions/ready") != Some(&Value::Bool(false)))
-            .and_then(|e| e.pointer("/addresses/0")?.as_str());
-        if let (Some(port), Some(host)) = (port, ready) {
-            return Ok(Target { host: host.to_owned(), port, tls: None, path: rest(context) });
-        }
-    }
-    Err(missing())
 }

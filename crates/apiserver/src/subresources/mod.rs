@@ -4,7 +4,9 @@ mod binding;
 mod connect;
 mod eviction;
 mod log_socket;
+mod proxy;
 mod reviews;
+mod rewrite;
 mod scale;
 mod token;
 
