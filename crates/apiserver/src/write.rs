@@ -53,7 +53,12 @@ impl Written {
 
 impl<'a> Write<'a> {
     fn strategy_context(&self) -> Context<'_> {
-        Context { user: &self.context.user, subresource: self.subresource, dry_run: self.options.dry_run }
+        Context {
+            user: &self.context.user,
+            subresource: self.subresource,
+            dry_run: self.options.dry_run,
+            patch: self.context.method == http::Method::PATCH,
+        }
     }
 
     /// Adds what the request's manager owns now. `live` is None for a new object.

@@ -299,7 +299,7 @@ mod tests {
         let table = ResourceTable::builtin();
         let row = table.find("", "v1", "configmaps").expect("configmaps");
         let user = UserInfo::anonymous();
-        let context = Context { user: &user, subresource: "", dry_run: false };
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false };
         let errors = row.validate_create(&context, &json!({"metadata": metadata}));
         errors.iter().map(FieldError::line).collect()
     }

@@ -15,6 +15,8 @@ pub struct Context<'a> {
     /// The subresource written to; empty for the main resource.
     pub subresource: &'a str,
     pub dry_run: bool,
+    /// The object was put together from the stored one and a patch.
+    pub patch: bool,
 }
 
 /// The hooks of one kind. Objects are decoded, pruned maps of the row's version; hooks that say nothing do the common thing.

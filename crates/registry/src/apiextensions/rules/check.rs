@@ -19,7 +19,12 @@ const NAMED: usize = 4;
 
 /// Judges the rules of a schema that is sound otherwise; `errors` are those found before.
 pub(in crate::apiextensions) fn check(errors: &mut FieldErrors, schema: &At<'_>) {
-    let mut checker = Checker { sound: Sound(errors.iter().map(|error| error.path.clone()).collect()), found: Vec::new(), total: 0, dear: Vec::new() };
+    let mut checker = Checker {
+        sound: Sound(errors.iter().map(|error| error.path.clone()).collect()),
+        found: Vec::new(),
+        total: 0,
+        dear: Vec::new(),
+    };
     let decl = Decl::from_schema(schema.value, "selfType", true);
     checker.walk(schema, decl.as_ref(), Some(1), None);
     errors.extend(checker.found);

@@ -8,7 +8,8 @@ use super::{OLD, Rule, Rules, SELF};
 
 /// Longer messages of expressions are not used.
 const LONGEST_MESSAGE: usize = 5 * 1024;
-const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// What became of the rules.
 #[derive(Default)]
@@ -66,7 +67,14 @@ fn invalid(path: &Path, kind: &str, detail: String) -> FieldError {
 }
 
 impl Run {
-    fn walk(&mut self, rules: &Rules, value: &Json, old: Option<&Json>, before: Before<'_>, path: &Path) -> Result<(), Spent> {
+    fn walk(
+        &mut self,
+        rules: &Rules,
+        value: &Json,
+        old: Option<&Json>,
+        before: Before<'_>,
+        path: &Path,
+    ) -> Result<(), Spent> {
         if value.is_null() {
             return Ok(());
         }
@@ -112,7 +120,14 @@ impl Run {
         Ok(())
     }
 
-    fn own(&mut self, rules: &Rules, value: &Json, old: Option<&Json>, before: Before<'_>, path: &Path) -> Result<(), Spent> {
+    fn own(
+        &mut self,
+        rules: &Rules,
+        value: &Json,
+        old: Option<&Json>,
+        before: Before<'_>,
+        path: &Path,
+    ) -> Result<(), Spent> {
         let Some(decl) = rules.decl.as_deref().filter(|_| !rules.own.is_empty()) else { return Ok(()) };
         if self.budget.remaining() == 0 {
             self.findings.errors.push(invalid(path, &rules.kind, OUT_OF_BUDGET.to_owned()));
@@ -205,7 +220,8 @@ impl Run {
                 Err(Error::CostLimit) => {
                     spent = true;
                     let quoted = ferry_meta::field::quote(program.text());
-                    let why = "no further validation rules will be run due to call cost exceeds limit for messageExpression";
+                    let why =
+                        "no further validation rules will be run due to call cost exceeds limit for messageExpression";
                     self.add(invalid(&path, &rules.kind, format!("{why}: {quoted}")), forgiven);
                 }
                 Ok(_) | Err(_) => {}

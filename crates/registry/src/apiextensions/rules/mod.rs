@@ -74,7 +74,11 @@ impl Rules {
                 ferry_cel::Shape::Map(values) if key == "additionalProperties" => Some(values.clone()),
                 _ => None,
             });
-            if narrowed.is_object() && schema.is_object() { Self::of(narrowed, schema, decl).map(Box::new) } else { None }
+            if narrowed.is_object() && schema.is_object() {
+                Self::of(narrowed, schema, decl).map(Box::new)
+            } else {
+                None
+            }
         };
         let (items, additional) = (below("items"), below("additionalProperties"));
         let mut properties = BTreeMap::new();
