@@ -7,6 +7,7 @@
 //!
 //! Containers are reached through the `runtime` trait over CRI alone. Must not depend on any server-side crate.
 
+mod admit;
 mod backoff;
 mod cgroups;
 mod config;

@@ -4,15 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_client::{Change, Informer};
+use ferry_client::{Change, EventType, Informer};
 use ferry_tasks::Tasks;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
+use crate::admit;
 use crate::context::Context;
+use crate::events::PodEvents;
 use crate::pod;
 use crate::runtime::Glimpse;
+use crate::status::WaitReason;
 use crate::worker::{Mailbox, Worker};
 
 /// How often a runtime without events is looked at.
@@ -82,7 +85,15 @@ impl Manager {
         if let Some(mailbox) = self.mailboxes.get(&uid) {
             return mailbox.put(pod);
         }
-        let mailbox = Mailbox::new(pod);
+        let mailbox = Mailbox::new(pod.clone());
+        if let Some(why) = self.refusal(&pod) {
+            PodEvents { recorder: &self.context.recorder, pod: &pod }.pod(
+                EventType::Warning,
+                &why.reason,
+                why.message.clone(),
+            );
+            mailbox.refuse(why);
+        }
         self.mailboxes.0.lock().insert(uid.clone(), mailbox.clone());
         let worker = Worker::new(self.context.clone(), mailbox, &self.tasks);
         let mailboxes = self.mailboxes.clone();
@@ -90,6 +101,20 @@ impl Manager {
             worker.run().await;
             mailboxes.forget(&uid);
         });
+    }
+
+    /// A pod with a start time was taken before, by this kubelet or one that ran here earlier.
+    fn refusal(&self, new: &Pod) -> Option<WaitReason> {
+        let status = pod::status(new);
+        if status.start_time.is_some() || pod::is_terminal(status) || pod::is_being_deleted(new) {
+            return None;
+        }
+        let taken: Vec<Arc<Pod>> = {
+            let mailboxes = self.mailboxes.0.lock();
+            mailboxes.values().filter(|m| m.refused().is_none() && !m.is_gone()).map(|m| m.pod()).collect()
+        };
+        let others = taken.iter().map(|pod| &**pod).filter(|pod| !pod::is_terminal(pod::status(pod)));
+        admit::refusal(new, others, &self.context.allocatable)
     }
 
     async fn follow_runtime(&self) {

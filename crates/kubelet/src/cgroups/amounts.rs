@@ -29,6 +29,12 @@ pub(crate) fn of(pod: &Pod) -> Amounts {
     }
 }
 
+/// What the pod as a whole asks for: processor time in thousandths, memory in bytes.
+pub(crate) fn requests(pod: &Pod) -> (i64, i64) {
+    let of = |key, number: Number| total(pod, |r| request(r, key, number)).unwrap_or(0);
+    (of("cpu", quantity::milli), of("memory", quantity::value))
+}
+
 type Number = fn(&k8s_openapi::apimachinery::pkg::api::resource::Quantity) -> Option<i64>;
 
 fn limit(resources: &ResourceRequirements, key: &str, number: Number) -> Option<i64> {

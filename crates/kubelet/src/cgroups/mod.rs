@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
-pub(crate) use amounts::{Amounts, of as amounts_of};
+pub(crate) use amounts::{Amounts, of as amounts_of, requests};
 
 use crate::pod;
 use crate::spec::resources::{PERIOD, shares};

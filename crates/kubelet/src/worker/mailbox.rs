@@ -7,11 +7,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::pod;
+use crate::status::WaitReason;
 
 struct State {
     pod: Arc<Pod>,
     gone: bool,
     sources_changed: bool,
+    refused: Option<WaitReason>,
 }
 
 pub(crate) struct Mailbox {
@@ -26,7 +28,7 @@ impl Mailbox {
     pub(crate) fn new(pod: Arc<Pod>) -> Arc<Self> {
         let mailbox = Arc::new(Self {
             ending: watch::Sender::new(None),
-            state: Mutex::new(State { pod: pod.clone(), gone: false, sources_changed: false }),
+            state: Mutex::new(State { pod: pod.clone(), gone: false, sources_changed: false, refused: None }),
             wake: Arc::new(Notify::new()),
         });
         mailbox.put(pod);
@@ -39,6 +41,16 @@ impl Mailbox {
         }
         self.state.lock().pod = pod;
         self.wake.notify_one();
+    }
+
+    /// The node does not take the pod.
+    pub(crate) fn refuse(&self, why: WaitReason) {
+        self.state.lock().refused = Some(why);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn refused(&self) -> Option<WaitReason> {
+        self.state.lock().refused.clone()
     }
 
     /// The API server has the pod no more.

@@ -147,6 +147,10 @@ impl Worker {
         if self.ended {
             return self.finish(&state).await;
         }
+        if let Some(why) = self.mailbox.refused() {
+            self.verdict = Some(why);
+            return self.terminate(&state).await;
+        }
         self.adopt_sizes(&state);
         self.probes.follow(&self.pod, &state, self.context.host_address());
         let health = self.probes.health();
