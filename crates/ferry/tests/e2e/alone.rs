@@ -55,6 +55,10 @@ pub struct Apiserver {
 impl Apiserver {
     /// Returns at once; `client` waits until it serves.
     pub fn start(data_dir: &Path, flags: &[&str]) -> Self {
+        Self::start_logging_to(data_dir, flags, Stdio::piped())
+    }
+
+    pub fn start_logging_to(data_dir: &Path, flags: &[&str], log: Stdio) -> Self {
         let tokens = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(tokens.path(), format!("{TOKEN},admin,1,\"system:masters\"\n")).unwrap();
         let [port, _] = free_ports();
@@ -63,7 +67,7 @@ impl Apiserver {
             .args(["--data-dir", text(data_dir), "--token-auth-file", text(tokens.path())])
             .args(flags)
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(log)
             .spawn()
             .expect("ferry runs");
         Self { process, port, _tokens: tokens }

@@ -51,6 +51,7 @@ const SCENARIOS: &[Scenario] = &[
 const ALONE: &[(&str, fn())] = &[
     ("store::a_live_store_is_backed_up_and_restored", store::a_live_store_is_backed_up_and_restored),
     ("store::store_commands_refuse_what_cannot_be", store::store_commands_refuse_what_cannot_be),
+    ("starting::a_log_that_cannot_be_written_harms_nothing", starting::a_log_that_cannot_be_written_harms_nothing),
     ("etcd::the_api_server_stands_on_etcd", etcd::the_api_server_stands_on_etcd),
     ("etcd::the_api_server_shows_etcd_its_certificate", etcd::the_api_server_shows_etcd_its_certificate),
     (

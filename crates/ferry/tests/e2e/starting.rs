@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use crate::alone::{Apiserver, create, runtime};
 use crate::cluster::Cluster;
 
 /// Runs a start that must fail and returns its complaint.
@@ -55,4 +56,17 @@ pub fn a_bad_start_says_what_to_do(cluster: &mut Cluster) {
     let message =
         refused(cluster.ferry().args(["apiserver", &folders[0], "--bind-address=127.0.0.1", "--secure-port=0"]));
     assert!(message.contains("another version") || message.contains("format"), "{message}");
+}
+
+/// As on a full disk: every write to the log fails, and the threads that log live on.
+pub fn a_log_that_cannot_be_written_harms_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut server = Apiserver::start_logging_to(folder.path(), &[], full.into());
+    runtime().block_on(async {
+        let client = server.client().await;
+        for name in ["a", "b"] {
+            create(&client, name).await.expect("it is written");
+        }
+    });
 }
