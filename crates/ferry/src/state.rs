@@ -101,7 +101,7 @@ impl State {
             }
             Self::Etcd { options, written } => {
                 let store = EtcdStore::connect(options.clone(), tasks).await.context("--etcd-servers")?;
-                wait_for_etcd(&*store, &options.endpoints).await?;
+                wait_for_etcd(&store, &options.endpoints).await?;
                 let encryption = match keys.given {
                     Some(_) => Some(Arc::new(Encryption::open(keys, store.clone(), &table)?)),
                     None => None,
