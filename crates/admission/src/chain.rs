@@ -13,6 +13,7 @@ use crate::plugins::{
     NamespaceLifecycle, NodeRestriction, PersistentVolumeClaimResize, PodSecurity, PodTopologyLabels, Priority,
     ResourceQuota, RuntimeClass, ServiceAccount, StorageObjectInUseProtection, TaintNodesByCondition,
 };
+use crate::policy::{MutatingPolicies, PolicyOptions, ValidatingPolicies};
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookOptions};
 use crate::{Plugin, QuotaStore, Request};
 
@@ -28,7 +29,7 @@ pub struct Dependencies {
 
 pub struct Chain {
     plugins: Vec<Arc<dyn Plugin>>,
-    reader: Option<Arc<dyn ObjectReader>>,
+    dependencies: Option<(Arc<dyn ObjectReader>, Arc<dyn Authorizer>)>,
 }
 
 impl Chain {
@@ -50,7 +51,7 @@ impl Chain {
             Arc::new(RuntimeClass::new(reader.clone())),
             Arc::new(CertificateApproval::new(authorizer.clone())),
             Arc::new(CertificateSigning::new(authorizer.clone())),
-            Arc::new(ClusterTrustBundleAttest::new(authorizer)),
+            Arc::new(ClusterTrustBundleAttest::new(authorizer.clone())),
             Arc::new(CertificateSubjectRestriction),
             Arc::new(DefaultIngressClass::new(reader.clone())),
             Arc::new(PodTopologyLabels::new(reader.clone())),
@@ -59,7 +60,7 @@ impl Chain {
         if let Some(quotas) = quotas {
             plugins.push(Arc::new(ResourceQuota::new(reader.clone(), quotas)));
         }
-        Self { plugins, reader: Some(reader) }
+        Self { plugins, dependencies: Some((reader, authorizer)) }
     }
 
     /// Switches plug-ins on and off by their names. `configuration` gives those that need one theirs.
@@ -90,21 +91,40 @@ impl Chain {
         Ok(self)
     }
 
-    /// Adds the webhooks of the cluster: after the built-in plug-ins, before quotas are reserved.
+    /// Where the cluster's own policies and webhooks begin: before what is named, or before quotas are reserved.
+    fn place(&self, before: &str) -> usize {
+        let place = |name: &str| self.plugins.iter().position(|plugin| plugin.name() == name);
+        place(before).or_else(|| place("ResourceQuota")).unwrap_or(self.plugins.len())
+    }
+
+    /// Adds the policies of the cluster: after the built-in plug-ins, each kind before the webhooks of its kind.
+    #[must_use]
+    pub fn with_policies(mut self, options: &PolicyOptions) -> Self {
+        let Some((reader, authorizer)) = self.dependencies.clone() else { return self };
+        let place = self.place("MutatingAdmissionWebhook");
+        let before = self.plugins[..place].to_vec();
+        let mutating = MutatingPolicies::new(reader.clone(), authorizer.clone(), options, before);
+        self.plugins.insert(place, Arc::new(mutating));
+        let place = self.place("ValidatingAdmissionWebhook");
+        self.plugins.insert(place, Arc::new(ValidatingPolicies::new(reader, authorizer, options)));
+        self
+    }
+
+    /// Adds the webhooks of the cluster: after built-in plug-ins and policies, before quotas are reserved.
     #[must_use]
     pub fn with_webhooks(mut self, options: &WebhookOptions) -> Self {
-        let Some(reader) = self.reader.clone() else { return self };
-        let place = self.plugins.iter().position(|plugin| plugin.name() == "ResourceQuota");
-        let place = place.unwrap_or(self.plugins.len());
+        let Some((reader, authorizer)) = self.dependencies.clone() else { return self };
+        let place = self.place("ValidatingAdmissionPolicy");
         let before = self.plugins[..place].to_vec();
-        let mutating = Arc::new(MutatingWebhooks::new(reader.clone(), options, before));
-        self.plugins.insert(place, mutating);
-        self.plugins.insert(place + 1, Arc::new(ValidatingWebhooks::new(reader, options)));
+        let mutating = MutatingWebhooks::new(reader.clone(), authorizer.clone(), options, before);
+        self.plugins.insert(place, Arc::new(mutating));
+        let place = self.place("");
+        self.plugins.insert(place, Arc::new(ValidatingWebhooks::new(reader, authorizer, options)));
         self
     }
 
     pub fn of(plugins: Vec<Arc<dyn Plugin>>) -> Self {
-        Self { plugins, reader: None }
+        Self { plugins, dependencies: None }
     }
 
     pub fn plugins(&self) -> &[Arc<dyn Plugin>] {

@@ -3,7 +3,8 @@
 //! Reads cluster state only through `meta::ObjectReader`; must not depend on the store, the registry or the API server.
 //!
 //! `Chain::new(Dependencies { reader, authorizer, quotas })` has the built-in plug-ins in upstream's order, and
-//! `.with_webhooks(WebhookOptions { tasks, defaulter, conditions })` adds the webhooks at their place. The API server
+//! `.with_policies(PolicyOptions { defaulter, kinds })` and `.with_webhooks(WebhookOptions { tasks, defaulter })` add the cluster's own
+//! policies and webhooks at their place. The API server
 //! calls `chain.mutate(&mut request)` before it validates the object and `chain.validate(&mut request)` afterwards, for
 //! creations, updates, deletions and connections alike; subresources that take an object of their own (`token`,
 //! `eviction`, `binding`) pass that object. An error is the answer to the client.
@@ -14,6 +15,7 @@
 
 mod chain;
 mod plugins;
+mod policy;
 mod pod;
 mod quota_store;
 mod resources;
@@ -26,7 +28,8 @@ use serde_json::Value;
 
 pub use chain::{Chain, Dependencies};
 pub use quota_store::QuotaStore;
-pub use webhook::{Conditions, Defaulter, WebhookOptions, Webhooks};
+pub use policy::{Kinds, PolicyOptions};
+pub use webhook::{Defaulter, WebhookOptions, Webhooks};
 pub use webhook::{authorities, resolve_service};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,8 @@ pub struct Request<'a> {
     pub warnings: Vec<String>,
     /// Notes for the audit log, by their full keys.
     pub annotations: Vec<(String, String)>,
+    /// Whether plug-ins see the object again because a later one changed it.
+    pub reinvoked: bool,
 }
 
 impl Request<'_> {

@@ -11,6 +11,7 @@ macro_rules! resources {
 }
 
 resources! {
+    DEFINITIONS: "apiextensions.k8s.io", "customresourcedefinitions";
     ENDPOINT_SLICES: "discovery.k8s.io", "endpointslices";
     INGRESS_CLASSES: "networking.k8s.io", "ingressclasses";
     LIMIT_RANGES: "", "limitranges";

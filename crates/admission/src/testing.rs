@@ -18,6 +18,7 @@ pub(crate) struct Case {
     dry_run: bool,
     object: Option<Value>,
     old: Option<Value>,
+    kind: String,
 }
 
 impl Case {
@@ -32,7 +33,13 @@ impl Case {
             dry_run: false,
             object: None,
             old: None,
+            kind: "Kind".into(),
         }
+    }
+
+    pub(crate) fn of_kind(mut self, kind: &str) -> Self {
+        self.kind = kind.into();
+        self
     }
 
     pub(crate) fn create(group: &str, resource: &str, namespace: &str, object: Value) -> Self {
@@ -91,7 +98,7 @@ impl Case {
         plugin: &dyn Plugin,
         validating: bool,
     ) -> Result<Vec<String>, ApiError> {
-        let kind = GroupVersionKind::new(&*self.resource.group, "v1", "Kind");
+        let kind = GroupVersionKind::new(&*self.resource.group, "v1", &*self.kind);
         let options = json!({});
         let mut request = Request {
             operation: self.operation,
@@ -107,6 +114,7 @@ impl Case {
             options: &options,
             warnings: Vec::new(),
             annotations: Vec::new(),
+            reinvoked: false,
         };
         if !plugin.handles(self.operation) {
             return Ok(Vec::new());

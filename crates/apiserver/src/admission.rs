@@ -64,6 +64,7 @@ async fn run(
         options: attributes.options,
         warnings: Vec::new(),
         annotations: Vec::new(),
+        reinvoked: false,
     };
     let mut outcome = Ok(());
     for plugin in core.admission.iter().filter(|p| p.handles(attributes.operation)) {

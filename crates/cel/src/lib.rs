@@ -25,6 +25,7 @@
 //! | what it can cost at most | `cost`, [`Environment::estimate`] |
 //! | how it is run | `plan`, `program`, `operators`, `library`, `charge` |
 
+pub mod admission;
 mod ast;
 mod authorization;
 mod charge;

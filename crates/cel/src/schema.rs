@@ -84,11 +84,10 @@ impl Decl {
         Self { ty, shape: Shape::Plain, max_elements: 0, min_size: 0, nullable: false }
     }
 
-    /// An object with fields of the given types.
+    /// An object with fields of the given types; expressions name them as they are.
     pub fn object(name: &str, fields: &[(&str, Decl)]) -> Self {
         let fields = fields.iter().map(|(key, decl)| {
-            let escaped = escape(key).unwrap_or_else(|| (*key).to_owned());
-            (escaped, Field { name: (*key).to_owned(), decl: Arc::new(decl.clone()) })
+            ((*key).to_owned(), Field { name: (*key).to_owned(), decl: Arc::new(decl.clone()) })
         });
         let object = Arc::new(Object { name: name.to_owned(), fields: fields.collect(), open: false });
         Self { shape: Shape::Object(object.clone()), ..Self::of(Type::Object(object)) }

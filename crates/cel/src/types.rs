@@ -63,6 +63,19 @@ impl Type {
         Self::Optional(Arc::new(of))
     }
 
+    /// The name that upstream's messages have for it.
+    pub fn go_name(&self) -> String {
+        match self {
+            Self::Null => "null_type".to_owned(),
+            Self::Duration => "google.protobuf.Duration".to_owned(),
+            Self::Timestamp => "google.protobuf.Timestamp".to_owned(),
+            Self::List(of) => format!("list({})", of.go_name()),
+            Self::Map(key, value) => format!("map({}, {})", key.go_name(), value.go_name()),
+            Self::Optional(of) => format!("optional_type({})", of.go_name()),
+            other => other.to_string(),
+        }
+    }
+
     pub(crate) fn is_dyn_or_error(&self) -> bool {
         matches!(self, Self::Dyn | Self::Error)
     }

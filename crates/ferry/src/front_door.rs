@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use ferry_admission::{Defaulter, QuotaStore, WebhookOptions};
+use ferry_admission::{Defaulter, Kinds, PolicyOptions, QuotaStore, WebhookOptions};
 use ferry_apiserver::cache::{Cache, Registration};
 use ferry_apiserver::{ApiServer, Config, Endpoint, Kubelets, Quotas, ServiceNetwork};
 use ferry_auth::{
@@ -89,11 +89,8 @@ impl FrontDoor {
             authorizer: authorization.clone(),
             quotas,
         })
-        .with_webhooks(&WebhookOptions {
-            tasks: tasks.clone(),
-            defaulter: Some(defaulter(&table)),
-            conditions: None,
-        });
+        .with_policies(&PolicyOptions { defaulter: Some(defaulter(&table)), kinds: kinds(&table) })
+        .with_webhooks(&WebhookOptions { tasks: tasks.clone(), defaulter: Some(defaulter(&table)) });
         let admission = options.server.admission.select(admission)?;
 
         let server = ApiServer::new(
@@ -140,6 +137,12 @@ impl FrontDoor {
     pub fn client(&self, user: UserInfo) -> kube::Client {
         self.server.client(&self.loopback.issue(user))
     }
+}
+
+/// Where objects of a built-in kind are, and whether they are in namespaces.
+fn kinds(table: &ResourceTable) -> Kinds {
+    let table = table.clone();
+    Arc::new(move |kind| table.find_kind(kind).map(|row| (row.group_resource(), row.namespaced)))
 }
 
 /// Defaults for what a webhook added to an object.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::matching::Rule;
+use crate::policy::Condition;
 
 /// One webhook of a configuration.
 pub(super) struct Hook {
@@ -22,7 +23,7 @@ pub(super) struct Hook {
     pub(super) rules: Vec<Rule>,
     pub(super) namespaces: LabelSelector,
     pub(super) objects: LabelSelector,
-    pub(super) conditions: Vec<Value>,
+    pub(super) conditions: Vec<Condition>,
     /// Whether a call that fails lets the request pass.
     pub(super) ignore_failure: bool,
     /// Whether it may be called for a request that changes nothing.
@@ -71,7 +72,7 @@ impl Hook {
             rules: items(hook, "/rules").iter().map(Rule::read).collect(),
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
-            conditions: items(hook, "/matchConditions").to_vec(),
+            conditions: items(hook, "/matchConditions").iter().map(|c| Condition::compile(c, false)).collect(),
             ignore_failure: text(hook, "/failurePolicy") == "Ignore",
             dry_run: matches!(text(hook, "/sideEffects"), "None" | "NoneOnDryRun"),
             timeout: Duration::from_secs(hook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(10).clamp(1, 30)),

@@ -1,4 +1,4 @@
-//! Which webhooks a request goes to.
+//! Which webhooks a request goes to; policies share the rules.
 
 use std::sync::Arc;
 
@@ -10,12 +10,14 @@ use super::config::Hook;
 use crate::Request;
 use crate::resources::NAMESPACES;
 
-pub(super) struct Rule {
+pub(crate) struct Rule {
     operations: Vec<String>,
     groups: Vec<String>,
     versions: Vec<String>,
     resources: Vec<String>,
     scope: String,
+    /// Names of resources; none means all.
+    names: Vec<String>,
 }
 
 fn texts(rule: &Value, pointer: &str) -> Vec<String> {
@@ -27,20 +29,26 @@ fn listed(list: &[String], wanted: &str) -> bool {
 }
 
 impl Rule {
-    pub(super) fn read(rule: &Value) -> Self {
+    pub(crate) fn read(rule: &Value) -> Self {
         Self {
             operations: texts(rule, "/operations"),
             groups: texts(rule, "/apiGroups"),
             versions: texts(rule, "/apiVersions"),
             resources: texts(rule, "/resources"),
             scope: text(rule, "/scope").to_owned(),
+            names: texts(rule, "/resourceNames"),
         }
     }
 
-    fn matches(&self, request: &Request<'_>) -> bool {
+    pub(crate) fn matches(&self, request: &Request<'_>) -> bool {
+        self.matches_equivalent(request) && listed(&self.versions, &request.resource.version)
+    }
+
+    /// Whether it matches in some version of the resource.
+    pub(crate) fn matches_equivalent(&self, request: &Request<'_>) -> bool {
         listed(&self.operations, request.operation.as_str())
             && listed(&self.groups, &request.resource.group)
-            && listed(&self.versions, &request.resource.version)
+            && (self.names.is_empty() || self.names.iter().any(|name| name == request.name))
             && self.resources.iter().any(|rule| resource_matches(rule, request))
             && match self.scope.as_str() {
                 "Namespaced" => is_namespaced(request),
@@ -98,7 +106,7 @@ pub(super) fn matching(reader: &dyn ObjectReader, hooks: &[Arc<Hook>], request: 
 }
 
 /// `None` for what is in no namespace: namespace selectors say nothing about it.
-fn namespace_labels(reader: &dyn ObjectReader, request: &Request<'_>) -> Option<Map<String, Value>> {
+pub(crate) fn namespace_labels(reader: &dyn ObjectReader, request: &Request<'_>) -> Option<Map<String, Value>> {
     if request.concerns("", "namespaces") {
         let own = request.object.as_deref().filter(|_| request.subresource.is_empty()).or(request.old);
         return Some(own.map(labels).cloned().unwrap_or_default());

@@ -4,7 +4,7 @@
 
 mod client;
 mod config;
-mod matching;
+pub(crate) mod matching;
 mod review;
 mod service;
 
@@ -15,11 +15,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ferry_auth::Authorizer;
 use ferry_meta::{ApiError, GroupVersionResource, ObjectReader};
 use ferry_tasks::Tasks;
 use serde_json::Value;
 
-use crate::{Operation, Plugin, Request};
+use crate::{Operation, Plugin, Request, policy};
 use client::WebhookClient;
 use config::{Hook, Hooks};
 use matching::matching;
@@ -28,17 +29,12 @@ use review::Answer;
 /// Fills in defaults of an object that a webhook changed.
 pub type Defaulter = Arc<dyn Fn(&GroupVersionResource, &mut Value) + Send + Sync>;
 
-/// Evaluates `matchConditions`: whether the webhook is to be called, or the text of an expression that failed.
-pub type Conditions = Arc<dyn Fn(&[Value], &Request<'_>) -> Result<bool, String> + Send + Sync>;
-
 /// What webhooks need besides the reader.
 #[derive(Clone)]
 pub struct WebhookOptions {
     /// The owner of the connections that are kept.
     pub tasks: Tasks,
     pub defaulter: Option<Defaulter>,
-    /// Without it a webhook with conditions is called for everything its rules match.
-    pub conditions: Option<Conditions>,
 }
 
 /// Calls webhooks that are not about admission: those that convert custom resources.
@@ -64,21 +60,21 @@ impl Webhooks {
 struct Caller {
     reader: Arc<dyn ObjectReader>,
     client: WebhookClient,
-    conditions: Option<Conditions>,
+    authorizer: Arc<dyn Authorizer>,
 }
 
 impl Caller {
-    fn new(reader: Arc<dyn ObjectReader>, options: &WebhookOptions) -> Self {
+    fn new(reader: Arc<dyn ObjectReader>, authorizer: Arc<dyn Authorizer>, options: &WebhookOptions) -> Self {
         let client = WebhookClient::new(reader.clone(), options.tasks.clone());
-        Self { reader, client, conditions: options.conditions.clone() }
+        Self { reader, client, authorizer }
     }
 
     /// Whether the hook is to be called; an expression that fails follows the failure policy.
-    fn wanted(&self, hook: &Hook, request: &Request<'_>) -> Result<bool, ApiError> {
-        let Some(conditions) = self.conditions.as_ref().filter(|_| !hook.conditions.is_empty()) else {
+    async fn wanted(&self, hook: &Hook, request: &Request<'_>) -> Result<bool, ApiError> {
+        if hook.conditions.is_empty() {
             return Ok(true);
-        };
-        match conditions(&hook.conditions, request) {
+        }
+        match policy::hold(&hook.conditions, &*self.reader, &*self.authorizer, request).await {
             Ok(wanted) => Ok(wanted),
             Err(_) if hook.ignore_failure => Ok(false),
             Err(why) => Err(request.forbidden(why)),
@@ -126,13 +122,18 @@ pub(crate) struct MutatingWebhooks {
 }
 
 impl MutatingWebhooks {
-    pub(crate) fn new(reader: Arc<dyn ObjectReader>, options: &WebhookOptions, before: Vec<Arc<dyn Plugin>>) -> Self {
+    pub(crate) fn new(
+        reader: Arc<dyn ObjectReader>,
+        authorizer: Arc<dyn Authorizer>,
+        options: &WebhookOptions,
+        before: Vec<Arc<dyn Plugin>>,
+    ) -> Self {
         let hooks = Hooks::new(reader.clone(), "mutatingwebhookconfigurations");
-        Self { caller: Caller::new(reader, options), hooks, defaulter: options.defaulter.clone(), before }
+        Self { caller: Caller::new(reader, authorizer, options), hooks, defaulter: options.defaulter.clone(), before }
     }
 
     async fn run(&self, hook: &Hook, request: &mut Request<'_>) -> Result<(), ApiError> {
-        if !self.caller.wanted(hook, request)? {
+        if !self.caller.wanted(hook, request).await? {
             return Ok(());
         }
         let Some(answer) = self.caller.call(hook, request, true).await? else { return Ok(()) };
@@ -185,6 +186,7 @@ impl Plugin for MutatingWebhooks {
             return Ok(());
         }
         let operation = request.operation;
+        request.reinvoked = true;
         for plugin in self.before.iter().filter(|plugin| plugin.handles(operation)) {
             plugin.mutate(request).await?;
         }
@@ -204,9 +206,9 @@ pub(crate) struct ValidatingWebhooks {
 }
 
 impl ValidatingWebhooks {
-    pub(crate) fn new(reader: Arc<dyn ObjectReader>, options: &WebhookOptions) -> Self {
+    pub(crate) fn new(reader: Arc<dyn ObjectReader>, authorizer: Arc<dyn Authorizer>, options: &WebhookOptions) -> Self {
         let hooks = Hooks::new(reader.clone(), "validatingwebhookconfigurations");
-        Self { caller: Caller::new(reader, options), hooks }
+        Self { caller: Caller::new(reader, authorizer, options), hooks }
     }
 }
 
@@ -224,7 +226,7 @@ impl Plugin for ValidatingWebhooks {
         let hooks = self.hooks.current();
         let mut wanted = Vec::new();
         for hook in matching(&*self.caller.reader, &hooks.1, request) {
-            if self.caller.wanted(&hook, request)? {
+            if self.caller.wanted(&hook, request).await? {
                 wanted.push(hook);
             }
         }

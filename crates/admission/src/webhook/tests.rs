@@ -83,7 +83,7 @@ fn cluster(resource: &str, hooks: Value) -> (Arc<Objects>, WebhookOptions) {
     let objects = Objects::default();
     objects.put("", "namespaces", json!({"metadata": {"name": "a", "labels": {"env": "test"}}}));
     objects.put("admissionregistration.k8s.io", resource, json!({"metadata": {"name": "c"}, "webhooks": hooks}));
-    (Arc::new(objects), WebhookOptions { tasks: Tasks::new("webhooks"), defaulter: None, conditions: None })
+    (Arc::new(objects), WebhookOptions { tasks: Tasks::new("webhooks"), defaulter: None })
 }
 
 fn config_map(labels: Value) -> Case {
@@ -92,7 +92,7 @@ fn config_map(labels: Value) -> Case {
 
 async fn validate(hooks: Value) -> Result<Vec<String>, ApiError> {
     let (objects, options) = cluster("validatingwebhookconfigurations", hooks);
-    config_map(json!({})).validate(&ValidatingWebhooks::new(objects, &options)).await
+    config_map(json!({})).validate(&ValidatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options)).await
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn services_are_reached_through_their_endpoints() {
         "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}},
                       {"addresses": ["127.0.0.2"], "conditions": {"ready": false}}]}),
     );
-    let plugin = ValidatingWebhooks::new(objects, &options);
+    let plugin = ValidatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options);
     assert_eq!(config_map(json!({})).validate(&plugin).await.expect("allowed"), ["reached"]);
 }
 
@@ -196,7 +196,7 @@ async fn mutating_webhooks_run_in_order_and_again_when_asked() {
     let broken = serve(&tasks, |r| patch(r, json!([{"op": "remove", "path": "/nope/x"}]))).await;
     let run = async |hooks: Value| {
         let (objects, options) = cluster("mutatingwebhookconfigurations", hooks);
-        config_map(json!({"a": "1"})).mutate(&MutatingWebhooks::new(objects, &options, Vec::new())).await
+        config_map(json!({"a": "1"})).mutate(&MutatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options, Vec::new())).await
     };
     let first = |more: Value| hook("1.example.com", &counter.0, &counter.1, more);
     let second = hook("2.example.com", &labeller.0, &labeller.1, json!({}));
@@ -214,7 +214,7 @@ async fn selectors_and_rules_let_requests_pass() {
     let matches = async |more: Value, case: Case| {
         let hooks = json!([hook("h.example.com", "https://127.0.0.1:1/", "", more)]);
         let (objects, options) = cluster("validatingwebhookconfigurations", hooks);
-        case.validate(&ValidatingWebhooks::new(objects, &options)).await.is_err()
+        case.validate(&ValidatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options)).await.is_err()
     };
     let rule = |resources: &str, scope: &str| json!({"rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": [resources], "scope": scope}]});
     let plain = || config_map(json!({}));
@@ -245,7 +245,7 @@ async fn selectors_and_rules_let_requests_pass() {
     let error = {
         let hooks = json!([hook("h.example.com", "https://127.0.0.1:1/", "", json!({"sideEffects": "Some"}))]);
         let (objects, options) = cluster("validatingwebhookconfigurations", hooks);
-        plain().dry_run().validate(&ValidatingWebhooks::new(objects, &options)).await.expect_err("refused")
+        plain().dry_run().validate(&ValidatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options)).await.expect_err("refused")
     };
     assert_eq!(error.0.message, "admission webhook \"h.example.com\" does not support dry run");
 }

@@ -1,5 +1,7 @@
-//! Admission policies and their bindings. What their CEL expressions say is judged where they are compiled.
+//! Admission policies and their bindings.
 
+use ferry_cel::Type;
+use ferry_cel::admission::{self, Scope};
 use ferry_meta::{FieldErrors, GroupVersion, names};
 use serde_json::Value;
 
@@ -50,12 +52,14 @@ impl Strategy for Policy {
         } else {
             errors.required(constraints.path, "");
         }
-        rules::match_conditions(&mut errors, &spec);
-        variables(&mut errors, &spec);
+        let params = spec.has("paramKind");
+        rules::match_conditions(&mut errors, &spec, params);
+        let scope = Scope { params, authorizer: true, ..Scope::default() };
+        let scope = variables(&mut errors, &spec, scope, self.mutating);
         if self.mutating {
-            mutations(&mut errors, &spec);
+            mutations(&mut errors, &spec, &Scope { mutating: true, ..scope });
         } else {
-            validations(&mut errors, &policy, &spec);
+            validations(&mut errors, &policy, &spec, &scope);
         }
         errors
     }
@@ -121,21 +125,40 @@ fn only_writes(errors: &mut FieldErrors, resources: &At<'_>) {
     }
 }
 
-fn variables(errors: &mut FieldErrors, spec: &At<'_>) {
-    for variable in spec.items("variables") {
+/// Each variable sees those before it; the scope in which all are known.
+fn variables(errors: &mut FieldErrors, spec: &At<'_>, mut scope: Scope, always: bool) -> Scope {
+    let list = spec.items("variables");
+    if always || !list.is_empty() {
+        scope.variables = Some(Vec::new());
+    }
+    for variable in list {
         let name = variable.text("name");
         if name.trim().is_empty() {
             errors.required(variable.at("name"), "name is not specified");
         } else if !names::c_identifier(name).is_empty() {
             errors.invalid(variable.at("name"), name, "must be a valid CEL identifier");
         }
-        if variable.text("expression").trim().is_empty() {
+        let text = variable.text("expression");
+        if text.trim().is_empty() {
             errors.required(variable.at("expression"), "expression is not specified");
+            continue;
+        }
+        let ty = match admission::compile(&scope, text, &[]) {
+            Ok(program) => program.result().clone(),
+            Err(error) => {
+                errors.invalid(variable.at("expression"), text, error);
+                Type::Dyn
+            }
+        };
+        if let Some(known) = &mut scope.variables {
+            known.push((name.to_owned(), ty));
         }
     }
+    scope
 }
 
-fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>) {
+fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>, scope: &Scope) {
+    let quiet = Scope { authorizer: false, ..scope.clone() };
     let (checks, audits) = (spec.items("validations"), spec.items("auditAnnotations"));
     if checks.is_empty() && audits.is_empty() {
         for key in ["validations", "auditAnnotations"] {
@@ -144,18 +167,21 @@ fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>) {
         }
     }
     for check in checks {
-        if check.text("expression").trim().is_empty() {
-            errors.required(check.at("expression"), "expression is not specified");
+        match check.text("expression") {
+            text if text.trim().is_empty() => errors.required(check.at("expression"), "expression is not specified"),
+            text => rules::expression(errors, check.at("expression"), scope, text, &[Type::Bool]),
         }
         for key in ["messageExpression", "message"] {
             let text = check.text(key);
             if !text.is_empty() && text.trim().is_empty() {
                 errors.invalid(check.at(key), text, "must be non-empty if specified");
+            } else if key == "messageExpression" && !text.is_empty() {
+                rules::expression(errors, check.at(key), &quiet, text, &[Type::String]);
             } else if key == "message" && text.trim().contains(['\n', '\r']) {
                 errors.invalid(check.at(key), text, "must not contain line breaks");
             }
         }
-        let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+        let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
         enumerated(errors, &check, "reason", &reasons);
     }
     if audits.len() > 20 {
@@ -177,6 +203,8 @@ fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>) {
             errors.required(audit.at("valueExpression"), "valueExpression is not specified");
         } else if expression.len() > 5 * 1024 {
             errors.required(audit.at("valueExpression"), "must not exceed 5120 bytes in length");
+        } else {
+            rules::expression(errors, audit.at("valueExpression"), scope, expression, &[Type::String, Type::Null]);
         }
         if seen.contains(&key) {
             errors.duplicate(audit.at("key"), key);
@@ -185,7 +213,7 @@ fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>) {
     }
 }
 
-fn mutations(errors: &mut FieldErrors, spec: &At<'_>) {
+fn mutations(errors: &mut FieldErrors, spec: &At<'_>, scope: &Scope) {
     let list = spec.items("mutations");
     if list.is_empty() {
         errors.required(spec.at("mutations"), "mutations must contain at least one item");
@@ -201,8 +229,12 @@ fn mutations(errors: &mut FieldErrors, spec: &At<'_>) {
             let part = mutation.get(key);
             match (key == *own, part.exists()) {
                 (true, false) => errors.required(part.path, &format!("must be specified when patchType is {kind}")),
-                (true, true) if part.text("expression").trim().is_empty() => {
-                    errors.required(part.at("expression"), "expression is not specified");
+                (true, true) => {
+                    let wanted = if key == "jsonPatch" { admission::patch_type() } else { admission::object_type() };
+                    match part.text("expression").trim() {
+                        "" => errors.required(part.at("expression"), ""),
+                        text => rules::expression(errors, part.at("expression"), scope, text, &[wanted]),
+                    }
                 }
                 (false, true) => {
                     let detail = format!("must not be specified when patchType is {kind}");

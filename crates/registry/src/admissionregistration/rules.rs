@@ -1,6 +1,8 @@
 //! Which requests a webhook or policy sees, and how a webhook is reached.
 
-use ferry_meta::{FieldError, FieldErrors, names};
+use ferry_cel::Type;
+use ferry_cel::admission::{self, Scope};
+use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::{Map, Value, json};
 
 use crate::at::{At, Report, default_to, map_mut, maps_mut};
@@ -99,16 +101,25 @@ fn resources(errors: &mut FieldErrors, rule: &At<'_>) {
     }
 }
 
-/// Conditions are CEL; what they say is judged where they are compiled.
-pub(super) fn match_conditions(errors: &mut FieldErrors, parent: &At<'_>) {
+/// An expression that has to compile and give one of the types.
+pub(super) fn expression(errors: &mut FieldErrors, path: Path, scope: &Scope, text: &str, wanted: &[Type]) {
+    if let Err(error) = admission::compile(scope, text, wanted) {
+        errors.invalid(path, text, error);
+    }
+}
+
+/// Conditions under which a webhook or policy is asked at all; `params` tells whether they see parameters.
+pub(super) fn match_conditions(errors: &mut FieldErrors, parent: &At<'_>, params: bool) {
+    let scope = Scope { params, authorizer: true, ..Scope::default() };
     let conditions = parent.items("matchConditions");
     if conditions.len() > 64 {
         errors.push(FieldError::too_many(&parent.at("matchConditions"), conditions.len(), 64));
     }
     let mut seen: Vec<&str> = Vec::new();
     for condition in conditions {
-        if condition.text("expression").trim().is_empty() {
-            errors.required(condition.at("expression"), "");
+        match condition.text("expression").trim() {
+            "" => errors.required(condition.at("expression"), ""),
+            text => expression(errors, condition.at("expression"), &scope, text, &[Type::Bool]),
         }
         let name = condition.text("name");
         errors.named(condition.at("name"), name, names::qualified_name);

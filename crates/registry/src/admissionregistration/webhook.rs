@@ -76,7 +76,7 @@ impl WebhookConfiguration {
             enumerated(errors, hook, "reinvocationPolicy", &["IfNeeded", "Never"]);
         }
         client_config(errors, &hook.get("clientConfig"));
-        rules::match_conditions(errors, hook);
+        rules::match_conditions(errors, hook, false);
     }
 }
 

@@ -18,6 +18,34 @@ pub(super) fn complaints(catalogue: &Catalogue, id: TypeId, config: &Value) -> O
     }
 }
 
+/// The places of a configuration that can only be replaced as a whole.
+pub(super) fn atomics(catalogue: &Catalogue, id: TypeId, config: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    atomic_fields(catalogue, &Merge::Struct(id), config, "", &mut found);
+    found
+}
+
+fn atomic_fields(catalogue: &Catalogue, merge: &Merge<'_>, value: &Value, path: &str, out: &mut Vec<String>) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let Some(place) = child(catalogue, merge, key) else { continue };
+        atomic_value(catalogue, place, value, &format!("{path}.{key}"), out);
+    }
+}
+
+fn atomic_value(catalogue: &Catalogue, place: Place<'_>, value: &Value, path: &str, out: &mut Vec<String>) {
+    let merge = place.merge(catalogue);
+    match (&merge, value) {
+        (Merge::Leaf, Value::Array(_) | Value::Object(_)) => out.push(path.to_owned()),
+        (Merge::List(inner), Value::Array(items)) => {
+            for (index, item) in items.iter().enumerate() {
+                atomic_value(catalogue, Place::of_item(inner), item, &format!("{path}[{index}]"), out);
+            }
+        }
+        (Merge::Struct(_), Value::Object(_)) => atomic_fields(catalogue, &merge, value, path, out),
+        _ => {}
+    }
+}
+
 fn complain(path: &str, what: String, out: &mut Vec<String>) {
     out.push(if path.is_empty() { what } else { format!("{path}: {what}") });
 }

@@ -154,6 +154,19 @@ static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
     ])
 });
 
+/// The object with the values of a configuration, whoever owns them; or why the configuration does not fit its type.
+pub fn merge_configuration(ty: &Type, object: &Value, config: &Value) -> Result<Value, String> {
+    if let Some(complaints) = check::complaints(ty.catalogue(), ty.id(), config) {
+        return Err(format!("failed to convert patch object to typed object: {complaints}"));
+    }
+    let atomics = check::atomics(ty.catalogue(), ty.id(), config);
+    if !atomics.is_empty() {
+        let places = atomics.join(", ");
+        return Err(format!("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {places}"));
+    }
+    Ok(merge::merge(ty.catalogue(), ty.id(), object, config))
+}
+
 /// The object an apply patch asks for. `live` is None where it is to be created; `config` is the patch as it was sent.
 pub fn apply(
     ty: &Type,

@@ -1,0 +1,181 @@
+//! Policies at work, case by case.
+
+use std::sync::Arc;
+
+use ferry_auth::AlwaysDeny;
+use ferry_meta::{ApiError, GroupResource};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::{Case, Objects};
+
+fn kinds() -> Kinds {
+    Arc::new(|kind| match kind.kind.as_str() {
+        "ConfigMap" => Some((GroupResource::new("", "configmaps"), true)),
+        _ => None,
+    })
+}
+
+fn options() -> PolicyOptions {
+    PolicyOptions { defaulter: None, kinds: kinds() }
+}
+
+/// A cluster with one policy of the spec given, bound as given.
+fn cluster(kind: &str, spec: Value, binding: Value) -> Arc<Objects> {
+    let objects = Objects::default();
+    let group = "admissionregistration.k8s.io";
+    let mut spec = spec;
+    if spec.get("matchConstraints").is_none() {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]});
+        spec["matchConstraints"] = json!({"resourceRules": [rule]});
+    }
+    let policy = json!({"metadata": {"name": "p", "uid": "1", "generation": 1}, "spec": spec});
+    objects.put(group, &format!("{kind}admissionpolicies"), policy);
+    let mut bound = json!({"policyName": "p", "validationActions": ["Deny"]});
+    for (key, value) in binding.as_object().into_iter().flatten() {
+        bound[key] = value.clone();
+    }
+    let binding = json!({"metadata": {"name": "b"}, "spec": bound});
+    objects.put(group, &format!("{kind}admissionpolicybindings"), binding);
+    objects.put("", "namespaces", json!({"metadata": {"name": "ns", "labels": {"env": "prod"}}}));
+    objects.put("", "configmaps", json!({"metadata": {"name": "limits", "namespace": "ns"}, "data": {"max": "1"}}));
+    Arc::new(objects)
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "ns"}, "data": {"a": "b"}})
+}
+
+async fn validated(spec: Value, binding: Value) -> Result<Vec<String>, ApiError> {
+    let objects = cluster("validating", spec, binding);
+    let plugin = ValidatingPolicies::new(objects, Arc::new(AlwaysDeny), &options());
+    Case::create("", "configmaps", "ns", config_map("a")).validate(&plugin).await
+}
+
+#[tokio::test]
+async fn validations_decide() {
+    let refused = |message: &str| {
+        Err(format!("configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: {message}"))
+    };
+    let one = |expression: &str| json!({"validations": [{"expression": expression}]});
+    let cases: Vec<(Value, Value, Result<Vec<&str>, String>)> = vec![
+        (one("object.metadata.name == 'a'"), json!({}), Ok(vec![])),
+        (one("object.metadata.name == 'b'"), json!({}), refused("failed expression: object.metadata.name == 'b'")),
+        (
+            json!({"validations": [{"expression": "false", "messageExpression": "'no ' + object.metadata.name"}]}),
+            json!({}),
+            refused("no a"),
+        ),
+        (
+            json!({"validations": [{"expression": "false", "message": "m", "messageExpression": "object.nope"}]}),
+            json!({}),
+            refused("m"),
+        ),
+        (one("object.nope == 1"), json!({}), refused("expression 'object.nope == 1' resulted in error: no such key: nope")),
+        (json!({"failurePolicy": "Ignore", "validations": [{"expression": "object.nope == 1"}]}), json!({}), Ok(vec![])),
+        (
+            one("false"),
+            json!({"validationActions": ["Warn"]}),
+            Ok(vec!["Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': failed expression: false"]),
+        ),
+        (
+            json!({"matchConditions": [{"name": "c", "expression": "object.metadata.name != 'a'"}], "validations": [{"expression": "false"}]}),
+            json!({}),
+            Ok(vec![]),
+        ),
+        (
+            json!({"variables": [{"name": "n", "expression": "size(object.data)"}, {"name": "few", "expression": "variables.n < 1"}],
+                "validations": [{"expression": "variables.few", "message": "many"}]}),
+            json!({}),
+            refused("many"),
+        ),
+        (
+            json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+                "validations": [{"expression": "size(object.data) < int(params.data.max)", "messageExpression": "'at most ' + params.data.max"}]}),
+            json!({"paramRef": {"name": "limits", "parameterNotFoundAction": "Deny"}}),
+            refused("at most 1"),
+        ),
+        (
+            json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": "false"}]}),
+            json!({"paramRef": {"name": "none", "parameterNotFoundAction": "Deny"}}),
+            refused("failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"),
+        ),
+        (
+            json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": "false"}]}),
+            json!({"paramRef": {"name": "none", "parameterNotFoundAction": "Allow"}}),
+            Ok(vec![]),
+        ),
+        (one("namespaceObject.metadata.labels['env'] != 'prod'"), json!({}), refused("failed expression: namespaceObject.metadata.labels['env'] != 'prod'")),
+        (one("authorizer.group('').resource('pods').check('get').allowed()"), json!({}), refused("failed expression: authorizer.group('').resource('pods').check('get').allowed()")),
+        (one("request.operation == 'CREATE' && request.userInfo.username == 'bob' && request.namespace == 'ns'"), json!({}), Ok(vec![])),
+        (one("false"), json!({"matchResources": {"objectSelector": {"matchLabels": {"x": "y"}}}}), Ok(vec![])),
+        (one("false"), json!({"matchResources": {"namespaceSelector": {"matchLabels": {"env": "dev"}}}}), Ok(vec![])),
+        (
+            one("false"),
+            json!({"matchResources": {"excludeResourceRules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"], "resourceNames": ["a"]}]}}),
+            Ok(vec![]),
+        ),
+    ];
+    for (spec, binding, wanted) in cases {
+        let found = validated(spec.clone(), binding).await.map_err(|error| error.0.message);
+        let found = found.as_ref().map(|warnings| warnings.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(found, wanted.as_ref().cloned(), "{spec}");
+    }
+}
+
+#[tokio::test]
+async fn reasons_have_their_codes() {
+    for (reason, code) in [("Invalid", 422), ("Forbidden", 403), ("RequestEntityTooLarge", 413)] {
+        let spec = json!({"validations": [{"expression": "false", "reason": reason}]});
+        let error = validated(spec, json!({})).await.unwrap_err();
+        assert_eq!((error.0.reason.as_str(), error.0.code), (reason, code));
+    }
+}
+
+#[tokio::test]
+async fn an_expression_without_end_is_ended() {
+    let spec = json!({"validations": [{"expression": "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, a + b + c >= 0)))"}]});
+    let error = validated(spec, json!({})).await.unwrap_err();
+    assert!(error.0.message.ends_with("operation cancelled: actual cost limit exceeded"), "{}", error.0.message);
+}
+
+async fn mutated(spec: Value) -> Result<Value, String> {
+    let objects = cluster("mutating", spec, json!({}));
+    let plugin = MutatingPolicies::new(objects, Arc::new(AlwaysDeny), &options(), Vec::new());
+    let case = Case::create("", "configmaps", "ns", config_map("a")).of_kind("ConfigMap");
+    case.mutate(&plugin).await.map_err(|error| error.0.message)
+}
+
+#[tokio::test]
+async fn mutations_change_objects() {
+    let apply = |expression: &str| json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}});
+    let patch = |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    let denied = |why: &str| Err(format!("policy 'p' with binding 'b' denied request: {why}"));
+    let cases: Vec<(Vec<Value>, Result<Value, String>)> = vec![
+        (
+            vec![apply("Object{metadata: Object.metadata{labels: {'n': string(size(object.metadata.name))}}}"), apply("Object{data: {'seen': object.metadata.labels['n']}}")],
+            Ok(json!({"labels": {"n": "1"}, "data": {"a": "b", "seen": "1"}})),
+        ),
+        (
+            vec![patch("[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('x/y'), value: 'z'}, JSONPatch{op: 'remove', path: '/data/a'}]")],
+            Ok(json!({"labels": null, "data": {"x/y": "z"}})),
+        ),
+        (
+            vec![patch("[JSONPatch{op: 'test', path: '/data/a', value: 'other'}, JSONPatch{op: 'remove', path: '/data/a'}]")],
+            Ok(json!({"labels": null, "data": {"a": "b"}})),
+        ),
+        (
+            vec![patch("[JSONPatch{op: 'replace', path: '/nope/x', value: 1}]")],
+            denied("JSON Patch: replace operation does not apply: doc is missing path: /nope/x: missing value"),
+        ),
+        (
+            vec![apply("Object{metadata: Object.spec{labels: {'n': 'm'}}}")],
+            denied("type mismatch: unexpected type name \"Object.spec\", expected \"Object.metadata\", which matches field name path from root Object type"),
+        ),
+    ];
+    for (mutations, wanted) in cases {
+        let found = mutated(json!({"mutations": mutations, "reinvocationPolicy": "Never"})).await;
+        let found = found.map(|object| json!({"labels": object["metadata"]["labels"], "data": object["data"]}));
+        assert_eq!(found, wanted, "{mutations:?}");
+    }
+}
