@@ -25,6 +25,8 @@ cargo bench --quiet -p ferry-store --bench store -- --folder "$work/store"
 say "who is asking, may they, and is it their turn"
 cargo bench --quiet -p ferry-auth --features testing --bench auth
 cargo bench --quiet -p ferry-fairness --bench fairness
+say "admission policies"
+cargo bench --quiet -p ferry-admission --bench policies | tee -a "$work/lines"
 
 say "the API server alone"
 printf '%s\n' 'bench-token,admin,1,"system:masters"' >"$work/tokens"

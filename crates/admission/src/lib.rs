@@ -15,8 +15,8 @@
 
 mod chain;
 mod plugins;
-mod policy;
 mod pod;
+mod policy;
 mod quota_store;
 mod resources;
 #[cfg(test)]
@@ -27,8 +27,8 @@ use ferry_meta::{ApiError, GroupVersionKind, GroupVersionResource, UserInfo};
 use serde_json::Value;
 
 pub use chain::{Chain, Dependencies};
-pub use quota_store::QuotaStore;
 pub use policy::{Kinds, PolicyOptions};
+pub use quota_store::QuotaStore;
 pub use webhook::{Defaulter, WebhookOptions, Webhooks};
 pub use webhook::{authorities, resolve_service};
 

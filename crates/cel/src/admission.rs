@@ -85,9 +85,8 @@ fn strings() -> Decl {
 }
 
 fn request() -> Type {
-    let group_version = |name: &str, last: &str| {
-        Decl::object(name, &[("group", string()), ("version", string()), (last, string())])
-    };
+    let group_version =
+        |name: &str, last: &str| Decl::object(name, &[("group", string()), ("version", string()), (last, string())]);
     let kind = || group_version("kubernetes.GroupVersionKind", "kind");
     let resource = || group_version("kubernetes.GroupVersionResource", "resource");
     let user = Decl::object(

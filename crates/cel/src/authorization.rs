@@ -9,7 +9,10 @@ use std::sync::Arc;
 pub enum Authority {
     /// The user of the request.
     Requester,
-    ServiceAccount { namespace: String, name: String },
+    ServiceAccount {
+        namespace: String,
+        name: String,
+    },
 }
 
 /// What is asked for, as far as it is put together.

@@ -51,9 +51,26 @@ impl Charge {
             "check" => Self::Fixed(350_000),
             "fieldSelector" | "labelSelector" => Self::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Self::Traverse,
-            "url" | "isURL" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey" | "cidr" | "isIP"
-            | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver" | "strings.quote" | "format" | "charAt"
-            | "duration" | "timestamp" | "bytes" => Self::Text(0),
+            "url"
+            | "isURL"
+            | "lowerAscii"
+            | "upperAscii"
+            | "substring"
+            | "trim"
+            | "jsonpatch.escapeKey"
+            | "cidr"
+            | "isIP"
+            | "isCIDR"
+            | "quantity"
+            | "isQuantity"
+            | "semver"
+            | "isSemver"
+            | "strings.quote"
+            | "format"
+            | "charAt"
+            | "duration"
+            | "timestamp"
+            | "bytes" => Self::Text(0),
             "ip" if overloads == ["cidr_ip"] => Self::One,
             "ip" => Self::Text(0),
             "replace" | "split" | "ip.isCanonical" => Self::TwiceText(0),

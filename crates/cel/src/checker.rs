@@ -36,8 +36,14 @@ impl Facts {
 
 pub(crate) fn check(environment: &Environment, root: &mut Expr, ids: usize) -> Result<Facts, Vec<Issue>> {
     let facts = Facts { types: vec![None; ids], overloads: vec![Vec::new(); ids], names: vec![None; ids] };
-    let mut checker =
-        Checker { environment, facts, mapping: Mapping::default(), variables: 0, scopes: Vec::new(), issues: Vec::new() };
+    let mut checker = Checker {
+        environment,
+        facts,
+        mapping: Mapping::default(),
+        variables: 0,
+        scopes: Vec::new(),
+        issues: Vec::new(),
+    };
     checker.check(root);
     if !checker.issues.is_empty() {
         return Err(checker.issues);
@@ -289,9 +295,9 @@ impl Checker<'_> {
                 self.facts.overloads[id] = ids;
             }
             None => {
-                let types: Vec<String> =
-                    types.iter().map(|ty| self.mapping.substitute(ty, true).to_string()).collect();
-                let (on, shown) = if member { (format!("{}.", types[0]), &types[1..]) } else { (String::new(), &types[..]) };
+                let types: Vec<String> = types.iter().map(|ty| self.mapping.substitute(ty, true).to_string()).collect();
+                let (on, shown) =
+                    if member { (format!("{}.", types[0]), &types[1..]) } else { (String::new(), &types[..]) };
                 let message =
                     format!("found no matching overload for '{name}' applied to '{on}({})'", shown.join(", "));
                 self.refuse(at, message);
@@ -305,7 +311,12 @@ impl Checker<'_> {
     }
 
     /// The type a call has under all overloads that fit, and their ids.
-    fn resolve(&mut self, overloads: &'static [Overload], member: bool, types: &[Type]) -> (Option<Type>, Vec<&'static str>) {
+    fn resolve(
+        &mut self,
+        overloads: &'static [Overload],
+        member: bool,
+        types: &[Type],
+    ) -> (Option<Type>, Vec<&'static str>) {
         let (mut result, mut ids): (Option<Type>, Vec<&'static str>) = (None, Vec::new());
         for overload in overloads.iter().filter(|overload| overload.member == member) {
             let mut letters = Vec::new();
@@ -419,7 +430,8 @@ impl Checker<'_> {
             };
             let ty = self.unwrapped(&field.value, field.optional);
             if !self.assignable(&wanted, &ty) {
-                let message = format!("expected type of field '{}' is '{wanted}' but provided type is '{ty}'", field.name);
+                let message =
+                    format!("expected type of field '{}' is '{wanted}' but provided type is '{ty}'", field.name);
                 self.refuse(field.at, message);
             }
         }

@@ -108,9 +108,11 @@ impl Environment {
             return Err(source::show(text, issues));
         }
         let mut used = vec![false; self.variables.len()];
-        root.walk(&mut |expression| match facts.names.get(expression.id) {
-            Some(Some(checker::Name::Variable(index) | checker::Name::Lazy(index))) => used[*index] = true,
-            _ => {}
+        root.walk(&mut |expression| {
+            let name = facts.names.get(expression.id).and_then(Option::as_ref);
+            if let Some(checker::Name::Variable(index) | checker::Name::Lazy(index)) = name {
+                used[*index] = true;
+            }
         });
         let node = plan::plan(&root, &facts);
         Ok(Program::new(text, root, facts, node, used))

@@ -40,9 +40,9 @@ impl fmt::Display for Error {
         match self {
             Self::Failed(message) => f.write_str(message),
             Self::CostLimit => f.write_str("operation cancelled: actual cost limit exceeded"),
-            Self::BudgetExhausted => {
-                f.write_str("validation failed due to running out of cost budget, no further validation rules will be run")
-            }
+            Self::BudgetExhausted => f.write_str(
+                "validation failed due to running out of cost budget, no further validation rules will be run",
+            ),
             Self::Undecided(_) => f.write_str("authorization has not been decided yet"),
         }
     }

@@ -125,9 +125,7 @@ impl Lexer<'_> {
     }
 
     fn number(&mut self) -> Token {
-        if self.peek(0) == Some('0')
-            && self.peek(1) == Some('x')
-            && self.peek(2).is_some_and(|c| c.is_ascii_hexdigit())
+        if self.peek(0) == Some('0') && self.peek(1) == Some('x') && self.peek(2).is_some_and(|c| c.is_ascii_hexdigit())
         {
             self.position += 2;
             self.digits(char::is_ascii_hexdigit);

@@ -103,7 +103,15 @@ impl Build<'_> {
         call(self.parser, self.at, function, Some(target), arguments)
     }
 
-    fn fold(&mut self, range: Expr, variables: Variables, start: Expr, condition: Expr, step: Expr, result: Expr) -> Expr {
+    fn fold(
+        &mut self,
+        range: Expr,
+        variables: Variables,
+        start: Expr,
+        condition: Expr,
+        step: Expr,
+        result: Expr,
+    ) -> Expr {
         let fold = Fold {
             range,
             variable: variables.first,

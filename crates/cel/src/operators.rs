@@ -102,9 +102,10 @@ pub(crate) fn equal(one: &Value<'_>, two: &Value<'_>) -> bool {
         (Value::Object(one), Value::Object(two)) => {
             one.object == two.object
                 && one.fields.len() == two.fields.len()
-                && one.fields.iter().all(|(name, value)| {
-                    two.fields.iter().any(|(other, with)| other == name && equal(value, with))
-                })
+                && one
+                    .fields
+                    .iter()
+                    .all(|(name, value)| two.fields.iter().any(|(other, with)| other == name && equal(value, with)))
         }
         (Value::Quantity(one), Value::Quantity(two)) => one == two,
         (Value::Url(one), Value::Url(two)) => one.text == two.text,

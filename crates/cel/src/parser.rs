@@ -7,16 +7,52 @@ use crate::source::Issue;
 
 /// Longer texts are refused.
 const MOST_CHARACTERS: usize = 100_000;
-/// Deeper nesting is refused, so that nothing that walks an expression runs out of stack.
-const MOST_DEPTH: usize = 250;
+/// Deeper nesting is refused, so that nothing that walks an expression runs out of stack, without optimisation neither. Upstream's
+/// limit, which the message names, is higher.
+const MOST_DEPTH: usize = 100;
+const NAMED_DEPTH: usize = 250;
 /// Macros copy parts of what they are given; more expressions than this are refused.
 const MOST_EXPRESSIONS: usize = 200_000;
 
 const OPERAND: &str =
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+/// Operators, the functions they stand for and how tightly they bind.
+const OPERATORS: [(&str, &str, usize); 12] = [
+    ("<=", "_<=_", 0),
+    (">=", "_>=_", 0),
+    ("<", "_<_", 0),
+    (">", "_>_", 0),
+    ("==", "_==_", 0),
+    ("!=", "_!=_", 0),
+    ("in", "@in", 0),
+    ("+", "_+_", 1),
+    ("-", "_-_", 1),
+    ("*", "_*_", 2),
+    ("/", "_/_", 2),
+    ("%", "_%_", 2),
+];
+
 const RESERVED: [&str; 20] = [
-    "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop",
-    "package", "namespace", "null", "return", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "null",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// The expression of a text and how many ids it uses.
@@ -65,7 +101,7 @@ fn syntax(at: usize, message: String) -> Issue {
 }
 
 fn too_deep() -> Issue {
-    Issue { at: None, message: format!("expression recursion limit exceeded: {MOST_DEPTH}") }
+    Issue { at: None, message: format!("expression recursion limit exceeded: {NAMED_DEPTH}") }
 }
 
 impl Parser {
@@ -104,7 +140,10 @@ impl Parser {
         let shown = self.shown(lexeme);
         let expecting = match others {
             [] => format!("'{text}'"),
-            _ => format!("{{'{text}', {}}}", others.iter().map(|other| format!("'{other}'")).collect::<Vec<_>>().join(", ")),
+            _ => format!(
+                "{{'{text}', {}}}",
+                others.iter().map(|other| format!("'{other}'")).collect::<Vec<_>>().join(", ")
+            ),
         };
         // A parser that can go on after leaving out one token, or after making one up, says so.
         let next = self.lexemes.get(self.position + 1).map(|lexeme| lexeme.token);
@@ -149,9 +188,9 @@ impl Parser {
 
     fn expression(&mut self) -> Parsed {
         self.enter()?;
-        let condition = self.logical("||", "_||_")?;
+        let condition = self.logical()?;
         let expression = if let Some(at) = self.accept("?") {
-            let first = self.logical("||", "_||_")?;
+            let first = self.logical()?;
             self.expect(":", &[])?;
             let second = self.expression()?;
             self.call(at, "_?_:_", None, vec![condition, first, second])?
@@ -162,21 +201,24 @@ impl Parser {
         Ok(expression)
     }
 
-    /// Terms joined by one operator, as a balanced tree: long chains are no deeper than short ones.
-    fn logical(&mut self, operator: &'static str, function: &'static str) -> Parsed {
-        let term = |parser: &mut Self| {
-            if operator == "||" { parser.logical("&&", "_&&_") } else { parser.relation() }
-        };
-        let mut terms = vec![term(self)?];
-        let mut places = Vec::new();
-        while let Some(at) = self.accept(operator) {
-            places.push(at);
-            terms.push(term(self)?);
+    /// Terms joined by `||`, each of terms joined by `&&`. One function for both levels keeps nesting cheap.
+    fn logical(&mut self) -> Parsed {
+        let (mut either, mut places) = (Vec::new(), Vec::new());
+        loop {
+            let (mut all, mut and_places) = (vec![Some(self.operation(0)?)], Vec::new());
+            while let Some(at) = self.accept("&&") {
+                and_places.push(at);
+                all.push(Some(self.operation(0)?));
+            }
+            either.push(Some(self.balanced("_&&_", &mut all, &and_places)));
+            match self.accept("||") {
+                Some(at) => places.push(at),
+                None => return Ok(self.balanced("_||_", &mut either, &places)),
+            }
         }
-        let mut terms: Vec<Option<Expr>> = terms.into_iter().map(Some).collect();
-        Ok(self.balanced(function, &mut terms, &places))
     }
 
+    /// Joins terms as a balanced tree: long chains are no deeper than short ones.
     fn balanced(&mut self, function: &'static str, terms: &mut [Option<Expr>], places: &[usize]) -> Expr {
         if terms.len() == 1 {
             return terms[0].take().unwrap_or(Expr { id: 0, at: 0, kind: Kind::Literal(Literal::Null) });
@@ -190,34 +232,20 @@ impl Parser {
         self.new_expr(places[middle], kind)
     }
 
-    fn binary(&mut self, operators: &[(&'static str, &'static str)], next: fn(&mut Self) -> Parsed) -> Parsed {
-        let mut left = next(self)?;
+    /// Operators that bind as tightly as `level` or more.
+    fn operation(&mut self, level: usize) -> Parsed {
+        let mut left = self.unary()?;
         let before = self.depth;
-        while let Some((text, function)) = operators.iter().find(|(text, _)| self.found(text)) {
+        while let Some((text, function, own)) =
+            OPERATORS.iter().find(|(text, _, own)| *own >= level && self.found(text))
+        {
             let at = self.accept(text).unwrap_or_default();
             self.enter()?;
-            let right = next(self)?;
+            let right = self.operation(own + 1)?;
             left = self.call(at, function, None, vec![left, right])?;
         }
         self.depth = before;
         Ok(left)
-    }
-
-    fn relation(&mut self) -> Parsed {
-        const RELATIONS: [(&str, &str); 7] = [
-            ("<=", "_<=_"),
-            (">=", "_>=_"),
-            ("<", "_<_"),
-            (">", "_>_"),
-            ("==", "_==_"),
-            ("!=", "_!=_"),
-            ("in", "@in"),
-        ];
-        self.binary(&RELATIONS, |parser| {
-            parser.binary(&[("+", "_+_"), ("-", "_-_")], |parser| {
-                parser.binary(&[("*", "_*_"), ("/", "_/_"), ("%", "_%_")], Self::unary)
-            })
-        })
     }
 
     fn unary(&mut self) -> Parsed {
@@ -226,7 +254,8 @@ impl Parser {
                 continue;
             }
             // A sign before a number belongs to it.
-            let number = matches!(self.lexemes.get(self.position + 1).map(|l| l.token), Some(Token::Int | Token::Float));
+            let number =
+                matches!(self.lexemes.get(self.position + 1).map(|l| l.token), Some(Token::Int | Token::Float));
             if text == "-" && number {
                 return self.member();
             }
@@ -422,7 +451,8 @@ impl Parser {
             let lexeme = self.take();
             if !matches!(lexeme.token, Token::Identifier | Token::Escaped) {
                 let shown = self.shown(&lexeme);
-                let message = format!("mismatched input '{shown}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}");
+                let message =
+                    format!("mismatched input '{shown}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}");
                 return Err(syntax(lexeme.at, message));
             }
             let colon = self.expect(":", &[])?;

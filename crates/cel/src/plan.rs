@@ -17,29 +17,64 @@ pub(crate) enum Node {
     Variable(usize),
     /// A variable of a comprehension, by its place on the stack.
     Local(usize),
-    Select { operand: Box<Node>, field: Arc<str> },
-    Has { operand: Box<Node>, field: Arc<str> },
+    Select {
+        operand: Box<Node>,
+        field: Arc<str>,
+    },
+    Has {
+        operand: Box<Node>,
+        field: Arc<str>,
+    },
     /// A field that is there because it is declared.
     Declared,
-    OptionalSelect { operand: Box<Node>, field: Arc<str> },
-    Index { operand: Box<Node>, index: Box<Node>, optional: bool },
+    OptionalSelect {
+        operand: Box<Node>,
+        field: Arc<str>,
+    },
+    Index {
+        operand: Box<Node>,
+        index: Box<Node>,
+        optional: bool,
+    },
     And(Box<Node>, Box<Node>),
     Or(Box<Node>, Box<Node>),
     Not(Box<Node>),
     Conditional(Box<[Node; 3]>),
     /// True unless the operand is false, be it an error.
     NotFalse(Box<Node>),
-    Call { function: Builtin, charge: Charge, arguments: Vec<Node> },
+    Call {
+        function: Builtin,
+        charge: Charge,
+        arguments: Vec<Node>,
+    },
     /// `matches`, `find` and their like with a pattern that is known beforehand.
-    Pattern { function: library::regex::Prepared, expression: regex::Regex, length: u64, arguments: Vec<Node> },
-    List { elements: Vec<Node>, optional: Vec<bool> },
+    Pattern {
+        function: library::regex::Prepared,
+        expression: regex::Regex,
+        length: u64,
+        arguments: Vec<Node>,
+    },
+    List {
+        elements: Vec<Node>,
+        optional: Vec<bool>,
+    },
     Map(Vec<(Node, Node, bool)>),
-    Struct { object: Arc<Object>, fields: Vec<(String, Node, bool)> },
+    Struct {
+        object: Arc<Object>,
+        fields: Vec<(String, Node, bool)>,
+    },
     Fold(Box<FoldNode>),
     /// The accumulator with one more element.
-    Append { accumulator: usize, element: Box<Node> },
+    Append {
+        accumulator: usize,
+        element: Box<Node>,
+    },
     /// The accumulator with one more entry, or with the entries of a map.
-    Insert { accumulator: usize, key: Option<Box<Node>>, value: Box<Node> },
+    Insert {
+        accumulator: usize,
+        key: Option<Box<Node>>,
+        value: Box<Node>,
+    },
 }
 
 #[derive(Debug)]
@@ -222,7 +257,19 @@ impl Planner<'_> {
 
 /// What is read once when the argument is known beforehand.
 const CONVERSIONS: [&str; 13] = [
-    "duration", "timestamp", "bytes", "double", "int", "uint", "string", "bool", "quantity", "ip", "cidr", "semver", "type",
+    "duration",
+    "timestamp",
+    "bytes",
+    "double",
+    "int",
+    "uint",
+    "string",
+    "bool",
+    "quantity",
+    "ip",
+    "cidr",
+    "semver",
+    "type",
 ];
 const NOTHING: [Value<'static>; 0] = [];
 

@@ -230,7 +230,8 @@ impl<'a> Machine<'_, 'a> {
                 Ok(result)
             }
             Node::Pattern { function, expression, length, arguments } => {
-                let values: Result<Vec<Value<'a>>, Error> = arguments.iter().map(|argument| self.run(argument)).collect();
+                let values: Result<Vec<Value<'a>>, Error> =
+                    arguments.iter().map(|argument| self.run(argument)).collect();
                 let values = values?;
                 self.charge(charge::regex(values.first().map_or(1, Value::size), *length))?;
                 function(expression, &values)
@@ -306,7 +307,8 @@ impl<'a> Machine<'_, 'a> {
             let key = self.run(key)?;
             let value = self.run(value)?;
             let Some(value) = present(value, *optional)? else { continue };
-            let known = Key::of(&key).ok_or_else(|| Error::new(format!("unsupported key type: {}", key.type_name())))?;
+            let known =
+                Key::of(&key).ok_or_else(|| Error::new(format!("unsupported key type: {}", key.type_name())))?;
             map.insert(known, (key, value));
         }
         self.charge(30)?;
@@ -321,7 +323,8 @@ impl<'a> Machine<'_, 'a> {
             (Some(key), value) => vec![(key, value)],
             (None, Value::Map(map)) => {
                 let keys = map.keys().into_iter();
-                keys.map(|key| Ok((key.clone(), map.get(&key)?.unwrap_or(Value::Null)))).collect::<Result<_, Error>>()?
+                keys.map(|key| Ok((key.clone(), map.get(&key)?.unwrap_or(Value::Null))))
+                    .collect::<Result<_, Error>>()?
             }
             _ => return Err(Error::no_such_overload()),
         };
@@ -365,7 +368,11 @@ impl<'a> Machine<'_, 'a> {
                 for index in 0..list.len() {
                     let item = list.get(index).map(|item| item.unwrap_or(Value::Null));
                     let number = Value::Int(i64::try_from(index).unwrap_or(i64::MAX));
-                    let go = if fold.two { self.turn(fold, Ok(number), item)? } else { self.turn(fold, item, Ok(Value::Null))? };
+                    let go = if fold.two {
+                        self.turn(fold, Ok(number), item)?
+                    } else {
+                        self.turn(fold, item, Ok(Value::Null))?
+                    };
                     if !go {
                         break;
                     }
@@ -374,7 +381,8 @@ impl<'a> Machine<'_, 'a> {
             }
             Value::Map(map) => {
                 for key in map.keys() {
-                    let value = if fold.two { map.get(&key).map(|v| v.unwrap_or(Value::Null)) } else { Ok(Value::Null) };
+                    let value =
+                        if fold.two { map.get(&key).map(|v| v.unwrap_or(Value::Null)) } else { Ok(Value::Null) };
                     if !self.turn(fold, Ok(key), value)? {
                         break;
                     }
@@ -424,7 +432,10 @@ fn present<'a>(value: Value<'a>, optional: bool) -> Result<Option<Value<'a>>, Er
     }
     match value {
         Value::Optional(of) => Ok(of.map(|of| (*of).clone())),
-        other => Err(Error::new(format!("cannot initialize optional entry from non-optional value {}", operators::show(&other)))),
+        other => Err(Error::new(format!(
+            "cannot initialize optional entry from non-optional value {}",
+            operators::show(&other)
+        ))),
     }
 }
 

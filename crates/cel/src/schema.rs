@@ -34,7 +34,10 @@ pub enum Shape {
     Duration,
     Date,
     DateTime,
-    List { items: Arc<Decl>, kind: ListKind },
+    List {
+        items: Arc<Decl>,
+        kind: ListKind,
+    },
     Map(Arc<Decl>),
     Object(Arc<Object>),
 }
@@ -86,9 +89,9 @@ impl Decl {
 
     /// An object with fields of the given types; expressions name them as they are.
     pub fn object(name: &str, fields: &[(&str, Decl)]) -> Self {
-        let fields = fields.iter().map(|(key, decl)| {
-            ((*key).to_owned(), Field { name: (*key).to_owned(), decl: Arc::new(decl.clone()) })
-        });
+        let fields = fields
+            .iter()
+            .map(|(key, decl)| ((*key).to_owned(), Field { name: (*key).to_owned(), decl: Arc::new(decl.clone()) }));
         let object = Arc::new(Object { name: name.to_owned(), fields: fields.collect(), open: false });
         Self { shape: Shape::Object(object.clone()), ..Self::of(Type::Object(object)) }
     }
@@ -140,9 +143,7 @@ fn declare(map: &Map<String, Json>, name: &str, resource: bool) -> Option<Decl> 
     let text = |key: &str| map.get(key).and_then(Json::as_str).unwrap_or_default();
     let longest = MAX_REQUEST_BYTES - 2;
     let length = || count(map, "maxLength").map(|length| length.saturating_mul(4));
-    let simple = |ty, shape, min_size, max_elements| {
-        Some(Decl { ty, shape, max_elements, min_size, nullable: false })
-    };
+    let simple = |ty, shape, min_size, max_elements| Some(Decl { ty, shape, max_elements, min_size, nullable: false });
     if flag(map, "x-kubernetes-int-or-string") {
         return simple(Type::Dyn, Shape::Plain, 1, length().unwrap_or(longest));
     }
@@ -243,8 +244,27 @@ fn object(map: &Map<String, Json>, name: &str, resource: bool) -> Option<Decl> {
 }
 
 const RESERVED: [&str; 21] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-    "loop", "package", "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// The name of a field in expressions; None where it cannot be named there.

@@ -257,10 +257,7 @@ impl Mapping {
 }
 
 fn nullable(ty: &Type) -> bool {
-    matches!(
-        ty,
-        Type::Null | Type::Object(_) | Type::Opaque(_) | Type::Optional(_) | Type::Duration | Type::Timestamp
-    )
+    matches!(ty, Type::Null | Type::Object(_) | Type::Opaque(_) | Type::Optional(_) | Type::Duration | Type::Timestamp)
 }
 
 pub(crate) fn most_general(one: &Type, two: &Type) -> Type {

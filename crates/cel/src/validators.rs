@@ -43,7 +43,8 @@ fn walk(expression: &Expr, facts: &Facts, exempt: bool, issues: &mut Vec<Issue>)
             exempt |= function == "format";
         }
         Kind::List { elements, optional } if !exempt => {
-            let types = elements.iter().zip(optional).map(|(element, optional)| (element, kind(facts, element, *optional)));
+            let types =
+                elements.iter().zip(optional).map(|(element, optional)| (element, kind(facts, element, *optional)));
             same(types, issues);
         }
         Kind::Map(entries) if !exempt => {
@@ -93,7 +94,9 @@ fn formatting(text: &str, values: &[Expr], at: usize, facts: &Facts) -> Option<I
         };
         if !fits {
             let why = match clause {
-                's' => "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
+                's' => {
+                    "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+                }
                 'd' => "decimal clause can only be used on integers",
                 'f' => "fixed-point clause can only be used on doubles",
                 'e' => "scientific clause can only be used on doubles",

@@ -198,12 +198,13 @@ impl<'a> Value<'a> {
             (Shape::Map(_) | Shape::Object(_), _) => wrong("a map for the provided schema with type=object"),
             (Shape::Bytes, Json::String(text)) => {
                 let bytes = base64::engine::general_purpose::STANDARD.decode(text);
-                let bytes = bytes.map_err(|error| Error::new(format!("Invalid byte formatted string {text}: {error}")))?;
+                let bytes =
+                    bytes.map_err(|error| Error::new(format!("Invalid byte formatted string {text}: {error}")))?;
                 Ok(Self::Bytes(bytes.into()))
             }
-            (Shape::Duration, Json::String(text)) => {
-                time::parse_duration_with_days(text).map(Self::Duration).ok_or_else(|| Error::new(format!("Invalid duration {text}")))
-            }
+            (Shape::Duration, Json::String(text)) => time::parse_duration_with_days(text)
+                .map(Self::Duration)
+                .ok_or_else(|| Error::new(format!("Invalid duration {text}"))),
             (Shape::Date, Json::String(text)) => {
                 let day = time::parse_timestamp(&format!("{text}T00:00:00Z"));
                 day.map(Self::Timestamp).ok_or_else(|| Error::new(format!("Invalid date formatted string {text}")))

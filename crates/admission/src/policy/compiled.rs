@@ -153,9 +153,10 @@ impl Binding {
         let params = spec.get("paramRef").filter(|params| !params.is_null()).map(|params| ParamRef {
             name: text(params, "/name").to_owned(),
             namespace: text(params, "/namespace").to_owned(),
-            selector: params.get("selector").filter(|selector| !selector.is_null()).map(|selector| {
-                LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::nothing())
-            }),
+            selector: params
+                .get("selector")
+                .filter(|selector| !selector.is_null())
+                .map(|selector| LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::nothing())),
             deny_if_missing: text(params, "/parameterNotFoundAction") == "Deny",
         });
         let actions = items(spec, "/validationActions").iter().filter_map(Value::as_str);
@@ -194,7 +195,8 @@ pub(super) struct Policies {
 impl Policies {
     pub fn new(reader: Arc<dyn ObjectReader>, mutating: bool) -> Self {
         let kind = if mutating { "mutating" } else { "validating" };
-        let resource = |rest: &str| GroupResource::new("admissionregistration.k8s.io", format!("{kind}admissionpolic{rest}"));
+        let resource =
+            |rest: &str| GroupResource::new("admissionregistration.k8s.io", format!("{kind}admissionpolic{rest}"));
         let (policies, bindings) = (resource("ies"), resource("ybindings"));
         let current = ArcSwap::from_pointee(((0, 0), Vec::new()));
         let new = Self { reader, policies, bindings, mutating, current, reading: Mutex::new(()) };

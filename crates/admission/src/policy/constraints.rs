@@ -43,7 +43,12 @@ impl Constraints {
     }
 
     /// Whether the request is seen; without rules, every resource is.
-    pub fn match_request(&self, reader: &dyn ObjectReader, request: &Request<'_>, cached: &mut NamespaceLabels) -> bool {
+    pub fn match_request(
+        &self,
+        reader: &dyn ObjectReader,
+        request: &Request<'_>,
+        cached: &mut NamespaceLabels,
+    ) -> bool {
         if (!self.rules.is_empty() && !self.any(&self.rules, request)) || self.any(&self.excluded, request) {
             return false;
         }

@@ -67,7 +67,8 @@ fn refusal(request: &Request<'_>, message: &str, reason: Reason, code: u16, caus
     error.0.reason = reason.as_str().to_owned();
     error.0.code = code;
     if let Some(details) = &mut error.0.details {
-        let cause = |message: &String| ferry_meta::error::StatusCause { message: message.clone(), ..Default::default() };
+        let cause =
+            |message: &String| ferry_meta::error::StatusCause { message: message.clone(), ..Default::default() };
         details.causes.extend(causes.iter().map(cause));
     }
     error

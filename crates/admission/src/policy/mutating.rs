@@ -74,7 +74,9 @@ impl MutatingPolicies {
                 if !seen || !chosen {
                     continue;
                 }
-                let refused = |why: &str| format!("policy '{}' with binding '{}' denied request: {why}", policy.name, binding.name);
+                let refused = |why: &str| {
+                    format!("policy '{}' with binding '{}' denied request: {why}", policy.name, binding.name)
+                };
                 let params = match self.shared.params(policy, binding, request) {
                     Ok(params) => params,
                     Err(why) => {
@@ -247,9 +249,8 @@ fn operations(value: &Value<'_>) -> Result<Vec<Json>, String> {
             if let Value::Object(inner) = field {
                 named_by_path(field, &inner.object.name)?;
             }
-            let json = field.to_json().ok_or(
-                "JSONPath valueExpression evaluated to a type that could not marshal to JSON",
-            )?;
+            let json =
+                field.to_json().ok_or("JSONPath valueExpression evaluated to a type that could not marshal to JSON")?;
             operation.insert(name.clone(), json);
         }
         operations.push(Json::Object(operation));

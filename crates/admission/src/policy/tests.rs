@@ -55,7 +55,9 @@ async fn validated(spec: Value, binding: Value) -> Result<Vec<String>, ApiError>
 #[tokio::test]
 async fn validations_decide() {
     let refused = |message: &str| {
-        Err(format!("configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: {message}"))
+        Err(format!(
+            "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: {message}"
+        ))
     };
     let one = |expression: &str| json!({"validations": [{"expression": expression}]});
     let cases: Vec<(Value, Value, Result<Vec<&str>, String>)> = vec![
@@ -71,8 +73,16 @@ async fn validations_decide() {
             json!({}),
             refused("m"),
         ),
-        (one("object.nope == 1"), json!({}), refused("expression 'object.nope == 1' resulted in error: no such key: nope")),
-        (json!({"failurePolicy": "Ignore", "validations": [{"expression": "object.nope == 1"}]}), json!({}), Ok(vec![])),
+        (
+            one("object.nope == 1"),
+            json!({}),
+            refused("expression 'object.nope == 1' resulted in error: no such key: nope"),
+        ),
+        (
+            json!({"failurePolicy": "Ignore", "validations": [{"expression": "object.nope == 1"}]}),
+            json!({}),
+            Ok(vec![]),
+        ),
         (
             one("false"),
             json!({"validationActions": ["Warn"]}),
@@ -98,16 +108,30 @@ async fn validations_decide() {
         (
             json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": "false"}]}),
             json!({"paramRef": {"name": "none", "parameterNotFoundAction": "Deny"}}),
-            refused("failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"),
+            refused(
+                "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
+            ),
         ),
         (
             json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": "false"}]}),
             json!({"paramRef": {"name": "none", "parameterNotFoundAction": "Allow"}}),
             Ok(vec![]),
         ),
-        (one("namespaceObject.metadata.labels['env'] != 'prod'"), json!({}), refused("failed expression: namespaceObject.metadata.labels['env'] != 'prod'")),
-        (one("authorizer.group('').resource('pods').check('get').allowed()"), json!({}), refused("failed expression: authorizer.group('').resource('pods').check('get').allowed()")),
-        (one("request.operation == 'CREATE' && request.userInfo.username == 'bob' && request.namespace == 'ns'"), json!({}), Ok(vec![])),
+        (
+            one("namespaceObject.metadata.labels['env'] != 'prod'"),
+            json!({}),
+            refused("failed expression: namespaceObject.metadata.labels['env'] != 'prod'"),
+        ),
+        (
+            one("authorizer.group('').resource('pods').check('get').allowed()"),
+            json!({}),
+            refused("failed expression: authorizer.group('').resource('pods').check('get').allowed()"),
+        ),
+        (
+            one("request.operation == 'CREATE' && request.userInfo.username == 'bob' && request.namespace == 'ns'"),
+            json!({}),
+            Ok(vec![]),
+        ),
         (one("false"), json!({"matchResources": {"objectSelector": {"matchLabels": {"x": "y"}}}}), Ok(vec![])),
         (one("false"), json!({"matchResources": {"namespaceSelector": {"matchLabels": {"env": "dev"}}}}), Ok(vec![])),
         (
@@ -148,20 +172,28 @@ async fn mutated(spec: Value) -> Result<Value, String> {
 
 #[tokio::test]
 async fn mutations_change_objects() {
-    let apply = |expression: &str| json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}});
+    let apply =
+        |expression: &str| json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}});
     let patch = |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
     let denied = |why: &str| Err(format!("policy 'p' with binding 'b' denied request: {why}"));
     let cases: Vec<(Vec<Value>, Result<Value, String>)> = vec![
         (
-            vec![apply("Object{metadata: Object.metadata{labels: {'n': string(size(object.metadata.name))}}}"), apply("Object{data: {'seen': object.metadata.labels['n']}}")],
+            vec![
+                apply("Object{metadata: Object.metadata{labels: {'n': string(size(object.metadata.name))}}}"),
+                apply("Object{data: {'seen': object.metadata.labels['n']}}"),
+            ],
             Ok(json!({"labels": {"n": "1"}, "data": {"a": "b", "seen": "1"}})),
         ),
         (
-            vec![patch("[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('x/y'), value: 'z'}, JSONPatch{op: 'remove', path: '/data/a'}]")],
+            vec![patch(
+                "[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('x/y'), value: 'z'}, JSONPatch{op: 'remove', path: '/data/a'}]",
+            )],
             Ok(json!({"labels": null, "data": {"x/y": "z"}})),
         ),
         (
-            vec![patch("[JSONPatch{op: 'test', path: '/data/a', value: 'other'}, JSONPatch{op: 'remove', path: '/data/a'}]")],
+            vec![patch(
+                "[JSONPatch{op: 'test', path: '/data/a', value: 'other'}, JSONPatch{op: 'remove', path: '/data/a'}]",
+            )],
             Ok(json!({"labels": null, "data": {"a": "b"}})),
         ),
         (
@@ -170,7 +202,9 @@ async fn mutations_change_objects() {
         ),
         (
             vec![apply("Object{metadata: Object.spec{labels: {'n': 'm'}}}")],
-            denied("type mismatch: unexpected type name \"Object.spec\", expected \"Object.metadata\", which matches field name path from root Object type"),
+            denied(
+                "type mismatch: unexpected type name \"Object.spec\", expected \"Object.metadata\", which matches field name path from root Object type",
+            ),
         ),
     ];
     for (mutations, wanted) in cases {

@@ -50,7 +50,8 @@ impl Outcome {
     fn refuse(&mut self, policy: &Policy, binding: &Binding, message: &str, reason: Reason) {
         let (policy, binding) = (&policy.name, &binding.name);
         self.refused.get_or_insert_with(|| {
-            let text = format!("ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {message}");
+            let text =
+                format!("ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {message}");
             (text, reason)
         });
     }
@@ -104,8 +105,7 @@ impl Plugin for ValidatingPolicies {
                 for params in params {
                     let result = decided(&*self.shared.authorizer, request.user, &mut decisions, |decisions| {
                         let object = request.object.as_deref();
-                        let run =
-                            Run::new(facts, object, request.old, params.as_deref(), &policy.variables, decisions);
+                        let run = Run::new(facts, object, request.old, params.as_deref(), &policy.variables, decisions);
                         evaluate(policy, &run)
                     })
                     .await;

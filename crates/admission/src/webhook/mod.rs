@@ -206,7 +206,11 @@ pub(crate) struct ValidatingWebhooks {
 }
 
 impl ValidatingWebhooks {
-    pub(crate) fn new(reader: Arc<dyn ObjectReader>, authorizer: Arc<dyn Authorizer>, options: &WebhookOptions) -> Self {
+    pub(crate) fn new(
+        reader: Arc<dyn ObjectReader>,
+        authorizer: Arc<dyn Authorizer>,
+        options: &WebhookOptions,
+    ) -> Self {
         let hooks = Hooks::new(reader.clone(), "validatingwebhookconfigurations");
         Self { caller: Caller::new(reader, authorizer, options), hooks }
     }

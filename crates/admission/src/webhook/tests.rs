@@ -196,7 +196,9 @@ async fn mutating_webhooks_run_in_order_and_again_when_asked() {
     let broken = serve(&tasks, |r| patch(r, json!([{"op": "remove", "path": "/nope/x"}]))).await;
     let run = async |hooks: Value| {
         let (objects, options) = cluster("mutatingwebhookconfigurations", hooks);
-        config_map(json!({"a": "1"})).mutate(&MutatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options, Vec::new())).await
+        config_map(json!({"a": "1"}))
+            .mutate(&MutatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options, Vec::new()))
+            .await
     };
     let first = |more: Value| hook("1.example.com", &counter.0, &counter.1, more);
     let second = hook("2.example.com", &labeller.0, &labeller.1, json!({}));
@@ -245,7 +247,11 @@ async fn selectors_and_rules_let_requests_pass() {
     let error = {
         let hooks = json!([hook("h.example.com", "https://127.0.0.1:1/", "", json!({"sideEffects": "Some"}))]);
         let (objects, options) = cluster("validatingwebhookconfigurations", hooks);
-        plain().dry_run().validate(&ValidatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options)).await.expect_err("refused")
+        plain()
+            .dry_run()
+            .validate(&ValidatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options))
+            .await
+            .expect_err("refused")
     };
     assert_eq!(error.0.message, "admission webhook \"h.example.com\" does not support dry run");
 }

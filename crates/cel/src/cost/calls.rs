@@ -22,7 +22,7 @@ fn number(operand: Option<&Operand<'_>>, otherwise: u64) -> u64 {
 }
 
 fn allocating(factor: f64, size: Range) -> (Range, Option<Range>) {
-    (size.times(factor).add(one()).add(Range::exactly(LIST)), Some(size))
+    (size.times(factor).plus(one()).plus(Range::exactly(LIST)), Some(size))
 }
 
 impl<'a> Coster<'a> {
@@ -36,48 +36,47 @@ impl<'a> Coster<'a> {
         arguments: &[Operand<'a>],
         costs: &[Range],
     ) -> (Range, Option<Range>) {
-        let sum = costs.iter().fold(Range::new(0, 0), |sum, cost| sum.add(*cost));
-        let known =
-            listed(overload, target, arguments).or_else(|| self.library(function, overload, target, arguments));
+        let sum = costs.iter().fold(Range::new(0, 0), |sum, cost| sum.plus(*cost));
+        let known = listed(overload, target, arguments).or_else(|| self.library(function, overload, target, arguments));
         if let Some((cost, size)) = known {
-            return (cost.add(sum), size);
+            return (cost.plus(sum), size);
         }
         let size = |index: usize| arguments.get(index).map_or(Range::UNKNOWN, Operand::size);
         match overload {
             "string_format" => {
                 if let Some(target) = target {
-                    return (target.size().times(TEXT).add(sum), None);
+                    return (target.size().times(TEXT).plus(sum), None);
                 }
             }
             "string_to_bytes" => {
                 let size = size(0);
-                return (size.times(TEXT).add(sum), Some(Range::new(size.min, size.max.wrapping_mul(4))));
+                return (size.times(TEXT).plus(sum), Some(Range::new(size.min, size.max.wrapping_mul(4))));
             }
             "bytes_to_string" => {
                 let size = size(0);
-                return (size.times(TEXT).add(sum), Some(Range::new(size.min / 4, size.max)));
+                return (size.times(TEXT).plus(sum), Some(Range::new(size.min / 4, size.max)));
             }
             "strings_quote" => {
                 let size = size(0);
                 let quoted = Range::new(size.min.wrapping_add(2), size.max.wrapping_mul(2).wrapping_add(2));
-                return (size.times(TEXT).add(sum), Some(quoted));
+                return (size.times(TEXT).plus(sum), Some(quoted));
             }
-            "starts_with_string" | "ends_with_string" => return (size(0).times(TEXT).add(sum), None),
-            "in_list" => return (size(1).times(1.0).add(sum), None),
+            "starts_with_string" | "ends_with_string" => return (size(0).times(TEXT).plus(sum), None),
+            "in_list" => return (size(1).times(1.0).plus(sum), None),
             "matches" | "matches_string" => {
                 let (text, pattern) = match target {
                     Some(target) => (target.size(), size(0)),
                     None => (size(0), size(1)),
                 };
-                return (text.add(one()).times(TEXT).multiply(pattern.times(PATTERN)).add(sum), None);
+                return (text.plus(one()).times(TEXT).multiply(pattern.times(PATTERN)).plus(sum), None);
             }
             "contains_string" => {
                 if let Some(target) = target {
-                    return (target.size().times(TEXT).multiply(size(0).times(TEXT)).add(sum), None);
+                    return (target.size().times(TEXT).multiply(size(0).times(TEXT)).plus(sum), None);
                 }
             }
             "logical_or" | "logical_and" => {
-                let both = costs[0].add(costs[1]);
+                let both = costs[0].plus(costs[1]);
                 return (Range::new(costs[0].min, both.max), None);
             }
             "conditional" => {
@@ -87,27 +86,35 @@ impl<'a> Coster<'a> {
                 {
                     self.entries.insert(expression.id, joined(&one, &two));
                 }
-                return (costs[0].add(costs[1].union(costs[2])), Some(result));
+                return (costs[0].plus(costs[1].union(costs[2])), Some(result));
             }
             "add_string" | "add_bytes" | "add_list" => {
-                let result = size(0).add(size(1));
+                let result = size(0).plus(size(1));
                 if let (Some(one), Some(two)) =
                     (self.entries_of(arguments[0].expression), self.entries_of(arguments[1].expression))
                 {
                     self.entries.insert(expression.id, joined(&one, &two));
                 }
                 let cost = if overload == "add_list" { one() } else { result.times(TEXT) };
-                return (cost.add(sum), Some(result));
+                return (cost.plus(sum), Some(result));
             }
-            "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-            | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" | "equals" | "not_equals" => {
+            "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes"
+            | "equals"
+            | "not_equals" => {
                 let smaller = size(0).max.min(size(1).max);
                 let least = u64::from(smaller > 0);
-                return (Range::new(least, smaller).times(TEXT).add(sum), None);
+                return (Range::new(least, smaller).times(TEXT).plus(sum), None);
             }
             _ => {}
         }
-        (one().add(sum), None)
+        (one().plus(sum), None)
     }
 
     fn sized(&self, operand: &Operand<'_>) -> Range {
@@ -139,22 +146,53 @@ impl<'a> Coster<'a> {
         let of_target = || target.map(|target| self.sized(target));
         Some(match function {
             "check" => (Range::exactly(350_000), None),
-            "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed" | "reason"
-            | "error" | "errored" | "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback"
-            | "isLinkLocalMulticast" | "isLinkLocalUnicast" | "isGlobalUnicast" | "format.named" | "sign" | "asInteger"
-            | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan" | "compareTo" | "add" | "sub" | "major"
-            | "minor" | "patch" | "getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath" | "getQuery" => {
-                (one(), None)
-            }
+            "serviceAccount"
+            | "path"
+            | "group"
+            | "resource"
+            | "subresource"
+            | "namespace"
+            | "name"
+            | "allowed"
+            | "reason"
+            | "error"
+            | "errored"
+            | "masked"
+            | "prefixLength"
+            | "family"
+            | "isUnspecified"
+            | "isLoopback"
+            | "isLinkLocalMulticast"
+            | "isLinkLocalUnicast"
+            | "isGlobalUnicast"
+            | "format.named"
+            | "sign"
+            | "asInteger"
+            | "isInteger"
+            | "asApproximateFloat"
+            | "isGreaterThan"
+            | "isLessThan"
+            | "compareTo"
+            | "add"
+            | "sub"
+            | "major"
+            | "minor"
+            | "patch"
+            | "getScheme"
+            | "getHostname"
+            | "getHost"
+            | "getPort"
+            | "getEscapedPath"
+            | "getQuery" => (one(), None),
             "fieldSelector" | "labelSelector" => {
                 let length = argument(0)?;
-                (Range::exactly(LIST).add(length.times(TEXT)).add(length.times(0.5).times(50.0)), None)
+                (Range::exactly(LIST).plus(length.times(TEXT)).plus(length.times(0.5).times(50.0)), None)
             }
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
                 let target = target?;
                 let size = self.sized(target);
                 match self.elements(target) {
-                    Some((Type::String | Type::Bytes, of)) => (size.multiply(one().add(of.times(TEXT))), None),
+                    Some((Type::String | Type::Bytes, of)) => (size.multiply(one().plus(of.times(TEXT))), None),
                     Some(_) => (size.multiply(one()), None),
                     None => (size.times(TEXT), None),
                 }
@@ -184,13 +222,13 @@ impl<'a> Coster<'a> {
                 }
                 if let Some(separator) = argument(0) {
                     let gaps = Range::new(list.min.saturating_sub(1), list.max.saturating_sub(1));
-                    size = size.add(separator.multiply(gaps));
+                    size = size.plus(separator.multiply(gaps));
                 }
                 (size.times(TEXT), Some(size))
             }
             "find" | "findAll" => {
                 let size = of_target()?;
-                let cost = size.add(one()).times(TEXT).multiply(argument(0)?.times(PATTERN));
+                let cost = size.plus(one()).times(TEXT).multiply(argument(0)?.times(PATTERN));
                 (cost, Some(Range::new(0, size.max)))
             }
             "ip" if overload == "cidr_ip" => (one(), None),
@@ -200,12 +238,12 @@ impl<'a> Coster<'a> {
             "ip.isCanonical" => (argument(0)?.times(2.0 * TEXT), None),
             "containsIP" | "containsCIDR" => {
                 let address = Range::new(4, 16);
-                let mut cost = address.add(address).times(TEXT);
+                let mut cost = address.plus(address).times(TEXT);
                 if function == "containsCIDR" {
-                    cost = cost.add(address.times(TEXT)).add(one());
+                    cost = cost.plus(address.times(TEXT)).plus(one());
                 }
                 if overload.ends_with("_string") {
-                    cost = cost.add(argument(0)?.times(TEXT));
+                    cost = cost.plus(argument(0)?.times(TEXT));
                 }
                 (cost, None)
             }
@@ -249,7 +287,7 @@ fn replaced(size: Range, from: Range, to: Range) -> Range {
     } else {
         count.min = (size.min as f64 / from.max as f64).ceil() as u64;
     }
-    count.multiply(to).add(kept)
+    count.multiply(to).plus(kept)
 }
 
 /// Lists and sets.
@@ -277,10 +315,10 @@ fn listed(overload: &str, target: Option<&Operand<'_>>, arguments: &[Operand<'_>
         _ if overload.ends_with("_sort") => allocating(2.0, square(target)),
         _ if overload.ends_with("_sortByAssociatedKeys") => allocating(2.0, square(arguments.first())),
         "list_sets_contains_list" | "list_sets_intersects_list" => {
-            (size(arguments.first()).multiply(size(arguments.get(1))).add(one()), None)
+            (size(arguments.first()).multiply(size(arguments.get(1))).plus(one()), None)
         }
         "list_sets_equivalent_list" => {
-            (size(arguments.first()).multiply(size(arguments.get(1))).times(2.0).add(one()), None)
+            (size(arguments.first()).multiply(size(arguments.get(1))).times(2.0).plus(one()), None)
         }
         _ => return None,
     })

@@ -17,7 +17,14 @@ const MAP: u64 = 30;
 const STRUCT: u64 = 40;
 
 pub(crate) fn estimate(root: &Expr, facts: &Facts, decl: Option<&Decl>) -> Range {
-    let mut coster = Coster { facts, decl, paths: HashMap::new(), sizes: HashMap::new(), entries: HashMap::new(), locals: Vec::new() };
+    let mut coster = Coster {
+        facts,
+        decl,
+        paths: HashMap::new(),
+        sizes: HashMap::new(),
+        entries: HashMap::new(),
+        locals: Vec::new(),
+    };
     coster.cost(root)
 }
 
@@ -119,7 +126,7 @@ impl<'a> Coster<'a> {
                 }
                 let mut sum = self.cost(operand);
                 if matches!(self.facts.ty(operand), Type::Map(..) | Type::Object(_) | Type::Opaque(_)) {
-                    sum = sum.add(Range::exactly(1));
+                    sum = sum.plus(Range::exactly(1));
                 }
                 let way = self.extended(operand, field);
                 self.paths.insert(expression.id, way);
@@ -130,7 +137,7 @@ impl<'a> Coster<'a> {
                 let mut sum = Range::exactly(LIST);
                 let mut value = if elements.is_empty() { Range::new(0, 0) } else { Range::new(u64::MAX, 0) };
                 for element in elements {
-                    sum = sum.add(self.cost(element));
+                    sum = sum.plus(self.cost(element));
                     value = value.union(self.size(element).unwrap_or(Range::UNKNOWN));
                 }
                 self.entries.insert(expression.id, Entries { list: true, key: Range::exactly(1), value });
@@ -141,7 +148,7 @@ impl<'a> Coster<'a> {
                 let start = if entries.is_empty() { Range::new(0, 0) } else { Range::new(u64::MAX, 0) };
                 let (mut key, mut value) = (start, start);
                 for entry in entries {
-                    sum = sum.add(self.cost(&entry.key)).add(self.cost(&entry.value));
+                    sum = sum.plus(self.cost(&entry.key)).plus(self.cost(&entry.value));
                     key = key.union(self.size(&entry.key).unwrap_or(Range::UNKNOWN));
                     value = value.union(self.size(&entry.value).unwrap_or(Range::UNKNOWN));
                 }
@@ -149,7 +156,7 @@ impl<'a> Coster<'a> {
                 sum
             }
             Kind::Struct { fields, .. } => {
-                fields.iter().fold(Range::exactly(STRUCT), |sum, field| sum.add(self.cost(&field.value)))
+                fields.iter().fold(Range::exactly(STRUCT), |sum, field| sum.plus(self.cost(&field.value)))
             }
             Kind::Fold(fold) => self.fold(expression, fold),
         }
@@ -195,7 +202,7 @@ impl<'a> Coster<'a> {
 
     fn call(&mut self, expression: &'a Expr, function: &str, target: Option<&'a Expr>, arguments: &'a [Expr]) -> Range {
         if function == "dyn" && arguments.len() == 1 {
-            let cost = self.cost(&arguments[0]).add(Range::exactly(1));
+            let cost = self.cost(&arguments[0]).plus(Range::exactly(1));
             self.copy_sizes(expression, &arguments[0]);
             return cost;
         }
@@ -239,7 +246,7 @@ impl<'a> Coster<'a> {
         if let Some(size) = size {
             self.sizes.insert(expression.id, size);
         }
-        sum.add(cost)
+        sum.plus(cost)
     }
 
     fn copy_sizes(&mut self, to: &Expr, from: &Expr) {
@@ -267,7 +274,7 @@ impl<'a> Coster<'a> {
     fn fold(&mut self, expression: &'a Expr, fold: &'a Fold) -> Range {
         let bound = matches!(&fold.range.kind, Kind::List { elements, .. } if elements.is_empty())
             && matches!(&fold.condition.kind, Kind::Literal(Literal::Bool(false)));
-        let mut sum = self.cost(&fold.range).add(self.cost(&fold.start));
+        let mut sum = self.cost(&fold.range).plus(self.cost(&fold.start));
         let size = self.size(&fold.start);
         let accumulator = Local {
             name: fold.accumulator.clone(),
@@ -277,7 +284,7 @@ impl<'a> Coster<'a> {
         };
         self.locals.push(accumulator);
         if bound {
-            sum = sum.add(self.cost(&fold.result));
+            sum = sum.plus(self.cost(&fold.result));
             self.locals.pop();
             self.copy_sizes(expression, &fold.result);
             return sum;
@@ -290,12 +297,12 @@ impl<'a> Coster<'a> {
             }
             None => self.locals.push(self.iterated(&fold.variable, &fold.range, None)),
         }
-        let turn = self.cost(&fold.condition).add(self.cost(&fold.step));
+        let turn = self.cost(&fold.condition).plus(self.cost(&fold.step));
         self.locals.truncate(depth);
-        sum = sum.add(self.cost(&fold.result));
+        sum = sum.plus(self.cost(&fold.result));
         self.locals.pop();
         let times = self.size(&fold.range).unwrap_or(Range::UNKNOWN);
-        sum = sum.add(times.multiply(turn));
+        sum = sum.plus(times.multiply(turn));
         match &fold.start.kind {
             Kind::Literal(_) => {
                 if let Some(size) = self.size(&fold.start) {

@@ -71,7 +71,7 @@ pub(crate) fn to_int<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outco
         Value::Int(value) => *value,
         Value::Uint(value) => i64::try_from(*value).map_err(|_| range_error())?,
         Value::Double(value) => {
-            if !(-9.223_372_036_854_775_8e18..9.223_372_036_854_775_8e18).contains(value) || *value <= i64::MIN as f64 {
+            if !(i64::MIN as f64..i64::MAX as f64).contains(value) || *value <= i64::MIN as f64 {
                 return Err(range_error());
             }
             value.trunc() as i64
@@ -95,7 +95,9 @@ pub(crate) fn to_uint<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outc
             }
             value.trunc() as u64
         }
-        Value::String(text) => text.parse().ok().filter(|_| !text.starts_with('+')).ok_or_else(|| unreadable("uint"))?,
+        Value::String(text) => {
+            text.parse().ok().filter(|_| !text.starts_with('+')).ok_or_else(|| unreadable("uint"))?
+        }
         _ => return Err(Error::no_such_overload()),
     };
     Ok(Value::Uint(value))
@@ -123,7 +125,9 @@ pub(crate) fn to_string<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Ou
 pub(crate) fn to_duration<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<'a> {
     match &arguments[0] {
         Value::Duration(nanos) => Ok(Value::Duration(*nanos)),
-        Value::String(text) => time::parse_duration(text).map(Value::Duration).ok_or_else(|| unreadable("google.protobuf.Duration")),
+        Value::String(text) => {
+            time::parse_duration(text).map(Value::Duration).ok_or_else(|| unreadable("google.protobuf.Duration"))
+        }
         _ => Err(Error::no_such_overload()),
     }
 }

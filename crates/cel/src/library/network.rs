@@ -74,13 +74,16 @@ fn parse_cidr(raw: &str) -> Result<Cidr, Error> {
         Error::new(format!("{what}: {what}: netip.ParsePrefix({quoted}): {why}"))
     };
     let (address, bits) = raw.rsplit_once('/').ok_or_else(|| refuse("no '/'"))?;
-    let address: IpAddr = address.parse().map_err(|_| {
-        refuse(&format!("ParseAddr({}): unable to parse IP", ferry_meta::field::quote(address)))
-    })?;
-    let plain = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit()) && (bits.len() == 1 || !bits.starts_with('0'));
-    let bits: u8 = bits.parse().ok().filter(|_| plain).ok_or_else(|| {
-        refuse(&format!("bad bits after slash: {}", ferry_meta::field::quote(bits)))
-    })?;
+    let address: IpAddr = address
+        .parse()
+        .map_err(|_| refuse(&format!("ParseAddr({}): unable to parse IP", ferry_meta::field::quote(address))))?;
+    let plain =
+        !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit()) && (bits.len() == 1 || !bits.starts_with('0'));
+    let bits: u8 = bits
+        .parse()
+        .ok()
+        .filter(|_| plain)
+        .ok_or_else(|| refuse(&format!("bad bits after slash: {}", ferry_meta::field::quote(bits))))?;
     if u32::from(bits) > number(address).1 {
         return Err(refuse("prefix length out of range"));
     }

@@ -34,7 +34,9 @@ pub(crate) fn format<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outco
                 characters.next();
             }
             let wanted: usize = digits.parse().map_err(|_| {
-                Error::new(format!("error while converting precision to integer: strconv.Atoi: parsing {digits:?}: invalid syntax"))
+                Error::new(format!(
+                    "error while converting precision to integer: strconv.Atoi: parsing {digits:?}: invalid syntax"
+                ))
             })?;
             if wanted > MOST_PRECISION {
                 let message = format!("precision {wanted} exceeds maximum allowed precision {MOST_PRECISION}");
@@ -46,7 +48,9 @@ pub(crate) fn format<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outco
             return Err(Error::new("unexpected end of format string"));
         };
         if !"sdfebxXo".contains(clause) {
-            return Err(Error::new(format!("could not parse formatting clause: unrecognized formatting clause \"{clause}\"")));
+            return Err(Error::new(format!(
+                "could not parse formatting clause: unrecognized formatting clause \"{clause}\""
+            )));
         }
         let value = values.get(next).ok_or_else(|| Error::new(format!("index {next} out of range")))?;
         next += 1;
@@ -125,7 +129,14 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn special(value: f64) -> String {
-    if value.is_nan() { "NaN" } else if value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned()
+    if value.is_nan() {
+        "NaN"
+    } else if value > 0.0 {
+        "Infinity"
+    } else {
+        "-Infinity"
+    }
+    .to_owned()
 }
 
 fn number(value: &Value<'_>, clause: &str) -> Result<f64, Error> {
@@ -167,7 +178,11 @@ pub(crate) fn shown(value: &Value<'_>) -> Result<String, Error> {
             format!("{{{}}}", entries.join(", "))
         }
         _ => {
-            return Err(wrong("string", "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps", value));
+            return Err(wrong(
+                "string",
+                "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
+                value,
+            ));
         }
     })
 }

@@ -31,14 +31,18 @@ pub(crate) fn is_quantity<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> 
 
 pub(crate) fn sign<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<'a> {
     let amount = amount(arguments, 0)?;
-    Ok(Value::Int(if amount.is_zero() { 0 } else if amount.is_negative() { -1 } else { 1 }))
+    Ok(Value::Int(if amount.is_zero() {
+        0
+    } else if amount.is_negative() {
+        -1
+    } else {
+        1
+    }))
 }
 
 fn order(arguments: &[Value<'_>]) -> Result<Ordering, Error> {
     match (&arguments[0], &arguments[1]) {
-        (Value::Quantity(one), Value::Quantity(two)) => {
-            one.partial_cmp(two).ok_or_else(Error::no_such_overload)
-        }
+        (Value::Quantity(one), Value::Quantity(two)) => one.partial_cmp(two).ok_or_else(Error::no_such_overload),
         (Value::Semver(one), Value::Semver(two)) => Ok(one.cmp(two)),
         _ => Err(Error::no_such_overload()),
     }

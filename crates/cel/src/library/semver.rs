@@ -42,7 +42,11 @@ fn number(text: &str, what: &str) -> Result<u64, String> {
         return Err(format!("Invalid character(s) found in {what} number {}", ferry_meta::field::quote(text)));
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err(format!("{} number must not contain leading zeroes {}", capital(what), ferry_meta::field::quote(text)));
+        return Err(format!(
+            "{} number must not contain leading zeroes {}",
+            capital(what),
+            ferry_meta::field::quote(text)
+        ));
     }
     text.parse().map_err(|_| format!("strconv.ParseUint: parsing \"{text}\": value out of range"))
 }
@@ -91,7 +95,10 @@ impl Semver {
                 return Err("Build meta data is empty".to_owned());
             }
             if !identifier_ok(part) {
-                return Err(format!("Invalid character(s) found in build meta data {}", ferry_meta::field::quote(part)));
+                return Err(format!(
+                    "Invalid character(s) found in build meta data {}",
+                    ferry_meta::field::quote(part)
+                ));
             }
         }
         Ok(Self { numbers, before })

@@ -80,7 +80,9 @@ impl Url {
             return Ok(url);
         }
         let (mut host, mut path) = (String::new(), rest.to_owned());
-        if !scheme.is_empty() && rest.starts_with("//") && !rest.starts_with("///") || rest.starts_with("//") && !scheme.is_empty() {
+        if !scheme.is_empty() && rest.starts_with("//") && !rest.starts_with("///")
+            || rest.starts_with("//") && !scheme.is_empty()
+        {
             let after = &rest[2..];
             let (authority, tail) = after.find('/').map_or((after, ""), |at| after.split_at(at));
             let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
@@ -139,7 +141,10 @@ fn read_host(authority: &str) -> Result<String, String> {
     if !port {
         return Err(format!("invalid port {} after host", quoted(after)));
     }
-    if let Some(bad) = authority.chars().find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && !"-_.~!$&'()*+,;=:[]<>\"%".contains(*c)) {
+    if let Some(bad) = authority
+        .chars()
+        .find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && !"-_.~!$&'()*+,;=:[]<>\"%".contains(*c))
+    {
         return Err(format!("invalid character {} in host name", quoted(&bad.to_string())));
     }
     Ok(authority.to_owned())
