@@ -7,7 +7,11 @@
 //! A new controller is a folder and a row of [`TABLE`].
 
 mod apps;
+mod autoscaling;
 mod batch;
+mod bootstrap;
+mod certificates;
+mod cloud;
 mod common;
 mod core;
 mod discovery;
@@ -16,6 +20,7 @@ mod node;
 mod policy;
 mod rbac;
 mod selection;
+mod storage;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +32,20 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use kube::Client;
 
+pub use cloud::{Ensured, Local, Provider};
 pub use selection::Selection;
 
+/// The authority with which certificate requests are signed, as PEM.
+#[derive(Clone)]
+pub struct Authority {
+    pub certificate: String,
+    pub key: String,
+    /// The longest life of a certificate.
+    pub lifetime: Duration,
+}
+
 /// What the controllers need to know of the cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// Which controllers run.
     pub controllers: Selection,
@@ -43,6 +58,10 @@ pub struct Config {
     pub node_monitor_grace_period: Duration,
     /// How many pods that have ended are kept; 0 keeps all.
     pub terminated_pod_threshold: usize,
+    /// Signs certificate requests; none leaves that to somebody else.
+    pub signing: Option<Authority>,
+    /// Makes load balancers; none leaves LoadBalancer Services to somebody else.
+    pub provider: Option<Arc<dyn Provider>>,
     /// Where queues tell their figures.
     pub metrics: Metrics,
 }
@@ -56,6 +75,8 @@ impl Default for Config {
             node_cidr_mask_size: 24,
             node_monitor_grace_period: Duration::from_secs(40),
             terminated_pod_threshold: 12500,
+            signing: None,
+            provider: None,
             metrics: Metrics::default(),
         }
     }
@@ -105,6 +126,22 @@ const TABLE: &[(&str, Start)] = &[
     ("pod-garbage-collector-controller", node::pod_gc::start),
     ("resourcequota-controller", core::resource_quota::start),
     ("disruption-controller", policy::disruption::start),
+    ("endpointslice-mirroring-controller", discovery::mirroring::start),
+    ("persistentvolume-binder-controller", storage::binder::start),
+    ("persistentvolume-attach-detach-controller", storage::attach_detach::start),
+    ("persistentvolume-expander-controller", storage::expand::start),
+    ("persistentvolumeclaim-protection-controller", storage::protection::start_claims),
+    ("persistentvolume-protection-controller", storage::protection::start_volumes),
+    ("ephemeral-volume-controller", storage::ephemeral::start),
+    ("certificatesigningrequest-approving-controller", certificates::approve::start),
+    ("certificatesigningrequest-signing-controller", certificates::sign::start),
+    ("certificatesigningrequest-cleaner-controller", certificates::clean::start),
+    ("kube-apiserver-serving-clustertrustbundle-publisher-controller", certificates::trust_bundle::start),
+    ("bootstrap-signer-controller", bootstrap::signer::start),
+    ("token-cleaner-controller", bootstrap::token_cleaner::start),
+    ("ttl-controller", node::ttl::start),
+    ("service-lb-controller", cloud::service::start),
+    ("horizontal-pod-autoscaler-controller", autoscaling::hpa::start),
     ("clusterrole-aggregation-controller", rbac::clusterrole_aggregation::start),
 ];
 

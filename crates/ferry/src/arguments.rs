@@ -211,6 +211,16 @@ pub struct ControllerManagerOptions {
     pub node_cidr_mask_size: u8,
     #[arg(long, default_value = "40s", value_parser = duration)]
     pub node_monitor_grace_period: Duration,
+    /// The authority with which certificate requests are signed.
+    #[arg(long, requires = "cluster_signing_key_file")]
+    pub cluster_signing_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "cluster_signing_cert_file")]
+    pub cluster_signing_key_file: Option<PathBuf>,
+    #[arg(long, default_value = "8760h", value_parser = duration)]
+    pub cluster_signing_duration: Duration,
+    /// `local` gives LoadBalancer Services the nodes' addresses; nobody cares for them when not given.
+    #[arg(long)]
+    pub cloud_provider: Option<String>,
     /// How many pods that have ended are kept; 0 keeps all.
     #[arg(long, default_value_t = 12500)]
     pub terminated_pod_gc_threshold: usize,

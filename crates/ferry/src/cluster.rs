@@ -115,6 +115,8 @@ async fn start_control_plane(
     let controllers = ferry_controllers::Config {
         root_ca: pki.ca_certificate().to_owned(),
         cluster_cidr: Some(config.cluster_cidr.to_string()),
+        signing: Some(pki.signing_authority()),
+        provider: Some(Arc::new(ferry_controllers::Local)),
         ..ferry_controllers::Config::default()
     };
     let metrics = controllers.metrics.clone();

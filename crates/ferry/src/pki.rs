@@ -74,6 +74,12 @@ impl Pki {
         &self.ca.certificate
     }
 
+    /// The authority with which the cluster signs what kubelets and users ask for.
+    pub fn signing_authority(&self) -> ferry_controllers::Authority {
+        let lifetime = std::time::Duration::from_secs(LEAF_DAYS.unsigned_abs() * 24 * 3600);
+        ferry_controllers::Authority { certificate: self.ca.certificate.clone(), key: self.ca.key.clone(), lifetime }
+    }
+
     /// The leaf's newest certificate: the one on disk while it is good for this use and far from its end, a new one
     /// otherwise.
     pub fn leaf(&self, leaf: &Leaf, now: Timestamp) -> Result<Pair> {

@@ -1,7 +1,7 @@
 //! Whether a pod could run on a node, as far as its own words go: node selector, node affinity, tolerations.
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+    Affinity, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
 };
 use kube::ResourceExt;
 
@@ -16,7 +16,12 @@ fn affinity_matches(affinity: Option<&Affinity>, node: &Node) -> bool {
     let required = affinity
         .and_then(|affinity| affinity.node_affinity.as_ref())
         .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    required.is_none_or(|required| required.node_selector_terms.iter().any(|term| term_matches(term, node)))
+    required.is_none_or(|required| selects(required, node))
+}
+
+/// Any of the selector's terms matches.
+pub(crate) fn selects(selector: &NodeSelector, node: &Node) -> bool {
+    selector.node_selector_terms.iter().any(|term| term_matches(term, node))
 }
 
 /// A term without requirements matches nothing.

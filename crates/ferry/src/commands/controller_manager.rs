@@ -3,11 +3,12 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ferry_client::{Informers, leader};
-use ferry_controllers::{Config, Selection};
+use ferry_controllers::{Authority, Config, Selection};
 use ferry_tasks::Tasks;
 use kube::Client;
 
@@ -36,6 +37,12 @@ fn check(options: &ControllerManagerOptions) -> Result<Config> {
         node_cidr_mask_size: options.node_cidr_mask_size,
         node_monitor_grace_period: options.node_monitor_grace_period,
         terminated_pod_threshold: options.terminated_pod_gc_threshold,
+        signing: authority(options)?,
+        provider: match options.cloud_provider.as_deref() {
+            None | Some("" | "external") => None,
+            Some("local") => Some(Arc::new(ferry_controllers::Local)),
+            Some(other) => bail!("--cloud-provider {other:?} is not known; there are local and external"),
+        },
         ..Config::default()
     })
 }
@@ -102,7 +109,15 @@ async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Resul
     Ok(())
 }
 
-fn serving(options: &ControllerManagerOptions) -> Result<Option<std::sync::Arc<rustls::ServerConfig>>> {
+fn authority(options: &ControllerManagerOptions) -> Result<Option<Authority>> {
+    let (Some(certificate), Some(key)) = (&options.cluster_signing_cert_file, &options.cluster_signing_key_file) else {
+        return Ok(None);
+    };
+    let lifetime = options.cluster_signing_duration;
+    Ok(Some(Authority { certificate: read(certificate)?, key: read(key)?, lifetime }))
+}
+
+fn serving(options: &ControllerManagerOptions) -> Result<Option<Arc<rustls::ServerConfig>>> {
     let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) else {
         return Ok(None);
     };

@@ -3,4 +3,5 @@
 mod plan;
 mod reconcile;
 
+pub(super) use plan::{MANAGER_LABEL, SERVICE_LABEL};
 pub(crate) use reconcile::start;

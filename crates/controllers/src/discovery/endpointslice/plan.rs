@@ -11,8 +11,8 @@ use kube::ResourceExt;
 
 use crate::common::{endpoint, pod};
 
-pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
-pub(super) const MANAGER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+pub(in crate::discovery) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+pub(in crate::discovery) const MANAGER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 pub(super) const PER_SLICE: usize = 100;

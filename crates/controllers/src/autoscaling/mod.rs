@@ -1,0 +1,3 @@
+//! The controllers of the autoscaling group.
+
+pub(crate) mod hpa;

@@ -1,0 +1,78 @@
+//! Approves what kubelets ask for to be clients, when they may: after a SubjectAccessReview, as upstream.
+
+use ferry_client::controller::{self, Action};
+use ferry_client::{Error, ObjectKey, WorkQueue};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+
+use super::{KUBELET_CLIENT, NAME, condition, is_issued, push, request};
+use crate::Context;
+
+pub(crate) fn start(context: &Context) {
+    let (client, requests) = (context.client(NAME), context.informers.of::<CertificateSigningRequest>());
+    let queue: WorkQueue<ObjectKey> = context.queue("certificate");
+    let keys = queue.clone();
+    requests.on_change(move |change| keys.add(ObjectKey::of(&**change.object())));
+    let synced = requests.clone();
+    let ready = async move { synced.synced().await };
+    controller::run(&context.tasks, "csrapproving", &queue, 1, ready, move |key: ObjectKey| {
+        let (client, found) = (client.clone(), requests.get_key(&key));
+        async move {
+            match found {
+                Some(found) => reconcile(client, (*found).clone()).await,
+                None => Ok(Action::Done),
+            }
+        }
+    });
+}
+
+async fn reconcile(client: Client, mut found: CertificateSigningRequest) -> Result<Action, Error> {
+    let judged = ["Approved", "Denied", "Failed"].iter().any(|kind| condition(&found, kind).is_some());
+    if judged || is_issued(&found) || found.spec.signer_name != KUBELET_CLIENT {
+        return Ok(Action::Done);
+    }
+    // What cannot be read is for an administrator to judge.
+    let Ok(asked) = request::read(&found) else { return Ok(Action::Done) };
+    if !request::is_kubelet_client(&asked) {
+        return Ok(Action::Done);
+    }
+    let own = found.spec.username.as_deref() == Some(asked.common_name.as_str());
+    let tries = [
+        (own, "selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
+        (true, "nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
+    ];
+    for (applies, subresource, message) in tries {
+        if applies && is_allowed(&client, &found, subresource).await? {
+            push(&mut found, "Approved", "AutoApproved", message);
+            let api: Api<CertificateSigningRequest> = Api::all(client);
+            api.replace_subresource("approval", &found.name_any(), &PostParams::default(), &found).await?;
+            return Ok(Action::Done);
+        }
+    }
+    Ok(Action::Done)
+}
+
+async fn is_allowed(client: &Client, found: &CertificateSigningRequest, subresource: &str) -> Result<bool, Error> {
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: found.spec.username.clone(),
+            uid: found.spec.uid.clone(),
+            groups: found.spec.groups.clone(),
+            extra: found.spec.extra.clone(),
+            resource_attributes: Some(ResourceAttributes {
+                group: Some("certificates.k8s.io".into()),
+                resource: Some("certificatesigningrequests".into()),
+                verb: Some("create".into()),
+                subresource: Some(subresource.into()),
+                version: Some("*".into()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let api: Api<SubjectAccessReview> = Api::all(client.clone());
+    Ok(api.create(&PostParams::default(), &review).await?.status.is_some_and(|status| status.allowed))
+}

@@ -1,0 +1,77 @@
+//! Deletes requests that nobody needs any more: issued, denied and failed ones after an hour, forgotten ones after a day.
+
+use std::time::Duration;
+
+use ferry_client::controller::{self, Action};
+use ferry_client::{ObjectKey, WorkQueue, write};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+
+use super::{NAME, condition, is_issued};
+use crate::Context;
+
+const JUDGED: Duration = Duration::from_secs(3600);
+const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
+
+/// How long the request stays, from now on.
+fn left(request: &CertificateSigningRequest, now: Timestamp) -> Duration {
+    let judged = ["Approved", "Denied", "Failed"].iter().find_map(|kind| {
+        let condition = condition(request, kind).filter(|_| *kind != "Approved" || is_issued(request))?;
+        condition.last_update_time.as_ref().map(|time| time.0)
+    });
+    let made = request.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    let (since, stays) = judged.map_or((made, FORGOTTEN), |since| (since, JUDGED));
+    let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    stays.saturating_sub(age)
+}
+
+pub(crate) fn start(context: &Context) {
+    let (client, requests) = (context.client(NAME), context.informers.of::<CertificateSigningRequest>());
+    let queue: WorkQueue<ObjectKey> = context.queue("csrcleaner");
+    let keys = queue.clone();
+    requests.on_change(move |change| keys.add(ObjectKey::of(&**change.object())));
+    let synced = requests.clone();
+    let ready = async move { synced.synced().await };
+    controller::run(&context.tasks, "csrcleaner", &queue, 1, ready, move |key: ObjectKey| {
+        let (client, found) = (client.clone(), requests.get_key(&key));
+        async move {
+            let Some(found) = found else { return Ok(Action::Done) };
+            let left = left(&found, Timestamp::now());
+            if !left.is_zero() {
+                return Ok(Action::After(left));
+            }
+            write::delete(&Api::<CertificateSigningRequest>::all(client), &*found, None).await?;
+            Ok(Action::Done)
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn requests_stay_as_long_as_upstream_keeps_them() {
+        let now: Timestamp = "2026-01-02T00:00:00Z".parse().expect("a time");
+        let check = |kind: &str, issued: bool, hours: u64| {
+            let request = serde_json::from_value(json!({
+                "metadata": { "name": "r", "creationTimestamp": "2026-01-01T23:00:00Z" },
+                "spec": { "request": "", "signerName": "s" },
+                "status": {
+                    "certificate": if issued { "eA==" } else { "" },
+                    "conditions": [{ "type": kind, "status": "True", "lastUpdateTime": "2026-01-01T23:30:00Z" }],
+                },
+            }))
+            .expect("a request");
+            assert_eq!(left(&request, now), Duration::from_secs(hours * 1800), "{kind} {issued}");
+        };
+        check("Approved", true, 1);
+        check("Approved", false, 46);
+        check("Denied", false, 1);
+        check("Failed", false, 1);
+        check("Other", false, 46);
+    }
+}

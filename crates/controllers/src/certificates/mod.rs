@@ -1,0 +1,37 @@
+//! Certificates: requests approved, signed and cleaned up, and the bundle that clients trust the API server by.
+
+pub(crate) mod approve;
+pub(crate) mod clean;
+mod request;
+pub(crate) mod sign;
+pub(crate) mod trust_bundle;
+
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+
+const NAME: &str = "certificate-controller";
+const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+const LEGACY: &str = "kubernetes.io/legacy-unknown";
+
+fn condition<'a>(request: &'a CertificateSigningRequest, kind: &str) -> Option<&'a CertificateSigningRequestCondition> {
+    let conditions = request.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+fn is_issued(request: &CertificateSigningRequest) -> bool {
+    request.status.as_ref().and_then(|status| status.certificate.as_ref()).is_some_and(|bytes| !bytes.0.is_empty())
+}
+
+fn push(request: &mut CertificateSigningRequest, kind: &str, reason: &str, message: &str) {
+    let now = ferry_client::write::now();
+    let conditions = request.status.get_or_insert_default().conditions.get_or_insert_default();
+    conditions.push(CertificateSigningRequestCondition {
+        type_: kind.into(),
+        status: "True".into(),
+        reason: Some(reason.into()),
+        message: Some(message.into()),
+        last_update_time: Some(now.clone()),
+        last_transition_time: Some(now),
+    });
+}

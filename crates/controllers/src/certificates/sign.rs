@@ -1,0 +1,210 @@
+//! Signs approved requests of the cluster's own signers with the cluster's authority.
+
+use std::sync::Arc;
+
+use ferry_client::controller::{self, Action};
+use ferry_client::{Error, ObjectKey, WorkQueue};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+use rcgen::{
+    CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+use super::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, NAME, condition, is_issued, push, request};
+use crate::{Authority, Context};
+
+const SHORTEST_SECONDS: i64 = 600;
+/// Begins earlier than now, so that machines whose clocks differ accept it.
+const BACKDATE: time::Duration = time::Duration::minutes(5);
+
+pub(crate) fn start(context: &Context) {
+    let Some(authority) = context.config.signing.clone() else {
+        tracing::info!(controller = "csrsigning", "no authority given, nothing is signed");
+        return;
+    };
+    let authority = Arc::new(authority);
+    let (client, requests) = (context.client(NAME), context.informers.of::<CertificateSigningRequest>());
+    let queue: WorkQueue<ObjectKey> = context.queue("certificate");
+    let keys = queue.clone();
+    requests.on_change(move |change| keys.add(ObjectKey::of(&**change.object())));
+    let synced = requests.clone();
+    let ready = async move { synced.synced().await };
+    controller::run(&context.tasks, "csrsigning", &queue, 1, ready, move |key: ObjectKey| {
+        let (client, found, authority) = (client.clone(), requests.get_key(&key), authority.clone());
+        async move {
+            match found {
+                Some(found) => reconcile(client, (*found).clone(), &authority).await,
+                None => Ok(Action::Done),
+            }
+        }
+    });
+}
+
+async fn reconcile(
+    client: Client,
+    mut found: CertificateSigningRequest,
+    authority: &Authority,
+) -> Result<Action, Error> {
+    let ours = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY].contains(&found.spec.signer_name.as_str());
+    let approved = condition(&found, "Approved").is_some() && condition(&found, "Denied").is_none();
+    if !ours || !approved || is_issued(&found) || condition(&found, "Failed").is_some() {
+        return Ok(Action::Done);
+    }
+    let judged = request::read(&found).and_then(|asked| {
+        request::check(&found.spec.signer_name, &asked)?;
+        issue(&found, &asked, authority, time::OffsetDateTime::now_utc())
+    });
+    match judged {
+        Ok(certificate) => {
+            found.status.get_or_insert_default().certificate = Some(ByteString(certificate.into_bytes()));
+        }
+        Err(problem) => push(&mut found, "Failed", "SignerValidationFailure", &problem),
+    }
+    let api: Api<CertificateSigningRequest> = Api::all(client);
+    api.replace_status(&found.name_any(), &PostParams::default(), &found).await?;
+    Ok(Action::Done)
+}
+
+/// The certificate as PEM.
+fn issue(
+    found: &CertificateSigningRequest,
+    asked: &request::Asked,
+    authority: &Authority,
+    now: time::OffsetDateTime,
+) -> Result<String, String> {
+    let text = String::from_utf8(found.spec.request.0.clone()).map_err(|_| "the request is no text".to_owned())?;
+    let mut made =
+        CertificateSigningRequestParams::from_pem(&text).map_err(|error| format!("cannot be read: {error}"))?;
+    let mut subject = DistinguishedName::new();
+    for organization in &asked.organizations {
+        subject.push(DnType::OrganizationName, organization.as_str());
+    }
+    subject.push(DnType::CommonName, asked.common_name.as_str());
+    made.params.distinguished_name = subject;
+    // Only what the API's usages say, whatever the request's own extensions ask for.
+    made.params.is_ca = IsCa::ExplicitNoCa;
+    made.params.custom_extensions.clear();
+    made.params.key_usages = asked.usages.iter().filter_map(|usage| key_usage(usage)).collect();
+    made.params.extended_key_usages = asked.usages.iter().filter_map(|usage| extended_usage(usage)).collect();
+    made.params.use_authority_key_identifier_extension = true;
+    let longest = i64::try_from(authority.lifetime.as_secs()).unwrap_or(i64::MAX);
+    let seconds =
+        found.spec.expiration_seconds.map_or(longest, |asked| i64::from(asked).max(SHORTEST_SECONDS).min(longest));
+    made.params.not_before = now - BACKDATE;
+    made.params.not_after = now + time::Duration::seconds(seconds);
+    let key = KeyPair::from_pem(&authority.key).map_err(|error| format!("the authority's key: {error}"))?;
+    let issuer =
+        Issuer::from_ca_cert_pem(&authority.certificate, key).map_err(|error| format!("the authority: {error}"))?;
+    made.signed_by(&issuer).map(|certificate| certificate.pem()).map_err(|error| format!("cannot be signed: {error}"))
+}
+
+fn key_usage(usage: &str) -> Option<KeyUsagePurpose> {
+    Some(match usage {
+        "digital signature" | "signing" => KeyUsagePurpose::DigitalSignature,
+        "key encipherment" => KeyUsagePurpose::KeyEncipherment,
+        "content commitment" => KeyUsagePurpose::ContentCommitment,
+        "data encipherment" => KeyUsagePurpose::DataEncipherment,
+        "key agreement" => KeyUsagePurpose::KeyAgreement,
+        _ => return None,
+    })
+}
+
+fn extended_usage(usage: &str) -> Option<ExtendedKeyUsagePurpose> {
+    Some(match usage {
+        "client auth" => ExtendedKeyUsagePurpose::ClientAuth,
+        "server auth" => ExtendedKeyUsagePurpose::ServerAuth,
+        "code signing" => ExtendedKeyUsagePurpose::CodeSigning,
+        "email protection" | "s/mime" => ExtendedKeyUsagePurpose::EmailProtection,
+        "timestamping" => ExtendedKeyUsagePurpose::TimeStamping,
+        "ocsp signing" => ExtendedKeyUsagePurpose::OcspSigning,
+        "any" => ExtendedKeyUsagePurpose::Any,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, SanType};
+    use serde_json::json;
+
+    use super::*;
+
+    fn authority() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate").pem();
+        Authority { certificate, key: key.serialize_pem(), lifetime: Duration::from_secs(365 * 24 * 3600) }
+    }
+
+    fn csr(
+        signer: &str,
+        common_name: &str,
+        organizations: &[&str],
+        name: Option<&str>,
+        usages: &[&str],
+    ) -> CertificateSigningRequest {
+        let mut params = CertificateParams::default();
+        let mut subject = DistinguishedName::new();
+        for organization in organizations {
+            subject.push(DnType::OrganizationName, *organization);
+        }
+        subject.push(DnType::CommonName, common_name);
+        params.distinguished_name = subject;
+        params.subject_alt_names =
+            name.map(|name| SanType::DnsName(name.try_into().expect("a name"))).into_iter().collect();
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+        serde_json::from_value(json!({
+            "metadata": { "name": "r" },
+            "spec": { "request": ByteString(pem.into_bytes()), "signerName": signer, "usages": usages, "expirationSeconds": 3600 },
+        }))
+        .expect("a request")
+    }
+
+    #[test]
+    fn signers_have_their_rules() {
+        let authority = authority();
+        let check = |found: &CertificateSigningRequest, expected: &str| {
+            let judged = request::read(found).and_then(|asked| {
+                request::check(&found.spec.signer_name, &asked)?;
+                issue(found, &asked, &authority, time::OffsetDateTime::now_utc())
+            });
+            match judged {
+                Ok(pem) => {
+                    let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
+                    let certificate = pem.parse_x509().expect("a certificate");
+                    let life =
+                        certificate.validity().not_after.timestamp() - certificate.validity().not_before.timestamp();
+                    assert_eq!((certificate.subject().to_string().as_str(), life), (expected, 3900));
+                    assert!(!certificate.is_ca());
+                }
+                Err(problem) => assert!(problem.contains(expected), "{problem}"),
+            }
+        };
+        let client = ["client auth", "digital signature"];
+        let nodes = ["system:nodes"];
+        check(&csr(KUBELET_CLIENT, "system:node:a", &nodes, None, &client), "O=system:nodes, CN=system:node:a");
+        check(&csr(KUBELET_CLIENT, "system:node:a", &nodes, Some("x"), &client), "subject alternative names");
+        check(&csr(KUBELET_CLIENT, "mallory", &nodes, None, &client), "system:node:");
+        check(
+            &csr(KUBELET_SERVING, "system:node:a", &nodes, Some("a"), &["server auth", "digital signature"]),
+            "O=system:nodes, CN=system:node:a",
+        );
+        check(
+            &csr(KUBELET_SERVING, "system:node:a", &nodes, None, &["server auth", "digital signature"]),
+            "subjectAltName is required",
+        );
+        check(&csr(CLIENT, "jane", &["dev"], None, &["client auth"]), "O=dev, CN=jane");
+        check(&csr(CLIENT, "jane", &["system:masters"], None, &["client auth"]), "system:masters");
+        check(&csr(CLIENT, "jane", &["dev"], None, &["server auth"]), "usages did not match");
+        let mut broken = csr(CLIENT, "jane", &["dev"], None, &["client auth"]);
+        broken.spec.request = ByteString(b"nonsense".to_vec());
+        check(&broken, "not PEM");
+    }
+}

@@ -1,0 +1,249 @@
+//! The loop of the binder. One worker: two claims must not reach for the same volume at once.
+
+use std::sync::Arc;
+
+use ferry_client::controller::{self, Action};
+use ferry_client::{Error, EventType, Informer, ObjectKey, Recorder, WorkQueue};
+use k8s_openapi::api::core::v1::{
+    Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus, PersistentVolumeStatus,
+};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::PostParams;
+use kube::{Api, Client, Resource, ResourceExt};
+
+use super::plan::{self, ClaimStep, Seen, Told, VolumeStep};
+use crate::Context;
+
+const NAME: &str = "persistent-volume-binder";
+const COMPONENT: &str = "persistentvolume-controller";
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    Claim(ObjectKey),
+    Volume(String),
+}
+
+struct Loop {
+    client: Client,
+    recorder: Recorder,
+    claims: Informer<PersistentVolumeClaim>,
+    volumes: Informer<PersistentVolume>,
+    classes: Informer<StorageClass>,
+    nodes: Informer<Node>,
+    queue: WorkQueue<Key>,
+}
+
+pub(crate) fn start(context: &Context) {
+    let client = context.client(NAME);
+    let this = Arc::new(Loop {
+        recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
+        client,
+        claims: context.informers.of(),
+        volumes: context.informers.of(),
+        classes: context.informers.of(),
+        nodes: context.informers.of(),
+        queue: context.queue("volumes"),
+    });
+    let handler = this.clone();
+    this.claims.on_change(move |change| {
+        let claim = change.object();
+        handler.queue.add(Key::Claim(ObjectKey::of(&**claim)));
+        if let Some(name) = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()) {
+            handler.queue.add(Key::Volume(name));
+        }
+    });
+    let handler = this.clone();
+    this.volumes.on_change(move |change| {
+        handler.queue.add(Key::Volume(change.object().name_any()));
+        // A volume that is free, new or changed may be what a claim waits for.
+        handler.wake_waiting();
+    });
+    let handler = this.clone();
+    this.classes.on_change(move |_| handler.wake_waiting());
+
+    let synced = this.clone();
+    let ready = async move {
+        synced.claims.synced().await;
+        synced.volumes.synced().await;
+        synced.classes.synced().await;
+        synced.nodes.synced().await;
+    };
+    let queue = this.queue.clone();
+    controller::run(&context.tasks, COMPONENT, &queue, 1, ready, move |key| {
+        let this = this.clone();
+        async move {
+            match key {
+                Key::Claim(key) => this.claim(&key).await,
+                Key::Volume(name) => this.volume(&name).await,
+            }
+        }
+    });
+}
+
+fn phase(claim: &PersistentVolumeClaim) -> &str {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+impl Loop {
+    fn wake_waiting(&self) {
+        for claim in self.claims.list().iter().filter(|claim| phase(claim) != "Bound") {
+            self.queue.add(Key::Claim(ObjectKey::of(&**claim)));
+        }
+    }
+
+    fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, told: &Told) {
+        let kind = if told.warning { EventType::Warning } else { EventType::Normal };
+        self.recorder.event(object, kind, told.reason, told.message.clone());
+    }
+
+    fn claims_in(&self, namespace: &str) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn claim(&self, key: &ObjectKey) -> Result<Action, Error> {
+        let Some(claim) = self.claims.get_key(key) else { return Ok(Action::Done) };
+        let node = claim.annotations().get(plan::SELECTED_NODE).and_then(|name| self.nodes.get("", name));
+        let (volumes, classes) = (self.volumes.list(), self.classes.list());
+        let step = plan::claim(&claim, &Seen { volumes: &volumes, classes: &classes, node });
+        let api = self.claims_in(&key.namespace);
+        match step {
+            ClaimStep::Bind(volume) => self.bind(&claim, &volume).await?,
+            ClaimStep::Lost { reason, message } => {
+                if phase(&claim) != "Lost" {
+                    let status = PersistentVolumeClaimStatus { phase: Some("Lost".into()), ..Default::default() };
+                    let lost = PersistentVolumeClaim { status: Some(status), ..(*claim).clone() };
+                    api.replace_status(&key.name, &PostParams::default(), &lost).await?;
+                    self.recorder.event(&*claim, EventType::Warning, reason, message);
+                }
+            }
+            ClaimStep::TakeClass(class) => {
+                let mut changed = (*claim).clone();
+                changed.spec.get_or_insert_default().storage_class_name = Some(class);
+                api.replace(&key.name, &PostParams::default(), &changed).await?;
+            }
+            ClaimStep::Pending { event, provisioner } => {
+                if let Some(told) = event {
+                    self.tell(&*claim, &told);
+                }
+                if let Some(provisioner) = provisioner {
+                    self.ask_provisioner(&api, &claim, &provisioner).await?;
+                }
+            }
+        }
+        Ok(Action::Done)
+    }
+
+    async fn ask_provisioner(
+        &self,
+        api: &Api<PersistentVolumeClaim>,
+        claim: &PersistentVolumeClaim,
+        provisioner: &str,
+    ) -> Result<(), Error> {
+        if claim.annotations().get(plan::PROVISIONER).is_some_and(|known| known == provisioner) {
+            return Ok(());
+        }
+        let mut changed = claim.clone();
+        for key in [plan::PROVISIONER, plan::PROVISIONER_BETA] {
+            changed.annotations_mut().insert(key.into(), provisioner.into());
+        }
+        api.replace(&claim.name_any(), &PostParams::default(), &changed).await?;
+        Ok(())
+    }
+
+    /// Four writes, each of which may have been done by an earlier attempt: the volume's promise, its phase, the claim's
+    /// volume, its phase. A crash in between leaves something that the next attempt completes.
+    async fn bind(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Result<(), Error> {
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let name = volume.name_any();
+        let mut volume = volume.clone();
+        let spec = volume.spec.get_or_insert_default();
+        if spec.claim_ref.as_ref().is_none_or(|known| known.uid != claim.metadata.uid) {
+            let by_us = spec.claim_ref.is_none();
+            spec.claim_ref = Some(ObjectReference {
+                kind: Some("PersistentVolumeClaim".into()),
+                api_version: Some("v1".into()),
+                namespace: claim.metadata.namespace.clone(),
+                name: claim.metadata.name.clone(),
+                uid: claim.metadata.uid.clone(),
+                resource_version: claim.metadata.resource_version.clone(),
+                ..ObjectReference::default()
+            });
+            if by_us {
+                volume.annotations_mut().insert(plan::BOUND_BY_CONTROLLER.into(), "yes".into());
+            }
+            volume = volumes.replace(&name, &PostParams::default(), &volume).await?;
+        }
+        let volume = self.set_phase(&volumes, volume, "Bound").await?;
+
+        let claims = self.claims_in(&claim.namespace().unwrap_or_default());
+        let mut claim = claim.clone();
+        let taken = claim.spec.get_or_insert_default().volume_name.clone().unwrap_or_default();
+        if taken.is_empty() || !claim.annotations().contains_key(plan::BIND_COMPLETED) {
+            if taken.is_empty() {
+                claim.spec.get_or_insert_default().volume_name = Some(name);
+                claim.annotations_mut().insert(plan::BOUND_BY_CONTROLLER.into(), "yes".into());
+            }
+            claim.annotations_mut().insert(plan::BIND_COMPLETED.into(), "yes".into());
+            claim = claims.replace(&claim.name_any(), &PostParams::default(), &claim).await?;
+        }
+        let before = claim.status.clone().unwrap_or_default();
+        let has = volume.spec.unwrap_or_default();
+        let first = before.phase.as_deref() != Some("Bound");
+        let status = PersistentVolumeClaimStatus {
+            phase: Some("Bound".into()),
+            access_modes: has.access_modes,
+            // Later changes of the size belong to whoever resizes.
+            capacity: if first { has.capacity } else { before.capacity.clone() },
+            ..before.clone()
+        };
+        if status != before {
+            claim.status = Some(status);
+            claims.replace_status(&claim.name_any(), &PostParams::default(), &claim).await?;
+        }
+        Ok(())
+    }
+
+    async fn set_phase(
+        &self,
+        volumes: &Api<PersistentVolume>,
+        mut volume: PersistentVolume,
+        phase: &str,
+    ) -> Result<PersistentVolume, Error> {
+        let status = volume.status.clone().unwrap_or_default();
+        if status.phase.as_deref() == Some(phase) {
+            return Ok(volume);
+        }
+        volume.status =
+            Some(PersistentVolumeStatus { phase: Some(phase.into()), message: None, reason: None, ..status });
+        Ok(volumes.replace_status(&volume.name_any(), &PostParams::default(), &volume).await?)
+    }
+
+    async fn volume(&self, name: &str) -> Result<Action, Error> {
+        let Some(volume) = self.volumes.get("", name) else { return Ok(Action::Done) };
+        let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
+        let key = ObjectKey::new(reference.namespace.unwrap_or_default(), reference.name.unwrap_or_default());
+        let claim = self.claims.get_key(&key);
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        match plan::volume(&volume, claim.as_deref()) {
+            VolumeStep::WakeClaim => self.queue.add(Key::Claim(key)),
+            VolumeStep::Unbind => {
+                let mut free = (*volume).clone();
+                let ours = free.annotations_mut().remove(plan::BOUND_BY_CONTROLLER).is_some();
+                let spec = free.spec.get_or_insert_default();
+                if ours {
+                    spec.claim_ref = None;
+                } else if let Some(reference) = &mut spec.claim_ref {
+                    reference.uid = None;
+                }
+                volumes.replace(name, &PostParams::default(), &free).await?;
+            }
+            VolumeStep::Phase { phase, told } => {
+                if let Some(told) = told {
+                    self.tell(&*volume, &told);
+                }
+                self.set_phase(&volumes, (*volume).clone(), phase).await?;
+            }
+        }
+        Ok(Action::Done)
+    }
+}

@@ -1,0 +1,7 @@
+//! Controllers of the storage group: claims and volumes, as far as no driver is needed.
+
+pub(crate) mod attach_detach;
+pub(crate) mod binder;
+pub(crate) mod ephemeral;
+pub(crate) mod expand;
+pub(crate) mod protection;
