@@ -7,6 +7,7 @@
 //!
 //! Must not depend on any server-side crate.
 
+pub mod clock;
 pub mod controller;
 pub mod discovery;
 pub mod expectations;
@@ -19,6 +20,7 @@ pub mod queue;
 pub mod recorder;
 pub mod write;
 
+pub use clock::Clock;
 pub use controller::{Action, Error};
 pub use expectations::Expectations;
 pub use informer::{Change, Index, Informer, Informers, Subscription};

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::queue::QueueKey;
-use ferry_client::{Informers, Metrics, WorkQueue};
+use ferry_client::{Clock, Informers, Metrics, WorkQueue};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -62,6 +62,8 @@ pub struct Config {
     pub signing: Option<Authority>,
     /// Makes load balancers; none leaves LoadBalancer Services to somebody else.
     pub provider: Option<Arc<dyn Provider>>,
+    /// Tells when schedules are due.
+    pub clock: Clock,
     /// Where queues tell their figures.
     pub metrics: Metrics,
 }
@@ -77,6 +79,7 @@ impl Default for Config {
             terminated_pod_threshold: 12500,
             signing: None,
             provider: None,
+            clock: Clock::default(),
             metrics: Metrics::default(),
         }
     }

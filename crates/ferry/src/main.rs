@@ -10,6 +10,8 @@ mod encryption;
 mod front_door;
 mod kubeconfig;
 mod log;
+#[cfg(test)]
+mod loops;
 mod node;
 mod pki;
 mod pki_plan;

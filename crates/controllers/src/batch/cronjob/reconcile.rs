@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{PostParams, PropagationPolicy};
@@ -20,6 +20,7 @@ struct Loop {
     recorder: Recorder,
     crons: Informer<CronJob>,
     jobs: Index<Job>,
+    clock: Clock,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -31,6 +32,7 @@ pub(crate) fn start(context: &Context) {
         client,
         crons: crons.clone(),
         jobs: jobs.by_controller(),
+        clock: context.config.clock.clone(),
         queue: context.queue("cronjob"),
     });
     let handler = this.clone();
@@ -57,7 +59,7 @@ impl Loop {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(cron) = self.crons.get_key(key) else { return Ok(Action::Done) };
         let jobs = self.jobs.get(cron.metadata.uid.as_deref().unwrap_or_default());
-        let plan = plan::plan(&cron, &jobs, write::now().0);
+        let plan = plan::plan(&cron, &jobs, self.clock.seconds());
         let again = plan.again;
         self.carry_out(key, &cron, plan).await?;
         Ok(again.map_or(Action::Done, Action::After))

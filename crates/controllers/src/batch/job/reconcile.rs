@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{
@@ -24,6 +25,8 @@ use crate::common::selector::Selector;
 use crate::common::{claim, pod};
 
 const NAME: &str = "job-controller";
+/// How long the changes of a Job's pods are gathered before it is looked at; upstream waits a second.
+const BATCH: Duration = Duration::from_millis(100);
 const WORKERS: usize = 5;
 const MANAGER: &str = "kubernetes.io/job-controller";
 
@@ -140,7 +143,8 @@ impl Loop {
         {
             memory.released.remove(uid);
         }
-        self.queue.add(Work::Job(key));
+        // Pods of one Job end in crowds: one look at all of them instead of one each.
+        self.queue.add_after(Work::Job(key), BATCH);
     }
 
     fn enqueue_adopters(&self, pod: &Pod) {

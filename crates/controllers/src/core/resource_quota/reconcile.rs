@@ -62,7 +62,9 @@ pub(crate) fn start(context: &Context) {
     let handler = this.clone();
     this.quotas.on_change(move |change| {
         let quota = change.object();
-        let same = change.old().is_some_and(|old| old.spec == quota.spec && old.status == quota.status);
+        // What admission adds to `used` is newer than the caches here: counting then would take back what it reserved.
+        let hard = |quota: &ResourceQuota| quota.status.as_ref().and_then(|status| status.hard.clone());
+        let same = change.old().is_some_and(|old| old.spec == quota.spec && hard(old) == hard(quota));
         if !same && !matches!(change, Change::Deleted(_)) {
             handler.queue.add(ObjectKey::of(&**quota));
         }

@@ -1,0 +1,194 @@
+//! Tests of the controllers through the API: a whole control plane in this process, with simulated nodes.
+
+mod bad_input;
+mod batch;
+mod deletion;
+mod faults;
+mod nodes;
+mod others;
+mod rollout;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use ferry_apiserver::Kubelets;
+use ferry_client::informer::Cached;
+use ferry_client::{Informer, Informers};
+use ferry_meta::UserInfo;
+use ferry_meta::user::MASTERS;
+use ferry_tasks::Tasks;
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use kube::api::PostParams;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::front_door::{FrontDoor, Options};
+use crate::pki::Pki;
+use crate::server_options::ServerOptions;
+use crate::state::State;
+
+/// Long enough for a machine that does other things too; nothing waits for it when all is well.
+const PATIENCE: Duration = Duration::from_secs(120);
+const NAMESPACE: &str = "test";
+
+/// The API server's own flags, as they are when none is given.
+#[derive(clap::Parser)]
+struct Flags {
+    #[command(flatten)]
+    server: ServerOptions,
+}
+
+/// An API server on a store of its own, and whatever is started on it.
+struct Kit {
+    client: Client,
+    door: FrontDoor,
+    pki: Pki,
+    tasks: Tasks,
+    _folder: tempfile::TempDir,
+}
+
+impl Kit {
+    /// The API server alone, with a namespace to work in.
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let pki = Pki::open(&folder.path().join("pki")).unwrap();
+        let tasks = Tasks::new("test");
+        let door = FrontDoor::open(
+            Options {
+                state: &State::Embedded { data_dir: folder.path().to_owned() },
+                key_dir: &folder.path().join("pki"),
+                signing_key: &pki.signing_key().unwrap(),
+                service_cidr: "10.96.0.0/16",
+                advertise: [127, 0, 0, 1].into(),
+                port: 6443,
+                client_ca: pki.ca_certificate(),
+                static_tokens: None,
+                kubelets: Kubelets { tls: None },
+                front_proxy: crate::pki_plan::front_proxy(&pki, pki.ca_certificate()).unwrap(),
+                server: &Flags::parse_from(["test"]).server,
+                cbor: false,
+            },
+            &tasks,
+        )
+        .await
+        .unwrap();
+        let client = door.client(UserInfo::new("admin", &[MASTERS]));
+        let kit = Self { client, door, pki, tasks, _folder: folder };
+        kit.create_in(Api::<Namespace>::all(kit.client.clone()), json!({ "metadata": { "name": NAMESPACE } })).await;
+        kit
+    }
+
+    /// The API server, all controllers, the scheduler and that many nodes.
+    async fn cluster(nodes: usize) -> Self {
+        let kit = Self::new().await;
+        kit.controllers(kit.config());
+        let informers = Informers::new(kit.client.clone(), kit.tasks.clone());
+        let client = kit.door.client(UserInfo::new("system:kube-scheduler", &[]));
+        let config = ferry_scheduler::Config::new(&client);
+        ferry_scheduler::start(config, client, &informers, &kit.tasks).await.unwrap();
+        kit.simulate(nodes).await;
+        kit.until(kit.api::<ServiceAccount>(), "the default account", |all| !all.is_empty()).await;
+        kit
+    }
+
+    fn config(&self) -> ferry_controllers::Config {
+        ferry_controllers::Config {
+            root_ca: self.pki.ca_certificate().to_owned(),
+            signing: Some(self.pki.signing_authority()),
+            provider: Some(Arc::new(ferry_controllers::Local)),
+            ..ferry_controllers::Config::default()
+        }
+    }
+
+    fn controllers(&self, config: ferry_controllers::Config) {
+        let clients = self.door.clients();
+        let informers =
+            Informers::new(self.door.client(UserInfo::new("system:kube-controller-manager", &[])), self.tasks.clone());
+        let account = move |name: &str| clients(UserInfo::service_account("kube-system", name, ""));
+        ferry_controllers::start(&informers, account, &self.tasks, config);
+    }
+
+    async fn simulate(&self, nodes: usize) {
+        let config = ferry_simulator::Config {
+            nodes,
+            lease_period: Duration::from_secs(1),
+            ..ferry_simulator::Config::default()
+        };
+        ferry_simulator::start(config, self.client.clone(), &self.tasks).registered().await;
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    async fn create_in<K>(&self, api: Api<K>, object: Value) -> K
+    where
+        K: Cached + Serialize,
+    {
+        let object: K = serde_json::from_value(object).unwrap();
+        api.create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    async fn create<K>(&self, object: Value) -> K
+    where
+        K: Cached + Serialize + DeserializeOwned + Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        self.create_in(self.api(), object).await
+    }
+
+    /// Waits until what is there is as it should be; says what was there instead when it never is.
+    async fn until<K: Cached>(&self, api: Api<K>, what: &str, mut is: impl FnMut(&[Arc<K>]) -> bool) -> Vec<Arc<K>> {
+        let tasks = self.tasks.child("until");
+        let informer = Informer::over(api, &tasks, watcher::Config::default());
+        let mut changes = informer.subscribe();
+        let seen = tokio::time::timeout(PATIENCE, async {
+            informer.synced().await;
+            loop {
+                let all = informer.list();
+                if is(&all) {
+                    return all;
+                }
+                changes.next().await;
+            }
+        })
+        .await;
+        tasks.stop(Duration::from_secs(5)).await;
+        seen.unwrap_or_else(|_| panic!("never seen: {what}; there is {:#?}", informer.list()))
+    }
+
+    async fn until_pods(&self, what: &str, mut is: impl FnMut(&[&Pod]) -> bool) {
+        self.until(self.api::<Pod>(), what, |all| is(&all.iter().map(|pod| &**pod).collect::<Vec<_>>())).await;
+    }
+
+    async fn stop(self) {
+        self.tasks.stop(Duration::from_secs(20)).await;
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn deployment(name: &str, replicas: i32, image: &str) -> Value {
+    json!({
+        "metadata": { "name": name },
+        "spec": {
+            "replicas": replicas, "selector": { "matchLabels": { "app": name } },
+            "template": {
+                "metadata": { "labels": { "app": name } },
+                "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "name": "c", "image": image }] },
+            },
+        },
+    })
+}

@@ -1,0 +1,66 @@
+//! Nodes that are lost, and what becomes of their pods.
+
+use std::time::Duration;
+
+use ferry_client::Informers;
+use ferry_meta::UserInfo;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use super::{Kit, deployment, is_ready};
+
+fn node_of(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_of_a_lost_node_are_replaced_elsewhere() {
+    let kit = Kit::new().await;
+    let grace = Duration::from_secs(3);
+    kit.controllers(ferry_controllers::Config { node_monitor_grace_period: grace, ..kit.config() });
+    let informers = Informers::new(kit.client.clone(), kit.tasks.clone());
+    let client = kit.door.client(UserInfo::new("system:kube-scheduler", &[]));
+    ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, &informers, &kit.tasks).await.unwrap();
+    kit.simulate(2).await;
+    kit.until(kit.api::<ServiceAccount>(), "the default account", |all| !all.is_empty()).await;
+    let mut wanted = deployment("web", 4, "v1");
+    wanted["spec"]["template"]["spec"]["tolerations"] = json!([{ "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0 }]);
+    kit.create::<Deployment>(wanted).await;
+    kit.until_pods("four pods on two nodes", |pods| {
+        let on = |node: &str| pods.iter().filter(|pod| is_ready(pod) && node_of(pod) == node).count();
+        on("node-0") + on("node-1") == 4 && on("node-0") > 0 && on("node-1") > 0
+    })
+    .await;
+
+    let nodes: Api<Node> = Api::all(kit.client.clone());
+    let silent = |value: Option<&str>| {
+        Patch::Merge(json!({ "metadata": { "annotations": { ferry_simulator::annotation::SILENT: value } } }))
+    };
+    nodes.patch("node-0", &PatchParams::default(), &silent(Some("true"))).await.unwrap();
+    let state = |node: &Node| {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().find(|c| c.type_ == "Ready").map(|c| c.status.clone()).unwrap_or_default()
+    };
+    let tainted = |node: &Node| {
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        taints.filter(|taint| taint.key == "node.kubernetes.io/unreachable").count()
+    };
+    kit.until(nodes.clone(), "an unknown node", |all| {
+        all.iter().any(|node| node.name_any() == "node-0" && state(node) == "Unknown" && tainted(node) == 2)
+    })
+    .await;
+    kit.until_pods("four pods on the other node", |pods| {
+        pods.iter().filter(|pod| is_ready(pod) && node_of(pod) == "node-1").count() == 4
+    })
+    .await;
+
+    // It speaks again: ready, without taints, and its old pods end.
+    nodes.patch("node-0", &PatchParams::default(), &silent(None)).await.unwrap();
+    kit.until(nodes, "a node that is back", |all| all.iter().all(|node| state(node) == "True" && tainted(node) == 0))
+        .await;
+    kit.until_pods("no pods left over", |pods| pods.len() == 4).await;
+    kit.stop().await;
+}
