@@ -4,7 +4,6 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ferry_client::{Informers, leader};
@@ -17,9 +16,7 @@ use crate::component::accounts::Accounts;
 use crate::component::{self, server};
 use crate::pki::{Pair, server_tls};
 use crate::renewal::Current;
-use crate::{kubeconfig, log, signals};
-
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+use crate::{kubeconfig, log};
 
 pub fn run(options: &ControllerManagerOptions) -> Result<()> {
     let config = check(options)?;
@@ -78,35 +75,14 @@ async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Resul
         };
         ferry_controllers::start(&informers, clients, &group, controllers);
     };
-    let ended = if options.leader_elect {
-        let election = leader::Config {
-            namespace: options.leader_elect_resource_namespace.clone(),
-            lease_duration: options.leader_elect_lease_duration,
-            renew_deadline: options.leader_elect_renew_deadline,
-            retry_period: options.leader_elect_retry_period,
-            ..leader::Config::new(&options.leader_elect_resource_name, &component::identity())
-        };
-        let (group, stop) = (tasks.clone(), tasks.stopping());
-        let election = leader::run(client, election, &group, lead);
-        tokio::pin!(election);
-        tokio::select! {
-            stopped = &mut election => stopped,
-            signal = signals::wait() => {
-                stop.cancel();
-                signal?;
-                election.await
-            }
-        }
-    } else {
-        lead(tasks.clone());
-        signals::wait().await?;
-        true
-    };
-    tasks.stop(STOP_PATIENCE).await;
-    if !ended {
-        bail!("leadership was lost; start again to stand for it anew");
-    }
-    Ok(())
+    let election = options.leader_elect.then(|| leader::Config {
+        namespace: options.leader_elect_resource_namespace.clone(),
+        lease_duration: options.leader_elect_lease_duration,
+        renew_deadline: options.leader_elect_renew_deadline,
+        retry_period: options.leader_elect_retry_period,
+        ..leader::Config::new(&options.leader_elect_resource_name, &component::identity())
+    });
+    component::lead(client, election, &tasks, lead).await
 }
 
 fn authority(options: &ControllerManagerOptions) -> Result<Option<Authority>> {

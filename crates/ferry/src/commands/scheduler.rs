@@ -4,7 +4,6 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ferry_client::{Informers, leader};
@@ -15,9 +14,7 @@ use kube::Client;
 use crate::arguments::SchedulerOptions;
 use crate::component::{self, server};
 use crate::pki::{Pair, server_tls};
-use crate::{kubeconfig, log, signals};
-
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+use crate::{kubeconfig, log};
 
 pub fn run(options: &SchedulerOptions) -> Result<()> {
     let configuration = configuration(options.config.as_deref())?;
@@ -91,35 +88,14 @@ async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Resu
         });
     };
     let election = election(options, &configuration.leader_election);
-    let ended = if election.leader_elect {
-        let election = leader::Config {
-            namespace: election.resource_namespace,
-            lease_duration: election.lease_duration,
-            renew_deadline: election.renew_deadline,
-            retry_period: election.retry_period,
-            ..leader::Config::new(&election.resource_name, &component::identity())
-        };
-        let (group, stop) = (tasks.clone(), tasks.stopping());
-        let election = leader::run(client, election, &group, lead);
-        tokio::pin!(election);
-        tokio::select! {
-            stopped = &mut election => stopped,
-            signal = signals::wait() => {
-                stop.cancel();
-                signal?;
-                election.await
-            }
-        }
-    } else {
-        lead(tasks.clone());
-        signals::wait().await?;
-        true
-    };
-    tasks.stop(STOP_PATIENCE).await;
-    if !ended {
-        bail!("leadership was lost; start again to stand for it anew");
-    }
-    Ok(())
+    let election = election.leader_elect.then(|| leader::Config {
+        namespace: election.resource_namespace,
+        lease_duration: election.lease_duration,
+        renew_deadline: election.renew_deadline,
+        retry_period: election.retry_period,
+        ..leader::Config::new(&election.resource_name, &component::identity())
+    });
+    component::lead(client, election, &tasks, lead).await
 }
 
 fn serving(options: &SchedulerOptions) -> Result<Option<Arc<rustls::ServerConfig>>> {
