@@ -9,9 +9,9 @@ use std::time::Duration;
 /// The kubelet's own server: its certificate, and whom it answers.
 #[derive(Clone)]
 pub struct Tls {
-    /// Must ask for a client certificate and verify it, so that only the cluster's own reach the handlers.
+    /// Must verify client certificates. Who shows none is asked for a token, which the API server is asked about.
     pub server: Arc<rustls::ServerConfig>,
-    /// The common names that may use the server: the API server's client identity.
+    /// The common names that may do everything: the API server's client identity.
     pub client_names: Vec<String>,
 }
 

@@ -122,7 +122,12 @@ pub async fn start(config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     });
     let pods = Informer::<Pod>::with(client, tasks, own_pods);
     if let Some((listener, tls)) = listener {
-        let server = Server { context: context.clone(), pods: pods.clone(), tasks: tasks.clone() };
+        let server = Server {
+            context: context.clone(),
+            pods: pods.clone(),
+            tasks: tasks.clone(),
+            last_seen: Default::default(),
+        };
         tasks.spawn_until_stopped("server", server::serve(Arc::new(server), listener, tls));
     }
     tasks.spawn_until_stopped("rotation", logs::rotate(context.log_files.clone(), context.runtime.clone()));

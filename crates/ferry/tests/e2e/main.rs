@@ -43,6 +43,10 @@ const SCENARIOS: &[Scenario] = &[
     ("spine::a_rollout_loses_no_request", spine::a_rollout_loses_no_request),
     ("spine::killed_in_the_middle_nothing_is_lost", spine::killed_in_the_middle_nothing_is_lost),
     ("spine::deleting_a_namespace_takes_everything_in_it", spine::deleting_a_namespace_takes_everything_in_it),
+    (
+        "spine::the_kubelet_tells_figures_to_those_who_may_see_them",
+        spine::the_kubelet_tells_figures_to_those_who_may_see_them,
+    ),
     ("spine::a_pod_as_a_whole_is_held_to_its_limits", spine::a_pod_as_a_whole_is_held_to_its_limits),
     ("spine::down_leaves_nothing_behind", spine::down_leaves_nothing_behind),
 ];

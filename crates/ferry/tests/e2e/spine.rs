@@ -216,6 +216,50 @@ pub fn deleting_a_namespace_takes_everything_in_it(cluster: &mut Cluster) {
     assert!(cluster.items(&["get", "pods,deployments,replicasets", "-n", "short-lived"]).is_empty());
 }
 
+pub fn the_kubelet_tells_figures_to_those_who_may_see_them(cluster: &mut Cluster) {
+    let summary: Value =
+        serde_json::from_str(&cluster.kubectl(&["get", "--raw", "/api/v1/nodes/e2e/proxy/stats/summary"])).unwrap();
+    assert_eq!(summary["node"]["nodeName"], "e2e");
+    let node = cluster.json(&["get", "node", "e2e"]);
+    let host = node["status"]["addresses"][0]["address"].as_str().unwrap();
+    let url =
+        format!("https://{host}:{}/metrics/resource", node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]);
+    let ask = |header: &str| {
+        let output =
+            Command::new("curl").args(["-sk", "-w", "\n%{http_code}", "-H", header, &url]).output().expect("curl runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(ask("a: b").ends_with("401"));
+    assert!(ask("authorization: Bearer nonsense").ends_with("401"));
+    for name in ["stranger", "watcher"] {
+        cluster.kubectl(&["create", "serviceaccount", name]);
+    }
+    cluster.kubectl(&["create", "clusterrole", "see-figures", "--verb=get", "--resource=nodes/metrics"]);
+    cluster.kubectl(&[
+        "create",
+        "clusterrolebinding",
+        "see-figures",
+        "--clusterrole=see-figures",
+        "--serviceaccount=default:watcher",
+    ]);
+    let token = |name: &str| format!("authorization: Bearer {}", cluster.kubectl(&["create", "token", name]).trim());
+    let refused = ask(&token("stranger"));
+    assert!(
+        refused.contains("user=system:serviceaccount:default:stranger, verb=get, resource=nodes")
+            && refused.ends_with("403"),
+        "{refused}"
+    );
+    let figures = ask(&token("watcher"));
+    assert!(figures.contains("node_memory_working_set_bytes ") && figures.ends_with("200"), "{figures}");
+    cluster.kubectl(&[
+        "delete",
+        "clusterrole/see-figures",
+        "clusterrolebinding/see-figures",
+        "serviceaccount/stranger",
+        "serviceaccount/watcher",
+    ]);
+}
+
 /// The control groups of a name in every hierarchy.
 fn control_groups_named(name: &str) -> impl Iterator<Item = std::path::PathBuf> {
     let mounts = std::path::Path::new("/sys/fs/cgroup");

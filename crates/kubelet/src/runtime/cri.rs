@@ -240,6 +240,10 @@ impl Runtime for CriRuntime {
         Ok(())
     }
 
+    async fn usage(&self) -> Result<Vec<v1::ContainerStats>> {
+        Ok(self.client.list_container_stats(v1::ListContainerStatsRequest::default()).await?.stats)
+    }
+
     async fn reopen_log(&self, id: &str) -> Result<()> {
         self.client.reopen_container_log(v1::ReopenContainerLogRequest { container_id: id.to_owned() }).await?;
         Ok(())

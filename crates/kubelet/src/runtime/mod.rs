@@ -67,6 +67,8 @@ pub(crate) trait Runtime: Send + Sync + 'static {
     async fn remove_container(&self, id: &str) -> Result<()>;
     async fn container(&self, id: &str) -> Result<v1::ContainerStatus>;
     async fn update_resources(&self, id: &str, amounts: v1::LinuxContainerResources) -> Result<()>;
+    /// What the running containers use.
+    async fn usage(&self) -> Result<Vec<v1::ContainerStats>>;
     async fn reopen_log(&self, id: &str) -> Result<()>;
 
     async fn exec(&self, id: &str, command: Vec<String>, timeout_seconds: i64) -> Result<v1::ExecSyncResponse>;

@@ -1,11 +1,12 @@
-//! The kubelet's own server: logs, exec, attach and port-forward for the API server, and nobody else.
+//! The kubelet's own server: logs, exec, attach and port-forward for the API server, figures for those who may see them.
 
-mod identity;
+mod access;
 mod logs;
 mod spdy;
 mod stream;
 mod translate;
 mod tunnel;
+mod usage;
 
 use std::convert::Infallible;
 use std::io;
@@ -26,6 +27,8 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use access::Access;
+
 use crate::config::Tls;
 use crate::context::Context;
 
@@ -39,6 +42,7 @@ pub(crate) struct Server {
     pub(crate) context: Arc<Context>,
     pub(crate) pods: Informer<Pod>,
     pub(crate) tasks: Tasks,
+    pub(crate) last_seen: usage::LastSeen,
 }
 
 /// Listens on the node's port.
@@ -48,7 +52,8 @@ pub(crate) async fn bind(address: IpAddr, port: u16) -> io::Result<TcpListener> 
 
 pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, tls: Tls) {
     let acceptor = tokio_rustls::TlsAcceptor::from(tls.server.clone());
-    let names = Arc::new(tls.client_names);
+    let context = &server.context;
+    let access = Arc::new(Access::new(context.client.clone(), &context.config.node_name, tls.client_names));
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let Ok(permit) = room.clone().acquire_owned().await else { return };
@@ -61,10 +66,10 @@ pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, tls: Tls) 
                 continue;
             }
         };
-        let (acceptor, names, own) = (acceptor.clone(), names.clone(), server.clone());
+        let (acceptor, access, own) = (acceptor.clone(), access.clone(), server.clone());
         server.tasks.spawn_until_stopped("connection", async move {
             let _permit = permit;
-            if let Err(error) = connection(own, acceptor, &names, stream).await {
+            if let Err(error) = connection(own, acceptor, access, stream).await {
                 tracing::debug!("a connection ended: {error}");
             }
         });
@@ -74,15 +79,20 @@ pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, tls: Tls) 
 async fn connection(
     server: Arc<Server>,
     acceptor: tokio_rustls::TlsAcceptor,
-    names: &[String],
+    access: Arc<Access>,
     stream: TcpStream,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
-    let allowed = identity::is_allowed(stream.get_ref().1.peer_certificates(), names);
+    let caller = Arc::new(access::of_certificate(stream.get_ref().1.peer_certificates()));
     let service = service_fn(move |request: Request<Incoming>| {
-        let server = server.clone();
-        async move { Ok::<_, Infallible>(if allowed { server.answer(request).await } else { refused() }) }
+        let (server, access, caller) = (server.clone(), access.clone(), caller.clone());
+        async move {
+            Ok::<_, Infallible>(match access.check(caller.as_ref().as_ref(), &request).await {
+                Ok(()) => server.answer(request).await,
+                Err(refused) => refused,
+            })
+        }
     });
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -102,8 +112,11 @@ pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> 
     response
 }
 
-fn refused() -> Response<Body> {
-    text(StatusCode::UNAUTHORIZED, "Unauthorized")
+fn json(document: &serde_json::Value) -> Response<Body> {
+    let mut response = text(StatusCode::OK, document.to_string());
+    let kind = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert("content-type", kind);
+    response
 }
 
 impl Server {
@@ -114,6 +127,8 @@ impl Server {
             ["healthz"] => text(StatusCode::OK, "ok"),
             ["pods"] => self.pod_list(),
             ["metrics"] => self.metrics(),
+            ["metrics", "resource"] => self.resource_metrics().await,
+            ["stats", "summary"] => self.summary().await,
             ["containerLogs", namespace, pod, container] => self.logs(namespace, pod, container, request.uri()).await,
             [kind @ ("exec" | "attach"), namespace, pod, container]
             | [kind @ ("exec" | "attach"), namespace, pod, _, container] => {
@@ -129,11 +144,7 @@ impl Server {
     fn pod_list(&self) -> Response<Body> {
         let items: Vec<serde_json::Value> =
             self.pods.list().iter().filter_map(|pod| serde_json::to_value(&**pod).ok()).collect();
-        let list = serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items});
-        let mut response = text(StatusCode::OK, list.to_string());
-        let kind = http::HeaderValue::from_static("application/json");
-        response.headers_mut().insert("content-type", kind);
-        response
+        json(&serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
     }
 
     fn metrics(&self) -> Response<Body> {

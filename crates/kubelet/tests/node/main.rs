@@ -298,7 +298,21 @@ async fn the_server_answers(node: &Node) {
     node.api.until(&key, "ready", is_ready).await;
     let (certificates, port) = (&node.certificates, node.kubelet.port());
     assert_eq!(certificates.get(port, "/healthz").await, (200, "ok".to_owned()));
-    assert_eq!(certificates.get_as_stranger(port, "/healthz").await.0, 401);
+    assert_eq!(certificates.get_as_stranger(port, "/healthz").await.0, 403);
+    let (code, text) = certificates.get(port, "/stats/summary").await;
+    let summary: Value = serde_json::from_str(&text).expect("a summary");
+    let of_pod = |pod: &&Value| pod["podRef"]["name"] == "served";
+    let used = summary["pods"].as_array().expect("pods").iter().find(of_pod).expect("the pod");
+    assert!(code == 200 && used["memory"]["workingSetBytes"].as_u64() > Some(0), "{used}");
+    assert_eq!(used["containers"][0]["name"], "main");
+    let (_, metrics) = certificates.get(port, "/metrics/resource").await;
+    for line in [
+        "container_memory_working_set_bytes{container=\"main\",namespace=\"default\",pod=\"served\"}",
+        "node_cpu_usage_seconds_total ",
+        "resource_scrape_error 0",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
 
     // Following ends with the container.
     let logs = "/containerLogs/default/served/main";

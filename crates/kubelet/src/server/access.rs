@@ -1,0 +1,188 @@
+//! Who may ask the kubelet for what: the API server by its certificate, everyone else as the API server says of them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use http::{Method, Request, Response, StatusCode};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{Body, text};
+
+/// How long an answer of the API server holds; upstream's figures.
+const TOKENS: Duration = Duration::from_secs(120);
+const ALLOWED: Duration = Duration::from_secs(300);
+const DENIED: Duration = Duration::from_secs(30);
+/// A cache that has grown to this begins anew: callers of a kubelet are few.
+const MOST_KEPT: usize = 1000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Caller {
+    name: String,
+    uid: Option<String>,
+    groups: Vec<String>,
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Who a connection belongs to, by the certificate that the handshake has verified.
+pub(crate) fn of_certificate(certificates: Option<&[CertificateDer<'_>]>) -> Option<Caller> {
+    let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let groups = subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned));
+    let groups = groups.chain(["system:authenticated".to_owned()]).collect();
+    Some(Caller { name, uid: None, groups, extra: BTreeMap::new() })
+}
+
+type Decision = (Caller, String, &'static str);
+
+pub(crate) struct Access {
+    client: Client,
+    node: String,
+    /// The common names of the API server itself, which may do everything.
+    trusted: Vec<String>,
+    hasher: RandomState,
+    tokens: Mutex<HashMap<u64, (Instant, Option<Caller>)>>,
+    decisions: Mutex<HashMap<Decision, (Instant, bool)>>,
+}
+
+impl Access {
+    pub(crate) fn new(client: Client, node: &str, trusted: Vec<String>) -> Self {
+        let (tokens, decisions) = (Mutex::default(), Mutex::default());
+        Self { client, node: node.to_owned(), trusted, hasher: RandomState::new(), tokens, decisions }
+    }
+
+    /// Whether the request may pass; the answer to it when not.
+    pub(crate) async fn check<B>(&self, caller: Option<&Caller>, request: &Request<B>) -> Result<(), Response<Body>> {
+        if caller.is_some_and(|caller| self.trusted.contains(&caller.name)) {
+            return Ok(());
+        }
+        let unauthorized = || text(StatusCode::UNAUTHORIZED, "Unauthorized");
+        let caller = match caller {
+            Some(caller) => caller.clone(),
+            None => self.of_token(request).await.ok_or_else(unauthorized)?,
+        };
+        let verb = verb(request.method());
+        let wanted = subresources(request.uri().path());
+        for subresource in &wanted {
+            if self.may(&caller, verb, subresource).await {
+                return Ok(());
+            }
+        }
+        let message =
+            format!("Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)={wanted:?})\n", caller.name);
+        Err(text(StatusCode::FORBIDDEN, message))
+    }
+
+    async fn of_token<B>(&self, request: &Request<B>) -> Option<Caller> {
+        let header = request.headers().get(http::header::AUTHORIZATION)?.to_str().ok()?;
+        let token = header.strip_prefix("Bearer ")?.trim();
+        // The hash is keyed anew with every start: tokens themselves are not kept, and nobody can aim at another's.
+        let key = self.hasher.hash_one(token);
+        if let Some((until, caller)) = self.tokens.lock().get(&key)
+            && *until > Instant::now()
+        {
+            return caller.clone();
+        }
+        let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let answer = Api::all(self.client.clone()).create(&PostParams::default(), &review).await.ok()?;
+        let user = answer.status.filter(|status| status.authenticated == Some(true)).and_then(|status| status.user);
+        let caller = user.map(|user| Caller {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid,
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default(),
+        });
+        keep(&self.tokens, key, TOKENS, caller.clone());
+        caller
+    }
+
+    async fn may(&self, caller: &Caller, verb: &'static str, subresource: &str) -> bool {
+        let key = (caller.clone(), subresource.to_owned(), verb);
+        if let Some((until, allowed)) = self.decisions.lock().get(&key)
+            && *until > Instant::now()
+        {
+            return *allowed;
+        }
+        let attributes = ResourceAttributes {
+            verb: Some(verb.to_owned()),
+            version: Some("v1".to_owned()),
+            resource: Some("nodes".to_owned()),
+            subresource: Some(subresource.to_owned()),
+            name: Some(self.node.clone()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            user: Some(caller.name.clone()),
+            uid: caller.uid.clone(),
+            groups: Some(caller.groups.clone()),
+            extra: Some(caller.extra.clone()),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        match Api::all(self.client.clone()).create(&PostParams::default(), &review).await {
+            Ok(answer) => {
+                let allowed = answer.status.is_some_and(|status| status.allowed);
+                keep(&self.decisions, key, if allowed { ALLOWED } else { DENIED }, allowed);
+                allowed
+            }
+            Err(error) => {
+                tracing::debug!("the API server was not asked about {}: {error}", caller.name);
+                false
+            }
+        }
+    }
+}
+
+fn keep<K: Eq + std::hash::Hash, V>(kept: &Mutex<HashMap<K, (Instant, V)>>, key: K, time: Duration, value: V) {
+    let mut kept = kept.lock();
+    if kept.len() >= MOST_KEPT {
+        kept.clear();
+    }
+    kept.insert(key, (Instant::now() + time, value));
+}
+
+fn verb(method: &Method) -> &'static str {
+    match *method {
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "get",
+    }
+}
+
+/// The part of a node that a path belongs to; any of them is right enough.
+fn subresources(path: &str) -> Vec<&'static str> {
+    match path.trim_start_matches('/').split('/').next().unwrap_or_default() {
+        "stats" => vec!["stats"],
+        "metrics" => vec!["metrics"],
+        "logs" => vec!["log"],
+        "healthz" => vec!["healthz", "proxy"],
+        "pods" | "runningpods" => vec!["pods", "proxy"],
+        "configz" => vec!["configz", "proxy"],
+        _ => vec!["proxy"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_belong_to_parts_of_the_node() {
+        assert_eq!(subresources("/stats/summary"), ["stats"]);
+        assert_eq!(subresources("/metrics/resource"), ["metrics"]);
+        assert_eq!(subresources("/pods"), ["pods", "proxy"]);
+        assert_eq!(subresources("/exec/a/b/c"), ["proxy"]);
+        assert_eq!(subresources("//stats"), ["stats"]);
+    }
+}
