@@ -16,6 +16,7 @@ pub struct Cluster {
     kubectl: PathBuf,
     flags: Vec<String>,
     port: u16,
+    registry: String,
 }
 
 /// The kubectl that `hack/setup.sh --test` fetched.
@@ -50,7 +51,7 @@ impl Cluster {
             ("registry-mirror", format!("registry.k8s.io={registry}")),
         ];
         let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect();
-        let cluster = Self { folder, run_dir, kubectl: kubectl_path(), flags, port };
+        let cluster = Self { folder, run_dir, kubectl: kubectl_path(), flags, port, registry };
         cluster.up();
         cluster
     }
@@ -85,6 +86,11 @@ impl Cluster {
     pub fn pid(&self) -> i32 {
         let text = std::fs::read_to_string(self.run_dir.path().join("ferry.lock")).expect("the lock file");
         text.trim().parse().expect("a process id")
+    }
+
+    /// `host:port` of the registry that holds the test's images.
+    pub fn registry(&self) -> &str {
+        self.registry.trim_start_matches("http://")
     }
 
     pub fn server(&self) -> String {

@@ -47,7 +47,9 @@ pub fn an_unschedulable_pod_says_why(cluster: &mut Cluster) {
 }
 
 pub fn a_wrong_image_backs_off(cluster: &mut Cluster) {
-    cluster.apply(&pod("wrong-image", r#""image":"no-such-image:1""#));
+    // Named by its registry: of any other, the one on the internet would be asked after the mirror.
+    let image = format!("{}/no-such-image:1", cluster.registry());
+    cluster.apply(&pod("wrong-image", &format!(r#""image":"{image}""#)));
     until("ImagePullBackOff", || (waiting_reason(cluster, "wrong-image") == "ImagePullBackOff").then_some(()));
     let events = events_of(cluster, "wrong-image");
     assert!(

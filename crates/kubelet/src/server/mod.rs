@@ -51,7 +51,10 @@ pub(crate) async fn bind(address: IpAddr, port: u16) -> io::Result<TcpListener> 
 }
 
 pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, tls: Tls) {
-    let acceptor = tokio_rustls::TlsAcceptor::from(tls.server.clone());
+    // HTTP/1.1 alone: streams are upgrades, which HTTP/2 does not have.
+    let mut offered = (*tls.server).clone();
+    offered.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(offered));
     let context = &server.context;
     let access = Arc::new(Access::new(context.client.clone(), &context.config.node_name, tls.client_names));
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
