@@ -9,7 +9,7 @@ use std::time::Duration;
 use ferry_registry::Resource;
 use parking_lot::RwLock;
 
-use crate::context::RequestContext;
+use crate::context::{RequestContext, Stage};
 
 const BUCKETS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0];
@@ -52,15 +52,36 @@ type Source = Box<dyn Fn() -> String + Send + Sync>;
 
 type Family<T> = RwLock<BTreeMap<String, Arc<T>>>;
 
+const VERBS: [&str; 9] = ["POST", "PUT", "LIST", "WATCH", "GET", "PATCH", "DELETE", "DELETECOLLECTION", "other"];
+const STAGES: [Stage; 7] = [
+    Stage::Authentication,
+    Stage::Authorization,
+    Stage::Decode,
+    Stage::Mutate,
+    Stage::Validate,
+    Stage::Commit,
+    Stage::Answer,
+];
+const OPERATIONS: [&str; 5] = ["create", "update", "delete", "get", "txn"];
+
+#[derive(Default)]
+struct StoreTimes {
+    times: Histogram,
+    errors: AtomicU64,
+}
+
+type Places = RwLock<BTreeMap<Box<str>, Arc<StoreTimes>>>;
+
 #[derive(Default)]
 pub(crate) struct Metrics {
     requests: Family<AtomicU64>,
     durations: Family<Histogram>,
-    stages: Family<Histogram>,
+    /// By verb and stage: every request counts in several, so that no text is made to find them.
+    stages: [[Histogram; STAGES.len()]; VERBS.len()],
     watch_events: Family<AtomicU64>,
     watches: Family<AtomicI64>,
-    store: Family<Histogram>,
-    store_errors: Family<AtomicU64>,
+    /// By operation and place in the store.
+    store: [Places; OPERATIONS.len()],
     mutating: Arc<AtomicI64>,
     reading: Arc<AtomicI64>,
     others: RwLock<Vec<Source>>,
@@ -114,11 +135,14 @@ impl Metrics {
     pub(crate) fn stored(&self, operation: &str, key: &str, took: Duration, failed: bool) {
         // `/registry/pods/default/a`: prefixes are the table's, so that their number is known.
         let resource = key.strip_prefix("/registry/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
-        let labels = format!("group=\"\",operation=\"{operation}\",resource=\"{resource}\"");
+        let Some(index) = OPERATIONS.iter().position(|known| *known == operation) else { return };
+        let places = &self.store[index];
+        let found = places.read().get(resource).cloned();
+        let place = found.unwrap_or_else(|| places.write().entry(resource.into()).or_default().clone());
         if failed {
-            series(&self.store_errors, labels.clone()).fetch_add(1, Ordering::Relaxed);
+            place.errors.fetch_add(1, Ordering::Relaxed);
         }
-        series(&self.store, labels).record(took);
+        place.times.record(took);
     }
 
     pub(crate) fn finished(&self, context: &RequestContext, code: u16) {
@@ -133,17 +157,18 @@ impl Metrics {
             (true, true) => "",
         };
         let subresource = if context.row.is_some() { &*info.subresource } else { "" };
-        let verb = match &*info.verb {
-            "create" => "POST",
-            "update" => "PUT",
-            "list" => "LIST",
-            "watch" => "WATCH",
-            "get" => "GET",
-            "patch" => "PATCH",
-            "delete" => "DELETE",
-            "deletecollection" => "DELETECOLLECTION",
-            _ => "other",
+        let index = match &*info.verb {
+            "create" => 0,
+            "update" => 1,
+            "list" => 2,
+            "watch" => 3,
+            "get" => 4,
+            "patch" => 5,
+            "delete" => 6,
+            "deletecollection" => 7,
+            _ => 8,
         };
+        let verb = VERBS[index];
         let common = format!(
             "component=\"apiserver\",group=\"{group}\",resource=\"{resource}\",scope=\"{scope}\",subresource=\"{subresource}\",verb=\"{verb}\",version=\"{version}\""
         );
@@ -152,7 +177,9 @@ impl Metrics {
             .fetch_add(1, Ordering::Relaxed);
         series(&self.durations, format!("dry_run=\"{dry_run}\",{common}")).record(context.stages.started.elapsed());
         for (stage, took) in context.stages.durations() {
-            series(&self.stages, format!("stage=\"{}\",verb=\"{verb}\"", stage.name())).record(took);
+            if let Some(at) = STAGES.iter().position(|known| *known == stage) {
+                self.stages[index][at].record(took);
+            }
         }
     }
 
@@ -171,26 +198,13 @@ impl Metrics {
             histogram.print(&mut out, "apiserver_request_duration_seconds", labels);
         }
         head(&mut out, "ferry_request_stage_duration_seconds", "histogram", "Time of each stage of a request.");
-        for (labels, histogram) in &*self.stages.read() {
-            histogram.print(&mut out, "ferry_request_stage_duration_seconds", labels);
+        for (verb, stages) in VERBS.iter().zip(&self.stages) {
+            for (stage, histogram) in STAGES.iter().zip(stages).filter(|(_, h)| h.count.load(Ordering::Relaxed) > 0) {
+                let labels = format!("stage=\"{}\",verb=\"{verb}\"", stage.name());
+                histogram.print(&mut out, "ferry_request_stage_duration_seconds", &labels);
+            }
         }
-        head(
-            &mut out,
-            "etcd_request_duration_seconds",
-            "histogram",
-            "Time of the store's operations, whatever the store.",
-        );
-        for (labels, histogram) in &*self.store.read() {
-            histogram.print(&mut out, "etcd_request_duration_seconds", labels);
-        }
-        head(&mut out, "etcd_requests_total", "counter", "Operations of the store.");
-        for (labels, histogram) in &*self.store.read() {
-            let _ = writeln!(out, "etcd_requests_total{{{labels}}} {}", histogram.count.load(Ordering::Relaxed));
-        }
-        head(&mut out, "etcd_request_errors_total", "counter", "Operations of the store that failed.");
-        for (labels, value) in &*self.store_errors.read() {
-            let _ = writeln!(out, "etcd_request_errors_total{{{labels}}} {}", value.load(Ordering::Relaxed));
-        }
+        self.store_text(&mut out);
         head(&mut out, "apiserver_watch_events_total", "counter", "Events sent to watchers.");
         for (labels, value) in &*self.watch_events.read() {
             let _ = writeln!(out, "apiserver_watch_events_total{{{labels}}} {}", value.load(Ordering::Relaxed));
@@ -208,6 +222,27 @@ impl Metrics {
             out.push_str(&source());
         }
         out
+    }
+
+    fn store_text(&self, out: &mut String) {
+        let mut places: Vec<(String, Arc<StoreTimes>)> = Vec::new();
+        for (operation, of) in OPERATIONS.iter().zip(&self.store) {
+            let labels = |resource: &str| format!("group=\"\",operation=\"{operation}\",resource=\"{resource}\"");
+            places.extend(of.read().iter().map(|(resource, place)| (labels(resource), place.clone())));
+        }
+        let about = "Time of the store's operations, whatever the store.";
+        head(out, "etcd_request_duration_seconds", "histogram", about);
+        for (labels, place) in &places {
+            place.times.print(out, "etcd_request_duration_seconds", labels);
+        }
+        head(out, "etcd_requests_total", "counter", "Operations of the store.");
+        for (labels, place) in &places {
+            let _ = writeln!(out, "etcd_requests_total{{{labels}}} {}", place.times.count.load(Ordering::Relaxed));
+        }
+        head(out, "etcd_request_errors_total", "counter", "Operations of the store that failed.");
+        for (labels, place) in &places {
+            let _ = writeln!(out, "etcd_request_errors_total{{{labels}}} {}", place.errors.load(Ordering::Relaxed));
+        }
     }
 }
 

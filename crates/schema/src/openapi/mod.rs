@@ -104,7 +104,7 @@ fn paths(list: &[Operation], dialect: Dialect) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for operation in list {
         let item = paths.entry(&*operation.path).or_insert_with(|| {
-            let parameters = operations::path_parameters(&operation.path, dialect);
+            let parameters = operations::path_parameters(operation, dialect);
             if parameters.is_empty() { json!({}) } else { json!({"parameters": parameters}) }
         });
         item[&*operation.method] = operations::operation(operation, dialect);

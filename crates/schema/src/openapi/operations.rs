@@ -1,5 +1,7 @@
 //! Operations on paths: parameters, bodies and answers.
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 
 use super::Operation;
@@ -56,50 +58,49 @@ const FORCE: Query = (
     "Force is going to \"force\" Apply requests. It means user will re-acquire conflicting fields owned by other people. \
      Force flag must be unset for non-apply patch requests.",
 );
-const LIST: [Query; 10] = [
-    ("allowWatchBookmarks", "boolean", "Ask for BOOKMARK events in a watch."),
-    ("continue", "string", "The token of the page before."),
-    ("fieldSelector", "string", "Restrict the list by fields. Defaults to everything."),
-    ("labelSelector", "string", "Restrict the list by labels. Defaults to everything."),
-    ("limit", "integer", "The most items to answer with at once."),
-    ("resourceVersion", "string", "The version that the answer may be served from."),
-    ("resourceVersionMatch", "string", "How resourceVersion is applied to lists."),
-    ("sendInitialEvents", "boolean", "Begin a watch with synthetic events for the objects there are."),
-    ("timeoutSeconds", "integer", "The time after which the call ends, whatever happens."),
-    ("watch", "boolean", "Answer with a stream of changes instead of a list."),
-];
-const DELETE: [Query; 4] = [
-    ("gracePeriodSeconds", "integer", "Seconds before the object is deleted; zero deletes at once."),
-    (
-        "ignoreStoreReadErrorWithClusterBreakingPotential",
-        "boolean",
-        "Delete objects that cannot be read from the store.",
-    ),
-    ("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
-    ("propagationPolicy", "string", "What becomes of dependents: Orphan, Background or Foreground."),
-];
+/// Query parameters of lists and deletions, in alphabetical order as upstream sorts them.
+static PARAMETERS: LazyLock<Vec<(&'static str, Query)>> = LazyLock::new(|| {
+    let parse = |line: &'static str| {
+        let mut cells = line.splitn(4, '\t');
+        let (of, name, kind, text) = (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
+        // The texts have line breaks, and live as long as the process.
+        let text: &'static str = Box::leak(text.replace("\\n", "\n").into_boxed_str());
+        Some((of, (name, kind, text)))
+    };
+    include_str!("parameters.tsv").lines().skip(1).filter_map(parse).collect()
+});
+
+fn parameters_of(of: &str) -> Vec<Query> {
+    PARAMETERS.iter().filter(|(known, _)| *known == of).map(|(_, query)| *query).collect()
+}
 
 fn query(action: &str) -> Vec<Query> {
     match action {
-        "list" | "watch" | "watchlist" => LIST.to_vec(),
+        "list" | "watch" | "watchlist" => parameters_of("list"),
         "post" | "put" => vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
         "patch" => vec![DRY_RUN, PATCH_MANAGER, FIELD_VALIDATION, FORCE],
-        "delete" => std::iter::once(DRY_RUN).chain(DELETE).collect(),
-        "deletecollection" => std::iter::once(DRY_RUN).chain(DELETE).chain(LIST).collect(),
+        "delete" => std::iter::once(DRY_RUN).chain(parameters_of("delete")).collect(),
+        "deletecollection" => {
+            let watching = ["allowWatchBookmarks", "watch"];
+            let list = parameters_of("list").into_iter().filter(|(name, _, _)| !watching.contains(name));
+            let mut all: Vec<Query> = std::iter::once(DRY_RUN).chain(parameters_of("delete")).chain(list).collect();
+            all.sort_by_key(|(name, _, _)| *name);
+            all
+        }
         _ => Vec::new(),
     }
 }
 
-/// `{namespace}`, `{name}` and `{path}` of a path.
-pub(super) fn path_parameters(path: &str, dialect: Dialect) -> Vec<Value> {
+/// `{name}`, `{namespace}` and `{path}` of a path whose objects are of this kind.
+pub(super) fn path_parameters(operation: &Operation, dialect: Dialect) -> Vec<Value> {
     let mut parameters = Vec::new();
-    for segment in path.split('/') {
-        if let Some(name) = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}')) {
-            let description = match name {
-                "namespace" => "object name and auth scope, such as for teams and projects",
-                "path" => "path to the resource",
-                _ => "name of the object",
-            };
+    let named = format!("name of the {}", parent_kind(operation));
+    for (name, description) in [
+        ("name", &*named),
+        ("namespace", "object name and auth scope, such as for teams and projects"),
+        ("path", "path to the resource"),
+    ] {
+        if operation.path.contains(&format!("{{{name}}}")) {
             parameters.push(parameter(name, "path", "string", description, dialect));
         }
     }
@@ -266,6 +267,17 @@ fn responses(operation: &Operation, answer: Option<&str>, types: &[&str], dialec
 
 fn describe(operation: &Operation) -> String {
     let kind = &operation.kind.kind;
+    let below = operation.path.split_once("/{name}/").map(|(_, rest)| rest.split('/').next().unwrap_or_default());
+    if let Some(below) = below {
+        let of = parent_kind(operation);
+        return match &*operation.action {
+            "get" => format!("read {below} of the specified {of}"),
+            "post" => format!("create {below} of a {of}"),
+            "put" => format!("replace {below} of the specified {of}"),
+            "patch" => format!("partially update {below} of the specified {of}"),
+            _ => format!("connect {} requests to {below} of {of}", operation.method.to_uppercase()),
+        };
+    }
     match &*operation.action {
         "list" => format!("list or watch objects of kind {kind}"),
         "get" => format!("read the specified {kind}"),
@@ -350,6 +362,9 @@ fn identifier(operation: &Operation) -> String {
 }
 
 fn parent_kind(operation: &Operation) -> String {
+    if !operation.path.contains("/{name}/") {
+        return operation.kind.kind.clone();
+    }
     let plural =
         operation.path.split("/{name}").next().and_then(|before| before.rsplit('/').next()).unwrap_or_default();
     // Where the parent's kind is the operation's own, its spelling is known.

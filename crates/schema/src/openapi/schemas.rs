@@ -10,6 +10,14 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const RAW: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 const APIEXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
 
+/// A type that has a LocalObjectReference inside.
+fn is_reference(leaf: &str) -> bool {
+    let holder = ["EnvSource", "KeySelector", "Projection"].iter().any(|end| leaf.ends_with(end));
+    leaf == "LocalObjectReference"
+        || leaf == "ConfigMapVolumeSource"
+        || (holder && (leaf.starts_with("ConfigMap") || leaf.starts_with("Secret")))
+}
+
 pub(super) struct Schemas<'a> {
     catalogue: &'static Catalogue,
     /// What `k8s-openapi` says of each type.
@@ -70,12 +78,14 @@ impl<'a> Schemas<'a> {
         let mut required = Vec::new();
         for field in &definition.fields {
             properties.insert(field.name.to_string(), self.property(definition, field, open));
-            // `k8s-openapi` requires metadata; upstream does not.
-            if field.required && !(field.omit_empty && &*field.name == "metadata") {
-                required.push(Value::from(&*field.name));
+            // `k8s-openapi` requires metadata, and the names of references, whose default is empty; upstream does not.
+            let name = &*field.name;
+            let optional =
+                field.omit_empty && (name == "metadata" || (name == "name" && is_reference(&definition.leaf)));
+            if field.required && !optional {
+                required.push(Value::from(name));
             }
         }
-        required.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
         let mut schema = Map::new();
         let description = match self.description(&definition.name) {
             Some(text) => text.to_owned(),
