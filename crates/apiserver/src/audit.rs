@@ -132,6 +132,19 @@ pub(crate) async fn finish(
     })
 }
 
+/// A handler panicked: on record, and answered as upstream does.
+pub(crate) async fn panicked(context: &RequestContext) -> Result<Answer, ApiError> {
+    tracing::error!("the request {} {} caused a panic", context.method, context.raw_path);
+    if let Some(record) = &context.audit {
+        let _ = wait(record.panicked()).await;
+    }
+    Err(ApiError::new(
+        500,
+        ferry_meta::Reason::InternalError,
+        "This request caused apiserver to panic. Look in the logs for details.",
+    ))
+}
+
 struct End {
     record: Arc<Record>,
     code: u16,

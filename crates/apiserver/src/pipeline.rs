@@ -1,11 +1,13 @@
 //! The path of every request, from its headers to its answer, in one function.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_auth::{Attributes, Authorizer, Credentials};
 use ferry_meta::{ApiError, Reason};
+use futures::FutureExt;
 use http::{Method, Request, Response};
 
 use crate::answer::{self, Answer, Body};
@@ -24,7 +26,11 @@ pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer)
     let (parts, body) = request.into_parts();
     let mut context = RequestContext::new(&parts, peer, core.cbor);
     let in_flight = core.metrics.in_flight(&context);
-    let outcome = run(core, &mut context, parts, body).await;
+    // A handler that panics takes its request along, not the connection with all the others on it.
+    let outcome = match AssertUnwindSafe(run(core, &mut context, parts, body)).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(_) => audit::panicked(&context).await,
+    };
     context.stages.done(Stage::Answer);
     let status = audit::answered(&context, &outcome);
     let response = answer::respond(&context, outcome);
