@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::cluster::{PATIENCE, free_port, kubectl_path};
+use crate::cluster::{PATIENCE, free_port, kubectl_path, pause};
 
 pub struct Alone {
     pub folder: tempfile::TempDir,
@@ -47,7 +47,7 @@ impl Alone {
         let deadline = Instant::now() + PATIENCE;
         while !self.run("root-token", &["get", "--raw", "/readyz"], "").status.success() {
             assert!(Instant::now() < deadline, "the server does not get ready: {}", self.log());
-            std::thread::sleep(Duration::from_millis(50));
+            pause(Duration::from_millis(50));
         }
     }
 
