@@ -113,7 +113,8 @@ impl Policy {
                     return Err(PolicyError(format!("rules[{index}].nonResourceURLs: {url:?} {why}")));
                 }
             }
-            for group in rule.resources.iter().filter(|g| g.resources.is_empty() && !g.resource_names.is_empty()) {
+            let names_alone = |group: &&GroupResources| group.resources.is_empty() && !group.resource_names.is_empty();
+            if let Some(group) = rule.resources.iter().find(names_alone) {
                 let why = "using resourceNames requires at least one resource";
                 return Err(PolicyError(format!("rules[{index}].resources: {why}: {:?}", group.resource_names)));
             }

@@ -53,7 +53,7 @@ const ATTEMPTS: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Webhook {
-    events: mpsc::Sender<(Bytes, Option<oneshot::Sender<Result<(), String>>>)>,
+    events: mpsc::Sender<Queued>,
     mode: WebhookMode,
 }
 

@@ -8,9 +8,11 @@ use parking_lot::Mutex;
 /// How many answers are kept, in each of two generations.
 const KEPT: usize = 4096;
 
+type Generation<T> = HashMap<[u8; 32], (T, Instant)>;
+
 /// A bounded map whose entries run out. Keys are digests, so that no token is kept.
 pub(crate) struct Expiring<T> {
-    generations: Mutex<[HashMap<[u8; 32], (T, Instant)>; 2]>,
+    generations: Mutex<[Generation<T>; 2]>,
 }
 
 impl<T: Clone> Expiring<T> {

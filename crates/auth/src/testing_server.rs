@@ -9,7 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// What the server was asked.
 #[derive(Clone, Default)]
-pub(crate) struct Asked(Arc<Mutex<Vec<(String, Vec<u8>)>>>);
+pub(crate) struct Asked(Arc<Mutex<Vec<Request>>>);
+
+/// Its path and its body.
+type Request = (String, Vec<u8>);
 
 impl Asked {
     pub(crate) fn count(&self) -> usize {

@@ -118,7 +118,7 @@ impl<'a> Jws<'a> {
     }
 
     pub(super) fn verify(&self, keys: &[Key], allowed: &[String]) -> bool {
-        allowed.iter().any(|one| *one == self.algorithm)
+        allowed.contains(&self.algorithm)
             && keys
                 .iter()
                 .filter(|key| self.fits(key))
