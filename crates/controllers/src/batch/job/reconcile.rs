@@ -11,6 +11,7 @@ use ferry_client::{
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
@@ -115,12 +116,15 @@ impl Loop {
         let namespace = pod.namespace().unwrap_or_default();
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let reference = owner::controller_of(&**pod);
+        if let Some(left) = left(change).filter(|left| left.kind == "Job") {
+            self.queue.add(Work::Job(ObjectKey::new(&*namespace, &*left.name)));
+        }
         let Some(reference) = reference.filter(|reference| reference.kind == "Job") else {
             if reference.is_none() && job_pod::is_tracked(pod) && !matches!(change, Change::Deleted(_)) {
                 self.queue.add(Work::Orphan(ObjectKey::of(&**pod)));
             }
-            if reference.is_none() && change.old().is_none() {
-                self.enqueue_adopters(pod);
+            if may_be_adopted(change) {
+                self.adopters(pod).for_each(|job| self.queue.add(Work::Job(ObjectKey::of(&*job))));
             }
             return;
         };
@@ -147,13 +151,13 @@ impl Loop {
         self.queue.add_after(Work::Job(key), BATCH);
     }
 
-    fn enqueue_adopters(&self, pod: &Pod) {
-        for job in self.jobs.list_in(&pod.namespace().unwrap_or_default()) {
+    /// The jobs that would take a pod of nobody.
+    fn adopters(&self, pod: &Pod) -> impl Iterator<Item = Arc<Job>> {
+        let jobs = self.jobs.list_in(&pod.namespace().unwrap_or_default()).into_iter();
+        jobs.filter(|job| {
             let selector = Selector::new(job.spec.as_ref().and_then(|spec| spec.selector.as_ref()));
-            if !selector.is_everything() && selector.matches(pod.metadata.labels.as_ref()) && !is_finished(&job) {
-                self.queue.add(Work::Job(ObjectKey::of(&*job)));
-            }
-        }
+            !selector.is_everything() && selector.matches(pod.metadata.labels.as_ref()) && !is_finished(job)
+        })
     }
 
     async fn free_orphan(&self, key: &ObjectKey) -> Result<Action, Error> {
@@ -165,6 +169,8 @@ impl Loop {
             if reference.kind != "Job" || alive {
                 return Ok(Action::Done);
             }
+        } else if self.adopters(&pod).next().is_some() {
+            return Ok(Action::Done);
         }
         self.release(&pod).await?;
         Ok(Action::Done)
@@ -316,5 +322,55 @@ impl Loop {
             Err(error) if !write::is_not_found(&error) => Err(error),
             _ => Ok(()),
         }
+    }
+}
+
+/// The controller that a pod had until this change.
+fn left(change: &Change<Pod>) -> Option<&OwnerReference> {
+    let Change::Modified { old, new } = change else { return None };
+    let before = owner::controller_of(&**old)?;
+    let stays = owner::controller_of(&**new).is_some_and(|now| now.uid == before.uid);
+    (!stays).then_some(before)
+}
+
+/// A pod of nobody that is new, was let go, or has other labels than before.
+fn may_be_adopted(change: &Change<Pod>) -> bool {
+    let is_free = |pod: &Pod| owner::controller_of(pod).is_none();
+    match change {
+        Change::Added(pod) => is_free(pod),
+        Change::Modified { old, new } => is_free(new) && (!is_free(old) || old.metadata.labels != new.metadata.labels),
+        Change::Deleted(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_is_let_go_concerns_its_job_and_those_that_would_take_it() {
+        let pod = |owner: &str, label: &str| -> Arc<Pod> {
+            let owners = if owner.is_empty() {
+                json!([])
+            } else {
+                json!([{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": true}])
+            };
+            let value = json!({"metadata": {"name": "p", "labels": {"l": label}, "ownerReferences": owners}});
+            Arc::new(serde_json::from_value(value).expect("a pod"))
+        };
+        let check = |change: Change<Pod>, leaves: &str, adopted: bool| {
+            let seen = left(&change).map(|reference| reference.name.clone()).unwrap_or_default();
+            assert_eq!((seen.as_str(), may_be_adopted(&change)), (leaves, adopted), "{change:?}");
+        };
+        check(Change::Added(pod("", "a")), "", true);
+        check(Change::Added(pod("j", "a")), "", false);
+        check(Change::Modified { old: pod("j", "a"), new: pod("", "a") }, "j", true);
+        check(Change::Modified { old: pod("j", "a"), new: pod("k", "a") }, "j", false);
+        check(Change::Modified { old: pod("j", "a"), new: pod("j", "b") }, "", false);
+        check(Change::Modified { old: pod("", "a"), new: pod("", "a") }, "", false);
+        check(Change::Modified { old: pod("", "a"), new: pod("", "b") }, "", true);
+        check(Change::Deleted(pod("", "a")), "", false);
     }
 }
