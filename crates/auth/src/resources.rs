@@ -17,6 +17,7 @@ resources! {
     PERSISTENT_VOLUMES: "", "persistentvolumes";
     SERVICE_ACCOUNTS: "", "serviceaccounts";
     RESOURCE_SLICES: "resource.k8s.io", "resourceslices";
+    CERTIFICATE_REQUESTS: "certificates.k8s.io", "podcertificaterequests";
     VOLUME_ATTACHMENTS: "storage.k8s.io", "volumeattachments";
     ROLES: "rbac.authorization.k8s.io", "roles";
     ROLE_BINDINGS: "rbac.authorization.k8s.io", "rolebindings";

@@ -90,13 +90,13 @@ pub async fn start(config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let port = listener.as_ref().and_then(|(l, _)| l.local_addr().ok()).map_or(config.port, |a| a.port());
     let mailboxes = Mailboxes::default();
     let waking = mailboxes.clone();
-    let sources = Sources::new(client.clone(), tasks, move |uid| waking.sources_changed(uid));
+    let sources = Sources::new(client.clone(), &config.node_name, tasks, move |uid| waking.sources_changed(uid));
     let own_pods = watcher::Config::default().fields(&format!("spec.nodeName={}", config.node_name));
     let resolver = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
     let context = Arc::new(Context {
         recorder: Recorder::with_host(client.clone(), "kubelet", Some(&config.node_name), tasks),
         images: Images::new(runtime.clone()),
-        volumes: Volumes::new(&config.root_dir, client.clone(), sources.clone()),
+        volumes: Volumes::new(&config.root_dir, client.clone(), &config.node_name, sources.clone()),
         services: Informer::with(client.clone(), tasks, watcher::Config::default()),
         resolver: HostResolver::parse(&resolver),
         host_addresses: vec![config.node_ip.to_string()],

@@ -11,7 +11,7 @@ use ferry_client::Informer;
 use ferry_client::informer::Cached;
 use ferry_tasks::Tasks;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::certificates::v1::ClusterTrustBundle;
+use k8s_openapi::api::certificates::v1::{ClusterTrustBundle, PodCertificateRequest};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
@@ -35,6 +35,8 @@ pub(crate) struct Watched<K> {
     client: Client,
     tasks: Tasks,
     wake: Wake,
+    /// What every watch selects by besides the name; may be empty.
+    fields: String,
     entries: Mutex<HashMap<(String, String), Entry<K>>>,
 }
 
@@ -43,7 +45,11 @@ where
     K: Cached + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     fn new(client: Client, tasks: Tasks, wake: Wake) -> Self {
-        Self { client, tasks, wake, entries: Mutex::default() }
+        Self { client, tasks, wake, fields: String::new(), entries: Mutex::default() }
+    }
+
+    fn selecting(self, fields: String) -> Self {
+        Self { fields, ..self }
     }
 
     /// The object for a pod, which is woken whenever it changes from now on.
@@ -53,7 +59,7 @@ where
             let mut entries = self.entries.lock();
             let entry = entries.entry((namespace.to_owned(), name.to_owned())).or_insert_with(|| {
                 let tasks = self.tasks.child("source");
-                let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+                let config = watcher::Config::default().fields(&format!("metadata.name={name}{}", self.fields));
                 let informer = Informer::over(api.clone(), &tasks, config);
                 let users = Users::default();
                 let (told, wake) = (users.clone(), self.wake.clone());
@@ -127,15 +133,24 @@ pub(crate) struct Sources {
     pub(crate) config_maps: Watched<ConfigMap>,
     pub(crate) secrets: Watched<Secret>,
     pub(crate) trust_bundles: TrustBundles,
+    pub(crate) certificate_requests: Watched<PodCertificateRequest>,
 }
 
 impl Sources {
     /// `wake` is told the uid of every pod whose objects changed.
-    pub(crate) fn new(client: Client, tasks: &Tasks, wake: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) fn new(
+        client: Client,
+        node: &str,
+        tasks: &Tasks,
+        wake: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let wake: Wake = Arc::new(wake);
+        let requests = Watched::new(client.clone(), tasks.child("certificate requests"), wake.clone());
         Arc::new(Self {
             config_maps: Watched::new(client.clone(), tasks.child("config maps"), wake.clone()),
             secrets: Watched::new(client.clone(), tasks.child("secrets"), wake.clone()),
+            // A node may watch the requests of its own pods only, and has to say so.
+            certificate_requests: requests.selecting(format!(",spec.nodeName={node}")),
             trust_bundles: TrustBundles {
                 client,
                 tasks: tasks.child("trust bundles"),
@@ -149,6 +164,7 @@ impl Sources {
     pub(crate) fn release(&self, uid: &str) {
         self.config_maps.release(uid);
         self.secrets.release(uid);
+        self.certificate_requests.release(uid);
         self.trust_bundles.users.lock().remove(uid);
     }
 }

@@ -10,7 +10,7 @@ use ferry_meta::{ObjectReader, UserInfo};
 use crate::authorize::{Attributes, Authorizer, Decision};
 use crate::bootstrap;
 use crate::rbac::{PolicyRule, rules_of};
-use crate::resources::{PODS, RESOURCE_SLICES, VOLUME_ATTACHMENTS};
+use crate::resources::{CERTIFICATE_REQUESTS, PODS, RESOURCE_SLICES, VOLUME_ATTACHMENTS};
 use references::Related;
 
 pub struct NodeAuthorizer {
@@ -49,7 +49,9 @@ impl NodeAuthorizer {
             ("", "persistentvolumes") => request.get(Related::Volume),
             ("resource.k8s.io", "resourceclaims") => request.get(Related::ResourceClaim),
             ("storage.k8s.io", "volumeattachments") => request.get(Related::Attachment),
+            ("", "serviceaccounts") if attributes.subresource.is_empty() => request.get(Related::ServiceAccount),
             ("", "serviceaccounts") => request.token(),
+            ("certificates.k8s.io", "podcertificaterequests") => request.certificate_request(),
             ("coordination.k8s.io", "leases") => request.lease(),
             ("storage.k8s.io", "csinodes") => request.csi_node(),
             ("resource.k8s.io", "resourceslices") => request.resource_slice(),
@@ -91,6 +93,10 @@ impl Request<'_> {
             Related::Pod => {
                 self.reader.get(&PODS, namespace, name).is_some_and(|pod| text(&pod, "/spec/nodeName") == self.node)
             }
+            Related::CertificateRequest => self
+                .reader
+                .get(&CERTIFICATE_REQUESTS, namespace, name)
+                .is_some_and(|request| text(&request, "/spec/nodeName") == self.node),
             Related::Slice => self
                 .reader
                 .get(&RESOURCE_SLICES, "", name)
@@ -146,6 +152,20 @@ impl Request<'_> {
             return Err("can only create token subresource of serviceaccount".into());
         }
         self.related(Related::ServiceAccount)
+    }
+
+    /// NodeRestriction looks at what is created.
+    fn certificate_request(&self) -> Answer {
+        if !self.attributes.subresource.is_empty() {
+            return Err("nodes may not access the status subresource of PodCertificateRequests".into());
+        }
+        match self.attributes.verb {
+            "create" => Ok(()),
+            "get" => self.related(Related::CertificateRequest),
+            "list" | "watch" if self.selects("spec.nodeName") => Ok(()),
+            "list" | "watch" => Err("can only list/watch podcertificaterequests with nodeName field selector".into()),
+            verb => Err(format!("nodes may not {verb} podcertificaterequests")),
+        }
     }
 
     fn lease(&self) -> Answer {

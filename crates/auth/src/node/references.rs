@@ -17,6 +17,7 @@ pub(super) enum Related {
     Attachment,
     ServiceAccount,
     Slice,
+    CertificateRequest,
 }
 
 /// Whether some pod bound to the node refers to the object, directly or through its volume claims.
@@ -81,7 +82,7 @@ fn refers(pod: &Value, kind: Related, wanted: &str) -> bool {
                     .any(|claim| text(claim, "/resourceClaimName") == wanted)
                 || text(pod, "/status/extendedResourceClaimStatus/resourceClaimName") == wanted
         }
-        Related::Pod | Related::Volume | Related::Attachment | Related::Slice => false,
+        Related::Pod | Related::Volume | Related::Attachment | Related::Slice | Related::CertificateRequest => false,
     }
 }
 

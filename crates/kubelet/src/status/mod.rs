@@ -41,6 +41,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) verdict: Option<&'a WaitReason>,
     /// What running containers have been given, by container id.
     pub(crate) sizes: &'a HashMap<String, Size>,
+    /// Some container is about to get other amounts: the newest generation is not in force yet.
+    pub(crate) resizing: bool,
     /// `containerd` in `containerd://1234`.
     pub(crate) runtime_name: &'a str,
     pub(crate) host_addresses: &'a [String],
@@ -56,7 +58,10 @@ pub(crate) fn status(observed: &Observed<'_>) -> PodStatus {
         resource_claim_statuses: old.resource_claim_statuses.clone(),
         nominated_node_name: old.nominated_node_name.clone(),
         qos_class: Some(pod::qos_class(pod).to_owned()),
-        observed_generation: pod.metadata.generation,
+        observed_generation: match old.observed_generation.filter(|_| observed.resizing) {
+            Some(generation) => Some(generation),
+            None => pod.metadata.generation,
+        },
         start_time: Some(old.start_time.clone().unwrap_or(Time(seconds(observed.now)))),
         ..PodStatus::default()
     };

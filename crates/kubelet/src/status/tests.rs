@@ -38,12 +38,13 @@ fn pod(spec: Value) -> Pod {
 struct Case {
     health: HashMap<String, Health>,
     sizes: HashMap<String, Size>,
+    resizing: bool,
     reasons: BTreeMap<String, WaitReason>,
     over: bool,
 }
 
 fn case() -> Case {
-    Case { health: HashMap::new(), sizes: HashMap::new(), reasons: BTreeMap::new(), over: false }
+    Case { health: HashMap::new(), sizes: HashMap::new(), resizing: false, reasons: BTreeMap::new(), over: false }
 }
 
 impl Case {
@@ -60,6 +61,7 @@ impl Case {
             over: self.over,
             verdict: None,
             sizes: &self.sizes,
+            resizing: self.resizing,
             runtime_name: "containerd",
             host_addresses: &["192.0.2.1".to_owned()],
             now: at(100),
@@ -169,13 +171,16 @@ fn the_patch_has_only_what_changed() {
 fn amounts_are_reported_once_they_are_given() {
     let resources = |cpu: &str| json!({"requests": {"cpu": cpu}});
     let mut pod = pod(json!({"containers": [{"name": "a", "resources": resources("200m")}]}));
-    let old = json!({"containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+    pod.metadata.generation = Some(2);
+    let old = json!({"observedGeneration": 1, "containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
         "resources": resources("100m"), "allocatedResources": {"cpu": "100m"}}]});
     pod.status = Some(serde_json::from_value(old).expect("a status"));
     let mut case = case();
-    for (shares, want) in [(102, "100m"), (204, "200m")] {
+    for (shares, generation, want) in [(102, 1, "100m"), (204, 2, "200m")] {
+        case.resizing = generation == 1;
         case.sizes.insert("a-0".into(), Size { shares, quota: 0, memory: 0 });
         let status = case.of(&pod, vec![record("a", RunState::Running, 0, 0)]);
+        assert_eq!(status.observed_generation, Some(generation));
         let status = json!(status.container_statuses.expect("statuses")[0]);
         assert_eq!(status["resources"], resources(want));
         assert_eq!(status["allocatedResources"]["cpu"], want);

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod, Volume, VolumeProjection};
 
 use super::atomic::{Files, Payload};
-use super::{Volumes, trust};
+use super::{Volumes, certificates, trust};
 use crate::pod;
 use crate::sources::missing;
 use crate::spec::fields::{self, Surroundings};
@@ -51,8 +51,15 @@ impl Volumes {
         }
         if let Some(source) = &volume.projected {
             let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-            for projection in source.sources.iter().flatten() {
+            for (index, projection) in source.sources.iter().flatten().enumerate() {
                 self.projection(pod, projection, mode, around, &mut content).await?;
+                if let Some(wanted) = &projection.pod_certificate {
+                    let place = (volume.name.as_str(), index);
+                    let issued = self.certificates.get(&self.sources, pod, place, wanted).await?;
+                    let files = certificates::files(wanted, &issued).into_iter();
+                    content.files.extend(files.map(|(path, data)| (path, payload(data, mode))));
+                    content.refresh_at = [content.refresh_at, Some(issued.refresh_at)].into_iter().flatten().min();
+                }
             }
             return Ok(Some(("projected", content)));
         }
@@ -88,9 +95,6 @@ impl Volumes {
         if let Some(source) = &projection.cluster_trust_bundle {
             let bundles = self.sources.trust_bundles.all(pod::uid(pod)).await?;
             content.files.insert(source.path.clone(), payload(trust::anchors(&bundles, source)?, mode));
-        }
-        if projection.pod_certificate.is_some() {
-            return Err("this node projects no pod certificates".to_owned());
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Volumes: what a pod's containers find mounted, made before they start and kept current while they run.
 
 mod atomic;
+mod certificates;
 mod content;
 mod directory;
 mod mounts;
@@ -21,6 +22,7 @@ pub(crate) use mounts::{Mounts, container_mounts};
 use crate::pod;
 use crate::sources::Sources;
 use crate::spec::fields::Surroundings;
+use certificates::Certificates;
 use tokens::Tokens;
 
 /// A volume that could not be made, in the words of the FailedMount event.
@@ -53,11 +55,13 @@ pub(crate) struct Volumes {
     client: Client,
     sources: Arc<Sources>,
     tokens: Tokens,
+    certificates: Certificates,
 }
 
 impl Volumes {
-    pub(crate) fn new(root: &Path, client: Client, sources: Arc<Sources>) -> Self {
-        Self { root: root.join("pods"), tokens: Tokens::new(client.clone()), client, sources }
+    pub(crate) fn new(root: &Path, client: Client, node: &str, sources: Arc<Sources>) -> Self {
+        let certificates = Certificates::new(client.clone(), node);
+        Self { root: root.join("pods"), tokens: Tokens::new(client.clone()), certificates, client, sources }
     }
 
     pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
@@ -143,6 +147,7 @@ impl Volumes {
     /// Removes everything that was made for a pod.
     pub(crate) async fn remove(&self, uid: &str) -> Result<(), String> {
         self.tokens.forget(uid);
+        self.certificates.forget(uid);
         let folder = self.pod_folder(uid);
         blocking(move || directory::remove_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))).await
     }

@@ -198,6 +198,7 @@ impl Worker {
             over,
             verdict: self.verdict.as_ref(),
             sizes: self.sizes.given(),
+            resizing: self.sizes.unsettled(&self.pod, state),
             runtime_name: self.context.runtime.identity().0,
             host_addresses: &self.context.host_addresses,
             now: Timestamp::now(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ferry_client::EventType;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::Worker;
 use crate::pod;
@@ -28,6 +28,15 @@ impl Sizes {
         let mut all = self.given.clone();
         all.extend(self.refused.iter().map(|(id, size)| (id.clone(), *size)));
         all
+    }
+
+    /// Whether a running container is still to get what the pod wants for it.
+    pub(super) fn unsettled(&self, pod: &Pod, state: &PodState) -> bool {
+        let settled = self.settled();
+        state.running().any(|record| {
+            let wanted = pod::container(pod, &record.name).map(|(_, container)| resources::size(&container));
+            settled.get(&record.id).is_some_and(|given| wanted.is_some_and(|wanted| wanted != *given))
+        })
     }
 
     pub(super) fn started(&mut self, id: &str, size: Size) {
