@@ -22,6 +22,9 @@ ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 say "the store beside raw append and fdatasync, and etcd"
 cargo bench --quiet -p ferry-store --bench store -- --folder "$work/store"
 
+say "the scheduler on fake nodes"
+cargo bench --quiet -p ferry --bench scheduler -- --folder "$work"
+
 say "who is asking, may they, and is it their turn"
 cargo bench --quiet -p ferry-auth --features testing --bench auth
 cargo bench --quiet -p ferry-fairness --bench fairness

@@ -1,7 +1,7 @@
 //! One object as the cache keeps it: ready-made JSON, and the little that selectors ask for.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use ferry_meta::selector::{FieldSelector, LabelSelector};
@@ -16,6 +16,14 @@ use super::registration::Registration;
 
 /// Forms of one object that are kept beside its JSON (protobuf, CBOR): few, or memory doubles for nothing.
 const KEPT_FORMS: usize = 3;
+/// Small kinds that admission asks for with every write; of others the parsed form would cost more memory than it saves.
+const KEPT_PARSED: [&str; 5] = [
+    "/registry/namespaces/",
+    "/registry/serviceaccounts/",
+    "/registry/priorityclasses/",
+    "/registry/limitranges/",
+    "/registry/resourcequotas/",
+];
 
 pub struct CachedObject {
     pub key: Arc<str>,
@@ -32,6 +40,7 @@ pub struct CachedObject {
     version_at: (usize, usize),
     registration: Arc<Registration>,
     forms: Mutex<Vec<(Box<str>, Bytes)>>,
+    parsed: OnceLock<Arc<Value>>,
 }
 
 impl fmt::Debug for CachedObject {
@@ -92,6 +101,7 @@ impl CachedObject {
             version_at,
             registration: registration.clone(),
             forms: Mutex::new(Vec::new()),
+            parsed: OnceLock::new(),
         }
     }
 
@@ -114,6 +124,7 @@ impl CachedObject {
             version_at,
             registration: self.registration.clone(),
             forms: Mutex::new(Vec::new()),
+            parsed: OnceLock::new(),
         }
     }
 
@@ -150,6 +161,19 @@ impl CachedObject {
     pub fn matches(&self, labels: &LabelSelector, fields: &FieldSelector) -> bool {
         (labels.is_everything() || labels.matches_with(|key| self.label(key)))
             && (fields.is_everything() || fields.matches(|field| self.field(field).to_owned().into()))
+    }
+
+    /// The parsed object, shared where it is asked for often.
+    pub(super) fn read(&self) -> Option<Arc<Value>> {
+        if let Some(known) = self.parsed.get() {
+            return Some(known.clone());
+        }
+        // It was read when it was ingested, so it parses.
+        let parsed = Arc::new(self.parse().ok()?);
+        if KEPT_PARSED.iter().any(|prefix| self.key.starts_with(prefix)) {
+            let _ = self.parsed.set(parsed.clone());
+        }
+        Some(parsed)
     }
 
     pub fn parse(&self) -> serde_json::Result<Value> {
