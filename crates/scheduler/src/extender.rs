@@ -248,8 +248,8 @@ async fn connect(config: &wire::Extender) -> Result<Client, kube::Error> {
 
 /// Asks all extenders that have a say: first which nodes, then how good they are.
 pub(crate) async fn ask(extenders: &[Extender], pod: &PodInfo, mut nodes: Vec<Arc<Node>>) -> Result<Extension, String> {
-    let mut extension = Extension::default();
-    extension.nodes = nodes.iter().map(|node| node.metadata.name.as_deref().unwrap_or_default().into()).collect();
+    let name = |node: &Arc<Node>| node.metadata.name.as_deref().unwrap_or_default().into();
+    let mut extension = Extension { nodes: nodes.iter().map(name).collect(), ..Extension::default() };
     let concerned = || extenders.iter().filter(|extender| extender.concerns(pod));
     for extender in concerned().filter(|extender| !extender.config().filter_verb.is_empty()) {
         if nodes.is_empty() {

@@ -37,7 +37,7 @@ pub(crate) fn arguments<T: DeserializeOwned + Default>(config: &PluginConfig) ->
         return if args.is_null() { Ok(T::default()) } else { Err("has to match plugin args".into()) };
     };
     map.remove("apiVersion");
-    if map.remove("kind").is_some_and(|kind| kind != Value::from(format!("{}Args", config.name))) {
+    if map.remove("kind").is_some_and(|kind| kind != format!("{}Args", config.name)) {
         return Err("has to match plugin args".into());
     }
     serde_json::from_value(args).map_err(|error| super::strict(&error))

@@ -227,7 +227,7 @@ impl Loop {
         let cycle = Cycle { pod, cache: &self.cache, listers: &self.listers };
         let begin = std::time::Instant::now();
         self.attempts += 1;
-        let timed = self.attempts % TIMED == 0;
+        let timed = self.attempts.is_multiple_of(TIMED);
         let metrics = timed.then_some(&*self.metrics);
         let search = Search { cycle, profile, nominations: &self.nominations, extension, metrics };
         if extension.is_none() && self.extenders.iter().any(|extender| extender.takes_part() && extender.concerns(pod))
