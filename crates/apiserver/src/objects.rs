@@ -159,14 +159,13 @@ pub(crate) async fn modify(
     mut change: impl FnMut(&mut Value) -> Result<(), ApiError> + Send,
 ) -> Result<Value, ApiError> {
     loop {
-        let live = must_load(core, row, namespace, name).await?;
-        let mut object = live.object.clone();
+        let Stored { mut object, revision, bytes } = must_load(core, row, namespace, name).await?;
         change(&mut object)?;
         let value = to_bytes(row, &object);
-        if value == live.bytes {
+        if value == bytes {
             return Ok(object);
         }
-        let op = Op::Update { key: row.key(namespace, name), value, expected: live.revision, lease: None };
+        let op = Op::Update { key: row.key(namespace, name), value, expected: revision, lease: None };
         match core.commit(Transaction::one(op)).await {
             Ok(commit) => {
                 set_version(&mut object, commit.revision);

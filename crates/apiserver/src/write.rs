@@ -146,15 +146,16 @@ impl<'a> Write<'a> {
         objects::set_kind(&mut object, self.row);
         let now = time::time(time::now());
         object_meta::prepare_create(&mut object, &uuid::Uuid::new_v4().to_string(), &now);
+        if !generated {
+            return self.try_create(object).await;
+        }
         for attempt in 0.. {
             let mut candidate = object.clone();
-            if generated {
-                let name = generate_name(object::text(&candidate, "/metadata/generateName"));
-                object::metadata_mut(&mut candidate).insert("name".into(), name.into());
-            }
+            let name = generate_name(object::text(&candidate, "/metadata/generateName"));
+            object::metadata_mut(&mut candidate).insert("name".into(), name.into());
             let outcome = self.try_create(candidate).await;
             let taken = matches!(&outcome, Err(e) if e.is(ferry_meta::Reason::AlreadyExists));
-            if !(generated && taken && attempt < GENERATED_NAME_ATTEMPTS) {
+            if !(taken && attempt < GENERATED_NAME_ATTEMPTS) {
                 return outcome;
             }
         }
