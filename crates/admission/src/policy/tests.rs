@@ -52,6 +52,9 @@ async fn validated(spec: Value, binding: Value) -> Result<Vec<String>, ApiError>
     Case::create("", "configmaps", "ns", config_map("a")).validate(&plugin).await
 }
 
+/// Warnings, or the message of a refusal.
+type Wanted = Result<Vec<&'static str>, String>;
+
 #[tokio::test]
 async fn validations_decide() {
     let refused = |message: &str| {
@@ -60,7 +63,7 @@ async fn validations_decide() {
         ))
     };
     let one = |expression: &str| json!({"validations": [{"expression": expression}]});
-    let cases: Vec<(Value, Value, Result<Vec<&str>, String>)> = vec![
+    let cases: Vec<(Value, Value, Wanted)> = vec![
         (one("object.metadata.name == 'a'"), json!({}), Ok(vec![])),
         (one("object.metadata.name == 'b'"), json!({}), refused("failed expression: object.metadata.name == 'b'")),
         (
