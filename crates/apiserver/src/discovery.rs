@@ -13,10 +13,13 @@ use sha2::{Digest, Sha256};
 
 use crate::aggregation::{Remote, Remotes, aggregated_resources, with_remote};
 
+/// What documents were made of, and the documents.
+type Made = (Arc<ResourceTable>, Arc<Remotes>, Aggregated);
+
 /// The aggregated documents of the current table, made once per table.
 #[derive(Default)]
 pub(crate) struct Documents {
-    made: Mutex<Option<(Arc<ResourceTable>, Arc<Remotes>, Aggregated)>>,
+    made: Mutex<Option<Made>>,
 }
 
 #[derive(Clone)]

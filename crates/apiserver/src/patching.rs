@@ -111,11 +111,11 @@ impl Patch {
 /// labels of its template where it had none.
 fn past_defaults(object: &mut Value, gvk: &GroupVersionKind) {
     let said = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    let labels = match (said, &*gvk.group, &*gvk.kind) {
-        ("apps/v1beta1", "apps", "Deployment" | "StatefulSet") => true,
-        ("extensions/v1beta1", "apps", "Deployment" | "DaemonSet" | "ReplicaSet") => true,
-        _ => false,
-    };
+    let labels = matches!(
+        (said, &*gvk.group, &*gvk.kind),
+        ("apps/v1beta1", "apps", "Deployment" | "StatefulSet")
+            | ("extensions/v1beta1", "apps", "Deployment" | "DaemonSet" | "ReplicaSet")
+    );
     let bare = ferry_meta::object::labels(object).is_empty();
     let template = object.pointer("/spec/template/metadata/labels").filter(|labels| labels.is_object()).cloned();
     if let (true, true, Some(template)) = (labels, bare, template) {
