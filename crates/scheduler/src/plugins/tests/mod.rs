@@ -1,5 +1,6 @@
 //! Scenarios per plugin: nodes, placed pods and a pod give the allowed nodes, the best of them, or the message.
 
+mod arguments;
 mod pods;
 mod preemption;
 mod random;
