@@ -70,10 +70,12 @@ impl Figures {
     }
 }
 
+type Queues = BTreeMap<&'static str, Arc<Mutex<Figures>>>;
+
 /// The figures of all queues made through it. Clones share them.
 #[derive(Clone, Default)]
 pub struct Metrics {
-    queues: Arc<Mutex<BTreeMap<&'static str, Arc<Mutex<Figures>>>>>,
+    queues: Arc<Mutex<Queues>>,
 }
 
 impl std::fmt::Debug for Metrics {

@@ -16,9 +16,11 @@ mod common;
 mod core;
 mod discovery;
 mod garbagecollector;
+mod networking;
 mod node;
 mod policy;
 mod rbac;
+mod resource;
 mod selection;
 mod storage;
 
@@ -145,6 +147,8 @@ const TABLE: &[(&str, Start)] = &[
     ("ttl-controller", node::ttl::start),
     ("service-lb-controller", cloud::service::start),
     ("horizontal-pod-autoscaler-controller", autoscaling::hpa::start),
+    ("resourceclaim-controller", resource::claim::start),
+    ("service-cidr-controller", networking::service_cidr::start),
     ("clusterrole-aggregation-controller", rbac::clusterrole_aggregation::start),
 ];
 

@@ -53,7 +53,7 @@ async fn beat(config: &Config, client: &Client, nodes: &Informer<Node>) {
                 async move {
                     let Some(node) = node else { return (name, false) };
                     let ours = renew(client, &node, known).await;
-                    if round > 0 && (nodes::number(config, &name) / SLOTS + round) % rounds == 0 {
+                    if round > 0 && (nodes::number(config, &name) / SLOTS + round).is_multiple_of(rounds) {
                         let _ = nodes::report(client, config, &name).await;
                     }
                     (name, ours)

@@ -109,17 +109,9 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Option<i64> {
     }
     Some(sum)
 }
-
-#[expect(clippy::cast_precision_loss, reason = "ratios of amounts need no more than a float has")]
 fn share(part: i64, whole: i64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    reason = "bounded by the clamp; a saturating cast is meant"
-)]
 fn times(ratio: f64, count: usize) -> i32 {
     (ratio * count as f64).ceil().clamp(0.0, f64::from(i32::MAX)) as i32
 }
@@ -161,7 +153,6 @@ pub(super) fn of_pods(
                     .filter_map(|name| requests.get(name))
                     .fold(0_i64, |sum, milli| sum.saturating_add(*milli));
                 let shown = share(sum, asked) * 100.0;
-                #[expect(clippy::cast_possible_truncation, reason = "a saturating cast is meant")]
                 let whole = shown as i32;
                 (shown / f64::from(i32::try_from(percent).unwrap_or(i32::MAX)), Some(whole), average)
             }

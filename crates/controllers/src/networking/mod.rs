@@ -1,0 +1,3 @@
+//! The controllers of `networking.k8s.io`.
+
+pub(crate) mod service_cidr;

@@ -1,0 +1,249 @@
+//! ResourceClaim: claims for pods that ask for them by a template, and reservations of pods that are gone taken back.
+
+use std::sync::Arc;
+
+use ferry_client::controller::{self, Action};
+use ferry_client::{Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+use crate::Context;
+use crate::common::pod;
+
+const NAME: &str = "resource-claim-controller";
+const COMPONENT: &str = "resource_claim";
+/// On a claim made for a pod: which of the pod's claims it is.
+const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    Pod(ObjectKey),
+    Claim(ObjectKey),
+}
+
+struct Loop {
+    client: Client,
+    recorder: Recorder,
+    pods: Informer<Pod>,
+    claims: Informer<ResourceClaim>,
+    templates: Informer<ResourceClaimTemplate>,
+    queue: WorkQueue<Key>,
+}
+
+pub(crate) fn start(context: &Context) {
+    let client = context.client(NAME);
+    let this = Arc::new(Loop {
+        recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
+        client,
+        pods: context.informers.of(),
+        claims: context.informers.of(),
+        templates: context.informers.of(),
+        queue: context.queue("resource_claim"),
+    });
+    let handler = this.clone();
+    this.pods.on_change(move |change| handler.pod_changed(change));
+    let handler = this.clone();
+    this.claims.on_change(move |change| {
+        let claim = change.object();
+        handler.queue.add(Key::Claim(ObjectKey::of(&**claim)));
+        if let Some(owner) = owner::controller_of(&**claim).filter(|owner| owner.kind == "Pod") {
+            handler.queue.add(Key::Pod(ObjectKey::new(claim.namespace().unwrap_or_default(), owner.name.clone())));
+        }
+    });
+    let handler = this.clone();
+    this.templates.on_change(move |change| {
+        let template = change.object();
+        for pod in handler.pods.list_in(&template.namespace().unwrap_or_default()) {
+            if templated(&pod).any(|(_, name)| name == template.name_any()) {
+                handler.queue.add(Key::Pod(ObjectKey::of(&*pod)));
+            }
+        }
+    });
+    let synced = this.clone();
+    let ready = async move {
+        synced.pods.synced().await;
+        synced.claims.synced().await;
+        synced.templates.synced().await;
+    };
+    let queue = this.queue.clone();
+    controller::run(&context.tasks, NAME, &queue, 4, ready, move |key| {
+        let this = this.clone();
+        async move {
+            match key {
+                Key::Pod(key) => this.pod(&key).await,
+                Key::Claim(key) => this.claim(&key).await,
+            }
+        }
+    });
+}
+
+/// The pod's claims that come from a template, with its name.
+fn templated(pod: &Pod) -> impl Iterator<Item = (&PodResourceClaim, &str)> {
+    let claims = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    claims.filter_map(|claim| Some((claim, claim.resource_claim_template_name.as_deref()?)))
+}
+
+/// The name of the claim behind one of the pod's, as its status tells.
+fn told<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let statuses = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;
+    statuses.iter().find(|status| status.name == name)?.resource_claim_name.as_deref()
+}
+
+fn is_done(pod: &Pod) -> bool {
+    // A pod that is being deleted before it got a node never runs.
+    pod::is_terminal(pod) || (pod::is_terminating(pod) && pod::node(pod).is_empty())
+}
+
+fn new_claim(pod: &Pod, wanted: &PodResourceClaim, template: &ResourceClaimTemplate) -> ResourceClaim {
+    let template = template.spec.clone().unwrap_or_default();
+    let meta = template.metadata.unwrap_or_default();
+    let mut annotations = meta.annotations.unwrap_or_default();
+    annotations.insert(POD_CLAIM.into(), wanted.name.clone());
+    ResourceClaim {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}-{}-", pod.name_any(), wanted.name)),
+            labels: meta.labels,
+            annotations: Some(annotations),
+            owner_references: Some(vec![owner::controller_reference(pod)]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec,
+        status: None,
+    }
+}
+
+impl Loop {
+    fn pod_changed(&self, change: &Change<Pod>) {
+        let pod = change.object();
+        let namespace = pod.namespace().unwrap_or_default();
+        let mut any = false;
+        for claim in pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten()) {
+            any = true;
+            if let Some(name) = claim.resource_claim_name.as_deref().or_else(|| told(pod, &claim.name)) {
+                self.queue.add(Key::Claim(ObjectKey::new(&*namespace, name)));
+            }
+        }
+        if any && !matches!(change, Change::Deleted(_)) {
+            self.queue.add(Key::Pod(ObjectKey::of(&**pod)));
+        }
+    }
+
+    async fn pod(&self, key: &ObjectKey) -> Result<Action, Error> {
+        let Some(pod) = self.pods.get_key(key).filter(|pod| !is_done(pod) && !pod::is_terminating(pod)) else {
+            return Ok(Action::Done);
+        };
+        let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &key.namespace);
+        let mut found = Vec::new();
+        for (wanted, template) in templated(&pod) {
+            let ours = |claim: &ResourceClaim| {
+                owner::is_controlled_by(claim, &*pod) && claim.annotations().get(POD_CLAIM) == Some(&wanted.name)
+            };
+            let there = self.claims.list_in(&key.namespace).into_iter().find(|claim| ours(claim));
+            let name = match there.map(|claim| claim.name_any()).or_else(|| told(&pod, &wanted.name).map(str::to_owned))
+            {
+                Some(name) => name,
+                None => {
+                    let Some(template) = self.templates.get(&key.namespace, template) else {
+                        let message =
+                            format!("PodResourceClaim {}: resource claim template {template:?} not found", wanted.name);
+                        self.recorder.event(&*pod, EventType::Warning, "FailedResourceClaimCreation", message);
+                        continue;
+                    };
+                    api.create(&PostParams::default(), &new_claim(&pod, wanted, &template)).await?.name_any()
+                }
+            };
+            if told(&pod, &wanted.name) != Some(name.as_str()) {
+                found.push(json!({ "name": wanted.name, "resourceClaimName": name }));
+            }
+        }
+        if !found.is_empty() {
+            let patch =
+                json!({ "metadata": { "uid": pod.metadata.uid }, "status": { "resourceClaimStatuses": found } });
+            let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+            match pods.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+                Err(error) if !write::is_not_found(&error) => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(Action::Done)
+    }
+
+    /// Takes back what is reserved for pods that are gone or done; with the last of them the devices are free.
+    async fn claim(&self, key: &ObjectKey) -> Result<Action, Error> {
+        let Some(claim) = self.claims.get_key(key) else { return Ok(Action::Done) };
+        let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &key.namespace);
+        let status = claim.status.clone().unwrap_or_default();
+        let reserved = status.reserved_for.clone().unwrap_or_default();
+        let needs = |name: &str, uid: &str| {
+            let pod = self.pods.get(&key.namespace, name);
+            pod.is_some_and(|pod| pod.uid().as_deref() == Some(uid) && !is_done(&pod))
+        };
+        let kept: Vec<_> = reserved
+            .iter()
+            .filter(|consumer| consumer.resource != "pods" || needs(&consumer.name, &consumer.uid))
+            .cloned()
+            .collect();
+        let free = kept.is_empty()
+            && status.allocation.is_some()
+            && (!reserved.is_empty() || claim.metadata.deletion_timestamp.is_some());
+        if kept.len() != reserved.len() || free {
+            let mut changed = (*claim).clone();
+            let next = changed.status.get_or_insert_default();
+            next.reserved_for = (!kept.is_empty()).then(|| kept.clone());
+            if free {
+                next.allocation = None;
+                next.devices = None;
+            }
+            api.replace_status(&key.name, &PostParams::default(), &changed).await?;
+            return Ok(Action::Done);
+        }
+        if kept.is_empty() && status.allocation.is_none() && claim.finalizers().iter().any(|known| known == FINALIZER) {
+            let mut changed = (*claim).clone();
+            changed.finalizers_mut().retain(|known| known != FINALIZER);
+            api.replace(&key.name, &PostParams::default(), &changed).await?;
+            return Ok(Action::Done);
+        }
+        // A claim that was made for a pod goes when the pod is done; one that is gone takes it along by its owner reference.
+        let owner = owner::controller_of(&*claim).filter(|owner| owner.kind == "Pod");
+        if let Some(pod) = owner.and_then(|owner| self.pods.get(&key.namespace, &owner.name))
+            && claim.annotations().contains_key(POD_CLAIM)
+            && is_done(&pod)
+            && claim.metadata.deletion_timestamp.is_none()
+        {
+            write::delete(&api, &*claim, None).await?;
+        }
+        Ok(Action::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_made_from_templates() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "name": "p", "uid": "u" },
+            "spec": { "containers": [], "resourceClaims": [
+                { "name": "gpu", "resourceClaimTemplateName": "one-gpu" }, { "name": "shared", "resourceClaimName": "there" },
+            ] },
+            "status": { "resourceClaimStatuses": [{ "name": "gpu", "resourceClaimName": "p-gpu-x" }] },
+        }))
+        .expect("a pod");
+        let template: ResourceClaimTemplate = serde_json::from_value(json!({
+            "metadata": { "name": "one-gpu" }, "spec": { "metadata": { "labels": { "a": "b" } }, "spec": { "devices": {} } },
+        }))
+        .expect("a template");
+        let (wanted, name) = templated(&pod).next().expect("a claim");
+        assert_eq!((name, templated(&pod).count()), ("one-gpu", 1));
+        let made = new_claim(&pod, wanted, &template);
+        assert_eq!(made.metadata.generate_name.as_deref(), Some("p-gpu-"));
+        assert_eq!((made.annotations()[POD_CLAIM].as_str(), made.labels()["a"].as_str()), ("gpu", "b"));
+        assert_eq!((told(&pod, "gpu"), told(&pod, "shared")), (Some("p-gpu-x"), None));
+    }
+}

@@ -1,0 +1,3 @@
+//! The controllers of `resource.k8s.io`.
+
+pub(crate) mod claim;
