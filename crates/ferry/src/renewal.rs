@@ -180,6 +180,10 @@ mod tests {
             let (stream, _) = listener.accept().await.unwrap();
             tokio_rustls::TlsAcceptor::from(server).accept(stream).await.unwrap()
         };
+        // A resumed session shows the certificates of the one before.
+        let mut client = (*client).clone();
+        client.resumption = rustls::client::Resumption::disabled();
+        let client = Arc::new(client);
         let connect = async {
             let stream = TcpStream::connect(address).await.unwrap();
             let name = ServerName::try_from("localhost").unwrap();
