@@ -118,6 +118,10 @@ pub fn store_commands_refuse_what_cannot_be() {
             create(&client, &format!("c{number}")).await.unwrap();
         }
     });
+    let second = ["apiserver", "--bind-address=127.0.0.1", "--secure-port=0", at_data[0], at_data[1]];
+    let message = refused(1, &second);
+    assert!(message.contains("in use by another process") && message.contains(text(&data)), "{message}");
+    succeeds(&["store", "check", at_data[0], at_data[1]]);
     let unwritable = ["store", "backup", "/proc/nowhere/backup", at_data[0], at_data[1]];
     assert!(refused(1, &unwritable).contains("/proc/nowhere/backup"));
     let unknown = ["store", "history", "/registry/configmaps/default/never", at_data[0], at_data[1]];
@@ -169,4 +173,6 @@ pub fn store_commands_refuse_what_cannot_be() {
         let message = refused(3, &[&["store"], words, &at_data].concat());
         assert!(message.contains(text(&log)), "the damaged file is named: {message}");
     }
+    let message = refused(3, &second);
+    assert!(message.contains(text(&log)), "never silently empty: {message}");
 }

@@ -247,6 +247,26 @@ async fn a_disk_that_fills_up_loses_nothing_and_recovers() {
     assert_eq!(count(&open(&disk.path().join("data")).expect("open")).await, known + 10);
 }
 
+/// The tables may fail in the background after they were looked at and before they are written to.
+#[tokio::test]
+async fn tables_that_fail_in_the_background_fail_no_write() {
+    let folder = tempfile::tempdir().expect("folder");
+    let store = open(folder.path()).expect("open");
+    for number in 0..30 {
+        if number % 3 == 1 {
+            let disk = store.shared.disk().expect("tables");
+            disk.failed.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+        create(&store, number).await.expect("create");
+    }
+    let lease = store.grant_lease(1000).await.expect("lease");
+    store.shared.disk().expect("tables").failed.store(true, std::sync::atomic::Ordering::SeqCst);
+    store.revoke_lease(lease).await.expect("revoke");
+    assert_eq!(count(&store).await, 30);
+    drop(store);
+    assert_eq!(count(&open(folder.path()).expect("open")).await, 30);
+}
+
 #[tokio::test]
 async fn a_read_only_disk_is_an_error_that_says_so() {
     let Some(disk) = SmallDisk::new() else { return };

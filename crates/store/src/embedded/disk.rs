@@ -19,6 +19,9 @@ pub(crate) struct Disk {
     database: Database,
     table: Keyspace,
     path: PathBuf,
+    /// Makes the next commit find that the tables failed in the background.
+    #[cfg(test)]
+    pub(crate) failed: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 /// A commit that failed.
@@ -93,7 +96,13 @@ impl Disk {
             Ok((database, table))
         }));
         match opened {
-            Ok(Ok((database, table))) => Ok(Self { database, table, path: path.to_owned() }),
+            Ok(Ok((database, table))) => Ok(Self {
+                database,
+                table,
+                path: path.to_owned(),
+                #[cfg(test)]
+                failed: Default::default(),
+            }),
             Ok(Err(error)) => Err(classify(path, &error)),
             Err(_) => Err(StoreError::Corrupt(format!("the tables in {} cannot be read", path.display()))),
         }
@@ -131,6 +140,10 @@ impl Disk {
 
     /// Returns once the batch is durable: one write, one fdatasync.
     pub(crate) fn commit(&self, batch: Batch) -> std::result::Result<(), Failed> {
+        #[cfg(test)]
+        if self.failed.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(Failed { error: classify(&self.path, &fjall::Error::Poisoned), untouched: true });
+        }
         let batch = batch.inner.durability(Some(PersistMode::SyncData));
         batch.commit().map_err(|error| Failed {
             // fjall looks at this before it writes anything, and at nothing else.
