@@ -6,6 +6,8 @@ pub const ROOT: &str = "/registry/";
 /// etcd's default limit on a request, which upstream's stores live with.
 pub const MAX_VALUE: usize = 3 * 512 * 1024;
 pub const MAX_KEY: usize = 4096;
+/// What encryption adds at most: who stores a value of the largest size need not know whether it is encrypted.
+pub(crate) const MAX_SEAL: usize = 4096;
 
 fn invalid<T>(key: &str, why: &'static str) -> Result<T> {
     Err(StoreError::InvalidKey { key: key.chars().take(256).collect(), why })
@@ -42,10 +44,18 @@ pub fn check_prefix(prefix: &str) -> Result<()> {
 }
 
 pub fn check_value(key: &str, value: &[u8]) -> Result<()> {
-    if value.len() > MAX_VALUE {
-        return Err(StoreError::TooLarge { key: key.to_owned(), size: value.len(), max: MAX_VALUE });
-    }
-    Ok(())
+    let seal = if crate::encrypted::is_sealed(value) { MAX_SEAL } else { 0 };
+    check_size(key, value, MAX_VALUE + seal)
+}
+
+/// Before it is encrypted.
+pub(crate) fn check_plain(key: &str, value: &[u8]) -> Result<()> {
+    check_size(key, value, MAX_VALUE)
+}
+
+fn check_size(key: &str, value: &[u8], max: usize) -> Result<()> {
+    let size = value.len();
+    if size > max { Err(StoreError::TooLarge { key: key.to_owned(), size, max }) } else { Ok(()) }
 }
 
 #[cfg(test)]

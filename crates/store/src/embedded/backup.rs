@@ -21,7 +21,7 @@ use crate::{Result, StoreError, key};
 
 const MAGIC: &[u8] = b"ferry-backup 1\n";
 /// Longer than any record that the store accepts.
-const LONGEST: usize = key::MAX_VALUE + key::MAX_KEY + 1024;
+const LONGEST: usize = key::MAX_VALUE + key::MAX_SEAL + key::MAX_KEY + 1024;
 const BATCH_BYTES: usize = 8 << 20;
 
 /// What a look at a store found.

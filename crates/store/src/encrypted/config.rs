@@ -11,7 +11,7 @@ use super::providers::Provider;
 const SEALED: &[u8] = b"k8s:enc:";
 
 /// Whether somebody encrypted a value; JSON and protobuf never start like this.
-pub(super) fn is_sealed(value: &[u8]) -> bool {
+pub(crate) fn is_sealed(value: &[u8]) -> bool {
     value.starts_with(SEALED)
 }
 

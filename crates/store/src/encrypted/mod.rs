@@ -13,6 +13,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use futures::StreamExt;
 
+pub(crate) use config::is_sealed;
 pub use config::{ConfigError, EncryptionConfig};
 
 use crate::{
@@ -73,7 +74,7 @@ impl EncryptedStore {
     }
 
     fn open(&self, entry: &mut Entry) -> Result<()> {
-        if config::is_sealed(&entry.value) {
+        if is_sealed(&entry.value) {
             let opened = self.config.load().open(&entry.key, &entry.value);
             entry.value = opened.map_err(|why| unreadable(&entry.key, &why))?;
         }
@@ -87,7 +88,7 @@ fn unreadable(key: &str, why: &str) -> StoreError {
 
 /// Among many values one that cannot be read is left as it is: the others must not be lost with it.
 fn open_or_leave(config: &EncryptionConfig, entry: &mut Entry) {
-    if config::is_sealed(&entry.value) {
+    if is_sealed(&entry.value) {
         match config.open(&entry.key, &entry.value) {
             Ok(value) => entry.value = value,
             Err(why) => tracing::error!("the value of {} cannot be decrypted: {why}", entry.key),
@@ -119,6 +120,7 @@ impl Store for EncryptedStore {
             let config = self.config.load();
             for op in &mut transaction.ops {
                 if let Op::Create { key, value, .. } | Op::Update { key, value, .. } = op {
+                    crate::key::check_plain(key, value)?;
                     *value = config.seal(&self.resource_of, key, value).map_err(StoreError::Unavailable)?;
                 }
             }
