@@ -20,6 +20,7 @@ use crate::answer::{Answer, Body, full};
 use crate::context::RequestContext;
 use crate::kubelet::{self, Target};
 use crate::objects;
+use crate::query::Query;
 use crate::server::Core;
 
 /// A kubelet's refusal is a line or two.
@@ -36,7 +37,7 @@ pub(crate) async fn connect(
         return log(core, context, row, request).await;
     }
     let options = options_kind(&info.resource, &info.subresource);
-    let seen = json!({"kind": options.kind, "apiVersion": "v1"});
+    let seen = options_object(&options.kind, &context.query, &info.rest);
     let attributes = Attributes {
         operation: Operation::Connect,
         row,
@@ -106,6 +107,37 @@ fn options_kind(resource: &str, subresource: &str) -> GroupVersionKind {
         _ => "PodProxyOptions",
     };
     GroupVersionKind::new("", "v1", kind)
+}
+
+/// What was asked for, as the object that admission looks at.
+fn options_object(kind: &str, query: &Query, rest: &[String]) -> Value {
+    let mut object = json!({"kind": kind, "apiVersion": "v1"});
+    match kind {
+        "PodExecOptions" | "PodAttachOptions" => {
+            for flag in ["stdin", "stdout", "stderr", "tty"].into_iter().filter(|flag| query.flag(flag)) {
+                object[flag] = true.into();
+            }
+            if let Some(container) = query.get("container").filter(|name| !name.is_empty()) {
+                object["container"] = container.into();
+            }
+            let command: Vec<&str> = query.all("command").collect();
+            if kind == "PodExecOptions" {
+                object["command"] = json!(command);
+            }
+        }
+        "PodPortForwardOptions" => {
+            let ports: Vec<i64> = query.all("ports").filter_map(|port| port.parse().ok()).collect();
+            if !ports.is_empty() {
+                object["ports"] = json!(ports);
+            }
+        }
+        _ => {
+            if !rest.is_empty() {
+                object["path"] = format!("/{}", rest.join("/")).into();
+            }
+        }
+    }
+    object
 }
 
 async fn log(
@@ -307,4 +339,26 @@ pub(super) fn rest(context: &RequestContext) -> String {
 
 fn node_proxy(core: &Core, context: &RequestContext) -> Result<Target, ApiError> {
     node_target(core, &context.info.name, rest(context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admission_sees_what_a_connection_asks_for() {
+        for (kind, query, rest, want) in [
+            ("PodAttachOptions", "stdin=true&container=c&tty=false", "", json!({"stdin": true, "container": "c"})),
+            ("PodExecOptions", "command=sh&command=-c&stdout=1", "", json!({"command": ["sh", "-c"], "stdout": true})),
+            ("PodPortForwardOptions", "ports=80&ports=x", "", json!({"ports": [80]})),
+            ("ServiceProxyOptions", "", "a", json!({"path": "/a"})),
+            ("NodeProxyOptions", "", "", json!({})),
+        ] {
+            let rest: Vec<String> = rest.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+            let mut want = want;
+            want["kind"] = kind.into();
+            want["apiVersion"] = "v1".into();
+            assert_eq!(options_object(kind, &Query::parse(query), &rest), want);
+        }
+    }
 }
