@@ -73,6 +73,15 @@ async fn run(
             break;
         }
     }
+    // What a webhook adds to a custom resource is held to its schema as what the client sent was.
+    let schema = attributes.row.strategy.custom_type().and_then(ferry_schema::Type::schema);
+    if !validating
+        && *attributes.kind == attributes.row.gvk
+        && let (Some(object), Some(schema)) = (request.object.as_deref_mut(), schema)
+    {
+        schema.prune(object);
+        schema.fill_defaults(object);
+    }
     for warning in std::mem::take(&mut request.warnings) {
         context.warn(warning);
     }

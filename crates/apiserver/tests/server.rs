@@ -40,6 +40,30 @@ struct Fixture {
     _folder: tempfile::TempDir,
 }
 
+/// Stands for a webhook: adds a known and an unknown field to what is marked.
+struct Adds;
+
+#[async_trait::async_trait]
+impl ferry_admission::Plugin for Adds {
+    fn name(&self) -> &'static str {
+        "Adds"
+    }
+
+    fn handles(&self, operation: ferry_admission::Operation) -> bool {
+        operation == ferry_admission::Operation::Create
+    }
+
+    async fn mutate(&self, request: &mut ferry_admission::Request<'_>) -> Result<(), ferry_meta::ApiError> {
+        if let Some(object) = request.object.as_deref_mut()
+            && object.pointer("/metadata/annotations/test~1add").is_some()
+        {
+            object["spec"]["n"] = 4.into();
+            object["spec"]["unknown"] = true.into();
+        }
+        Ok(())
+    }
+}
+
 impl Fixture {
     async fn new() -> Self {
         Self::with(|_, _| {}).await
@@ -71,7 +95,7 @@ impl Fixture {
             authentication: Arc::new(Chain::new(audiences).with_tokens(loopback.clone())),
             authorization,
             rbac: Some(rbac),
-            admission: admission.plugins().to_vec(),
+            admission: admission.plugins().iter().cloned().chain([Arc::new(Adds) as _]).collect(),
             audit: None,
             flow_control: None,
             secret_rotation: None,
@@ -438,6 +462,14 @@ async fn custom_resources_live_as_long_as_their_definition() {
     assert_eq!((code, &refused["reason"]), (422, &json!("Invalid")));
     let (code, _) = fixture.call(&fixture.bob, "GET", WIDGETS, "", "").await;
     assert_eq!(code, 403);
+
+    // What admission adds is held to the schema too.
+    let mut marked = widget("marked", json!({"n": 3}));
+    marked["metadata"]["annotations"] = json!({"test/add": "yes"});
+    let (code, made) = fixture.json("POST", WIDGETS, &marked).await;
+    assert_eq!((code, &made["spec"]), (201, &json!({"n": 4, "d": "x"})), "{made}");
+    let (code, _) = fixture.json("DELETE", &format!("{WIDGETS}/marked"), &Value::Null).await;
+    assert_eq!(code, 200);
 
     // A new default is seen by what was written before it.
     let schema =
