@@ -188,10 +188,12 @@ async fn snapshot_at(
     after: Option<&str>,
 ) -> Result<Snapshot, ApiError> {
     core.cache.wait_for(revision).await.map_err(|e| cache_error(&e))?;
+    let range = Range { prefix: cache.registration.root.clone(), revision: Some(revision), ..Range::default() };
     if let Some(snapshot) = cache.snapshot_at(revision) {
+        // The log may reach back further than the store: what is forgotten there is forgotten for every server.
+        core.store.range(Range { limit: 1, ..range }).await.map_err(|e| list_error(&e, prefix, after))?;
         return Ok(snapshot);
     }
-    let range = Range { prefix: cache.registration.root.clone(), revision: Some(revision), ..Range::default() };
     let read = core.store.range(range).await.map_err(|e| list_error(&e, prefix, after))?;
     let entries: Vec<Entry> = read.entries;
     Ok(cache.snapshot_of_entries(revision, &entries))

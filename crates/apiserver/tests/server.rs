@@ -188,6 +188,30 @@ async fn a_client_inside_reads_writes_and_watches() {
 }
 
 #[tokio::test]
+async fn a_page_of_a_forgotten_past_is_refused_with_a_way_on() {
+    let mut store = None;
+    let fixture = Fixture::with(|config, _| store = Some(config.cache.store().clone())).await;
+    let store = store.expect("the store");
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for name in ["a", "b", "c"] {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        assert_eq!(fixture.json("POST", maps, &map).await.0, 201);
+    }
+    let (_, page) = fixture.json("GET", &format!("{maps}?limit=1"), &json!({})).await;
+    let next = |page: &Value| format!("{maps}?limit=1&continue={}", page["metadata"]["continue"].as_str().expect("more"));
+    let (code, second) = fixture.json("GET", &next(&page), &json!({})).await;
+    assert_eq!((code, &second["items"][0]["metadata"]["name"]), (200, &json!("b")));
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}});
+    assert_eq!(fixture.json("POST", maps, &map).await.0, 201);
+    store.compact(store.revision().await.expect("a revision")).await.expect("compacted");
+    let (code, refused) = fixture.json("GET", &next(&page), &json!({})).await;
+    assert_eq!((code, &refused["reason"]), (410, &json!("Expired")));
+    let (code, rest) = fixture.json("GET", &next(&refused), &json!({})).await;
+    assert_eq!((code, &rest["items"][0]["metadata"]["name"]), (200, &json!("b")));
+    fixture.stop().await;
+}
+
+#[tokio::test]
 async fn stopping_the_server_ends_its_watches() {
     let fixture = Fixture::new().await;
     let maps: Api<ConfigMap> = Api::all(fixture.client());

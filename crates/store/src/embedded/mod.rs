@@ -65,8 +65,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             compaction_interval: Duration::from_secs(300),
-            retention: Duration::from_secs(600),
-            retained_revisions: 1000,
+            retention: Duration::from_secs(300),
+            retained_revisions: 0,
             watch_buffer: 10_000,
             progress_interval: Duration::from_secs(5),
             minimum_free_bytes: 32 << 20,

@@ -92,6 +92,19 @@ impl Server {
     pub(super) fn signal(&self, signal: rustix::process::Signal) {
         let process = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(process, signal).expect("a signal");
+        // Its threads stop one by one, and until the last has, requests may be answered.
+        while signal == rustix::process::Signal::STOP && !self.is_stopped() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("its threads");
+        threads.flatten().all(|thread| {
+            // `pid (name) state …`; a thread that is gone meanwhile does nothing either.
+            let status = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            status.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
     }
 }
 
