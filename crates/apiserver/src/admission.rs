@@ -66,6 +66,9 @@ async fn run(
         annotations: Vec::new(),
         reinvoked: false,
     };
+    let whole_object = !validating && *attributes.kind == attributes.row.gvk;
+    let schema = attributes.row.strategy.custom_type().filter(|_| whole_object).and_then(ferry_schema::Type::schema);
+    let before = schema.and_then(|_| request.object.as_deref().cloned());
     let mut outcome = Ok(());
     for plugin in core.admission.iter().filter(|p| p.handles(attributes.operation)) {
         outcome = if validating { plugin.validate(&mut request).await } else { plugin.mutate(&mut request).await };
@@ -73,11 +76,10 @@ async fn run(
             break;
         }
     }
-    // What a webhook adds to a custom resource is held to its schema as what the client sent was.
-    let schema = attributes.row.strategy.custom_type().and_then(ferry_schema::Type::schema);
-    if !validating
-        && *attributes.kind == attributes.row.gvk
-        && let (Some(object), Some(schema)) = (request.object.as_deref_mut(), schema)
+    // What a webhook adds to a custom resource is held to its schema as what the client sent was. What nobody
+    // changed is left alone: a null that an apply makes is for validation to refuse.
+    if let (Some(object), Some(schema)) = (request.object.as_deref_mut(), schema)
+        && before.as_ref() != Some(object)
     {
         schema.prune(object);
         schema.fill_defaults(object);

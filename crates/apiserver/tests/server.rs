@@ -198,7 +198,8 @@ async fn a_page_of_a_forgotten_past_is_refused_with_a_way_on() {
         assert_eq!(fixture.json("POST", maps, &map).await.0, 201);
     }
     let (_, page) = fixture.json("GET", &format!("{maps}?limit=1"), &json!({})).await;
-    let next = |page: &Value| format!("{maps}?limit=1&continue={}", page["metadata"]["continue"].as_str().expect("more"));
+    let next =
+        |page: &Value| format!("{maps}?limit=1&continue={}", page["metadata"]["continue"].as_str().expect("more"));
     let (code, second) = fixture.json("GET", &next(&page), &json!({})).await;
     assert_eq!((code, &second["items"][0]["metadata"]["name"]), (200, &json!("b")));
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}});
