@@ -58,11 +58,25 @@ pub(crate) fn start(context: &Context) {
 impl Loop {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(cron) = self.crons.get_key(key) else { return Ok(Action::Done) };
-        let jobs = self.jobs.get(cron.metadata.uid.as_deref().unwrap_or_default());
+        let mut jobs = self.jobs.get(cron.metadata.uid.as_deref().unwrap_or_default());
+        self.add_unseen(&cron, &mut jobs).await?;
         let plan = plan::plan(&cron, &jobs, self.clock.seconds());
         let again = plan.again;
         self.carry_out(key, &cron, plan).await?;
         Ok(again.map_or(Action::Done, Action::After))
+    }
+
+    /// Adds the active jobs that the cache has not seen yet: only the API server knows that one is missing.
+    async fn add_unseen(&self, cron: &CronJob, jobs: &mut Vec<Arc<Job>>) -> Result<(), Error> {
+        let api: Api<Job> = Api::namespaced(self.client.clone(), &cron.namespace().unwrap_or_default());
+        for reference in cron.status.iter().flat_map(|status| status.active.iter().flatten()) {
+            if jobs.iter().any(|job| job.metadata.uid == reference.uid) {
+                continue;
+            }
+            let found = api.get_opt(reference.name.as_deref().unwrap_or_default()).await?;
+            jobs.extend(found.filter(|job| job.metadata.uid == reference.uid).map(Arc::new));
+        }
+        Ok(())
     }
 
     async fn carry_out(&self, key: &ObjectKey, cron: &CronJob, plan: Plan) -> Result<(), Error> {
