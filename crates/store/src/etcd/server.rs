@@ -92,9 +92,13 @@ impl Server {
     pub(super) fn signal(&self, signal: rustix::process::Signal) {
         let process = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(process, signal).expect("a signal");
-        // Its threads stop one by one, and until the last has, requests may be answered.
-        while signal == rustix::process::Signal::STOP && !self.is_stopped() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+
+    /// Stops it. Its threads stop one by one, and until the last has, requests may be answered.
+    pub(super) async fn fall_silent(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        while !self.is_stopped() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

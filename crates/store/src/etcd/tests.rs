@@ -197,7 +197,7 @@ async fn an_etcd_that_says_nothing_keeps_nobody_waiting() {
     until_up(&store).await;
     let first = store.commit(create("a")).await.expect("create").revision;
     let mut watch = store.watch(WatchRequest { prefix: "/registry/".into(), after: first }).await.expect("watch");
-    server.signal(Signal::STOP);
+    server.fall_silent().await;
     let calls = async {
         let unavailable = |error: StoreError| assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
         unavailable(store.get("/registry/things/a").await.expect_err("get"));
