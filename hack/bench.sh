@@ -22,9 +22,6 @@ ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 say "the store beside raw append and fdatasync, and etcd"
 cargo bench --quiet -p ferry-store --bench store -- --folder "$work/store"
 
-say "the scheduler on fake nodes"
-cargo bench --quiet -p ferry --bench scheduler -- --folder "$work"
-
 say "who is asking, may they, and is it their turn"
 cargo bench --quiet -p ferry-auth --features testing --bench auth
 cargo bench --quiet -p ferry-fairness --bench fairness
@@ -103,3 +100,7 @@ apply to three Ready, image present|ms|1100
 cluster with three pods, idle|rss_mb|686
 cluster with three pods, idle|cpu_percent|-
 TABLE
+
+# Last: it takes as long as all the others together.
+say "the scheduler on fake nodes"
+cargo bench --quiet -p ferry --bench scheduler -- --folder "$work"
