@@ -38,9 +38,12 @@ fn order(one: &Pod, other: &Pod, on_node: &HashMap<String, usize>, now: Timestam
         .then_with(|| pod::is_ready(one).cmp(&pod::is_ready(other)))
         .then_with(|| cost(one).cmp(&cost(other)))
         .then_with(|| crowd(one).cmp(&crowd(other)))
-        .then_with(|| younger_first(pod::ready_since(one), pod::ready_since(other), one, other, now))
+        .then_with(|| age(pod::ready_since(one), now).cmp(&age(pod::ready_since(other), now)))
         .then_with(|| restarts(one).cmp(&restarts(other)))
-        .then_with(|| younger_first(created(one), created(other), one, other, now))
+        .then_with(|| age(created(one), now).cmp(&age(created(other), now)))
+        // Of pods of about the same age it is as good as random which goes, so that a scale-down does not empty one zone
+        // after the other.
+        .then_with(|| one.metadata.uid.cmp(&other.metadata.uid))
 }
 
 fn phase(pod: &Pod) -> u8 {
@@ -76,18 +79,10 @@ fn created(pod: &Pod) -> Option<Timestamp> {
     pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
-/// Ages are compared on a logarithmic scale, and pods of about the same age by their uid: which of them goes is as
-/// good as random, so that a scale-down does not empty one zone after the other.
-fn younger_first(one: Option<Timestamp>, other: Option<Timestamp>, a: &Pod, b: &Pod, now: Timestamp) -> Ordering {
-    match (one, other) {
-        (Some(one), Some(other)) if one != other => {
-            let rank =
-                |at: Timestamp| u128::try_from(now.duration_since(at).as_nanos()).ok().and_then(u128::checked_ilog2);
-            rank(one).cmp(&rank(other)).then_with(|| a.metadata.uid.cmp(&b.metadata.uid))
-        }
-        // No time counts as the youngest.
-        (one, other) => one.is_some().cmp(&other.is_some()),
-    }
+/// Ages are compared on a logarithmic scale; no time counts as the youngest. Nothing but the rank may decide here: an
+/// order that looks closer at some pairs than at others is none, and sorting by it fails.
+fn age(since: Option<Timestamp>, now: Timestamp) -> Option<Option<u32>> {
+    since.map(|at| u128::try_from(now.duration_since(at).as_nanos()).ok().and_then(u128::checked_ilog2))
 }
 
 #[cfg(test)]
@@ -148,5 +143,27 @@ mod tests {
             { "name": "c", "restartCount": 7, "image": "", "imageID": "", "ready": true },
         ]);
         check(&[restarted, ready("steady", "a", 10)]);
+    }
+
+    /// Many pods of a few ages with other differences between them: whatever order they come in, the same ones go.
+    #[test]
+    fn the_order_holds_for_any_number_of_pods() {
+        let now = Timestamp::from_second(100_000).expect("a time");
+        let pods: Vec<Arc<Pod>> = (0..2000_i64)
+            .map(|n| {
+                let mut json = ready(&format!("p{:04}", n * 7919 % 2000), &format!("n{}", n % 3), 99_900 + n % 40);
+                let count = if n % 5 == 0 { n % 4 } else { 0 };
+                json["status"]["containerStatuses"] =
+                    serde_json::json!([{ "name": "c", "restartCount": count, "image": "", "imageID": "", "ready": true }]);
+                Arc::new(serde_json::from_value(json).expect("a pod"))
+            })
+            .collect();
+        let names = |pods: &[Arc<Pod>]| pods.iter().map(|pod| pod.metadata.name.clone()).collect::<Vec<_>>();
+        let first = names(&choose(&pods, || pods.clone(), 1000, now));
+        for turn in [1, 333, 1000, 1999] {
+            let mut turned = pods.clone();
+            turned.rotate_left(turn);
+            assert_eq!(names(&choose(&turned, || pods.clone(), 1000, now)), first);
+        }
     }
 }
