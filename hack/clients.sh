@@ -6,18 +6,8 @@
 export PATH="$cache:$PATH"
 cd "$top"
 clients=$cache/clients
-cargo build --quiet -p ferry
-work=$(mktemp -d)
 port=${FERRY_CLIENTS_PORT:-17444}
-printf '%s\n' 'admintoken,admin,admin-uid,"system:masters"' 'bobtoken,bob,bob-uid,"devs"' >"$work/tokens"
-"$CARGO_TARGET_DIR/debug/ferry" apiserver --data-dir "$work/data" --bind-address 127.0.0.1 --secure-port "$port" --token-auth-file "$work/tokens" >"$work/log" 2>&1 &
-server=$!
-trap 'kill $server 2>/dev/null; wait $server 2>/dev/null || true; rm -rf "$work"' EXIT
-for _ in $(seq 300); do
-  curl -skf -o /dev/null "https://127.0.0.1:$port/readyz" && break
-  kill -0 $server 2>/dev/null || { cat "$work/log"; fail "the API server ended"; }
-  sleep 0.1
-done
+start_apiserver "$port"
 cat >"$work/config" <<YAML
 apiVersion: v1
 kind: Config

@@ -45,3 +45,19 @@ unpack_packages() {
   rm -rf "$debs"
   printf '%s' "$*" >"$stamp"
 }
+
+# start_apiserver PORT : an API server alone, in $work/data, with the tokens of admin and bob; ends with the script.
+start_apiserver() {
+  cargo build --quiet -p ferry
+  work=$(mktemp -d)
+  printf '%s\n' 'admintoken,admin,admin-uid,"system:masters"' 'bobtoken,bob,bob-uid,"devs"' >"$work/tokens"
+  "$CARGO_TARGET_DIR/debug/ferry" apiserver --data-dir "$work/data" --bind-address 127.0.0.1 --secure-port "$1" --token-auth-file "$work/tokens" >"$work/log" 2>&1 &
+  server=$!
+  trap 'kill $server 2>/dev/null; wait $server 2>/dev/null || true; rm -rf "$work"' EXIT
+  for _ in $(seq 300); do
+    curl -skf -o /dev/null "https://127.0.0.1:$1/readyz" && return
+    kill -0 $server 2>/dev/null || { cat "$work/log"; fail "the API server ended"; }
+    sleep 0.1
+  done
+  fail "the API server is not ready after 30 seconds; see its log: $(tail -n 5 "$work/log")"
+}

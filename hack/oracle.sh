@@ -8,19 +8,8 @@ if [ ! -x "$oracle/replay" ]; then
   say "skipped: the recorded exchanges are not at $oracle (set FERRY_ORACLE_DIR)"
   exit 0
 fi
-cargo build --quiet -p ferry
-work=$(mktemp -d)
 port=${FERRY_ORACLE_PORT:-17443}
-# The exchanges name these tokens and ids.
-printf '%s\n' 'admintoken,admin,admin-uid,"system:masters"' 'bobtoken,bob,bob-uid,"devs"' >"$work/tokens"
-"$CARGO_TARGET_DIR/debug/ferry" apiserver --data-dir "$work/data" --bind-address 127.0.0.1 --secure-port "$port" --token-auth-file "$work/tokens" >"$work/log" 2>&1 &
-server=$!
-trap 'kill $server 2>/dev/null; wait $server 2>/dev/null || true; rm -rf "$work"' EXIT
-for _ in $(seq 300); do
-  curl -skf -o /dev/null "https://127.0.0.1:$port/readyz" && break
-  kill -0 $server 2>/dev/null || { cat "$work/log"; fail "the API server ended"; }
-  sleep 0.1
-done
+start_apiserver "$port"
 play=("$oracle/replay" --server "https://127.0.0.1:$port" --token admin=admintoken,bob=bobtoken -k)
 if [ -n "${1:-}" ]; then "${play[@]}" --only "$1" -v; exit; fi
 

@@ -42,6 +42,7 @@ mod selection;
 mod server;
 mod stored_values;
 mod subresources;
+mod unverified;
 mod verbs;
 mod write;
 

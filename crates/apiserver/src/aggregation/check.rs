@@ -7,9 +7,6 @@ use bytes::Bytes;
 use ferry_meta::object::{items, labels, text};
 use ferry_meta::{GroupResource, ObjectReader};
 use http::Request;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::Value;
 use sha2::{Digest, Sha512};
 
@@ -18,6 +15,7 @@ use crate::answer::full;
 use crate::discovery::hex;
 use crate::listen::read_body;
 use crate::server::Core;
+use crate::unverified::Unverified;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 /// No document is read further than this.
@@ -115,7 +113,7 @@ pub(super) fn tls(spec: &Value, front_proxy: Option<&FrontProxy>) -> Result<Arc<
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     let builder = if spec.get("insecureSkipTLSVerify") == Some(&Value::Bool(true)) {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
     } else {
         builder.with_root_certificates(ferry_admission::authorities(text(spec, "/caBundle"))?)
     };
@@ -124,43 +122,4 @@ pub(super) fn tls(spec: &Value, front_proxy: Option<&FrontProxy>) -> Result<Arc<
         None => Ok(builder.with_no_client_auth()),
     };
     config.map(Arc::new).map_err(|error| error.to_string())
-}
-
-/// For `insecureSkipTLSVerify`, which the APIService's author asked for.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
