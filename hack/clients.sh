@@ -20,8 +20,8 @@ export KUBECONFIG=$work/config WORK=$work
 run() {
   case $1 in
     kubectl) bash "$top/hack/clients/kubectl.sh" ;;
-    python) if [ -x "$clients/python/bin/python" ]; then "$clients/python/bin/python" "$top/hack/clients/python.py"; else say "skipped: no Python client"; fi ;;
-    node) if [ -d "$clients/node/node_modules" ]; then cp "$top/hack/clients/node.mjs" "$clients/node/run.mjs"; node "$clients/node/run.mjs"; else say "skipped: no client for Node"; fi ;;
+    python) if [ -x "$clients/python/bin/python" ]; then "$clients/python/bin/python" "$top/hack/clients/python.py"; else say "skipped: no Python client"; return; fi ;;
+    node) if [ -d "$clients/node/node_modules" ]; then cp "$top/hack/clients/node.mjs" "$clients/node/run.mjs"; node "$clients/node/run.mjs"; else say "skipped: no client for Node"; return; fi ;;
     *) fail "no such client: $1" ;;
   esac || { tail -n 20 "$work/log"; fail "$1 found something wrong"; }
   say "$1: fine"
