@@ -23,7 +23,7 @@ pub mod write;
 pub use clock::Clock;
 pub use controller::{Action, Error};
 pub use expectations::Expectations;
-pub use informer::{Change, Index, Informer, Informers, Subscription};
+pub use informer::{Change, Index, Informer, Informers, Selection, Subscription};
 pub use key::ObjectKey;
 pub use metrics::Metrics;
 pub use queue::WorkQueue;

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use ferry_client::{Change, Informer};
+use ferry_client::{Change, Informer, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -73,8 +72,7 @@ async fn main() -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
 
     let tasks = Tasks::new("loops");
-    let pods: Informer<Pod> =
-        Informer::over(Api::namespaced(client.clone(), NAMESPACE), &tasks, watcher::Config::default());
+    let pods: Informer<Pod> = Informer::over(Api::namespaced(client.clone(), NAMESPACE), &tasks, Selection::default());
     let (sender, mut heard) = mpsc::unbounded_channel();
     pods.synced().await;
     pods.on_change(move |change| {

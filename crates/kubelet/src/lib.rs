@@ -34,11 +34,10 @@ mod worker;
 
 use std::sync::Arc;
 
-use ferry_client::{Informer, Recorder};
+use ferry_client::{Informer, Recorder, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::runtime::watcher;
 
 pub use config::{Config, Tls};
 
@@ -91,13 +90,13 @@ pub async fn start(config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let mailboxes = Mailboxes::default();
     let waking = mailboxes.clone();
     let sources = Sources::new(client.clone(), &config.node_name, tasks, move |uid| waking.sources_changed(uid));
-    let own_pods = watcher::Config::default().fields(&format!("spec.nodeName={}", config.node_name));
+    let own_pods = Selection::fields(format!("spec.nodeName={}", config.node_name));
     let resolver = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
     let context = Arc::new(Context {
         recorder: Recorder::with_host(client.clone(), "kubelet", Some(&config.node_name), tasks),
         images: Images::new(runtime.clone()),
         volumes: Volumes::new(&config.root_dir, client.clone(), &config.node_name, sources.clone()),
-        services: Informer::with(client.clone(), tasks, watcher::Config::default()),
+        services: Informer::with(client.clone(), tasks, Selection::default()),
         resolver: HostResolver::parse(&resolver),
         host_addresses: vec![config.node_ip.to_string()],
         allocatable: node::capacity::amounts(&config).allocatable,

@@ -7,13 +7,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ferry_client::Informer;
 use ferry_client::informer::Cached;
+use ferry_client::{Informer, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::certificates::v1::{ClusterTrustBundle, PodCertificateRequest};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 
@@ -59,7 +58,7 @@ where
             let mut entries = self.entries.lock();
             let entry = entries.entry((namespace.to_owned(), name.to_owned())).or_insert_with(|| {
                 let tasks = self.tasks.child("source");
-                let config = watcher::Config::default().fields(&format!("metadata.name={name}{}", self.fields));
+                let config = Selection::fields(format!("metadata.name={name}{}", self.fields));
                 let informer = Informer::over(api.clone(), &tasks, config);
                 let users = Users::default();
                 let (told, wake) = (users.clone(), self.wake.clone());
@@ -113,7 +112,7 @@ impl TrustBundles {
     pub(crate) async fn all(&self, uid: &str) -> Result<Vec<Arc<ClusterTrustBundle>>, String> {
         self.users.lock().insert(uid.to_owned());
         let informer = self.informer.get_or_init(|| {
-            let informer = Informer::with(self.client.clone(), &self.tasks, watcher::Config::default());
+            let informer = Informer::with(self.client.clone(), &self.tasks, Selection::default());
             let (users, wake) = (self.users.clone(), self.wake.clone());
             informer.on_change(move |_| {
                 let users: Vec<String> = users.lock().iter().cloned().collect();

@@ -20,10 +20,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_client::Informer;
+use ferry_client::{Informer, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Node, Taint};
-use kube::runtime::watcher;
 use kube::{Api, Client};
 
 /// What pods and nodes say to those who simulate them.
@@ -110,7 +109,7 @@ impl Simulation {
 /// Starts the nodes and returns at once.
 pub fn start(config: Config, client: Client, tasks: &Tasks) -> Simulation {
     let config = Arc::new(config);
-    let ours = watcher::Config::default().labels(&format!("{LABEL}={}", nodes::group(&config.name_prefix)));
+    let ours = Selection::labels(format!("{LABEL}={}", nodes::group(&config.name_prefix)));
     let informer: Informer<Node> = Informer::trimmed(Api::all(client.clone()), tasks, ours, nodes::trim);
     nodes::start(&config, &client, &informer, tasks);
     heartbeat::start(&config, &client, &informer, tasks);

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Change, Error, Informer, ObjectKey, Selection, WorkQueue, write};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
@@ -42,7 +41,7 @@ struct Loop {
 }
 
 pub(crate) fn start(config: &Arc<Config>, client: &Client, nodes: &Informer<Node>, tasks: &Tasks) {
-    let bound = watcher::Config::default().fields("spec.nodeName!=");
+    let bound = Selection::fields("spec.nodeName!=");
     let pods: Informer<Pod> = Informer::trimmed(Api::all(client.clone()), tasks, bound, trim);
     let by_node = pods.index("node", |pod: &Pod| vec![node_name(pod).to_owned()]);
     let this = Arc::new(Loop {

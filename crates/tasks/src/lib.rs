@@ -2,9 +2,13 @@
 //!
 //! A bare `tokio::spawn` outlives whoever started it and hides its panic; a task of a `Tasks` group does neither.
 
+use std::any::Any;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -33,15 +37,16 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        self.start(task, Box::pin(future))
+    }
+
+    /// One type of future for all tasks: the runtime's machinery is compiled once, not once for each task of the program.
+    fn start(&self, task: &'static str, future: Pin<Box<dyn Future<Output = ()> + Send>>) -> JoinHandle<()> {
         let group = self.name;
-        let handle = self.tracker.spawn(future);
-        let watch = self.tracker.clone();
-        // The watcher turns a panic into a log line instead of silence.
-        watch.spawn(async move {
-            if let Err(error) = handle.await
-                && error.is_panic()
-            {
-                tracing::error!(group, task, "a task panicked: {error}");
+        self.tracker.spawn(async move {
+            // A panic becomes a log line instead of silence.
+            if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
+                tracing::error!(group, task, "a task panicked: {}", reason(&*panic));
             }
         })
     }
@@ -52,6 +57,7 @@ impl Tasks {
         F: Future<Output = ()> + Send + 'static,
     {
         let token = self.token.clone();
+        let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
         self.spawn(task, async move {
             let _ = token.run_until_cancelled(future).await;
         })
@@ -74,6 +80,12 @@ impl Tasks {
     }
 }
 
+/// What a panic said.
+fn reason(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +97,15 @@ mod tests {
         child.spawn_until_stopped("forever", std::future::pending());
         assert!(parent.stop(Duration::from_secs(5)).await);
         assert!(child.stop(Duration::from_secs(5)).await);
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_its_own_task_only() {
+        let tasks = Tasks::new("tests");
+        let (heard, hears) = tokio::sync::oneshot::channel();
+        tasks.spawn("falls", async { panic!("on purpose") }).await.expect("the panic stays inside");
+        tasks.spawn("stands", async move { heard.send(()).expect("heard") });
+        hears.await.expect("the other task ran");
+        assert!(tasks.stop(Duration::from_secs(5)).await);
     }
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use ferry_tasks::Tasks;
 use kube::Client;
-use kube::runtime::watcher;
 use parking_lot::Mutex;
 
-use super::{Cached, Informer};
+use super::{Cached, Informer, Selection};
 
 /// One informer per kind, started when it is first asked for. Clones share them.
 #[derive(Clone)]
@@ -33,7 +32,7 @@ impl Informers {
         if let Some(informer) = known {
             return informer.clone();
         }
-        let informer = Informer::<K>::with(self.client.clone(), &self.tasks, watcher::Config::default());
+        let informer = Informer::<K>::with(self.client.clone(), &self.tasks, Selection::default());
         started.insert(TypeId::of::<K>(), Box::new(informer.clone()));
         informer
     }

@@ -8,7 +8,6 @@ mod subscription;
 use std::sync::Arc;
 
 use ferry_tasks::Tasks;
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
@@ -26,6 +25,23 @@ use crate::key::ObjectKey;
 pub trait Cached: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static {}
 
 impl<K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static> Cached for K {}
+
+/// Which objects of a kind an informer holds: all of them unless selectors are given.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    labels: Option<String>,
+    fields: Option<String>,
+}
+
+impl Selection {
+    pub fn labels(selector: impl Into<String>) -> Self {
+        Self { labels: Some(selector.into()), fields: None }
+    }
+
+    pub fn fields(selector: impl Into<String>) -> Self {
+        Self { labels: None, fields: Some(selector.into()) }
+    }
+}
 
 /// What happened to one object. An object that was replaced by another of the same name is Deleted, then Added.
 #[derive(Debug)]
@@ -88,23 +104,26 @@ impl<K> Clone for Informer<K> {
 }
 
 impl<K: Cached> Informer<K> {
-    /// An informer with a watch of its own over all namespaces; `config` may carry selectors.
-    pub fn with(client: Client, tasks: &Tasks, config: watcher::Config) -> Self
+    /// An informer with a watch of its own over all namespaces; `selection` may narrow it.
+    pub fn with(client: Client, tasks: &Tasks, selection: Selection) -> Self
     where
         K::DynamicType: Default,
     {
-        Self::over(Api::all(client), tasks, config)
+        Self::over(Api::all(client), tasks, selection)
     }
 
     /// An informer over exactly what `api` lists.
-    pub fn over(api: Api<K>, tasks: &Tasks, config: watcher::Config) -> Self {
-        Self::trimmed(api, tasks, config, |_| {})
+    pub fn over(api: Api<K>, tasks: &Tasks, selection: Selection) -> Self {
+        Self::trimmed(api, tasks, selection, |_| {})
     }
 
     /// An informer that keeps only what `trim` leaves of each object.
-    pub fn trimmed(api: Api<K>, tasks: &Tasks, config: watcher::Config, trim: fn(&mut K)) -> Self {
+    pub fn trimmed(api: Api<K>, tasks: &Tasks, selection: Selection, trim: fn(&mut K)) -> Self {
         let informer = Self::detached();
-        tasks.spawn_until_stopped("informer", reflect::run(api, config, trim, informer.shared.clone()));
+        let path = api.resource_url().to_owned();
+        let source = reflect::Source { client: api.into_client(), path, selection };
+        let typed = Typed { shared: informer.shared.clone(), trim, listed: Vec::new() };
+        tasks.spawn_until_stopped("informer", reflect::run(source, Box::new(typed)));
         informer
     }
 
@@ -235,6 +254,54 @@ impl<K: Cached> Shared<K> {
         listeners.tell(changes);
         drop(listeners);
         self.synced.send_replace(true);
+    }
+}
+
+/// Decodes what the watch says and tells the cache.
+struct Typed<K> {
+    shared: Arc<Shared<K>>,
+    trim: fn(&mut K),
+    /// What came of a list that is not complete yet.
+    listed: Vec<K>,
+}
+
+impl<K: Cached> Typed<K> {
+    fn decode(&self, object: &str) -> Result<K, serde_json::Error> {
+        let mut object: K = serde_json::from_str(object)?;
+        // managedFields are a third of many objects and no loop reads them.
+        object.meta_mut().managed_fields = None;
+        (self.trim)(&mut object);
+        Ok(object)
+    }
+}
+
+impl<K: Cached> reflect::Sink for Typed<K> {
+    fn list(&mut self, object: &str) -> Result<(), serde_json::Error> {
+        let object = self.decode(object)?;
+        self.listed.push(object);
+        Ok(())
+    }
+
+    fn listed(&mut self) {
+        self.shared.replace(std::mem::take(&mut self.listed));
+    }
+
+    fn interrupted(&mut self) {
+        self.listed = Vec::new();
+    }
+
+    fn apply(&mut self, object: &str) -> Result<Option<String>, serde_json::Error> {
+        let object = self.decode(object)?;
+        let version = object.meta().resource_version.clone();
+        self.shared.apply(object);
+        Ok(version)
+    }
+
+    fn remove(&mut self, object: &str) -> Result<Option<String>, serde_json::Error> {
+        let object = self.decode(object)?;
+        let version = object.meta().resource_version.clone();
+        self.shared.remove(object);
+        Ok(version)
     }
 }
 

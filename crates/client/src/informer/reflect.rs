@@ -1,81 +1,336 @@
 //! Keeps a cache equal to what the API server says, for ever: list, watch, resume, list again.
+//!
+//! One loop for all kinds: it hands each object's bytes to a [`Sink`], and only that knows their type. A loop per kind
+//! would be compiled some fifty times in every crate that watches.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use kube::Api;
-use kube::runtime::watcher::{self, Event, watcher};
+use futures::{AsyncBufRead, AsyncBufReadExt};
+use kube::api::{ListParams, WatchParams};
+use kube::core::{Request, Status};
+use kube::{Client, Error};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use super::{Cached, Shared};
+use super::Selection;
 
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 /// After an expired revision, so that not every client lists in the same instant.
 const RELIST_JITTER_MILLIS: u64 = 500;
+/// How long one watch lasts: not all of them should end together.
+const WATCH_SECONDS: std::ops::Range<u32> = 300..600;
+/// A connection that is silent for this much longer than its watch should last is dead.
+const SILENCE: Duration = Duration::from_secs(15);
+const PAGE: u32 = 500;
+/// No object is nearly as large; a server that never ends a line must not fill the memory.
+const LONGEST_LINE: usize = 32 << 20;
 
-pub(super) async fn run<K: Cached>(api: Api<K>, config: watcher::Config, trim: fn(&mut K), shared: Arc<Shared<K>>) {
+type Lines = dyn AsyncBufRead + Send + Unpin;
+
+/// Where objects go. Those that cannot be decoded are reported and left out.
+pub(super) trait Sink: Send {
+    /// An object of a list that is under way.
+    fn list(&mut self, object: &str) -> Result<(), serde_json::Error>;
+    /// The objects since the last call are all there are.
+    fn listed(&mut self);
+    /// Forgets a list that was interrupted.
+    fn interrupted(&mut self);
+    /// Returns the object's revision.
+    fn apply(&mut self, object: &str) -> Result<Option<String>, serde_json::Error>;
+    fn remove(&mut self, object: &str) -> Result<Option<String>, serde_json::Error>;
+}
+
+/// What is watched.
+pub(super) struct Source {
+    pub(super) client: Client,
+    pub(super) path: String,
+    pub(super) selection: Selection,
+}
+
+/// Where a reflector stands.
+enum State {
+    /// A list is under way or yet to come.
+    Unknown,
+    /// All is known up to this revision.
+    Current(String),
+}
+
+enum Interrupted {
+    /// The watch lasted as long as it was to.
+    Ended,
+    /// Resuming is impossible: the revision is too old, or one that the server does not know because it was restored
+    /// from an older state.
+    Expired(String),
+    /// The server cannot list by a watch.
+    CannotStream,
+    Failed(String),
+}
+
+impl From<Error> for Interrupted {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Api(status) => Self::from(*status),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<Status> for Interrupted {
+    fn from(status: Status) -> Self {
+        let unknown = status.code == 504 && status.message.contains("resource version");
+        if status.code == 410 || unknown { Self::Expired(status.message) } else { Self::Failed(status.message) }
+    }
+}
+
+/// A line of a watch, for servers that order its fields otherwise.
+#[derive(Deserialize)]
+struct Line<'a> {
+    r#type: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: BookmarkMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BookmarkMeta {
+    resource_version: String,
+    #[serde(default)]
+    annotations: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    metadata: PageMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMeta {
+    resource_version: String,
+    r#continue: String,
+}
+
+pub(super) async fn run(source: Source, mut sink: Box<dyn Sink>) {
     let mut delay = FIRST_DELAY;
+    let mut state = State::Unknown;
+    let mut streams = true;
     loop {
-        let mut stream = Box::pin(watcher(api.clone(), config.clone()));
-        let mut listed = Vec::new();
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(event) => {
-                    delay = FIRST_DELAY;
-                    take(event.modify(|object| trimmed(object, trim)), &mut listed, &shared);
-                }
-                Err(error) => {
-                    let expired = is_expired(&error);
-                    tracing::debug!(resource = api.resource_url(), "watch interrupted: {}", short(&error));
-                    if expired {
-                        tokio::time::sleep(Duration::from_millis(rand::random_range(0..RELIST_JITTER_MILLIS))).await;
-                        break;
-                    }
-                    tokio::time::sleep(delay.mul_f64(rand::random_range(1.0..1.5))).await;
-                    delay = (delay * 2).min(LONGEST_DELAY);
-                }
+        let before = version(&state).map(str::to_owned);
+        let why = match source.advance(&mut state, streams, &mut *sink).await {
+            Ok(()) => continue,
+            Err(why) => why,
+        };
+        sink.interrupted();
+        if version(&state) != before.as_deref() {
+            delay = FIRST_DELAY;
+        }
+        match why {
+            Interrupted::Ended => {}
+            Interrupted::CannotStream => streams = false,
+            Interrupted::Expired(why) => {
+                tracing::debug!(path = source.path, "listing again: {why}");
+                state = State::Unknown;
+                tokio::time::sleep(Duration::from_millis(rand::random_range(0..RELIST_JITTER_MILLIS))).await;
+            }
+            Interrupted::Failed(why) => {
+                tracing::debug!(path = source.path, "watch interrupted: {why}");
+                tokio::time::sleep(delay.mul_f64(rand::random_range(1.0..1.5))).await;
+                delay = (delay * 2).min(LONGEST_DELAY);
             }
         }
     }
 }
 
-fn take<K: Cached>(event: Event<K>, listed: &mut Vec<K>, shared: &Shared<K>) {
-    match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(object) => listed.push(object),
-        Event::InitDone => shared.replace(std::mem::take(listed)),
-        Event::Apply(object) => shared.apply(object),
-        Event::Delete(object) => shared.remove(object),
+fn version(state: &State) -> Option<&str> {
+    match state {
+        State::Unknown => None,
+        State::Current(version) => Some(version),
     }
 }
 
-/// managedFields are a third of many objects and no loop reads them.
-fn trimmed<K: Cached>(object: &mut K, trim: fn(&mut K)) {
-    object.meta_mut().managed_fields = None;
-    trim(object);
+impl Source {
+    async fn advance(&self, state: &mut State, streams: bool, sink: &mut dyn Sink) -> Result<(), Interrupted> {
+        if matches!(state, State::Unknown) && !streams {
+            *state = State::Current(self.list(sink).await?);
+            return Ok(());
+        }
+        self.watch(state, sink).await
+    }
+
+    /// For servers that cannot send a list as a watch.
+    async fn list(&self, sink: &mut dyn Sink) -> Result<String, Interrupted> {
+        let mut parameters = ListParams {
+            label_selector: self.selection.labels.clone(),
+            field_selector: self.selection.fields.clone(),
+            limit: Some(PAGE),
+            ..ListParams::default()
+        };
+        loop {
+            let request = Request::new(&self.path).list(&parameters).map_err(Error::BuildRequest)?;
+            let text = self.client.request_text(request).await?;
+            let page: Page = serde_json::from_str(&text).map_err(|e| Interrupted::Failed(e.to_string()))?;
+            for item in page.items.unwrap_or_default() {
+                self.report(sink.list(item.get()));
+            }
+            if page.metadata.r#continue.is_empty() {
+                sink.listed();
+                return Ok(page.metadata.resource_version);
+            }
+            parameters.continue_token = Some(page.metadata.r#continue);
+        }
+    }
+
+    async fn watch(&self, state: &mut State, sink: &mut dyn Sink) -> Result<(), Interrupted> {
+        let seconds = rand::random_range(WATCH_SECONDS);
+        let parameters = WatchParams {
+            label_selector: self.selection.labels.clone(),
+            field_selector: self.selection.fields.clone(),
+            timeout: Some(seconds),
+            bookmarks: true,
+            send_initial_events: matches!(state, State::Unknown),
+        };
+        let from = version(state).unwrap_or_default();
+        let request = Request::new(&self.path).watch(&parameters, from).map_err(Error::BuildRequest)?;
+        let lines = match self.client.request_stream(request).await {
+            Err(Error::Api(status)) if parameters.send_initial_events && matches!(status.code, 400 | 422) => {
+                return Err(Interrupted::CannotStream);
+            }
+            other => other?,
+        };
+        let end = Duration::from_secs(seconds.into()) + SILENCE;
+        match tokio::time::timeout(end, self.follow(&mut Box::pin(lines), state, sink)).await {
+            Ok(why) => Err(why),
+            Err(_elapsed) => Err(Interrupted::Failed("the connection is silent".into())),
+        }
+    }
+
+    async fn follow(&self, lines: &mut Lines, state: &mut State, sink: &mut dyn Sink) -> Interrupted {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match read_line(lines, &mut line).await {
+                Ok(true) => {}
+                Ok(false) => return Interrupted::Ended,
+                Err(error) => return Interrupted::Failed(error.to_string()),
+            }
+            let Some((kind, object)) = split(&line) else {
+                return Interrupted::Failed("the server sent what is no event".into());
+            };
+            if let Err(why) = self.take(kind, object, state, sink) {
+                return why;
+            }
+        }
+    }
+
+    fn take(&self, kind: &str, object: &str, state: &mut State, sink: &mut dyn Sink) -> Result<(), Interrupted> {
+        let seen = match (kind, &*state) {
+            ("ADDED" | "MODIFIED", State::Unknown) => {
+                self.report(sink.list(object));
+                return Ok(());
+            }
+            ("ADDED" | "MODIFIED", State::Current(_)) => sink.apply(object),
+            ("DELETED", _) => sink.remove(object),
+            ("BOOKMARK", _) => {
+                let mark: Bookmark =
+                    serde_json::from_str(object).map_err(|e| Interrupted::Failed(format!("a bookmark: {e}")))?;
+                if matches!(state, State::Current(_)) {
+                    *state = State::Current(mark.metadata.resource_version);
+                } else if mark.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|end| end == "true") {
+                    sink.listed();
+                    *state = State::Current(mark.metadata.resource_version);
+                }
+                return Ok(());
+            }
+            ("ERROR", _) => {
+                let status: Result<Status, _> = serde_json::from_str(object);
+                return Err(status.map_or_else(|e| Interrupted::Failed(e.to_string()), Interrupted::from));
+            }
+            _ => return Ok(()),
+        };
+        if let (Some(Some(version)), State::Current(_)) = (self.report(seen), &*state) {
+            *state = State::Current(version);
+        }
+        Ok(())
+    }
+
+    /// An object that cannot be read must not hide all others.
+    fn report<T>(&self, decoded: Result<T, serde_json::Error>) -> Option<T> {
+        decoded.inspect_err(|error| tracing::warn!(path = self.path, "an object cannot be read: {error}")).ok()
+    }
 }
 
-/// Whether to list again instead of resuming: the revision is too old, or one that the server does not know because
-/// it was restored from an older state. Resuming from such a revision would fail for ever.
-fn is_expired(error: &watcher::Error) -> bool {
-    let status = match error {
-        watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => status,
-        _ => return false,
+/// Reads up to and without the line's end. False at the end of the stream.
+async fn read_line(lines: &mut Lines, line: &mut Vec<u8>) -> std::io::Result<bool> {
+    loop {
+        let part = lines.fill_buf().await?;
+        if part.is_empty() {
+            return if line.is_empty() { Ok(false) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) };
+        }
+        let end = memchr::memchr(b'\n', part);
+        let used = end.unwrap_or(part.len());
+        line.extend_from_slice(&part[..used]);
+        lines.consume_unpin(end.map_or(used, |end| end + 1));
+        if line.len() > LONGEST_LINE {
+            return Err(std::io::Error::other("a line of the watch is too long"));
+        }
+        if end.is_some() {
+            return Ok(true);
+        }
+    }
+}
+
+/// The type and the object of one event. Every known server writes these two fields and in this order, so that the
+/// object need not be gone through twice.
+fn split(line: &[u8]) -> Option<(&str, &str)> {
+    let line = std::str::from_utf8(line).ok()?;
+    let quick = || {
+        let (kind, rest) = line.strip_prefix(r#"{"type":""#)?.split_once('"')?;
+        Some((kind, rest.strip_prefix(r#","object":"#)?.trim_ascii_end().strip_suffix('}')?))
     };
-    status.code == 410 || (status.code == 504 && status.message.contains("resource version"))
+    quick().or_else(|| {
+        let line: Line = serde_json::from_str(line).ok()?;
+        Some((line.r#type, line.object.get()))
+    })
 }
 
-/// The error without kube's debug dump of the whole Status.
-fn short(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => status.message.clone(),
-        other => other.to_string(),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_split_whatever_their_order() {
+        let cases: [(&str, Option<(&str, &str)>); 6] = [
+            (r#"{"type":"ADDED","object":{"a":{}}}"#, Some(("ADDED", r#"{"a":{}}"#))),
+            (r#"{"type":"DELETED","object":{"a":1}} "#, Some(("DELETED", r#"{"a":1}"#))),
+            (r#"{"object":{"a":1},"type":"ADDED"}"#, Some(("ADDED", r#"{"a":1}"#))),
+            (r#"{ "type": "ADDED", "object": {} }"#, Some(("ADDED", "{}"))),
+            (r#"{"type":"ADDED"}"#, None),
+            ("", None),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(split(line.as_bytes()), expected, "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_put_together_and_a_torn_one_is_an_error() {
+        let parts = ["{\"a", "\":1}\n{}", "\n{\"to", "rn"].map(|part| Ok::<_, std::io::Error>(part.as_bytes()));
+        let mut stream = futures::TryStreamExt::into_async_read(futures::stream::iter(parts));
+        let mut line = Vec::new();
+        for expected in ["{\"a\":1}", "{}"] {
+            line.clear();
+            assert!(read_line(&mut stream, &mut line).await.expect("a line"));
+            assert_eq!(line, expected.as_bytes());
+        }
+        line.clear();
+        assert!(read_line(&mut stream, &mut line).await.is_err());
     }
 }

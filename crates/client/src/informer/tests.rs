@@ -88,3 +88,103 @@ async fn a_subscriber_is_woken() {
     informer.apply(map("a/x", "u", 2));
     assert!(informer.shared.listeners.lock().mailboxes.is_empty());
 }
+
+/// What the scripted server answers: a path's part that the request must have, the code, the body.
+type Answers = &'static [(&'static str, u16, &'static str)];
+
+/// A server that gives these answers in this order, and no answer once they are used up.
+fn scripted(answers: Answers) -> Client {
+    let next = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let number = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        async move {
+            let Some((part, code, body)) = answers.get(number) else { return std::future::pending().await };
+            let target = request.uri().to_string();
+            assert!(target.contains(part), "{number}: {target} should have {part}");
+            let body = kube::client::Body::from(body.as_bytes().to_vec());
+            Ok::<_, std::convert::Infallible>(http::Response::builder().status(*code).body(body).expect("an answer"))
+        }
+    });
+    Client::new(service, "default")
+}
+
+async fn seen_with(answers: Answers, count: usize) -> Vec<String> {
+    let tasks = Tasks::new("test");
+    let informer = Informer::<ConfigMap>::with(scripted(answers), &tasks, Selection::labels("a=b"));
+    let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    informer.on_change(move |change| told.send(text(change)).expect("the test listens"));
+    let mut seen = Vec::new();
+    for _ in 0..count {
+        seen.push(hears.recv().await.expect("a change"));
+    }
+    assert!(informer.is_synced());
+    assert!(tasks.stop(std::time::Duration::from_secs(5)).await);
+    seen
+}
+
+#[tokio::test]
+async fn a_list_streams_and_a_watch_goes_on_where_it_ended() {
+    let seen = seen_with(
+        &[
+            (
+                "sendInitialEvents=true",
+                200,
+                r#"{"type":"ADDED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}}
+{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}
+{"type":"MODIFIED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"5"}}}
+{"type":"ADDED","object":{"metadata":{"name":7}}}
+{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8"}}}
+"#,
+            ),
+            (
+                "resourceVersion=8",
+                200,
+                r#"{"type":"DELETED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"9"}}}
+{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired","message":"too old"}}
+"#,
+            ),
+            (
+                "sendInitialEvents=true",
+                200,
+                r#"{"type":"ADDED","object":{"metadata":{"name":"y","uid":"v","resourceVersion":"12"}}}
+{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"13","annotations":{"k8s.io/initial-events-end":"true"}}}}
+"#,
+            ),
+        ],
+        4,
+    )
+    .await;
+    assert_eq!(seen, ["+u1", "u1>u5", "-u9", "+v12"]);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_stream_is_listed_in_pages() {
+    let seen = seen_with(
+        &[
+            (
+                "sendInitialEvents=true",
+                422,
+                r#"{"kind":"Status","status":"Failure","code":422,"reason":"Invalid","message":"sendInitialEvents is forbidden"}"#,
+            ),
+            (
+                "limit=500",
+                200,
+                r#"{"metadata":{"resourceVersion":"3","continue":"next"},"items":[{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}]}"#,
+            ),
+            (
+                "continue=next",
+                200,
+                r#"{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"name":"y","uid":"v","resourceVersion":"2"}}]}"#,
+            ),
+            (
+                "resourceVersion=3",
+                200,
+                r#"{"type":"MODIFIED","object":{"metadata":{"name":"y","uid":"v","resourceVersion":"4"}}}
+"#,
+            ),
+        ],
+        3,
+    )
+    .await;
+    assert_eq!(seen, ["+u1", "+v2", "v2>v4"]);
+}

@@ -25,7 +25,8 @@ pub(crate) fn data(template: &PodTemplateSpec) -> Value {
 pub(crate) fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let mut template = revision.data.0.pointer("/spec/template")?.clone();
     template.as_object_mut()?.remove("$patch");
-    serde_json::from_value(template).ok()
+    // From text, as everything that arrives is: a second decoder for all of a pod's types would be built for this line.
+    serde_json::from_str(&template.to_string()).ok()
 }
 
 pub(crate) fn hash_of(revision: &ControllerRevision) -> String {

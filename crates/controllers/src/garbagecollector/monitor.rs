@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::discovery::{self, ServerResource};
-use ferry_client::{Change, Informer};
+use ferry_client::{Change, Informer, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
-use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::Notify;
 
@@ -110,7 +109,7 @@ fn start(server: ServerResource, client: &Client, tasks: &Tasks, collector: &Arc
     let resource = Arc::new(server);
     let tasks = tasks.child("garbage collector's watch");
     let api: Api<Metadata> = Api::all_with(client.clone(), &resource.resource);
-    let informer = Informer::trimmed(api, &tasks, watcher::Config::default(), |object: &mut Metadata| {
+    let informer = Informer::trimmed(api, &tasks, Selection::default(), |object: &mut Metadata| {
         object.metadata.annotations = None;
         object.metadata.labels = None;
     });

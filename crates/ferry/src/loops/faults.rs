@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ferry_client::{Change, Informer, Informers};
+use ferry_client::{Change, Informer, Informers, Selection};
 use ferry_meta::UserInfo;
 use ferry_tasks::Tasks;
 use futures::StreamExt;
@@ -16,7 +16,6 @@ use http_body_util::{BodyExt, BodyStream, StreamBody};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
-use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -156,7 +155,7 @@ async fn a_rollout_survives_everything() {
 
     // Sees every pod that ever is, by an untroubled watch.
     let created: Arc<Mutex<BTreeMap<String, HashSet<String>>>> = Arc::default();
-    let pods: Informer<Pod> = Informer::over(kit.api(), &kit.tasks, watcher::Config::default());
+    let pods: Informer<Pod> = Informer::over(kit.api(), &kit.tasks, Selection::default());
     let seen = created.clone();
     pods.on_change(move |change| {
         if let Change::Added(pod) = change {

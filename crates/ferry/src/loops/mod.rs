@@ -14,13 +14,12 @@ use std::time::Duration;
 use clap::Parser;
 use ferry_apiserver::Kubelets;
 use ferry_client::informer::Cached;
-use ferry_client::{Informer, Informers};
+use ferry_client::{Informer, Informers, Selection};
 use ferry_meta::UserInfo;
 use ferry_meta::user::MASTERS;
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::PostParams;
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -148,7 +147,7 @@ impl Kit {
     /// Waits until what is there is as it should be; says what was there instead when it never is.
     async fn until<K: Cached>(&self, api: Api<K>, what: &str, mut is: impl FnMut(&[Arc<K>]) -> bool) -> Vec<Arc<K>> {
         let tasks = self.tasks.child("until");
-        let informer = Informer::over(api, &tasks, watcher::Config::default());
+        let informer = Informer::over(api, &tasks, Selection::default());
         let mut changes = informer.subscribe();
         let seen = tokio::time::timeout(PATIENCE, async {
             informer.synced().await;

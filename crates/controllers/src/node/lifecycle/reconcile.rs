@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Change, Error, EventType, Index, Informer, ObjectKey, Recorder, Selection, WorkQueue, write};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -57,7 +56,7 @@ pub(crate) fn start(context: &Context) {
     let leases: Informer<Lease> = Informer::over(
         Api::namespaced(context.informers.client().clone(), LEASES),
         &context.tasks,
-        watcher::Config::default(),
+        Selection::default(),
     );
     let this = Arc::new(Loop {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
