@@ -30,6 +30,10 @@ pub fn kubectl_path() -> PathBuf {
 
 impl Cluster {
     pub fn start() -> Self {
+        Self::start_with(Vec::new())
+    }
+
+    pub fn start_with(more_flags: Vec<String>) -> Self {
         let registry = std::env::var("FERRY_TEST_REGISTRY").unwrap_or_else(|_| "http://127.0.0.1:5057".into());
         let folder = tempfile::Builder::new().prefix("ferry-e2e-").tempdir().expect("a folder for the cluster");
         // Short: the path of a socket has at most 108 bytes.
@@ -50,7 +54,7 @@ impl Cluster {
             ("registry-mirror", format!("docker.io={registry}")),
             ("registry-mirror", format!("registry.k8s.io={registry}")),
         ];
-        let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).chain(more_flags).collect();
         let cluster = Self { folder, run_dir, kubectl: kubectl_path(), flags, port, registry };
         cluster.up();
         cluster
@@ -86,6 +90,12 @@ impl Cluster {
     pub fn pid(&self) -> i32 {
         let text = std::fs::read_to_string(self.run_dir.path().join("ferry.lock")).expect("the lock file");
         text.trim().parse().expect("a process id")
+    }
+
+    /// The end that gives nothing a chance to be put in order.
+    pub fn kill(&self) {
+        let pid = rustix::process::Pid::from_raw(self.pid()).expect("a process id");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
     }
 
     /// `host:port` of the registry that holds the test's images.

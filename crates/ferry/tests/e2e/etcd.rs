@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams, VersionMatch, WatchEvent, WatchParams};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use crate::alone::{Apiserver, Etcd, create, dead_url, runtime, text};
-use crate::cluster::PATIENCE;
+use crate::cluster::{Cluster, PATIENCE, until};
 
 async fn connect(etcd: &Etcd, prefix: &str) -> Arc<EtcdStore> {
     let options =
@@ -100,6 +100,34 @@ pub fn the_api_server_stands_on_etcd() {
         assert_eq!((name.as_str(), version), ("back", revision.to_string()));
     });
 }
+
+/// The whole of it, with its state elsewhere: what is known after a stop is what etcd kept.
+pub fn a_cluster_stands_on_etcd() {
+    let etcd = Etcd::start("http", Vec::new());
+    let cluster = Cluster::start_with(vec![format!("--etcd-servers={}", etcd.url())]);
+    cluster.apply(POD);
+    let id = || {
+        let pod = cluster.json(&["get", "pod", "kept", "-o", "json"]);
+        let container = &pod["status"]["containerStatuses"][0];
+        (container["ready"] == true).then(|| container["containerID"].as_str().unwrap_or_default().to_owned())
+    };
+    let before = until("the pod runs", id);
+    cluster.kill();
+    cluster.up();
+    let after = until("the pod is known", id);
+    assert_eq!(before, after, "the container ran on");
+    assert!(!cluster.data_dir().join("store").exists(), "nothing is kept beside etcd");
+    cluster.kubectl(&["delete", "pod", "kept", "--now"]);
+}
+
+const POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: kept}
+spec:
+  containers:
+  - {name: main, image: 'busybox:1.36', command: [sleep, '3600']}
+";
 
 pub fn the_api_server_shows_etcd_its_certificate() {
     let folder = tempfile::tempdir().unwrap();

@@ -58,6 +58,7 @@ const ALONE: &[(&str, fn())] = &[
     ("starting::a_log_that_cannot_be_written_harms_nothing", starting::a_log_that_cannot_be_written_harms_nothing),
     ("etcd::the_api_server_stands_on_etcd", etcd::the_api_server_stands_on_etcd),
     ("etcd::the_api_server_shows_etcd_its_certificate", etcd::the_api_server_shows_etcd_its_certificate),
+    ("etcd::a_cluster_stands_on_etcd", etcd::a_cluster_stands_on_etcd),
     (
         "gauntlet::webhooks_change_refuse_and_fail_as_documented",
         gauntlet::webhooks_change_refuse_and_fail_as_documented,

@@ -194,8 +194,7 @@ pub fn killed_in_the_middle_nothing_is_lost(cluster: &mut Cluster) {
     for i in 0..20 {
         cluster.kubectl(&["create", "configmap", &format!("kept-{i}"), "--from-literal=a=b"]);
     }
-    let killed = Command::new("kill").args(["-9", &cluster.pid().to_string()]).status().expect("kill runs");
-    assert!(killed.success());
+    cluster.kill();
     // Without Ferry the containers run on, and the packet rules still lead to them.
     cluster.up();
     for i in 0..20 {

@@ -267,6 +267,73 @@ async fn tables_that_fail_in_the_background_fail_no_write() {
     assert_eq!(count(&open(folder.path()).expect("open")).await, 30);
 }
 
+/// A disk with a journal, which its system makes read-only when it fails.
+struct JournaledDisk {
+    folder: tempfile::TempDir,
+    image: PathBuf,
+}
+
+impl JournaledDisk {
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("folder");
+        let image = folder.path().join("image");
+        File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("image");
+        fs::create_dir(folder.path().join("disk")).expect("folder");
+        let disk = Self { folder, image };
+        disk.run("mkfs.ext4", &["-q", disk.image.to_str().expect("a plain path")]);
+        match disk.mount() {
+            true => Some(disk),
+            false => {
+                println!("skipped: an image cannot be mounted without root");
+                None
+            }
+        }
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> bool {
+        std::process::Command::new(program).args(arguments).status().expect(program).success()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
+    fn mount(&self) -> bool {
+        let (image, path) = (self.image.to_str().expect("a plain path"), self.path());
+        self.run("mount", &["-o", "loop,errors=remount-ro", image, path.to_str().expect("a plain path")])
+    }
+}
+
+impl Drop for JournaledDisk {
+    fn drop(&mut self) {
+        // Nothing else can be done in a destructor.
+        let _ = rustix::mount::unmount(self.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_under_way_refuses_writes_and_loses_nothing() {
+    let Some(disk) = JournaledDisk::new() else { return };
+    let path = disk.path().join("data");
+    let store = open(&path).expect("open");
+    for number in 0..20 {
+        create(&store, number).await.expect("create");
+    }
+    rustix::mount::mount_remount(disk.path(), rustix::mount::MountFlags::empty(), c"abort").expect("abort");
+    for _ in 0..3 {
+        let error = create(&store, 20).await.expect_err("nothing can be written");
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+    }
+    assert_eq!(count(&store).await, 20, "reads go on");
+    assert!(store.health().await.is_err());
+    drop(store);
+    rustix::mount::unmount(disk.path(), rustix::mount::UnmountFlags::empty()).expect("unmount");
+    assert!(disk.mount(), "the disk is back");
+    let store = open(&path).expect("open");
+    assert_eq!(count(&store).await, 20);
+    create(&store, 20).await.expect("writes go on");
+}
+
 #[tokio::test]
 async fn a_read_only_disk_is_an_error_that_says_so() {
     let Some(disk) = SmallDisk::new() else { return };
