@@ -15,6 +15,9 @@ use crate::render::ListMeta;
 use crate::selection::Selection;
 use crate::server::Core;
 
+/// A webhook gets so many objects of a list at once.
+const CONVERTED_AT_ONCE: usize = 500;
+
 pub(crate) fn cache_error(error: &CacheError) -> ApiError {
     match error {
         CacheError::Expired { .. } => ApiError::expired(error.to_string()),
@@ -150,6 +153,14 @@ pub(crate) async fn list(
         }
         At::Exactly(revision) => (snapshot_at(core, &cache, revision, &prefix, start.after.as_deref()).await?, true),
     };
+    if selection.by_version {
+        let (items, more) = selected_in_version(core, row, &snapshot, namespace, &start, selection).await?;
+        let continue_token = items
+            .last()
+            .filter(|_| more)
+            .map(|last| continuation::encode(&prefix, &last.key, consistent.then_some(snapshot.revision)));
+        return Ok(Page { meta: ListMeta { revision: snapshot.revision, continue_token, remaining: None }, items });
+    }
     let mut items = Vec::new();
     let mut more = false;
     let mut remaining = 0;
@@ -177,6 +188,31 @@ pub(crate) async fn list(
         .map(|last| continuation::encode(&prefix, &last.key, consistent.then_some(snapshot.revision)));
     let remaining = (continue_token.is_some() && everything).then_some(remaining);
     Ok(Page { meta: ListMeta { revision: snapshot.revision, continue_token, remaining }, items })
+}
+
+/// The selected objects of a page as the row's version shows them, and whether there are others behind them.
+async fn selected_in_version(
+    core: &Core,
+    row: &Resource,
+    snapshot: &Snapshot,
+    namespace: &str,
+    start: &Start,
+    selection: &Selection,
+) -> Result<(Vec<Arc<CachedObject>>, bool), ApiError> {
+    let keys = selection.of_keys();
+    let mut rest = snapshot.range(namespace, start.after.as_deref()).filter(|object| keys.matches(object)).cloned();
+    let mut items = Vec::new();
+    loop {
+        let some: Vec<_> = rest.by_ref().take(CONVERTED_AT_ONCE).collect();
+        if some.is_empty() {
+            return Ok((items, false));
+        }
+        items.append(&mut selection.filter(core, row, some).await?);
+        if start.limit > 0 && items.len() > start.limit {
+            items.truncate(start.limit);
+            return Ok((items, true));
+        }
+    }
 }
 
 /// The past: from the cache's log where it reaches back, from the store otherwise.
@@ -219,7 +255,7 @@ pub(crate) async fn watch(
     row: &Resource,
     namespace: &str,
     options: &ListOptions,
-    selection: Selection,
+    selection: &Selection,
     timeout: std::time::Duration,
 ) -> Result<Result<Frames, ApiError>, ApiError> {
     let version = &options.resource_version;
@@ -231,6 +267,8 @@ pub(crate) async fn watch(
         (false, revision) => StartFrom::After(revision),
     };
     let cache = cache_of(core, row).await?;
+    // What only the version asked for can tell is judged when the event is there.
+    let selection = if selection.by_version { selection.of_keys() } else { selection.clone() };
     let watch = WatchOptions {
         namespace: scope(row, namespace).to_owned(),
         name: String::new(),

@@ -137,6 +137,7 @@ const TABLE: &[(&str, Start)] = &[
     ("persistentvolume-expander-controller", storage::expand::start),
     ("persistentvolumeclaim-protection-controller", storage::protection::start_claims),
     ("persistentvolume-protection-controller", storage::protection::start_volumes),
+    ("volumeattributesclass-protection-controller", storage::class_protection::start),
     ("ephemeral-volume-controller", storage::ephemeral::start),
     ("certificatesigningrequest-approving-controller", certificates::approve::start),
     ("certificatesigningrequest-signing-controller", certificates::sign::start),

@@ -74,6 +74,30 @@ impl WatchFrame {
             (_, None) => Bytes::new(),
         }
     }
+
+    /// What the object was before this change.
+    pub(crate) fn previous(&self) -> Option<&Arc<CachedObject>> {
+        match &self.source {
+            Source::Log(entry) => entry.previous.as_ref(),
+            Source::Snapshot | Source::Bookmark(_) => None,
+        }
+    }
+
+    /// The same change for a watcher who saw the object before it, and sees it now, or not.
+    pub(crate) fn seen_as(mut self, before: bool, now: bool) -> Option<Self> {
+        match (before, now) {
+            (false, true) => self.kind = FrameKind::Added,
+            (true, true) => self.kind = FrameKind::Modified,
+            (true, false) if self.kind == FrameKind::Deleted => {}
+            (true, false) => {
+                let Source::Log(entry) = &self.source else { return None };
+                self.object = Some(entry.departed()?);
+                self.kind = FrameKind::Deleted;
+            }
+            (false, false) => return None,
+        }
+        Some(self)
+    }
 }
 
 /// Ends at the timeout, when the watcher is too slow, and when the resource is no longer served.

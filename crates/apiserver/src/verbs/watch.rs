@@ -46,11 +46,12 @@ pub(crate) async fn handle(
         None => rand::rng().random_range(SHORTEST_SECONDS..=2 * SHORTEST_SECONDS),
     };
     let timeout = Duration::from_secs(seconds);
-    let opened = reads::watch(core, row, &context.info.namespace, &options, selection, timeout).await?;
+    let opened = reads::watch(core, row, &context.info.namespace, &options, &selection, timeout).await?;
     let encoder = Encoder { row: row.clone(), negotiated, include, columns_sent: false, cbor: context.cbor.answer };
+    let judge = selection.by_version.then_some(selection);
     let content_type = encoder.content_type();
     let body = match opened {
-        Ok(frames) => stream(core, frames, encoder),
+        Ok(frames) => stream(core, frames, judge, encoder),
         Err(expired) => full(encoder.error(&expired)),
     };
     let mut response = Response::new(body);
@@ -61,13 +62,15 @@ pub(crate) async fn handle(
 struct State {
     core: Arc<Core>,
     frames: Frames,
+    /// What the cache could not judge.
+    judge: Option<Selection>,
     encoder: Encoder,
     _open: crate::metrics::OpenWatch,
 }
 
-fn stream(core: &Arc<Core>, frames: Frames, encoder: Encoder) -> Body {
+fn stream(core: &Arc<Core>, frames: Frames, judge: Option<Selection>, encoder: Encoder) -> Body {
     let open = core.metrics.open_watch(&encoder.row);
-    let state = State { core: core.clone(), frames, encoder, _open: open };
+    let state = State { core: core.clone(), frames, judge, encoder, _open: open };
     let stream = futures::stream::unfold(Some(state), |state| async move {
         let mut state = state?;
         let (bytes, go_on) = next(&mut state).await?;
@@ -79,14 +82,18 @@ fn stream(core: &Arc<Core>, frames: Frames, encoder: Encoder) -> Body {
 /// The next bytes, and whether more may follow. None ends the stream.
 async fn next(state: &mut State) -> Option<(Bytes, bool)> {
     let stopping = state.core.tasks.stopping();
-    let first = tokio::select! {
-        biased;
-        () = stopping.cancelled() => return None,
-        frame = state.frames.next() => frame?,
+    let first = loop {
+        let frame = tokio::select! {
+            biased;
+            () = stopping.cancelled() => return None,
+            frame = state.frames.next() => frame?,
+        };
+        match prepare(&state.core, &state.encoder.row, state.judge.as_ref(), frame).await {
+            Ok(Some(frame)) => break frame,
+            Ok(None) => {}
+            Err(error) => return Some((state.encoder.error(&error), false)),
+        }
     };
-    if let Err(error) = prepare(&state.core, &state.encoder.row, &first).await {
-        return Some((state.encoder.error(&error), false));
-    }
     let mut bytes = match state.encoder.encode(&first) {
         Ok(bytes) => bytes,
         Err(error) => return Some((state.encoder.error(&error), false)),
@@ -101,13 +108,13 @@ async fn next(state: &mut State) -> Option<(Bytes, bool)> {
             go_on = false;
             break;
         };
-        let prepared = prepare(&state.core, &state.encoder.row, &frame).await;
+        let encoded = match prepare(&state.core, &state.encoder.row, state.judge.as_ref(), frame).await {
+            Ok(None) => continue,
+            Ok(Some(frame)) => state.encoder.encode(&frame),
+            Err(error) => Err(error),
+        };
         let chunk = chunk.get_or_insert_with(|| BytesMut::from(&bytes[..]));
-        if let Err(error) = prepared {
-            chunk.put_slice(&state.encoder.error(&error));
-            return Some((std::mem::take(chunk).freeze(), false));
-        }
-        match state.encoder.encode(&frame) {
+        match encoded {
             Ok(more) => chunk.put_slice(&more),
             Err(error) => {
                 chunk.put_slice(&state.encoder.error(&error));
@@ -123,12 +130,24 @@ async fn next(state: &mut State) -> Option<(Bytes, bool)> {
     Some((bytes, go_on))
 }
 
-/// Objects that a webhook converts are converted before they are encoded.
-async fn prepare(core: &Core, row: &Resource, frame: &WatchFrame) -> Result<(), ApiError> {
-    if row.strategy.conversion().is_none() {
-        return Ok(());
+/// Objects that a webhook converts are converted before they are encoded. None: the client did not ask for this one.
+async fn prepare(
+    core: &Core,
+    row: &Resource,
+    judge: Option<&Selection>,
+    frame: WatchFrame,
+) -> Result<Option<WatchFrame>, ApiError> {
+    let frame = match judge {
+        None => frame,
+        Some(selection) => match selection.judge(core, row, frame).await? {
+            Some(frame) => frame,
+            None => return Ok(None),
+        },
+    };
+    if row.strategy.conversion().is_some() {
+        crate::conversion::prepare(core, row, frame.object.iter()).await?;
     }
-    crate::conversion::prepare(core, row, frame.object.iter()).await
+    Ok(Some(frame))
 }
 
 /// What the stream has right now, without waiting: None when it has nothing yet.

@@ -143,3 +143,106 @@ async fn webhooks_convert_between_versions() {
     until(&fixture, |definition| definition.is_none()).await;
     fixture.stop().await;
 }
+
+/// Kinds and names of the events that a watch brings from a revision on, until it times out.
+async fn events(fixture: &Fixture, path: &str) -> Vec<(String, String)> {
+    let (code, lines) = fixture.json("GET", path, &Value::Null).await;
+    assert_eq!(code, 200, "{lines}");
+    let text = lines.as_str().map_or_else(|| lines.to_string(), str::to_owned);
+    let read = |event: Value| {
+        let text = |at: &str| event.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        (text("/type"), text("/object/metadata/name"))
+    };
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).map(read).collect()
+}
+
+#[tokio::test]
+async fn fields_are_those_of_the_version_asked_for() {
+    for converted in [true, false] {
+        let fixture = Fixture::new().await;
+        let tasks = Tasks::new("webhook");
+        let (url, bundle) = webhook(&tasks).await;
+        let version = |name: &str, storage: bool, fields: &[&str]| {
+            let properties: serde_json::Map<_, _> =
+                fields.iter().map(|field| ((*field).to_owned(), json!({"type": "string"}))).collect();
+            let selectable: Vec<Value> = fields.iter().map(|f| json!({"jsonPath": format!(".spec.{f}")})).collect();
+            json!({"name": name, "served": true, "storage": storage, "selectableFields": selectable,
+                "schema": {"openAPIV3Schema": {"type": "object",
+                    "properties": {"spec": {"type": "object", "properties": properties}}}}})
+        };
+        let conversion = match converted {
+            true => json!({"strategy": "Webhook", "webhook": {
+                "conversionReviewVersions": ["v1"], "clientConfig": {"url": url, "caBundle": bundle}}}),
+            false => json!({"strategy": "None"}),
+        };
+        let stored: &[&str] = if converted { &["hostPort"] } else { &["host", "port"] };
+        let mut versions = vec![version("v1", true, stored), version("v2", false, &["host", "port"])];
+        if !converted {
+            // The stored version can be selected by nothing.
+            versions[0].as_object_mut().expect("a version").remove("selectableFields");
+        }
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+                "conversion": conversion, "versions": versions}
+        });
+        let (code, made) =
+            fixture.json("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
+        assert_eq!(code, 201, "{made}");
+        until(&fixture, is_established).await;
+
+        let path = |version: &str, rest: &str| format!("/apis/example.com/{version}/namespaces/default/widgets{rest}");
+        for (name, host, port) in [("a", "h", "80"), ("b", "h", "81"), ("c", "g", "80")] {
+            let widget = json!({"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": name},
+                "spec": {"host": host, "port": port}});
+            let (code, made) = fixture.json("POST", &path("v2", ""), &widget).await;
+            assert_eq!(code, 201, "{made}");
+        }
+        let mut cases = vec![
+            ("v2", "spec.host=h", vec!["a", "b"]),
+            ("v2", "spec.host=h,spec.port=80", vec!["a"]),
+            ("v2", "spec.host!=h", vec!["c"]),
+            ("v2", "spec.host=h,metadata.name=b", vec!["b"]),
+        ];
+        if converted {
+            cases.push(("v1", "spec.hostPort=h:80", vec!["a"]));
+        }
+        let mut revision = String::new();
+        for (version, selector, expected) in cases {
+            let (code, list) =
+                fixture.json("GET", &path(version, &format!("?fieldSelector={selector}")), &Value::Null).await;
+            let names: Vec<&str> =
+                list["items"].as_array().into_iter().flatten().filter_map(|i| i["metadata"]["name"].as_str()).collect();
+            assert_eq!((code, names), (200, expected), "{selector}");
+            revision = list["metadata"]["resourceVersion"].as_str().expect("a revision").to_owned();
+        }
+        let (_, page) = fixture.json("GET", &path("v2", "?fieldSelector=spec.host=h&limit=1"), &Value::Null).await;
+        let token = page["metadata"]["continue"].as_str().expect("a token");
+        let rest = path("v2", &format!("?fieldSelector=spec.host=h&limit=1&continue={token}"));
+        let (_, page) = fixture.json("GET", &rest, &Value::Null).await;
+        assert_eq!(page["items"][0]["metadata"]["name"], "b", "{page}");
+        assert_eq!(page["metadata"]["continue"], "", "{page}");
+        let unknown = path("v1", "?fieldSelector=spec.host=h");
+        assert_eq!(fixture.json("GET", &unknown, &Value::Null).await.0, 400);
+
+        let collection = path("v2", "?fieldSelector=spec.host=h,spec.port=80");
+        assert_eq!(fixture.json("DELETE", &collection, &Value::Null).await.0, 200);
+        for (turn, (name, host)) in [("b", "g"), ("c", "h"), ("c", "h")].into_iter().enumerate() {
+            let annotations = json!({"turn": turn.to_string()});
+            let patch = json!({"spec": {"host": host}, "metadata": {"annotations": annotations}}).to_string();
+            let at = path("v2", &format!("/{name}"));
+            let (code, _) = fixture.call(&fixture.admin, "PATCH", &at, "application/merge-patch+json", patch).await;
+            assert_eq!(code, 200);
+        }
+        let watch =
+            path("v2", &format!("?watch=1&timeoutSeconds=1&resourceVersion={revision}&fieldSelector=spec.host=h"));
+        let seen = events(&fixture, &watch).await;
+        let expected = [("DELETED", "a"), ("DELETED", "b"), ("ADDED", "c"), ("MODIFIED", "c")];
+        assert_eq!(seen, expected.map(|(kind, name)| (kind.to_owned(), name.to_owned())));
+        let watch = path("v2", "?watch=1&timeoutSeconds=1&fieldSelector=spec.host=h");
+        assert_eq!(events(&fixture, &watch).await, [("ADDED".to_owned(), "c".to_owned())]);
+        tasks.stop(std::time::Duration::from_secs(10)).await;
+        fixture.stop().await;
+    }
+}

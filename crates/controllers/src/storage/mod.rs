@@ -2,6 +2,7 @@
 
 pub(crate) mod attach_detach;
 pub(crate) mod binder;
+pub(crate) mod class_protection;
 pub(crate) mod ephemeral;
 pub(crate) mod expand;
 pub(crate) mod protection;

@@ -67,14 +67,14 @@ pub(crate) fn start_claims(context: &Context) {
 
 /// What to do with a finalizer.
 #[derive(Debug, PartialEq)]
-enum Guard {
+pub(super) enum Guard {
     Leave,
     Add,
     /// Once nobody uses the object.
     Remove,
 }
 
-fn guard(finalizers: &[String], finalizer: &str, going: bool) -> Guard {
+pub(super) fn guard(finalizers: &[String], finalizer: &str, going: bool) -> Guard {
     match (going, finalizers.iter().any(|known| known == finalizer)) {
         (true, true) => Guard::Remove,
         (false, false) => Guard::Add,
@@ -131,7 +131,7 @@ pub(crate) fn start_volumes(context: &Context) {
     });
 }
 
-fn done<K>(written: Result<K, kube::Error>) -> Result<Action, Error> {
+pub(super) fn done<K>(written: Result<K, kube::Error>) -> Result<Action, Error> {
     match written {
         Err(error) if !write::is_not_found(&error) => Err(error.into()),
         _ => Ok(Action::Done),

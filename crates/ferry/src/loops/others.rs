@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Endpoints, PersistentVolume, PersistentVolumeClaim, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -46,6 +47,29 @@ async fn claims_are_bound_protected_and_released() {
         all.iter().any(|volume| volume.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Released"))
     })
     .await;
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn classes_of_volume_attributes_stay_while_a_claim_names_them() {
+    let kit = Kit::cluster(1).await;
+    let classes: Api<VolumeAttributesClass> = Api::all(kit.client.clone());
+    let class = |name: &str| json!({ "metadata": { "name": name }, "driverName": "example.com", "parameters": { "speed": "1" } });
+    kit.create_in(classes.clone(), class("gold")).await;
+    kit.create_in(classes.clone(), class("spare")).await;
+    kit.create::<PersistentVolumeClaim>(json!({ "metadata": { "name": "data" }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "none", "volumeAttributesClassName": "gold",
+        "resources": { "requests": { "storage": "1Gi" } },
+    } }))
+    .await;
+    for name in ["gold", "spare"] {
+        classes.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    let left = kit.until(classes.clone(), "one class", |all| all.len() == 1).await;
+    assert_eq!(left[0].name_any(), "gold");
+    assert!(left[0].metadata.deletion_timestamp.is_some());
+    kit.api::<PersistentVolumeClaim>().delete("data", &DeleteParams::default()).await.unwrap();
+    kit.until(classes, "no class", |all| all.is_empty()).await;
     kit.stop().await;
 }
 
