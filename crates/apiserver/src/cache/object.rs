@@ -188,7 +188,8 @@ impl CachedObject {
     pub(crate) fn keep_form(&self, form: &str, bytes: Bytes) {
         let mut forms = self.forms.lock();
         if forms.len() >= KEPT_FORMS {
-            forms.clear();
+            // The oldest: others may just have been made for somebody who is about to read them.
+            forms.remove(0);
         }
         forms.push((form.into(), bytes));
     }
