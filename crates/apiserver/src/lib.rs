@@ -20,6 +20,7 @@ mod definitions;
 mod discovery;
 mod fairness;
 mod gauges;
+mod handshakes;
 mod health;
 mod inprocess;
 mod kubelet;

@@ -16,13 +16,14 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::answer::BoxError;
 use crate::context::Peer;
+use crate::handshakes::{Handshake, Handshakes};
 use crate::pipeline;
 use crate::server::Core;
 
 /// A client that does not finish its handshake or its headers in this time is cut off.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEADERS: Duration = Duration::from_secs(30);
-/// More connections than this wait in the kernel's queue: each costs memory, and thousands may be half open.
+/// More connections than this wait in the kernel's queue: each costs memory.
 const CONNECTIONS: usize = 8192;
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
@@ -30,6 +31,7 @@ const MAX_HEADER_BYTES: usize = 1 << 20;
 pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, tls: Arc<rustls::ServerConfig>) {
     let acceptor = TlsAcceptor::from(tls);
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let handshakes = Handshakes::default();
     let stopping = core.tasks.stopping();
     loop {
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
@@ -46,10 +48,10 @@ pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, tls: Arc<rustl
                 continue;
             }
         };
-        let (server, acceptor) = (core.clone(), acceptor.clone());
+        let (server, acceptor, handshake) = (core.clone(), acceptor.clone(), handshakes.begin());
         core.tasks.spawn("connection", async move {
             let _permit = permit;
-            if let Err(error) = connection(server, acceptor, stream, address).await {
+            if let Err(error) = connection(server, acceptor, handshake, stream, address).await {
                 tracing::debug!(%address, "connection ended: {error}");
             }
         });
@@ -59,11 +61,16 @@ pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, tls: Arc<rustl
 async fn connection(
     core: Arc<Core>,
     acceptor: TlsAcceptor,
+    mut handshake: Handshake,
     stream: TcpStream,
     address: std::net::SocketAddr,
 ) -> Result<(), BoxError> {
     stream.set_nodelay(true)?;
-    let tls = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await??;
+    let tls = tokio::select! {
+        accepted = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)) => accepted??,
+        _ = &mut handshake.cut_off => return Err("too many handshakes are under way".into()),
+    };
+    drop(handshake);
     let certificates = tls.get_ref().1.peer_certificates().unwrap_or_default();
     let peer =
         Peer { certificates: certificates.iter().map(|c| c.clone().into_owned()).collect(), address: Some(address) };

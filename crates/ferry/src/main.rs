@@ -28,6 +28,7 @@ use crate::arguments::{Arguments, Command, NodeCommand, SecretsCommand};
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
+    process::allow_many_files();
     let result = match arguments.command {
         Command::Up(options) => commands::up::run(&options),
         Command::Down(options) => commands::down::run(&options),

@@ -86,6 +86,14 @@ pub fn end(pid: i32, patience: Duration) -> Result<()> {
     bail!("process {pid:?} does not end, not even by force")
 }
 
+/// Every watch and every pod costs file descriptors, and a shell gives 1,024 by default. As many as are allowed are taken.
+pub fn allow_many_files() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    // Without them it runs too, with fewer connections.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, most);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

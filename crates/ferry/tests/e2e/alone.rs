@@ -93,6 +93,17 @@ impl Apiserver {
         }
     }
 
+    pub fn address(&self) -> (&'static str, u16) {
+        ("127.0.0.1", self.port)
+    }
+
+    /// What it holds in memory now.
+    pub fn resident_kilobytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
     /// Ends it by force and returns what it complained about.
     pub fn end(&mut self) -> String {
         let _ = self.process.kill();
