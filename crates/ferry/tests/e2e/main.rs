@@ -13,6 +13,7 @@ mod failures;
 mod flood;
 mod front_door;
 mod gauntlet;
+mod kube_rs;
 mod kubectl_alone;
 mod spine;
 mod starting;
@@ -57,6 +58,7 @@ const ALONE: &[(&str, fn())] = &[
     ("store::a_live_store_is_backed_up_and_restored", store::a_live_store_is_backed_up_and_restored),
     ("store::store_commands_refuse_what_cannot_be", store::store_commands_refuse_what_cannot_be),
     ("starting::a_log_that_cannot_be_written_harms_nothing", starting::a_log_that_cannot_be_written_harms_nothing),
+    ("kube_rs::kube_rs_lists_watches_and_patches", kube_rs::kube_rs_lists_watches_and_patches),
     ("flood::half_open_connections_keep_nobody_out", flood::half_open_connections_keep_nobody_out),
     ("etcd::the_api_server_stands_on_etcd", etcd::the_api_server_stands_on_etcd),
     ("etcd::the_api_server_shows_etcd_its_certificate", etcd::the_api_server_shows_etcd_its_certificate),
