@@ -42,7 +42,8 @@ pub fn run<Key, Ready, Reconcile, Running>(
         ready.await;
         tracing::debug!(controller = name, "caches are filled");
         for _ in 0..workers.max(1) {
-            group.spawn_until_stopped(name, work(name, queue.clone(), reconcile.clone()));
+            let (queue, reconcile) = (queue.clone(), reconcile.clone());
+            group.spawn_restarted(name, move || work(name, queue.clone(), reconcile.clone()));
         }
     });
 }

@@ -10,8 +10,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+const FIRST_RESTART: Duration = Duration::from_secs(1);
+const LONGEST_RESTART: Duration = Duration::from_secs(60);
 
 /// A group of tasks with one owner. Clones are handles to the same group.
 #[derive(Clone, Debug)]
@@ -63,6 +67,34 @@ impl Tasks {
         })
     }
 
+    /// Runs what `make` makes until it ends by itself or the group stops, and again with back-off whenever it panics: for
+    /// loops that others rely on, and that find their state anew. A bug then costs a pause instead of the loop.
+    pub fn spawn_restarted<M, F>(&self, task: &'static str, make: M) -> JoinHandle<()>
+    where
+        M: Fn() -> F + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (group, tracker, token) = (self.name, self.tracker.clone(), self.token.clone());
+        self.spawn_until_stopped(task, async move {
+            let mut delay = FIRST_RESTART;
+            loop {
+                let (token, future, begin) = (token.clone(), make(), Instant::now());
+                let running = tracker.spawn(async move { token.run_until_cancelled(future).await.is_some() });
+                let Err(error) = running.await else { return };
+                if !error.is_panic() {
+                    return;
+                }
+                // What has run for long had got over whatever made it fail before.
+                if begin.elapsed() > LONGEST_RESTART {
+                    delay = FIRST_RESTART;
+                }
+                tracing::error!(group, task, "a task panicked and starts again in {delay:?}: {error}");
+                tokio::time::sleep(delay).await;
+                delay = (delay * 2).min(LONGEST_RESTART);
+            }
+        })
+    }
+
     /// Cancelled once the group is told to stop.
     pub fn stopping(&self) -> CancellationToken {
         self.token.clone()
@@ -88,7 +120,32 @@ fn reason(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_panics_starts_again_until_it_ends_by_itself() {
+        let tasks = Tasks::new("test");
+        let lives = Arc::new(AtomicUsize::new(0));
+        let count = lives.clone();
+        let ended = tasks.spawn_restarted("mortal", move || {
+            let life = count.fetch_add(1, Ordering::SeqCst);
+            async move { assert!(life >= 1, "life {life} ends in a panic") }
+        });
+        assert!(ended.await.is_ok());
+        assert_eq!(lives.load(Ordering::SeqCst), 2);
+        assert!(tasks.stop(Duration::from_secs(1)).await);
+    }
+
+    #[tokio::test]
+    async fn what_starts_again_stops_with_its_group() {
+        let tasks = Tasks::new("test");
+        tasks.spawn_restarted("for ever", std::future::pending);
+        tasks.spawn_restarted("never well", || async { panic!("always") });
+        assert!(tasks.stop(Duration::from_secs(5)).await);
+    }
 
     #[tokio::test]
     async fn stopping_a_parent_stops_its_children() {

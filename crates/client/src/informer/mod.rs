@@ -5,6 +5,7 @@ mod factory;
 mod reflect;
 mod subscription;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use ferry_tasks::Tasks;
@@ -121,9 +122,11 @@ impl<K: Cached> Informer<K> {
     pub fn trimmed(api: Api<K>, tasks: &Tasks, selection: Selection, trim: fn(&mut K)) -> Self {
         let informer = Self::detached();
         let path = api.resource_url().to_owned();
-        let source = reflect::Source { client: api.into_client(), path, selection };
-        let typed = Typed { shared: informer.shared.clone(), trim, listed: Vec::new() };
-        tasks.spawn_until_stopped("informer", reflect::run(source, Box::new(typed)));
+        let (client, shared) = (api.into_client(), informer.shared.clone());
+        tasks.spawn_restarted("informer", move || {
+            let source = reflect::Source { client: client.clone(), path: path.clone(), selection: selection.clone() };
+            reflect::run(source, Box::new(Typed { shared: shared.clone(), trim, listed: Vec::new() }))
+        });
         informer
     }
 
@@ -309,7 +312,11 @@ impl<K: Resource> Listeners<K> {
     fn tell(&mut self, changes: impl IntoIterator<Item = Change<K>>) {
         for change in changes {
             for handler in &self.handlers {
-                handler(&change);
+                // A panic is a bug of one handler with one object: all others must hear of it, and of the next ones.
+                if std::panic::catch_unwind(AssertUnwindSafe(|| handler(&change))).is_err() {
+                    let meta = change.object().meta();
+                    tracing::error!(namespace = meta.namespace, name = meta.name, "a handler of changes panicked");
+                }
             }
             self.mailboxes.retain(|mailbox| mailbox.upgrade().map(|mailbox| mailbox.put(&change)).is_some());
         }

@@ -188,3 +188,16 @@ async fn a_server_that_cannot_stream_is_listed_in_pages() {
     .await;
     assert_eq!(seen, ["+u1", "+v2", "v2>v4"]);
 }
+
+#[test]
+fn a_handler_that_panics_keeps_no_other_from_hearing() {
+    let informer: Informer<ConfigMap> = Informer::detached();
+    informer.on_change(|_| panic!("a bug"));
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let told = heard.clone();
+    informer.on_change(move |change| told.lock().push(text(change)));
+    informer.apply(map("n/a", "a", 1));
+    informer.apply(map("n/b", "b", 2));
+    assert_eq!(*heard.lock(), ["+a1", "+b2"]);
+    assert_eq!(informer.len(), 2);
+}

@@ -2,6 +2,7 @@
 
 mod correlate;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_tasks::Tasks;
@@ -11,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 use crate::write;
 use correlate::{Correlator, Verdict};
@@ -62,7 +63,8 @@ impl Recorder {
     pub fn with_host(client: Client, component: &str, host: Option<&str>, tasks: &Tasks) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let source = EventSource { component: Some(component.to_owned()), host: host.map(str::to_owned) };
-        tasks.spawn_until_stopped("recorder", record(client, source, receiver));
+        let receiver = Arc::new(Mutex::new(receiver));
+        tasks.spawn_restarted("recorder", move || record(client.clone(), source.clone(), receiver.clone()));
         Self { sender: Some(sender) }
     }
 
@@ -92,7 +94,9 @@ impl Recorder {
     }
 }
 
-async fn record(client: Client, source: EventSource, mut receiver: mpsc::Receiver<Happening>) {
+async fn record(client: Client, source: EventSource, receiver: Arc<Mutex<mpsc::Receiver<Happening>>>) {
+    // Locked for as long as this runs; the next one takes over when it panics.
+    let mut receiver = receiver.lock().await;
     let mut correlator = Correlator::default();
     while let Some(happening) = receiver.recv().await {
         let namespace = namespace_of(&happening.regarding).to_owned();

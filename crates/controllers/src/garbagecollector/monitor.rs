@@ -121,5 +121,14 @@ fn start(server: ServerResource, client: &Client, tasks: &Tasks, collector: &Arc
 /// Starts the monitor in the context's tasks.
 pub(super) fn start_in(context: &Context, client: Client, collector: Arc<Collector>) {
     let (informers, tasks) = (context.informers.clone(), context.tasks.clone());
-    context.tasks.spawn_until_stopped("garbage collector's monitor", run(informers, client, tasks, collector));
+    context.tasks.spawn_restarted("garbage collector's monitor", move || {
+        let (informers, client, collector) = (informers.clone(), client.clone(), collector.clone());
+        // Watches of a life that ended in a panic end with it.
+        let tasks = tasks.child("garbage collector");
+        let end = tasks.stopping().drop_guard();
+        async move {
+            run(informers, client, tasks, collector).await;
+            drop(end);
+        }
+    });
 }
