@@ -21,14 +21,18 @@ const NAMESPACE: &str = "kube-node-lease";
 const DURATION_SECONDS: i32 = 40;
 /// Into so many parts a period is cut, one batch of nodes for each.
 const SLOTS: usize = 100;
-const AT_ONCE: usize = 32;
+/// Enough that a slot of ten thousand nodes is one round trip: each write waits for the disk, many wait for it together.
+const AT_ONCE: usize = 128;
 const STATUS_PERIOD: Duration = Duration::from_secs(300);
 
 pub(crate) fn start(config: &Arc<Config>, client: &Client, nodes: &Informer<Node>, tasks: &Tasks) {
     let (config, client, nodes) = (config.clone(), client.clone(), nodes.clone());
-    tasks.spawn_until_stopped("simulated-leases", async move {
-        nodes.synced().await;
-        beat(&config, &client, &nodes).await;
+    tasks.spawn_restarted("simulated-leases", move || {
+        let (config, client, nodes) = (config.clone(), client.clone(), nodes.clone());
+        async move {
+            nodes.synced().await;
+            beat(&config, &client, &nodes).await;
+        }
     });
 }
 

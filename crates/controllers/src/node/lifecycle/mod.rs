@@ -2,5 +2,6 @@
 
 mod plan;
 mod reconcile;
+mod zones;
 
 pub(crate) use reconcile::start;

@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::plan;
+use super::zones::{Permit, Zones};
 use crate::Context;
 use crate::common::pod;
 use crate::node::pods_by_node;
@@ -25,9 +26,8 @@ const LEASES: &str = "kube-node-lease";
 const WORKERS: usize = 8;
 /// A node that has never reported has longer.
 const STARTUP_GRACE: Duration = Duration::from_secs(60);
-/// Between two nodes of a zone from which pods are driven away, so that a wrong judgement does not empty it.
-const BETWEEN_EVICTIONS: Duration = Duration::from_secs(10);
-const ZONE_LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
+/// A node from which no pod may be driven away is looked at again after this time, since its zone may have changed.
+const WHILE_DISRUPTED: Duration = Duration::from_secs(5);
 
 /// When a node was last heard of, by our own clock: those of others are not believed.
 struct Heard {
@@ -45,8 +45,7 @@ struct Loop {
     heard: Mutex<HashMap<String, Heard>>,
     /// Nodes whose pods were marked since they stopped being ready.
     marked: Mutex<HashSet<String>>,
-    /// By zone: when the next node may drive its pods away.
-    next_eviction: Mutex<HashMap<String, Instant>>,
+    zones: Mutex<Zones>,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -66,7 +65,7 @@ pub(crate) fn start(context: &Context) {
         grace: context.config.node_monitor_grace_period,
         heard: Mutex::default(),
         marked: Mutex::default(),
-        next_eviction: Mutex::default(),
+        zones: Mutex::default(),
         queue: context.queue("node_lifecycle_controller"),
     });
 
@@ -91,7 +90,14 @@ impl Loop {
     fn node_changed(&self, change: &Change<Node>) {
         let node = change.object();
         let key = ObjectKey::of(&**node);
-        if matches!(change, Change::Deleted(_)) {
+        let gone = matches!(change, Change::Deleted(_));
+        let recovered = self.zones.lock().change(change.old().map(|node| &**node), (!gone).then_some(node));
+        if recovered {
+            // It was we who heard nothing: all silence counts from now.
+            let now = Instant::now();
+            self.heard.lock().values_mut().for_each(|heard| heard.at = now);
+        }
+        if gone {
             self.heard.lock().remove(&key.name);
             self.marked.lock().remove(&key.name);
             return;
@@ -154,7 +160,7 @@ impl Loop {
 
     /// Writes taints; returns how long to wait when the zone had its eviction a moment ago.
     async fn taint(&self, api: &Api<Node>, node: &Node) -> Result<Option<Duration>, Error> {
-        let nobody_is_well = self.nodes.list().iter().all(|node| plan::state(node, "Ready") != Some("True"));
+        let nobody_is_well = self.zones.lock().nobody_is_well();
         let now = write::now();
         let Some(mut taints) = plan::taints(node, !nobody_is_well, &now) else { return Ok(None) };
         let old = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
@@ -165,8 +171,14 @@ impl Loop {
                 })
         });
         let mut delay = None;
-        if starts_eviction && let Some(left) = self.wait_for_eviction(node) {
-            delay = Some(left);
+        if starts_eviction {
+            delay = match self.zones.lock().ask(node, Instant::now()) {
+                Permit::Now => None,
+                Permit::After(left) => Some(left),
+                Permit::No => Some(WHILE_DISRUPTED),
+            };
+        }
+        if delay.is_some() {
             let Some(mild) = plan::taints(node, false, &now) else { return Ok(delay) };
             taints = mild;
         }
@@ -175,20 +187,6 @@ impl Loop {
         });
         api.patch(&node.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(delay)
-    }
-
-    /// None when the node's zone may lose pods now, which counts as having done so.
-    fn wait_for_eviction(&self, node: &Node) -> Option<Duration> {
-        let zone: Vec<&str> =
-            ZONE_LABELS.iter().filter_map(|label| node.labels().get(*label)).map(String::as_str).collect();
-        let mut next = self.next_eviction.lock();
-        let at = next.entry(zone.join("/")).or_insert_with(Instant::now);
-        let left = at.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            *at = Instant::now() + BETWEEN_EVICTIONS;
-            return None;
-        }
-        Some(left)
     }
 
     /// Pods of a node that is not ready are not ready either: they leave the endpoints. Once per outage, since the
