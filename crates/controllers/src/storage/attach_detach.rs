@@ -1,47 +1,62 @@
 //! Attach/detach bookkeeping: a VolumeAttachment for every CSI volume that a node's pods need, and what is attached in
 //! the node's status. The driver's own attacher does the work and says when it is done.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, Index, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::core::v1::{AttachedVolume, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use super::protection::claims_of;
 use crate::Context;
-use crate::common::pod;
+use crate::common::{conditions, pod};
 use crate::node::pods_by_node;
 
 const NAME: &str = "attachdetach-controller";
+/// So long a node that is not well may hold a volume that none of its pods needs.
+const LONGEST_UNMOUNT: Duration = Duration::from_secs(6 * 60);
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 struct Loop {
     client: Client,
+    recorder: Recorder,
     nodes: Informer<Node>,
     pods: Index<Pod>,
     claims: Informer<PersistentVolumeClaim>,
     volumes: Informer<PersistentVolume>,
     drivers: Informer<CSIDriver>,
     attachments: Informer<VolumeAttachment>,
+    /// By attachment: since when nobody needs it.
+    unneeded: Mutex<HashMap<String, Instant>>,
+    /// Nodes that wait for a volume which another one has.
+    waiting: Mutex<HashSet<String>>,
     queue: WorkQueue<ObjectKey>,
 }
 
 pub(crate) fn start(context: &Context) {
     let pods = context.informers.of::<Pod>();
+    let client = context.client(NAME);
     let this = Arc::new(Loop {
-        client: context.client(NAME),
+        recorder: Recorder::new(client.clone(), NAME, &context.tasks),
+        client,
         nodes: context.informers.of(),
         pods: pods_by_node(&pods),
         claims: context.informers.of(),
         volumes: context.informers.of(),
         drivers: context.informers.of(),
         attachments: context.informers.of(),
+        unneeded: Mutex::default(),
+        waiting: Mutex::default(),
         queue: context.queue("attachdetach"),
     });
     let handler = this.clone();
@@ -52,8 +67,22 @@ pub(crate) fn start(context: &Context) {
         }
     });
     let handler = this.clone();
-    this.attachments
-        .on_change(move |change| handler.queue.add(ObjectKey::new("", change.object().spec.node_name.clone())));
+    this.attachments.on_change(move |change| {
+        handler.queue.add(ObjectKey::new("", change.object().spec.node_name.clone()));
+        if matches!(change, Change::Deleted(_)) {
+            for node in handler.waiting.lock().drain() {
+                handler.queue.add(ObjectKey::new("", node));
+            }
+        }
+    });
+    // A volume that the kubelet has unmounted may be detached.
+    let handler = this.clone();
+    this.nodes.on_change(move |change| {
+        let (new, old) = (change.object(), change.old());
+        if in_use(new).iter().ne(old.map(|old| in_use(old)).unwrap_or_default()) || is_out_of_service(new) {
+            handler.queue.add(ObjectKey::of(&**new));
+        }
+    });
     // A claim that was bound late has pods that wait.
     let (handler, waiting) = (this.clone(), pods.clone());
     this.claims.on_change(move |change| {
@@ -90,6 +119,26 @@ fn unique_name(driver: &str, handle: &str) -> String {
     format!("kubernetes.io/csi/{driver}^{handle}")
 }
 
+/// What the kubelet has mounted or is about to.
+fn in_use(node: &Node) -> &[String] {
+    node.status.as_ref().and_then(|status| status.volumes_in_use.as_deref()).unwrap_or_default()
+}
+
+fn is_out_of_service(node: &Node) -> bool {
+    node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == OUT_OF_SERVICE)
+}
+
+fn is_well(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions::find(conditions, "Ready").is_some_and(|condition| condition.status == "True")
+}
+
+/// Whether several nodes may have the volume at the same time.
+fn is_shared(volume: &PersistentVolume) -> bool {
+    let modes = volume.spec.as_ref().and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default();
+    modes.is_empty() || modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
+}
+
 impl Loop {
     /// By the attachment's name: the volume.
     fn wanted(&self, node: &str) -> BTreeMap<String, Arc<PersistentVolume>> {
@@ -113,9 +162,10 @@ impl Loop {
     async fn reconcile(&self, node: &str) -> Result<Action, Error> {
         let wanted = if self.nodes.get("", node).is_some() { self.wanted(node) } else { BTreeMap::new() };
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());
+        let mut again = Action::Done;
         let there: Vec<_> = self.attachments.list().into_iter().filter(|known| known.spec.node_name == node).collect();
         for (name, volume) in &wanted {
-            if there.iter().any(|known| known.name_any() == *name) {
+            if there.iter().any(|known| known.name_any() == *name) || self.is_taken(node, volume) {
                 continue;
             }
             let driver = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref()).map(|csi| csi.driver.clone());
@@ -139,10 +189,70 @@ impl Loop {
         for unneeded in
             there.iter().filter(|known| known.name_any().starts_with("csi-") && !wanted.contains_key(&known.name_any()))
         {
-            write::delete(&api, &**unneeded, None).await?;
+            let left = self.time_to_unmount(node, unneeded);
+            if left.is_zero() {
+                self.unneeded.lock().remove(&unneeded.name_any());
+                write::delete(&api, &**unneeded, None).await?;
+            } else {
+                again = Action::After(left);
+            }
         }
+        self.unneeded.lock().retain(|name, _| !wanted.contains_key(name));
         self.report(node, &there).await?;
-        Ok(Action::Done)
+        Ok(again)
+    }
+
+    /// Whether another node has the volume, which then must let go of it first; the pods that wait are told.
+    fn is_taken(&self, node: &str, volume: &PersistentVolume) -> bool {
+        let name = volume.name_any();
+        let of_it = |known: &&Arc<VolumeAttachment>| {
+            known.spec.source.persistent_volume_name.as_ref() == Some(&name) && known.spec.node_name != node
+        };
+        let all = self.attachments.list();
+        let Some(other) = all.iter().find(of_it).filter(|_| !is_shared(volume)) else { return false };
+        self.waiting.lock().insert(node.to_owned());
+        let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
+        let (namespace, claim) = (claim.namespace.unwrap_or_default(), claim.name.unwrap_or_default());
+        let users = |node: &str| -> Vec<Arc<Pod>> {
+            let uses = |pod: &Arc<Pod>| {
+                pod.namespace().as_ref() == Some(&namespace)
+                    && claims_of(pod).contains(&claim)
+                    && !pod::is_terminal(pod)
+            };
+            self.pods.get(node).into_iter().filter(uses).collect()
+        };
+        let holders: Vec<String> = users(&other.spec.node_name).iter().map(|pod| pod.name_any()).collect();
+        let why = if holders.is_empty() {
+            "Volume is already exclusively attached to one node and can't be attached to another".to_owned()
+        } else {
+            format!("Volume is already used by pod(s) {}", holders.join(", "))
+        };
+        for pod in users(node) {
+            let message = format!("Multi-Attach error for volume {name:?} {why}");
+            self.recorder.event(&*pod, EventType::Warning, "FailedAttachVolume", message);
+        }
+        true
+    }
+
+    /// How long the kubelet has to unmount what nobody needs any more, zero when it may be detached now.
+    fn time_to_unmount(&self, node: &str, attachment: &VolumeAttachment) -> Duration {
+        let Some(node) = self.nodes.get("", node).filter(|node| !is_out_of_service(node)) else {
+            return Duration::ZERO;
+        };
+        let volume = attachment.spec.source.persistent_volume_name.as_deref();
+        let volume = volume.and_then(|name| self.volumes.get("", name));
+        let source = volume.as_ref().and_then(|volume| volume.spec.as_ref()?.csi.as_ref());
+        let mounted = source.is_some_and(|source| {
+            let name = unique_name(&source.driver, &source.volume_handle);
+            in_use(&node).contains(&name)
+        });
+        if !mounted {
+            return Duration::ZERO;
+        }
+        let since = *self.unneeded.lock().entry(attachment.name_any()).or_insert_with(Instant::now);
+        let left = LONGEST_UNMOUNT.saturating_sub(since.elapsed());
+        // A node that is well unmounts, sooner or later; taking the volume from under it would corrupt it.
+        if is_well(&node) { left.max(Duration::from_secs(60)) } else { left }
     }
 
     /// Writes into the node's status what is attached to it.
