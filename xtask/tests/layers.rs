@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("apiserver", &["admission", "audit", "auth", "cel", "fairness", "meta", "registry", "schema", "store", "tasks"]),
     // Client side: talks to the API and nothing else.
     ("client", &["meta", "tasks"]),
-    ("controllers", &["client", "meta", "tasks"]),
+    ("controllers", &["cel", "client", "meta", "tasks"]),
     ("scheduler", &["client", "meta", "tasks"]),
     ("proxy", &["client", "meta", "tasks"]),
     ("dns", &["client", "meta", "tasks"]),

@@ -6,6 +6,7 @@
 //!
 //! A new controller is a folder and a row of [`TABLE`].
 
+mod admissionregistration;
 mod apps;
 mod autoscaling;
 mod batch;
@@ -23,6 +24,7 @@ mod rbac;
 mod resource;
 mod selection;
 mod storage;
+mod storagemigration;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,6 +144,7 @@ const TABLE: &[(&str, Start)] = &[
     ("certificatesigningrequest-approving-controller", certificates::approve::start),
     ("certificatesigningrequest-signing-controller", certificates::sign::start),
     ("certificatesigningrequest-cleaner-controller", certificates::clean::start),
+    ("podcertificaterequest-cleaner-controller", certificates::clean_pod_requests::start),
     ("kube-apiserver-serving-clustertrustbundle-publisher-controller", certificates::trust_bundle::start),
     ("bootstrap-signer-controller", bootstrap::signer::start),
     ("token-cleaner-controller", bootstrap::token_cleaner::start),
@@ -149,7 +152,10 @@ const TABLE: &[(&str, Start)] = &[
     ("service-lb-controller", cloud::service::start),
     ("horizontal-pod-autoscaler-controller", autoscaling::hpa::start),
     ("resourceclaim-controller", resource::claim::start),
+    ("device-taint-eviction-controller", resource::device_taint_eviction::start),
+    ("storage-version-migrator-controller", storagemigration::migrator::start),
     ("service-cidr-controller", networking::service_cidr::start),
+    ("validatingadmissionpolicy-status-controller", admissionregistration::policy_status::start),
     ("clusterrole-aggregation-controller", rbac::clusterrole_aggregation::start),
 ];
 

@@ -1,5 +1,64 @@
 //! Which controllers run: `*` for all, a name for one, `-name` for all but one.
 
+/// Upstream's controllers that have nothing to do here: their features are off by default, or the API server does their
+/// work. Scripts may name them all the same.
+const OTHERS: [&str; 8] = [
+    "serviceaccount-token-controller",
+    "legacy-serviceaccount-token-cleaner-controller",
+    "podgroup-protection-controller",
+    "storageversion-garbage-collector-controller",
+    "resourcepoolstatusrequest-controller",
+    "selinux-warning-controller",
+    "node-route-controller",
+    "cloud-node-lifecycle-controller",
+];
+
+/// The names that upstream's controllers had before.
+const ALIASES: [(&str, &str); 42] = [
+    ("attachdetach", "persistentvolume-attach-detach-controller"),
+    ("bootstrapsigner", "bootstrap-signer-controller"),
+    ("cloud-node-lifecycle", "cloud-node-lifecycle-controller"),
+    ("clusterrole-aggregation", "clusterrole-aggregation-controller"),
+    ("cronjob", "cronjob-controller"),
+    ("csrapproving", "certificatesigningrequest-approving-controller"),
+    ("csrcleaner", "certificatesigningrequest-cleaner-controller"),
+    ("csrsigning", "certificatesigningrequest-signing-controller"),
+    ("daemonset", "daemonset-controller"),
+    ("deployment", "deployment-controller"),
+    ("disruption", "disruption-controller"),
+    ("endpoint", "endpoints-controller"),
+    ("endpointslice", "endpointslice-controller"),
+    ("endpointslicemirroring", "endpointslice-mirroring-controller"),
+    ("ephemeral-volume", "ephemeral-volume-controller"),
+    ("garbagecollector", "garbage-collector-controller"),
+    ("horizontalpodautoscaling", "horizontal-pod-autoscaler-controller"),
+    ("job", "job-controller"),
+    ("legacy-service-account-token-cleaner", "legacy-serviceaccount-token-cleaner-controller"),
+    ("namespace", "namespace-controller"),
+    ("nodeipam", "node-ipam-controller"),
+    ("nodelifecycle", "node-lifecycle-controller"),
+    ("persistentvolume-binder", "persistentvolume-binder-controller"),
+    ("persistentvolume-expander", "persistentvolume-expander-controller"),
+    ("podgc", "pod-garbage-collector-controller"),
+    ("pv-protection", "persistentvolume-protection-controller"),
+    ("pvc-protection", "persistentvolumeclaim-protection-controller"),
+    ("replicaset", "replicaset-controller"),
+    ("replicationcontroller", "replicationcontroller-controller"),
+    ("resource-claim-controller", "resourceclaim-controller"),
+    ("resourcequota", "resourcequota-controller"),
+    ("root-ca-cert-publisher", "root-ca-certificate-publisher-controller"),
+    ("route", "node-route-controller"),
+    ("service", "service-lb-controller"),
+    ("serviceaccount", "serviceaccount-controller"),
+    ("serviceaccount-token", "serviceaccount-token-controller"),
+    ("statefulset", "statefulset-controller"),
+    ("storage-version-gc", "storageversion-garbage-collector-controller"),
+    ("svm", "storage-version-migrator-controller"),
+    ("tokencleaner", "token-cleaner-controller"),
+    ("ttl", "ttl-controller"),
+    ("ttl-after-finished", "ttl-after-finished-controller"),
+];
+
 /// As `--controllers` gives it. The default is all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
@@ -15,14 +74,17 @@ impl Default for Selection {
 impl Selection {
     /// Reads `*,-job-controller`. A name that no controller has is an error that says so.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
-        for word in &words {
-            let name = word.strip_prefix('-').unwrap_or(word);
-            if name != "*" && !crate::names().any(|known| known == name) {
-                return Err(format!("{name:?} is not in the list of known controllers"));
+        let read = |word: &str| {
+            let (minus, name) = word.strip_prefix('-').map_or(("", word), |name| ("-", name));
+            let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
+            let known = name == "*" || crate::names().chain(OTHERS).any(|known| known == name);
+            if known {
+                Ok(format!("{minus}{name}"))
+            } else {
+                Err(format!("{name:?} is not in the list of known controllers"))
             }
-        }
-        Ok(Self { words })
+        };
+        Ok(Self { words: text.split(',').map(|word| read(word.trim())).collect::<Result<_, _>>()? })
     }
 
     pub(crate) fn includes(&self, name: &str) -> bool {
@@ -47,7 +109,12 @@ mod tests {
         check("*,-job-controller", false, true);
         check("job-controller", true, false);
         check("-job-controller", false, false);
+        check("*,-job", false, true);
+        check("deployment,selinux-warning-controller,bootstrapsigner", false, true);
         assert!(Selection::parse("*,nonsense").is_err());
         assert_eq!(Selection::default(), Selection::parse("*").expect("all"));
+        for (alias, name) in ALIASES {
+            assert!(crate::names().chain(OTHERS).any(|known| known == name), "{alias} stands for {name}");
+        }
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use ferry_client::controller::{self, Action};
 use ferry_client::{ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 
 use super::{expiration, is_token};
@@ -16,6 +15,7 @@ const NAME: &str = "token-cleaner";
 pub(crate) fn start(context: &Context) {
     let (client, secrets) = (context.client(NAME), context.informers.of::<Secret>());
     let queue: WorkQueue<ObjectKey> = context.queue("token_cleaner");
+    let clock = context.config.clock.clone();
     let keys = queue.clone();
     secrets.on_change(move |change| {
         if is_token(change.object()) {
@@ -25,11 +25,11 @@ pub(crate) fn start(context: &Context) {
     let synced = secrets.clone();
     let ready = async move { synced.synced().await };
     controller::run(&context.tasks, NAME, &queue, 1, ready, move |key: ObjectKey| {
-        let (client, token) = (client.clone(), secrets.get_key(&key));
+        let (client, token, now) = (client.clone(), secrets.get_key(&key), clock.seconds());
         async move {
             let Some(token) = token else { return Ok(Action::Done) };
             let Some(end) = expiration(&token) else { return Ok(Action::Done) };
-            if let Ok(left) = Duration::try_from(end.duration_since(Timestamp::now()))
+            if let Ok(left) = Duration::try_from(end.duration_since(now))
                 && !left.is_zero()
             {
                 return Ok(Action::After(left));

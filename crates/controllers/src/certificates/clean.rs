@@ -29,15 +29,16 @@ fn left(request: &CertificateSigningRequest, now: Timestamp) -> Duration {
 pub(crate) fn start(context: &Context) {
     let (client, requests) = (context.client(NAME), context.informers.of::<CertificateSigningRequest>());
     let queue: WorkQueue<ObjectKey> = context.queue("csrcleaner");
+    let clock = context.config.clock.clone();
     let keys = queue.clone();
     requests.on_change(move |change| keys.add(ObjectKey::of(&**change.object())));
     let synced = requests.clone();
     let ready = async move { synced.synced().await };
     controller::run(&context.tasks, "csrcleaner", &queue, 1, ready, move |key: ObjectKey| {
-        let (client, found) = (client.clone(), requests.get_key(&key));
+        let (client, found, now) = (client.clone(), requests.get_key(&key), clock.seconds());
         async move {
             let Some(found) = found else { return Ok(Action::Done) };
-            let left = left(&found, Timestamp::now());
+            let left = left(&found, now);
             if !left.is_zero() {
                 return Ok(Action::After(left));
             }

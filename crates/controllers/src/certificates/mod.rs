@@ -2,6 +2,7 @@
 
 pub(crate) mod approve;
 pub(crate) mod clean;
+pub(crate) mod clean_pod_requests;
 mod request;
 pub(crate) mod sign;
 pub(crate) mod trust_bundle;

@@ -89,7 +89,7 @@ fn templated(pod: &Pod) -> impl Iterator<Item = (&PodResourceClaim, &str)> {
 }
 
 /// The name of the claim behind one of the pod's, as its status tells.
-fn told<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+pub(super) fn told<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     let statuses = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;
     statuses.iter().find(|status| status.name == name)?.resource_claim_name.as_deref()
 }

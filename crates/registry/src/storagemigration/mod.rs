@@ -3,7 +3,7 @@
 use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::Value;
 
-use crate::at::{At, IMMUTABLE, NOT_NEGATIVE, Report};
+use crate::at::{At, IMMUTABLE, Report};
 use crate::check;
 use crate::internal;
 use crate::plain::Plain;
@@ -62,32 +62,23 @@ fn is_true(status: &At<'_>, kind: &str) -> bool {
 fn status(new: &At<'_>, old: &At<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let version = new.text("resourceVersion");
-    if !version.is_empty() {
-        match version.parse::<i64>() {
-            Ok(number) if number < 0 => errors.invalid(new.at("resourceVersion"), number, NOT_NEGATIVE),
-            Ok(_) => {}
-            Err(_) => {
-                let detail = format!(
-                    "failed to parse resource version {version:?}: strconv.ParseInt: parsing {version:?}: invalid syntax"
-                );
-                errors.invalid(new.at("resourceVersion"), version, detail);
-            }
-        }
+    let well_formed = version.bytes().all(|byte| byte.is_ascii_digit()) && !version.starts_with('0');
+    if !version.is_empty() && !well_formed {
+        let detail = format!("resource version is not well formed: {version}");
+        errors.invalid(new.at("resourceVersion"), version, detail);
     }
     check::conditions(&mut errors, new, "conditions");
     let before = old.text("resourceVersion");
     if !before.is_empty() && before != version {
-        errors.invalid(new.at("resourceVersion"), version, "cannot be updated");
+        errors.invalid(new.at("resourceVersion"), version, IMMUTABLE);
     }
     let mut refuse = |when: bool, detail: &str| {
         if when {
             errors.invalid(new.at("conditions"), new.raw("conditions").clone(), detail);
         }
     };
-    let (succeeded, failed, running) = (is_true(new, "Succeeded"), is_true(new, "Failed"), is_true(new, "Running"));
+    let (succeeded, failed) = (is_true(new, "Succeeded"), is_true(new, "Failed"));
     refuse(succeeded && failed, "Both success and failed conditions cannot be true at the same time");
-    refuse(succeeded && running, "Running condition cannot be true when success condition is true");
-    refuse(failed && running, "Running condition cannot be true when failed condition is true");
     refuse(is_true(old, "Succeeded") && !succeeded, "Success condition cannot be set to false once it is true");
     refuse(is_true(old, "Failed") && !failed, "Failed condition cannot be set to false once it is true");
     errors

@@ -1,0 +1,4 @@
+//! The controller of `admissionregistration.k8s.io`.
+
+pub(crate) mod policy_status;
+mod type_check;
