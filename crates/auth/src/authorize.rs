@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use ferry_meta::error::StatusDetails;
 use ferry_meta::user::MASTERS;
 use ferry_meta::{ApiError, GroupResource, Reason, UserInfo};
@@ -88,7 +89,7 @@ pub trait Authorizer: Send + Sync {
 /// Asks authorizers in order until one allows or denies. `system:masters` are allowed before anyone is asked.
 #[derive(Default)]
 pub struct AuthorizerChain {
-    authorizers: Vec<(&'static str, Arc<dyn Authorizer>)>,
+    authorizers: ArcSwap<Vec<(&'static str, Arc<dyn Authorizer>)>>,
 }
 
 impl AuthorizerChain {
@@ -98,9 +99,16 @@ impl AuthorizerChain {
 
     /// The name stands before the authorizer's reasons: `node`, `rbac`, `webhook`.
     #[must_use]
-    pub fn with(mut self, name: &'static str, authorizer: Arc<dyn Authorizer>) -> Self {
-        self.authorizers.push((name, authorizer));
+    pub fn with(self, name: &'static str, authorizer: Arc<dyn Authorizer>) -> Self {
+        let mut authorizers = Vec::clone(&self.authorizers.load());
+        authorizers.push((name, authorizer));
+        self.authorizers.store(Arc::new(authorizers));
         self
+    }
+
+    /// Asks those of another chain from now on: the configuration changed while the server runs.
+    pub fn replace(&self, other: &Self) {
+        self.authorizers.store(other.authorizers.load_full());
     }
 
     /// The 403 of a refused request, or Ok.
@@ -117,7 +125,7 @@ impl Authorizer for AuthorizerChain {
             return Decision::allow();
         }
         let mut reasons = Vec::new();
-        for (name, authorizer) in &self.authorizers {
+        for (name, authorizer) in self.authorizers.load_full().iter() {
             match authorizer.authorize(attributes).await {
                 Decision::NoOpinion { reason } if reason.is_empty() => {}
                 Decision::NoOpinion { reason } => reasons.push(format!("{name}: {reason}")),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use ferry_meta::UserInfo;
 use ferry_meta::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS};
 
@@ -14,15 +15,32 @@ pub struct Chain {
     audiences: Vec<String>,
     requests: Vec<Arc<dyn Authenticator>>,
     tokens: Vec<Arc<dyn TokenAuthenticator>>,
-    anonymous: bool,
-    /// Only to these paths; empty: everywhere.
-    anonymous_paths: Vec<String>,
+    settings: ArcSwap<Settings>,
+    /// Asked when nobody else knows a token.
+    last: Vec<Arc<dyn TokenAuthenticator>>,
+}
+
+/// What an `AuthenticationConfiguration` says, and may say differently while the server runs.
+#[derive(Clone)]
+pub struct Settings {
+    /// Identity providers.
+    pub providers: Vec<Arc<dyn TokenAuthenticator>>,
+    /// Without credentials a caller is `system:anonymous` unless this is switched off: then it is 401.
+    pub anonymous: bool,
+    /// Without credentials a caller gets to these paths alone; empty: everywhere.
+    pub anonymous_paths: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { providers: Vec::new(), anonymous: true, anonymous_paths: Vec::new() }
+    }
 }
 
 impl Chain {
     /// `audiences` are what tokens of this API server are made for; its issuer by default.
     pub fn new(audiences: Vec<String>) -> Self {
-        Self { audiences, requests: Vec::new(), tokens: Vec::new(), anonymous: true, anonymous_paths: Vec::new() }
+        Self { audiences, requests: Vec::new(), tokens: Vec::new(), settings: ArcSwap::default(), last: Vec::new() }
     }
 
     /// An authenticator of whole requests, such as [`crate::X509`]. They are asked before tokens.
@@ -38,18 +56,16 @@ impl Chain {
         self
     }
 
-    /// Without credentials a caller is `system:anonymous` unless this is switched off: then it is 401.
+    /// Asked after all others, identity providers among them.
     #[must_use]
-    pub fn anonymous(mut self, allowed: bool) -> Self {
-        self.anonymous = allowed;
+    pub fn with_last(mut self, authenticator: Arc<dyn TokenAuthenticator>) -> Self {
+        self.last.push(authenticator);
         self
     }
 
-    /// Without credentials a caller gets to these paths alone; empty: everywhere.
-    #[must_use]
-    pub fn anonymous_paths(mut self, paths: Vec<String>) -> Self {
-        self.anonymous_paths = paths;
-        self
+    /// Other providers and another say on callers without credentials, from now on.
+    pub fn set(&self, settings: Settings) {
+        self.settings.store(Arc::new(settings));
     }
 
     pub fn audiences(&self) -> &[String] {
@@ -83,8 +99,9 @@ impl Chain {
         if !errors.is_empty() {
             return Err(AuthnError::Invalid(aggregate(errors)));
         }
-        let open = self.anonymous_paths.is_empty() || self.anonymous_paths.iter().any(|p| p == credentials.path);
-        if self.anonymous && open {
+        let settings = self.settings.load();
+        let paths = &settings.anonymous_paths;
+        if settings.anonymous && (paths.is_empty() || paths.iter().any(|path| path == credentials.path)) {
             Ok(UserInfo::anonymous())
         } else {
             Err(AuthnError::Invalid("no credentials".into()))
@@ -96,7 +113,8 @@ impl Chain {
     pub async fn review(&self, token: &str, audiences: &[String]) -> Result<TokenIdentity, String> {
         let audiences = if audiences.is_empty() { &self.audiences } else { audiences };
         let mut errors = vec!["invalid bearer token".to_owned()];
-        for authenticator in &self.tokens {
+        let settings = self.settings.load_full();
+        for authenticator in self.tokens.iter().chain(&settings.providers).chain(&self.last) {
             match authenticator.authenticate_token(token, audiences).await {
                 Ok(Some(identity)) => {
                     return Ok(TokenIdentity { user: authenticated(identity.user), audiences: identity.audiences });
@@ -162,7 +180,12 @@ mod tests {
         assert_eq!(user(&chain, None).await.expect("anonymous"), UserInfo::anonymous());
         assert_eq!(user(&chain, Some("Basic eA==")).await.expect("anonymous").name, ANONYMOUS);
         assert!(user(&chain, Some("Bearer nope")).await.is_err());
-        assert!(user(&chain.anonymous(false), None).await.is_err());
+        chain.set(Settings { anonymous: false, ..Settings::default() });
+        assert!(user(&chain, None).await.is_err());
+        chain.set(Settings { anonymous_paths: vec!["/".into()], ..Settings::default() });
+        assert!(user(&chain, None).await.is_ok());
+        chain.set(Settings { anonymous_paths: vec!["/healthz".into()], ..Settings::default() });
+        assert!(user(&chain, None).await.is_err());
     }
 
     #[tokio::test]

@@ -54,7 +54,7 @@ mod x509;
 pub use authenticate::{Authenticator, AuthnError, Credentials, TokenAuthenticator, TokenIdentity};
 pub use authorize::{AlwaysAllow, AlwaysDeny, Attributes, Authorizer, AuthorizerChain, Decision, forbidden};
 pub use bootstrap_token::BootstrapTokens;
-pub use chain::Chain;
+pub use chain::{Chain, Settings};
 pub use impersonate::Impersonator;
 pub use node::{NodeAuthorizer, node_name};
 pub use oidc::{AnonymousConfig, AuthenticationConfig, Oidc, OidcFlags, Provider};
@@ -64,7 +64,7 @@ pub use serviceaccount::{
     KeyError, ServiceAccountTokens, SigningKey, TokenIssuer, VerifyingKey, jwks, openid_configuration,
 };
 pub use tokens::{LoopbackTokens, StaticTokens, TokenFileError};
-pub use webhook::{AccessWebhook, AccessWebhookOptions, TokenWebhook};
+pub use webhook::{AccessConditions, AccessWebhook, AccessWebhookOptions, TokenWebhook};
 pub use x509::X509;
 
 /// The `extra` key that names the credential a user came with.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use ferry_meta::UserInfo;
 use http::HeaderMap;
 use rustls::RootCertStore;
@@ -20,13 +21,37 @@ use crate::x509::common_name;
 const REMEMBERED: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A CA that vouches for clients. Where TLS accepts those of several, each authenticator asks for its own.
-pub struct ClientAuthority {
+pub struct ClientAuthority(ArcSwap<Vouching>);
+
+struct Vouching {
     verifier: Arc<dyn ClientCertVerifier>,
     seen: Expiring<bool>,
 }
 
 impl ClientAuthority {
     pub fn from_pem(pem: &str) -> Result<Self, String> {
+        Ok(Self(ArcSwap::from_pointee(Vouching::from_pem(pem)?)))
+    }
+
+    /// Another CA from now on, for connections that are open too.
+    pub fn replace(&self, pem: &str) -> Result<(), String> {
+        self.0.store(Arc::new(Vouching::from_pem(pem)?));
+        Ok(())
+    }
+
+    /// Whether the chain, leaf first, leads to this CA.
+    pub fn vouches_for(&self, chain: &[CertificateDer<'static>]) -> bool {
+        self.0.load().vouches_for(chain)
+    }
+
+    /// What TLS asks.
+    pub fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        self.0.load().verifier.clone()
+    }
+}
+
+impl Vouching {
+    fn from_pem(pem: &str) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
             let certificate = certificate.map_err(|error| format!("the client CA cannot be read: {error:?}"))?;
@@ -39,8 +64,7 @@ impl ClientAuthority {
         Ok(Self { verifier, seen: Expiring::new() })
     }
 
-    /// Whether the chain, leaf first, leads to this CA.
-    pub fn vouches_for(&self, chain: &[CertificateDer<'static>]) -> bool {
+    fn vouches_for(&self, chain: &[CertificateDer<'static>]) -> bool {
         let Some((leaf, intermediates)) = chain.split_first() else { return false };
         let digest: [u8; 32] = Sha256::digest(leaf).into();
         if let Some(known) = self.seen.get(&digest) {
@@ -63,12 +87,12 @@ pub struct RequestHeaderOptions {
 }
 
 pub struct RequestHeader {
-    authority: ClientAuthority,
+    authority: Arc<ClientAuthority>,
     options: RequestHeaderOptions,
 }
 
 impl RequestHeader {
-    pub fn new(authority: ClientAuthority, options: RequestHeaderOptions) -> Self {
+    pub fn new(authority: Arc<ClientAuthority>, options: RequestHeaderOptions) -> Self {
         Self { authority, options }
     }
 
@@ -168,7 +192,7 @@ mod tests {
     async fn only_a_proxy_may_speak_for_others() {
         let (proxies, people) = (authority("proxies"), authority("people"));
         let header = RequestHeader::new(
-            ClientAuthority::from_pem(&proxies.pem).expect("a CA"),
+            Arc::new(ClientAuthority::from_pem(&proxies.pem).expect("a CA")),
             RequestHeaderOptions {
                 allowed_names: vec!["front-proxy".into()],
                 username_headers: vec!["X-Remote-User".into()],
@@ -177,7 +201,8 @@ mod tests {
                 extra_header_prefixes: vec!["X-Remote-Extra-".into()],
             },
         );
-        let x509 = X509::of(ClientAuthority::from_pem(&people.pem).expect("a CA"));
+        let authority = Arc::new(ClientAuthority::from_pem(&people.pem).expect("a CA"));
+        let x509 = X509::of(authority.clone());
         let mut headers = HeaderMap::new();
         headers.insert("x-remote-user", "root".parse().expect("a header"));
         headers.append("x-remote-group", "system:masters".parse().expect("a header"));
@@ -200,5 +225,10 @@ mod tests {
         let person = people.client("alice");
         let asked = Credentials { headers: &headers, certificates: &person, path: "/" };
         assert_eq!(x509.authenticate(&asked).await.expect("valid").expect("a user").name, "alice");
+        // Once the CA is another, whom the former one named is nobody.
+        assert!(authority.replace("garbage").is_err());
+        assert!(x509.authenticate(&asked).await.expect("valid").is_some(), "what cannot be used changes nothing");
+        authority.replace(&proxies.pem).expect("a CA");
+        assert!(x509.authenticate(&asked).await.expect("not ours").is_none());
     }
 }

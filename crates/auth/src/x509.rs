@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use ferry_meta::UserInfo;
 use sha2::{Digest, Sha256};
@@ -18,12 +19,12 @@ const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 #[derive(Default)]
 pub struct X509 {
     /// Asked where TLS accepts certificates of other CAs too, such as that of front proxies.
-    authority: Option<ClientAuthority>,
+    authority: Option<Arc<ClientAuthority>>,
 }
 
 impl X509 {
     /// For certificates of this CA alone.
-    pub fn of(authority: ClientAuthority) -> Self {
+    pub fn of(authority: Arc<ClientAuthority>) -> Self {
         Self { authority: Some(authority) }
     }
 }

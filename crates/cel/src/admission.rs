@@ -66,6 +66,49 @@ pub fn compile(scope: &Scope, text: &str, wanted: &[Type]) -> Result<Program, St
     }
 }
 
+/// What is known of the objects that an expression is about.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub object: Type,
+    /// None where `params` is not there.
+    pub params: Option<Type>,
+    /// Variables of the policy and their types.
+    pub variables: Vec<(String, Type)>,
+}
+
+/// The environment of expressions whose objects are of a known type. It is for checking alone: slots are none of [`environment`]'s,
+/// and as upstream's type checker has it, `authorizer.requestResource` is not there.
+pub fn typed_environment(known: &Known) -> Environment {
+    let mut environment = Environment::new()
+        .variable("object", known.object.clone())
+        .variable("oldObject", known.object.clone())
+        .variable("namespaceObject", namespace())
+        .variable("request", request())
+        .variable("authorizer", Type::Opaque("kubernetes.authorization.Authorizer"));
+    if let Some(params) = &known.params {
+        environment = environment.variable("params", params.clone());
+    }
+    environment.lazy("variables", "kubernetes.variables", &known.variables)
+}
+
+/// The type under which other expressions see a variable that gives this one: objects lose theirs.
+pub fn variable_type(result: &Type) -> Type {
+    match result {
+        Type::Bool
+        | Type::Bytes
+        | Type::Double
+        | Type::Duration
+        | Type::Int
+        | Type::Null
+        | Type::String
+        | Type::Timestamp
+        | Type::Uint => result.clone(),
+        Type::List(of) => Type::list(variable_type(of)),
+        Type::Map(key, value) => Type::map(variable_type(key), variable_type(value)),
+        _ => Type::Dyn,
+    }
+}
+
 /// The type that mutations by apply configuration give.
 pub fn object_type() -> Type {
     Environment::new().mutating().type_named("Object").unwrap_or(Type::Dyn)

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::Client;
 use kube::api::ApiResource;
+use serde_json::Value;
 
 /// A resource (never a subresource) and what can be done with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +26,48 @@ impl ServerResource {
 pub struct ServerResources {
     pub resources: Vec<ServerResource>,
     pub failed: Vec<String>,
+}
+
+/// A kind as one version serves it, and the names of its resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerKind {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub plural: String,
+    pub singular: String,
+}
+
+/// Every resource in every version, from the two documents that tell of all groups at once.
+pub async fn kinds(client: &Client) -> Result<Vec<ServerKind>, kube::Error> {
+    let mut found = Vec::new();
+    for path in ["/api", "/apis"] {
+        let request = http::Request::get(path)
+            .header(http::header::ACCEPT, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+            .body(Vec::new())
+            .map_err(kube::Error::HttpError)?;
+        let document: Value = client.request(request).await?;
+        for group in items(&document["items"]) {
+            for version in items(&group["versions"]) {
+                found.extend(items(&version["resources"]).iter().map(|resource| ServerKind {
+                    group: text(&group["metadata"]["name"]),
+                    version: text(&version["version"]),
+                    kind: text(&resource["responseKind"]["kind"]),
+                    plural: text(&resource["resource"]),
+                    singular: text(&resource["singularResource"]),
+                }));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// Asks the server. An aggregated API that is down costs its own resources only.

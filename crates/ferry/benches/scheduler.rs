@@ -23,6 +23,12 @@ mod pki;
 #[path = "../src/pki_plan.rs"]
 mod pki_plan;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/reload.rs"]
+mod reload;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/renewal.rs"]
+mod renewal;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/server_options/mod.rs"]
 mod server_options;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
@@ -31,6 +37,9 @@ mod state;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/store_socket.rs"]
 mod store_socket;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/trust.rs"]
+mod trust;
 #[path = "scheduler/workloads.rs"]
 mod workloads;
 
@@ -95,6 +104,13 @@ fn main() -> Result<()> {
 async fn run(workload: &Workload, folder: &std::path::Path) -> Result<()> {
     let tasks = Tasks::new("bench");
     let key = rcgen::KeyPair::generate()?.serialize_pem();
+    let pki = Arc::new(pki::Pki::open(&folder.join("pki"))?);
+    let server = server_options::ServerOptions::default();
+    let (renewals, reloads) = (renewal::Renewals::new(pki.clone()), reload::Reloads::new());
+    let front_proxy = pki_plan::front_proxy(&pki, &server.authentication, &renewals)?;
+    let client_ca = server_options::CaSource::Pem(pki.ca_certificate().to_owned());
+    let authorities =
+        server_options::Authorities::open(&server.authentication, client_ca, front_proxy.known_by, &reloads)?;
     let door = FrontDoor::open(
         Options {
             state: &state::State::Embedded { data_dir: folder.to_owned() },
@@ -103,11 +119,12 @@ async fn run(workload: &Workload, folder: &std::path::Path) -> Result<()> {
             service_cidr: "10.96.0.0/16",
             advertise: [127, 0, 0, 1].into(),
             port: 6443,
-            client_ca: "",
+            authorities,
+            reloads: &reloads,
             static_tokens: None,
             kubelets: Kubelets { tls: None },
-            front_proxy: pki_plan::front_proxy(&pki::Pki::open(&folder.join("pki"))?, "")?,
-            server: &server_options::ServerOptions::default(),
+            front_proxy: front_proxy.identity,
+            server: &server,
             cbor: false,
         },
         &tasks,

@@ -17,9 +17,11 @@ use crate::config::{Cidr, ClusterConfig};
 use crate::front_door::{FrontDoor, Options};
 use crate::node::containerd::Containerd;
 use crate::node::network;
-use crate::pki::{Pki, client_tls, server_tls};
+use crate::pki::{Pki, client_tls, server_tls, server_tls_by};
 use crate::process::Lock;
+use crate::reload::Reloads;
 use crate::renewal::Renewals;
+use crate::server_options::{Authorities, CaSource};
 use crate::{cluster_dns, pki_plan, signals};
 
 /// The first word of the line that says the node is Ready; `ferry up` waits for it.
@@ -77,7 +79,11 @@ async fn open_front_door(
     let pki = Arc::new(Pki::open(&config.data_dir.join("pki"))?);
     let renewals = Renewals::new(pki.clone());
     let serving = pki_plan::serving(&config.node_name, config.node_ip, config.service_cidr, &config.cluster_domain);
-    let tls = server_tls(renewals.leaf(serving)?, &config.server.authentication.trusted(pki.ca_certificate())?)?;
+    let (reloads, flags) = (Reloads::new(), &config.server.authentication);
+    let front_proxy = pki_plan::front_proxy(&pki, flags, &renewals)?;
+    let client_ca = CaSource::Pem(pki.ca_certificate().to_owned());
+    let authorities = Authorities::open(flags, client_ca, front_proxy.known_by, &reloads)?;
+    let tls = server_tls_by(renewals.leaf(serving)?, authorities.verifier())?;
     let kubelets = client_tls(renewals.leaf(pki_plan::kubelet_client())?, pki.ca_certificate())?;
     let door = FrontDoor::open(
         Options {
@@ -87,10 +93,11 @@ async fn open_front_door(
             service_cidr: &config.service_cidr.to_string(),
             advertise: config.node_ip,
             port: config.secure_port,
-            client_ca: pki.ca_certificate(),
+            authorities,
+            reloads: &reloads,
             static_tokens: None,
             kubelets: Kubelets { tls: Some(kubelets) },
-            front_proxy: pki_plan::front_proxy(&pki, pki.ca_certificate())?,
+            front_proxy: front_proxy.identity,
             server: &config.server,
             cbor: false,
         },
@@ -100,6 +107,7 @@ async fn open_front_door(
     let (ca, written) = (pki.ca_certificate().to_owned(), config.clone());
     renewals.with_leaf(pki_plan::administrator(), move |admin| pki_plan::write_kubeconfig(&ca, admin, &written))?;
     renewals.start(tasks);
+    reloads.start(tasks);
     let server = door.server.clone();
     tasks.spawn("serve", async move { server.serve(listener, tls).await });
     Ok((door, pki, renewals))

@@ -15,14 +15,13 @@ use ferry_meta::user::MASTERS;
 use ferry_meta::{ObjectReader, UserInfo};
 use ferry_registry::ResourceTable;
 use ferry_tasks::Tasks;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Patch, PatchParams};
 
 use crate::encryption::Keys;
-use crate::pki_plan::FrontProxy;
-use crate::server_options::{self, ServerOptions};
+use crate::reload::Reloads;
+use crate::server_options::{self, Authorities, ServerOptions};
 use crate::state::{Opened, State};
 use crate::store_socket::StoreSocket;
+use crate::trust;
 
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const NODE_PORTS: (u16, u16) = (30000, 32767);
@@ -37,12 +36,14 @@ pub struct Options<'a> {
     /// Where clients, pods among them, reach the server.
     pub advertise: IpAddr,
     pub port: u16,
-    /// PEM of the CA whose certificates name users.
-    pub client_ca: &'a str,
+    /// Whose certificates name users.
+    pub authorities: Arc<Authorities>,
+    /// Configuration that may change while the server runs.
+    pub reloads: &'a Arc<Reloads>,
     /// The text of a token file.
     pub static_tokens: Option<&'a str>,
     pub kubelets: Kubelets,
-    pub front_proxy: FrontProxy,
+    pub front_proxy: ferry_apiserver::FrontProxy,
     pub server: &'a ServerOptions,
     /// Whether `application/cbor` is spoken.
     pub cbor: bool,
@@ -71,7 +72,7 @@ impl FrontDoor {
         let accounts = ServiceAccountTokens::new(vec![ISSUER.to_owned()], vec![verifying_key], reader.clone());
         let flags = &options.server.authentication;
         let mut authentication =
-            flags.with_certificates(Chain::new(audiences.clone()), options.client_ca)?.with_tokens(loopback.clone());
+            options.authorities.authenticators(Chain::new(audiences.clone())).with_tokens(loopback.clone());
         if let Some(text) = options.static_tokens {
             let tokens = StaticTokens::parse(text, audiences.clone()).context("the token file cannot be used")?;
             authentication = authentication.with_tokens(Arc::new(tokens));
@@ -79,10 +80,10 @@ impl FrontDoor {
         let authentication = authentication
             .with_tokens(Arc::new(accounts))
             .with_tokens(Arc::new(BootstrapTokens::new(reader.clone(), audiences.clone())));
-        let authentication = flags.with_others(authentication, &audiences, tasks)?;
+        let authentication = flags.with_others(authentication, &audiences, options.reloads, tasks)?;
 
         let rbac = Arc::new(Rbac::new(reader.clone()));
-        let authorization = Arc::new(options.server.authorization.chain(&reader, &rbac, tasks)?);
+        let authorization = options.server.authorization.chain(&reader, &rbac, options.reloads, tasks)?;
         let quotas = Quotas::new(cache.clone(), &table).map(|q| -> Arc<dyn QuotaStore> { Arc::new(q) });
         let admission = ferry_admission::Chain::new(ferry_admission::Dependencies {
             reader: reader.clone(),
@@ -97,7 +98,7 @@ impl FrontDoor {
             Config {
                 cache,
                 table,
-                authentication: Arc::new(authentication),
+                authentication,
                 authorization,
                 rbac: Some(rbac),
                 admission: admission.plugins().to_vec(),
@@ -109,7 +110,7 @@ impl FrontDoor {
                 node_ports: NODE_PORTS,
                 advertised: format!("{}:{}", options.advertise, options.port),
                 kubelets: options.kubelets,
-                front_proxy: Some(options.front_proxy.identity),
+                front_proxy: Some(options.front_proxy),
                 cbor: options.cbor,
             },
             tasks,
@@ -117,11 +118,7 @@ impl FrontDoor {
         let endpoint = Endpoint { address: options.advertise, port: options.port };
         let master = loopback.issue(UserInfo::new("system:apiserver", &[MASTERS]));
         server.bootstrap(&master, Some(endpoint)).await.context("cannot write what every cluster starts with")?;
-        let trust: ConfigMap = serde_json::from_value(options.front_proxy.trust)?;
-        let maps: kube::Api<ConfigMap> = kube::Api::namespaced(server.client(&master), "kube-system");
-        let as_owner = PatchParams::apply("kube-apiserver").force();
-        let name = trust.metadata.name.clone().unwrap_or_default();
-        maps.patch(&name, &as_owner, &Patch::Apply(&trust))
+        trust::publish(server.client(&master), options.authorities, tasks)
             .await
             .context("cannot write what servers behind this one trust")?;
         Ok(Self { server, loopback, _socket: socket })

@@ -16,11 +16,13 @@ mod node;
 mod pki;
 mod pki_plan;
 mod process;
+mod reload;
 mod renewal;
 mod server_options;
 mod signals;
 mod state;
 mod store_socket;
+mod trust;
 
 use clap::Parser;
 

@@ -17,6 +17,7 @@ use rustls::RootCertStore;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
@@ -145,10 +146,19 @@ pub fn certified(pair: &Pair) -> Result<Arc<CertifiedKey>> {
 /// A rustls server configuration that offers HTTP/2 and HTTP/1.1 and takes client certificates of the CA, or none.
 pub fn server_tls(certificate: Arc<dyn ResolvesServerCert>, client_ca: &str) -> Result<Arc<rustls::ServerConfig>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(client_ca)?), provider.clone())
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(client_ca)?), provider)
         .allow_unauthenticated()
         .build()
         .context("the client CA cannot be used")?;
+    server_tls_by(certificate, verifier)
+}
+
+/// The same, for the client certificates that the verifier takes.
+pub fn server_tls_by(
+    certificate: Arc<dyn ResolvesServerCert>,
+    verifier: Arc<dyn ClientCertVerifier>,
+) -> Result<Arc<rustls::ServerConfig>> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
@@ -164,12 +174,6 @@ pub fn client_tls(certificate: Arc<dyn ResolvesClientCert>, ca: &str) -> Result<
         .with_root_certificates(roots(ca)?)
         .with_client_cert_resolver(certificate);
     Ok(Arc::new(config))
-}
-
-/// A certificate and its key as the API server shows them to servers behind it.
-pub fn identity(pair: &Pair) -> Result<ferry_apiserver::FrontProxy> {
-    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
-    Ok(ferry_apiserver::FrontProxy { certificates: chain(&pair.certificate)?, key })
 }
 
 fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>> {

@@ -1,12 +1,15 @@
 //! Which certificates a cluster has, and for whom.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::json;
 
 use crate::config::{Cidr, ClusterConfig};
-use crate::pki::{Leaf, Pair, Pki, Use, identity, write_private};
+use crate::pki::{Leaf, Pair, Pki, Use, write_private};
+use crate::renewal::Renewals;
+use crate::server_options::{AuthenticationOptions, OwnProxy};
 
 /// Who the API server is to kubelets.
 pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
@@ -29,35 +32,25 @@ pub fn kubelet_client() -> Leaf {
     leaf("apiserver-kubelet-client", KUBELET_CLIENT, &["system:masters"], Use::Client)
 }
 
-/// What the API server shows to servers behind it, and what those read to know it by.
+/// What the API server shows to servers behind it, and how those know it.
 pub struct FrontProxy {
     pub identity: ferry_apiserver::FrontProxy,
-    /// The ConfigMap `extension-apiserver-authentication` of kube-system.
-    pub trust: serde_json::Value,
+    pub known_by: OwnProxy,
 }
 
 const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
 
-/// A CA of its own signs it: whoever holds any other certificate of the cluster cannot speak for others.
-pub fn front_proxy(pki: &Pki, client_ca: &str) -> Result<FrontProxy> {
-    let own = pki.below("front-proxy")?;
-    let pair = own.leaf(&leaf("client", FRONT_PROXY_CLIENT, &[], Use::Client), jiff::Timestamp::now())?;
-    let list = |names: &[&str]| json!(names).to_string();
-    let trust = json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": { "name": "extension-apiserver-authentication", "namespace": "kube-system" },
-        "data": {
-            "client-ca-file": client_ca,
-            "requestheader-client-ca-file": own.ca_certificate(),
-            "requestheader-allowed-names": list(&[FRONT_PROXY_CLIENT]),
-            "requestheader-username-headers": list(&["X-Remote-User"]),
-            "requestheader-uid-headers": list(&["X-Remote-Uid"]),
-            "requestheader-group-headers": list(&["X-Remote-Group"]),
-            "requestheader-extra-headers-prefix": list(&["X-Remote-Extra-"]),
-        },
-    });
-    Ok(FrontProxy { identity: identity(&pair)?, trust })
+/// The administrator's certificate, or one that a CA of its own signs: whoever holds any other certificate of the cluster
+/// cannot speak for others. Either is renewed while the process runs.
+pub fn front_proxy(pki: &Pki, options: &AuthenticationOptions, renewals: &Renewals) -> Result<FrontProxy> {
+    if let (Some(certificate), Some(key)) = (&options.proxy_client_cert_file, &options.proxy_client_key_file) {
+        let current = renewals.files(certificate.clone(), key.clone())?;
+        return Ok(FrontProxy { identity: ferry_apiserver::FrontProxy(current), known_by: OwnProxy::default() });
+    }
+    let own = Arc::new(pki.below("front-proxy")?);
+    let known_by = OwnProxy { ca: own.ca_certificate().to_owned(), name: FRONT_PROXY_CLIENT.to_owned() };
+    let current = renewals.leaf_of(own, leaf("client", FRONT_PROXY_CLIENT, &[], Use::Client))?;
+    Ok(FrontProxy { identity: ferry_apiserver::FrontProxy(current), known_by })
 }
 
 /// The kubelet's own certificate.

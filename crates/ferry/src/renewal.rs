@@ -61,8 +61,8 @@ struct Kept {
 }
 
 enum Source {
-    /// Made from the cluster's CA.
-    Leaf(Leaf),
+    /// Made from a CA of the cluster's.
+    Leaf(Arc<Pki>, Leaf),
     /// Somebody else's: read again, and taken over when it changed.
     Files { certificate: PathBuf, key: PathBuf },
 }
@@ -80,9 +80,14 @@ impl Renewals {
 
     /// A leaf of the cluster's CA, now and in future.
     pub fn leaf(&self, leaf: Leaf) -> Result<Arc<Current>> {
-        let current = Current::new(&self.pki.leaf(&leaf, Timestamp::now())?)?;
+        self.leaf_of(self.pki.clone(), leaf)
+    }
+
+    /// A leaf of another CA.
+    pub fn leaf_of(&self, pki: Arc<Pki>, leaf: Leaf) -> Result<Arc<Current>> {
+        let current = Current::new(&pki.leaf(&leaf, Timestamp::now())?)?;
         let shown = current.clone();
-        self.keep(Source::Leaf(leaf), move |pair| shown.replace(pair))?;
+        self.keep(Source::Leaf(pki, leaf), move |pair| shown.replace(pair))?;
         Ok(current)
     }
 
@@ -97,18 +102,18 @@ impl Renewals {
     /// Calls back with a leaf, at once and whenever it was renewed.
     pub fn with_leaf(&self, leaf: Leaf, write: impl Fn(&Pair) -> Result<()> + Send + Sync + 'static) -> Result<()> {
         write(&self.pki.leaf(&leaf, Timestamp::now())?)?;
-        self.keep(Source::Leaf(leaf), write)
+        self.keep(Source::Leaf(self.pki.clone(), leaf), write)
     }
 
     fn keep(&self, source: Source, renewed: impl Fn(&Pair) -> Result<()> + Send + Sync + 'static) -> Result<()> {
-        let pair = Mutex::new(self.read(&source, Timestamp::now())?);
+        let pair = Mutex::new(Self::read(&source, Timestamp::now())?);
         self.kept.lock().push(Kept { source, pair, renewed: Box::new(renewed) });
         Ok(())
     }
 
-    fn read(&self, source: &Source, now: Timestamp) -> Result<Pair> {
+    fn read(source: &Source, now: Timestamp) -> Result<Pair> {
         match source {
-            Source::Leaf(leaf) => self.pki.leaf(leaf, now),
+            Source::Leaf(pki, leaf) => pki.leaf(leaf, now),
             Source::Files { certificate, key } => read_files(certificate, key),
         }
     }
@@ -116,7 +121,7 @@ impl Renewals {
     /// Renews what is due at this time. A failure is told and tried again with the next look.
     pub fn look(&self, now: Timestamp) {
         for kept in self.kept.lock().iter() {
-            let outcome = self.read(&kept.source, now).and_then(|pair| {
+            let outcome = Self::read(&kept.source, now).and_then(|pair| {
                 let mut have = kept.pair.lock();
                 if have.certificate == pair.certificate {
                     return Ok(());
@@ -146,7 +151,7 @@ impl Renewals {
 
 fn name(source: &Source) -> String {
     match source {
-        Source::Leaf(leaf) => leaf.name.clone(),
+        Source::Leaf(_, leaf) => leaf.name.clone(),
         Source::Files { certificate, .. } => certificate.display().to_string(),
     }
 }
@@ -203,6 +208,10 @@ mod tests {
         let usage = Use::Server { names: vec!["localhost".into()], addresses: vec![] };
         let serving = renewals.leaf(leaf("server", usage)).unwrap();
         let presented = renewals.leaf(leaf("client", Use::Client)).unwrap();
+        let options = crate::server_options::ServerOptions::default().authentication;
+        let proxy = crate::pki_plan::front_proxy(&pki, &options, &renewals).unwrap();
+        let of_proxy = || proxy.identity.0.resolve(&[], &[]).unwrap().cert[0].clone();
+        let first_of_proxy = of_proxy();
         let written = Arc::new(Mutex::new(0));
         let count = written.clone();
         renewals
@@ -220,6 +229,7 @@ mod tests {
         assert_eq!(handshake(server.clone(), client.clone()).await, first, "far from its end");
         renewals.look(now + SignedDuration::from_hours(24 * 300));
         assert!(shown(&serving) != first.0 && shown(&presented) != first.1, "both ends have a new certificate");
+        assert!(of_proxy() != first_of_proxy);
         assert_eq!(*written.lock(), 2);
         // The clock goes back: what is not valid yet is made anew, and handshakes with the same configurations show it.
         renewals.look(now);

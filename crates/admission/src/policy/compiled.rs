@@ -137,7 +137,8 @@ impl Policy {
         let mut variables = Vec::with_capacity(list.len());
         for variable in list {
             let expression = Expression::compile(scope, text(variable, "/expression"), &[]);
-            let ty = expression.program.as_ref().map_or(Type::Dyn, |program| program.result().clone());
+            let ty =
+                expression.program.as_ref().map_or(Type::Dyn, |program| admission::variable_type(program.result()));
             if let Some(known) = &mut scope.variables {
                 known.push((text(variable, "/name").to_owned(), ty));
             }

@@ -118,8 +118,8 @@ pub(super) fn tls(spec: &Value, front_proxy: Option<&FrontProxy>) -> Result<Arc<
         builder.with_root_certificates(ferry_admission::authorities(text(spec, "/caBundle"))?)
     };
     let config = match front_proxy {
-        Some(proxy) => builder.with_client_auth_cert(proxy.certificates.clone(), proxy.key.clone_key()),
-        None => Ok(builder.with_no_client_auth()),
+        Some(proxy) => builder.with_client_cert_resolver(proxy.0.clone()),
+        None => builder.with_no_client_auth(),
     };
-    config.map(Arc::new).map_err(|error| error.to_string())
+    Ok(Arc::new(config))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::client::ResolvesClientCert;
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -21,10 +21,8 @@ pub(crate) use proxy::forward;
 use crate::request::RequestInfo;
 
 /// What this server proves itself with to servers behind it, so that they believe whom it names as the caller.
-pub struct FrontProxy {
-    pub certificates: Vec<CertificateDer<'static>>,
-    pub key: PrivateKeyDer<'static>,
-}
+/// It is asked with each connection, so that a certificate can be renewed.
+pub struct FrontProxy(pub Arc<dyn ResolvesClientCert>);
 
 /// The servers behind this one, best group first.
 pub(crate) type Remotes = Vec<Arc<Remote>>;

@@ -9,7 +9,8 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls_pki_types::PrivateKeyDer;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -40,12 +41,12 @@ impl Authority {
         roots
     }
 
-    fn leaf(&self, name: &str) -> FrontProxy {
+    fn leaf(&self, name: &str) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         let leaf = params.signed_by(&key, &self.issuer).expect("a leaf");
         let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
-        FrontProxy { certificates: vec![leaf.der().clone()], key }
+        (leaf.der().clone(), key)
     }
 }
 
@@ -54,12 +55,12 @@ async fn widget_server(own: &Authority, clients: &Authority, stop: CancellationT
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier =
         rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(clients.roots()), provider.clone());
-    let identity = own.leaf("widgets.default.svc");
+    let (certificate, key) = own.leaf("widgets.default.svc");
     let tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_client_cert_verifier(verifier.build().expect("a verifier"))
-        .with_single_cert(identity.certificates, identity.key)
+        .with_single_cert(vec![certificate], key)
         .expect("an identity");
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -120,7 +121,11 @@ async fn another_server_answers_for_its_group() {
     let (own, front) = (Authority::new(), Authority::new());
     let stop = CancellationToken::new();
     let port = widget_server(&own, &front, stop.clone()).await;
-    let fixture = Fixture::with(|config, _| config.front_proxy = Some(front.leaf("front-proxy-client"))).await;
+    let (certificate, key) = front.leaf("front-proxy-client");
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let certified = CertifiedKey::from_der(vec![certificate], key, &provider).expect("a pair");
+    let resolver = Arc::new(SingleCertAndKey::from(certified));
+    let fixture = Fixture::with(|config, _| config.front_proxy = Some(FrontProxy(resolver.clone()))).await;
     let ca = base64::engine::general_purpose::STANDARD.encode(&own.pem);
     let registration = json!({
         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.widgets.example.com"},

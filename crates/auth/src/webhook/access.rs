@@ -7,7 +7,8 @@ use ferry_outbound::Remote;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{ATTEMPTS, review};
+use super::conditions::AccessConditions;
+use super::{ATTEMPTS, PATIENCE, review};
 use crate::authorize::{Attributes, Authorizer, Decision};
 use crate::expiring::Expiring;
 
@@ -19,6 +20,10 @@ pub struct AccessWebhookOptions {
     pub unauthorized_life: Duration,
     /// Whether a webhook that cannot be asked refuses, or leaves it to the next authorizer.
     pub deny_on_failure: bool,
+    /// How long one question may take.
+    pub timeout: Duration,
+    pub cache_authorized: bool,
+    pub cache_unauthorized: bool,
 }
 
 impl Default for AccessWebhookOptions {
@@ -28,6 +33,9 @@ impl Default for AccessWebhookOptions {
             authorized_life: Duration::from_secs(300),
             unauthorized_life: Duration::from_secs(30),
             deny_on_failure: false,
+            timeout: PATIENCE,
+            cache_authorized: true,
+            cache_unauthorized: true,
         }
     }
 }
@@ -38,12 +46,24 @@ const LONGEST_REMEMBERED: usize = 10_000;
 pub struct AccessWebhook {
     remote: Remote,
     options: AccessWebhookOptions,
+    conditions: AccessConditions,
     seen: Expiring<Decision>,
 }
 
 impl AccessWebhook {
     pub fn new(remote: Remote, options: AccessWebhookOptions) -> Self {
-        Self { remote, options, seen: Expiring::new() }
+        Self { remote, options, conditions: AccessConditions::default(), seen: Expiring::new() }
+    }
+
+    /// It is asked only where these hold.
+    #[must_use]
+    pub fn when(mut self, conditions: AccessConditions) -> Self {
+        self.conditions = conditions;
+        self
+    }
+
+    fn failed(&self) -> Decision {
+        if self.options.deny_on_failure { Decision::Deny { reason: String::new() } } else { Decision::no_opinion("") }
     }
 }
 
@@ -94,21 +114,25 @@ fn question(version: &str, attributes: &Attributes<'_>) -> Value {
 #[async_trait::async_trait]
 impl Authorizer for AccessWebhook {
     async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        match self.conditions.hold(attributes) {
+            Ok(true) => {}
+            Ok(false) => return Decision::no_opinion(""),
+            Err(why) => {
+                tracing::error!("a condition of the webhook authorizer failed: {why}");
+                return self.failed();
+            }
+        }
         let question = question(&self.options.version, attributes);
         let text_form = question.to_string();
         let key: [u8; 32] = Sha256::digest(&text_form).into();
         if let Some(known) = self.seen.get(&key) {
             return known;
         }
-        let answer = match review(&self.remote, &question, ATTEMPTS).await {
+        let answer = match review(&self.remote, &question, ATTEMPTS, self.options.timeout).await {
             Ok(answer) => answer,
             Err(why) => {
                 tracing::error!("failed to make webhook authorizer request: {why}");
-                return if self.options.deny_on_failure {
-                    Decision::Deny { reason: String::new() }
-                } else {
-                    Decision::no_opinion("")
-                };
+                return self.failed();
             }
         };
         let flag = |field: &str| answer.pointer(&format!("/status/{field}")) == Some(&Value::Bool(true));
@@ -121,8 +145,11 @@ impl Authorizer for AccessWebhook {
             (false, true) => Decision::Deny { reason },
             (false, false) => Decision::NoOpinion { reason },
         };
-        let life = if decision.is_allowed() { self.options.authorized_life } else { self.options.unauthorized_life };
-        if text_form.len() <= LONGEST_REMEMBERED {
+        let (life, kept) = match decision.is_allowed() {
+            true => (self.options.authorized_life, self.options.cache_authorized),
+            false => (self.options.unauthorized_life, self.options.cache_unauthorized),
+        };
+        if kept && text_form.len() <= LONGEST_REMEMBERED {
             self.seen.put(key, decision.clone(), life);
         }
         decision

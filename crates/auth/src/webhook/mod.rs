@@ -1,9 +1,11 @@
 //! Others who decide: token reviews and access reviews by webhook, remembered for a while.
 
 mod access;
+mod conditions;
 mod tokens;
 
 pub use access::{AccessWebhook, AccessWebhookOptions};
+pub use conditions::AccessConditions;
 pub use tokens::TokenWebhook;
 
 use std::time::Duration;
@@ -16,12 +18,12 @@ const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Asks a review until it is answered; failures of the connection and 5xx are tried again, as upstream does.
-async fn review(remote: &Remote, question: &Value, attempts: u32) -> Result<Value, String> {
+async fn review(remote: &Remote, question: &Value, attempts: u32, patience: Duration) -> Result<Value, String> {
     let body = question.to_string();
     let mut pause = FIRST_PAUSE;
     let mut attempt = 1;
     loop {
-        let why = match remote.post(body.clone(), PATIENCE).await {
+        let why = match remote.post(body.clone(), patience).await {
             Ok(answer) if answer.is_success() => {
                 let value: Value =
                     serde_json::from_slice(&answer.body).map_err(|error| format!("the answer is no JSON: {error}"))?;

@@ -7,7 +7,7 @@ use ferry_outbound::Remote;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{ATTEMPTS, review};
+use super::{ATTEMPTS, PATIENCE, review};
 use crate::authenticate::{TokenAuthenticator, TokenIdentity};
 use crate::expiring::Expiring;
 
@@ -34,7 +34,7 @@ impl TokenWebhook {
             "apiVersion": format!("authentication.k8s.io/{}", self.version), "kind": "TokenReview",
             "metadata": {"creationTimestamp": null}, "spec": {"token": token, "audiences": audiences}, "status": {"user": {}},
         });
-        let answer = review(&self.remote, &question, ATTEMPTS).await?;
+        let answer = review(&self.remote, &question, ATTEMPTS, PATIENCE).await?;
         if answer.pointer("/status/authenticated") != Some(&Value::Bool(true)) {
             let error = text(&answer, "/status/error");
             return if error.is_empty() { Ok(None) } else { Err(error.to_owned()) };

@@ -1,4 +1,3 @@
-//! The controller of `admissionregistration.k8s.io`.
+//! Controllers of admissionregistration.k8s.io.
 
 pub(crate) mod policy_status;
-mod type_check;

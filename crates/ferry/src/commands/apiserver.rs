@@ -12,8 +12,10 @@ use ferry_tasks::Tasks;
 use crate::arguments::ApiserverOptions;
 use crate::config::{Cidr, default_address, host_name};
 use crate::front_door::{FrontDoor, Options};
-use crate::pki::{Pki, client_tls, server_tls};
+use crate::pki::{Pki, client_tls, server_tls_by};
+use crate::reload::Reloads;
 use crate::renewal::Renewals;
+use crate::server_options::{Authorities, CaSource};
 use crate::state::State;
 use crate::{log, pki_plan, signals};
 
@@ -50,10 +52,14 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
         _ => renewals.leaf(pki_plan::serving(&host_name(), advertise, service_cidr, "cluster.local"))?,
     };
     let client_ca = match &options.client_ca_file {
-        Some(path) => read(path)?,
-        None => pki.ca_certificate().to_owned(),
+        Some(path) => CaSource::File(path.clone()),
+        None => CaSource::Pem(pki.ca_certificate().to_owned()),
     };
-    let tls = server_tls(serving, &options.server.authentication.trusted(&client_ca)?)?;
+    let reloads = Reloads::new();
+    let flags = &options.server.authentication;
+    let front_proxy = pki_plan::front_proxy(&pki, flags, &renewals)?;
+    let authorities = Authorities::open(flags, client_ca, front_proxy.known_by, &reloads)?;
+    let tls = server_tls_by(serving, authorities.verifier())?;
     let static_tokens = options.token_auth_file.as_deref().map(read).transpose()?;
 
     let tasks = Tasks::new("ferry");
@@ -68,16 +74,18 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
             service_cidr: &service_cidr.to_string(),
             advertise,
             port: options.secure_port,
-            client_ca: &client_ca,
+            authorities,
+            reloads: &reloads,
             static_tokens: static_tokens.as_deref(),
             kubelets,
-            front_proxy: pki_plan::front_proxy(&pki, &client_ca)?,
+            front_proxy: front_proxy.identity,
             server: &options.server,
             cbor: enabled(&options.feature_gates, "CBORServingAndStorage"),
         },
         &tasks,
     )
     .await?;
+    reloads.start(&tasks);
     tracing::info!("serving on {}:{}", options.bind_address, options.secure_port);
     let server = door.server.clone();
     tasks.spawn("serve", async move { server.serve(listener, tls).await });

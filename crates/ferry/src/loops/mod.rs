@@ -6,6 +6,7 @@ mod deletion;
 mod faults;
 mod nodes;
 mod others;
+mod policies;
 mod rollout;
 
 use std::sync::Arc;
@@ -27,7 +28,9 @@ use serde_json::{Value, json};
 
 use crate::front_door::{FrontDoor, Options};
 use crate::pki::Pki;
-use crate::server_options::ServerOptions;
+use crate::reload::Reloads;
+use crate::renewal::Renewals;
+use crate::server_options::{Authorities, CaSource, ServerOptions};
 use crate::state::State;
 
 /// Long enough for a machine that does other things too; nothing waits for it when all is well.
@@ -45,7 +48,7 @@ struct Flags {
 struct Kit {
     client: Client,
     door: FrontDoor,
-    pki: Pki,
+    pki: Arc<Pki>,
     tasks: Tasks,
     _folder: tempfile::TempDir,
 }
@@ -54,7 +57,12 @@ impl Kit {
     /// The API server alone, with a namespace to work in.
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let pki = Pki::open(&folder.path().join("pki")).unwrap();
+        let pki = Arc::new(Pki::open(&folder.path().join("pki")).unwrap());
+        let server = Flags::parse_from(["test"]).server;
+        let (renewals, reloads) = (Renewals::new(pki.clone()), Reloads::new());
+        let front_proxy = crate::pki_plan::front_proxy(&pki, &server.authentication, &renewals).unwrap();
+        let client_ca = CaSource::Pem(pki.ca_certificate().to_owned());
+        let authorities = Authorities::open(&server.authentication, client_ca, front_proxy.known_by, &reloads).unwrap();
         let tasks = Tasks::new("test");
         let door = FrontDoor::open(
             Options {
@@ -64,11 +72,12 @@ impl Kit {
                 service_cidr: "10.96.0.0/16",
                 advertise: [127, 0, 0, 1].into(),
                 port: 6443,
-                client_ca: pki.ca_certificate(),
+                authorities,
+                reloads: &reloads,
                 static_tokens: None,
                 kubelets: Kubelets { tls: None },
-                front_proxy: crate::pki_plan::front_proxy(&pki, pki.ca_certificate()).unwrap(),
-                server: &Flags::parse_from(["test"]).server,
+                front_proxy: front_proxy.identity,
+                server: &server,
                 cbor: false,
             },
             &tasks,

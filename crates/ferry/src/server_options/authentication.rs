@@ -7,13 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use ferry_auth::{
-    AuthenticationConfig, Chain, ClientAuthority, Oidc, OidcFlags, Provider, RequestHeader, RequestHeaderOptions,
-    TokenWebhook, X509,
+    AuthenticationConfig, Chain, Oidc, OidcFlags, Provider, RequestHeaderOptions, Settings, TokenWebhook,
 };
 use ferry_outbound::Remote;
 use ferry_tasks::Tasks;
+use parking_lot::Mutex;
 
 use super::{duration, read_document};
+use crate::reload::Reloads;
 
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Authentication")]
@@ -38,6 +39,11 @@ pub struct AuthenticationOptions {
     pub requestheader_group_headers: Vec<String>,
     #[arg(long, value_delimiter = ',', default_value = "X-Remote-Extra-")]
     pub requestheader_extra_headers_prefix: Vec<String>,
+    /// What this server shows to servers behind it; a certificate of a CA of its own when not given.
+    #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
+    pub proxy_client_cert_file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
+    pub proxy_client_key_file: Option<PathBuf>,
     /// Tokens are reviewed by the server that this kubeconfig names.
     #[arg(long, value_name = "KUBECONFIG")]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
@@ -72,53 +78,66 @@ pub struct AuthenticationOptions {
     pub oidc_signing_algs: Vec<String>,
 }
 
-/// What front proxies are told by, for the chain, for TLS and for extension servers.
-#[derive(Clone)]
-pub struct ProxyAuthentication {
-    pub ca: String,
-    pub options: RequestHeaderOptions,
-}
-
 impl AuthenticationOptions {
-    pub fn proxies(&self) -> Result<Option<ProxyAuthentication>> {
-        let Some(path) = &self.requestheader_client_ca_file else { return Ok(None) };
-        let ca = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let options = RequestHeaderOptions {
+    pub(super) fn request_headers(&self) -> RequestHeaderOptions {
+        RequestHeaderOptions {
             allowed_names: self.requestheader_allowed_names.clone(),
             username_headers: self.requestheader_username_headers.clone(),
             uid_headers: self.requestheader_uid_headers.clone(),
             group_headers: self.requestheader_group_headers.clone(),
             extra_header_prefixes: self.requestheader_extra_headers_prefix.clone(),
-        };
-        Ok(Some(ProxyAuthentication { ca, options }))
-    }
-
-    /// The CAs whose certificates TLS takes: that of front proxies too. The authenticators tell whose is whose.
-    pub fn trusted(&self, client_ca: &str) -> Result<String> {
-        Ok(match self.proxies()? {
-            Some(proxies) => format!("{client_ca}\n{}", proxies.ca),
-            None => client_ca.to_owned(),
-        })
-    }
-
-    /// What is asked before tokens: front proxies first, then certificates.
-    pub fn with_certificates(&self, chain: Chain, client_ca: &str) -> Result<Chain> {
-        let Some(proxies) = self.proxies()? else { return Ok(chain.with(Arc::new(X509::default()))) };
-        let proxy_ca =
-            ClientAuthority::from_pem(&proxies.ca).map_err(|why| anyhow!("--requestheader-client-ca-file: {why}"))?;
-        let client_ca = ClientAuthority::from_pem(client_ca).map_err(|why| anyhow!("--client-ca-file: {why}"))?;
-        Ok(chain.with(Arc::new(RequestHeader::new(proxy_ca, proxies.options))).with(Arc::new(X509::of(client_ca))))
+        }
     }
 
     /// What is asked after the server's own tokens: identity providers, then the webhook.
-    pub fn with_others(&self, mut chain: Chain, audiences: &[String], tasks: &Tasks) -> Result<Chain> {
+    pub fn with_others(
+        &self,
+        mut chain: Chain,
+        audiences: &[String],
+        reloads: &Reloads,
+        tasks: &Tasks,
+    ) -> Result<Arc<Chain>> {
+        if let Some(path) = &self.authentication_token_webhook_config_file {
+            let version = &self.authentication_token_webhook_version;
+            ensure!(
+                matches!(version.as_str(), "v1" | "v1beta1"),
+                "--authentication-token-webhook-version {version:?} is unknown; it is v1 or v1beta1"
+            );
+            let remote = Remote::from_kubeconfig(&read_document(path)?, path, tasks)
+                .map_err(|why| anyhow!("{}: {why}", path.display()))?;
+            let life = self.authentication_token_webhook_cache_ttl;
+            chain = chain.with_last(Arc::new(TokenWebhook::new(remote, version, audiences.to_vec(), life)));
+        }
+        let chain = Arc::new(chain);
+        let group = tasks.child("identity providers");
+        chain.set(self.settings(audiences, &group)?);
+        if let Some(path) = &self.authentication_config {
+            let (options, changing, audiences, tasks) =
+                (self.clone(), chain.clone(), audiences.to_vec(), tasks.clone());
+            let before = Mutex::new(group);
+            reloads.watch(path, move || {
+                let group = tasks.child("identity providers");
+                changing.set(options.settings(&audiences, &group)?);
+                // Those of the file as it was need not be looked for any more.
+                std::mem::replace(&mut *before.lock(), group).stopping().cancel();
+                Ok(())
+            })?;
+        }
+        Ok(chain)
+    }
+
+    /// Providers and anonymous access, by the flags and by the file as it stands now.
+    fn settings(&self, audiences: &[String], tasks: &Tasks) -> Result<Settings> {
         let mut providers = Vec::new();
-        let mut anonymous = None;
+        let mut settings = Settings { anonymous: self.anonymous_auth, ..Settings::default() };
         if let Some(path) = &self.authentication_config {
             let config = AuthenticationConfig::parse(&read_document(path)?)
                 .map_err(|why| anyhow!("{}: {why}", path.display()))?;
             providers = config.providers;
-            anonymous = config.anonymous;
+            if let Some(anonymous) = config.anonymous {
+                settings.anonymous = anonymous.enabled;
+                settings.anonymous_paths = anonymous.conditions;
+            }
         }
         if let (Some(issuer_url), Some(client_id)) = (&self.oidc_issuer_url, &self.oidc_client_id) {
             let read = |path: &PathBuf| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
@@ -137,22 +156,49 @@ impl AuthenticationOptions {
         }
         for provider in providers {
             let oidc = Oidc::start(provider, audiences.to_vec(), tasks).map_err(|why| anyhow!("{why}"))?;
-            chain = chain.with_tokens(oidc);
+            settings.providers.push(oidc);
         }
-        if let Some(path) = &self.authentication_token_webhook_config_file {
-            let version = &self.authentication_token_webhook_version;
-            ensure!(
-                matches!(version.as_str(), "v1" | "v1beta1"),
-                "--authentication-token-webhook-version {version:?} is unknown; it is v1 or v1beta1"
-            );
-            let remote = Remote::from_kubeconfig(&read_document(path)?, path, tasks)
-                .map_err(|why| anyhow!("{}: {why}", path.display()))?;
-            let life = self.authentication_token_webhook_cache_ttl;
-            chain = chain.with_tokens(Arc::new(TokenWebhook::new(remote, version, audiences.to_vec(), life)));
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferry_auth::Credentials;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::server_options::ServerOptions;
+
+    #[tokio::test]
+    async fn the_authentication_file_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("authentication.yaml");
+        let write = |anonymous: Value| {
+            let file = json!({
+                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "anonymous": anonymous,
+            });
+            std::fs::write(&path, file.to_string()).unwrap();
+        };
+        write(json!({ "enabled": true }));
+        let mut options = ServerOptions::default().authentication;
+        options.authentication_config = Some(path.clone());
+        let (reloads, tasks) = (Reloads::new(), Tasks::new("test"));
+        let chain = options.with_others(Chain::new(vec!["api".into()]), &["api".into()], &reloads, &tasks).unwrap();
+        let allowed = async |path: &str| {
+            let headers = http::HeaderMap::new();
+            chain.authenticate(&Credentials { headers: &headers, certificates: &[], path }).await.is_ok()
+        };
+        for (anonymous, of_health, of_pods) in [
+            (json!({ "enabled": true }), true, true),
+            (json!({ "enabled": true, "conditions": [{ "path": "/livez" }] }), true, false),
+            // What cannot be used leaves things as they are.
+            (json!({ "enabled": "maybe" }), true, false),
+            (json!({ "enabled": false }), false, false),
+        ] {
+            write(anonymous.clone());
+            reloads.look();
+            assert_eq!((allowed("/livez").await, allowed("/api/v1/pods").await), (of_health, of_pods), "{anonymous}");
         }
-        Ok(match anonymous {
-            Some(anonymous) => chain.anonymous(anonymous.enabled).anonymous_paths(anonymous.conditions),
-            None => chain.anonymous(self.anonymous_auth),
-        })
     }
 }

@@ -1,18 +1,25 @@
 //! Authorization: its flags, and the chain they make.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use ferry_auth::{AccessWebhook, AccessWebhookOptions, AlwaysAllow, AlwaysDeny, AuthorizerChain, NodeAuthorizer, Rbac};
+use ferry_auth::{
+    AccessConditions, AccessWebhook, AccessWebhookOptions, AlwaysAllow, AlwaysDeny, AuthorizerChain, NodeAuthorizer,
+    Rbac,
+};
 use ferry_meta::ObjectReader;
 use ferry_meta::object::{items, text};
 use ferry_outbound::Remote;
 use ferry_tasks::Tasks;
+use serde_json::Value;
 
 use super::{duration, read_document};
+use crate::reload::Reloads;
+
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Authorization")]
@@ -37,31 +44,36 @@ pub struct AuthorizationOptions {
     pub authorization_webhook_version: String,
 }
 
+/// What the authorizers of a chain are made of.
+#[derive(Clone)]
+struct Parts {
+    reader: Arc<dyn ObjectReader>,
+    rbac: Arc<Rbac>,
+    tasks: Tasks,
+}
+
 impl AuthorizationOptions {
-    pub fn chain(&self, reader: &Arc<dyn ObjectReader>, rbac: &Arc<Rbac>, tasks: &Tasks) -> Result<AuthorizerChain> {
-        let mut chain = AuthorizerChain::new();
+    pub fn chain(
+        &self,
+        reader: &Arc<dyn ObjectReader>,
+        rbac: &Arc<Rbac>,
+        reloads: &Reloads,
+        tasks: &Tasks,
+    ) -> Result<Arc<AuthorizerChain>> {
+        let parts = Parts { reader: reader.clone(), rbac: rbac.clone(), tasks: tasks.clone() };
         if let Some(path) = &self.authorization_config {
-            let file = read_document(path)?;
-            let place = || path.display().to_string();
-            ensure!(
-                text(&file, "/kind") == "AuthorizationConfiguration"
-                    && text(&file, "/apiVersion").starts_with("apiserver.config.k8s.io/v1"),
-                "{}: it is no AuthorizationConfiguration of apiserver.config.k8s.io/v1",
-                place()
-            );
-            ensure!(!items(&file, "/authorizers").is_empty(), "{}: at least one authorizer is required", place());
-            for one in items(&file, "/authorizers") {
-                if text(one, "/type") == "Webhook" {
-                    chain = chain.with("webhook", Arc::new(webhook(one, tasks).with_context(place)?));
-                } else {
-                    chain = built_in(chain, text(one, "/type"), reader, rbac).with_context(place)?;
-                }
-            }
+            let chain = Arc::new(configured(path, &parts)?);
+            let (changing, file) = (chain.clone(), path.clone());
+            reloads.watch(path, move || {
+                changing.replace(&configured(&file, &parts)?);
+                Ok(())
+            })?;
             return Ok(chain);
         }
+        let mut chain = AuthorizerChain::new();
         for mode in &self.authorization_mode {
             if mode != "Webhook" {
-                chain = built_in(chain, mode, reader, rbac)?;
+                chain = built_in(chain, mode, &parts)?;
                 continue;
             }
             let Some(path) = &self.authorization_webhook_config_file else {
@@ -73,53 +85,212 @@ impl AuthorizationOptions {
                 version: self.authorization_webhook_version.clone(),
                 authorized_life: self.authorization_webhook_cache_authorized_ttl,
                 unauthorized_life: self.authorization_webhook_cache_unauthorized_ttl,
-                deny_on_failure: false,
+                ..AccessWebhookOptions::default()
             };
             chain = chain.with("webhook", Arc::new(AccessWebhook::new(remote, options)));
         }
-        Ok(chain)
+        Ok(Arc::new(chain))
     }
 }
 
-fn built_in(
-    chain: AuthorizerChain,
-    mode: &str,
-    reader: &Arc<dyn ObjectReader>,
-    rbac: &Arc<Rbac>,
-) -> Result<AuthorizerChain> {
+/// The chain of an AuthorizationConfiguration.
+fn configured(path: &Path, parts: &Parts) -> Result<AuthorizerChain> {
+    let file = read_document(path)?;
+    let read = || {
+        ensure!(
+            text(&file, "/kind") == "AuthorizationConfiguration"
+                && text(&file, "/apiVersion").starts_with("apiserver.config.k8s.io/v1"),
+            "it is no AuthorizationConfiguration of apiserver.config.k8s.io/v1"
+        );
+        let list = items(&file, "/authorizers");
+        ensure!(!list.is_empty(), "authorizers: Required value: at least one authorization mode must be defined");
+        let (mut chain, mut names) = (AuthorizerChain::new(), Vec::new());
+        for (index, one) in list.iter().enumerate() {
+            let place = || format!("authorizers[{index}]");
+            let (mode, name) = (text(one, "/type"), text(one, "/name"));
+            let repeated = list[..index].iter().any(|before| text(before, "/type") == mode);
+            ensure!(mode == "Webhook" || !repeated, "{}.type: Duplicate value: {mode:?}", place());
+            ensure!(!name.is_empty(), "{}.name: Required value", place());
+            ensure!(!names.contains(&name), "{}.name: Duplicate value: {name:?}", place());
+            names.push(name);
+            if mode == "Webhook" {
+                chain = chain.with("webhook", Arc::new(webhook(one, &parts.tasks).with_context(place)?));
+            } else {
+                ensure!(
+                    one.get("webhook").is_none_or(Value::is_null),
+                    "{}.webhook: Invalid value: \"non-null\": may only be specified when type=Webhook",
+                    place()
+                );
+                chain = built_in(chain, mode, parts).with_context(place)?;
+            }
+        }
+        Ok(chain)
+    };
+    read().with_context(|| path.display().to_string())
+}
+
+fn built_in(chain: AuthorizerChain, mode: &str, parts: &Parts) -> Result<AuthorizerChain> {
     Ok(match mode {
-        "Node" => chain.with("node", Arc::new(NodeAuthorizer::new(reader.clone()))),
-        "RBAC" => chain.with("rbac", rbac.clone()),
+        "Node" => chain.with("node", Arc::new(NodeAuthorizer::new(parts.reader.clone()))),
+        "RBAC" => chain.with("rbac", parts.rbac.clone()),
         "AlwaysAllow" => chain.with("always-allow", Arc::new(AlwaysAllow)),
         "AlwaysDeny" => chain.with("always-deny", Arc::new(AlwaysDeny)),
         other => bail!("{other:?} is no authorizer; there are Node, RBAC, Webhook, AlwaysAllow and AlwaysDeny"),
     })
 }
 
-fn webhook(one: &serde_json::Value, tasks: &Tasks) -> Result<AccessWebhook> {
-    let of = |field: &str| text(one, &format!("/webhook/{field}")).to_owned();
-    ensure!(
-        items(one, "/webhook/matchConditions").is_empty(),
-        "authorizer {:?}: matchConditions are not supported yet",
-        text(one, "/name")
-    );
+fn webhook(one: &Value, tasks: &Tasks) -> Result<AccessWebhook> {
+    let of = |field: &str| text(one, &format!("/webhook/{field}"));
     let life = |field: &str, default: &str| {
         let given = of(field);
-        duration(if given.is_empty() { default } else { &given }).map_err(|why| anyhow!("{field}: {why}"))
+        duration(if given.is_empty() { default } else { given }).map_err(|why| anyhow!("{field}: {why}"))
     };
-    let path = PathBuf::from(text(one, "/webhook/connectionInfo/kubeConfigFile"));
+    let timeout = life("timeout", "0s")?;
+    ensure!(!timeout.is_zero(), "timeout: Required value");
+    ensure!(timeout <= LONGEST_TIMEOUT, "timeout: Invalid value: {:?}: must be > 0s and <= 30s", of("timeout"));
+    let version = of("subjectAccessReviewVersion");
+    ensure!(
+        matches!(version, "v1" | "v1beta1"),
+        "subjectAccessReviewVersion: Unsupported value: {version:?}: supported values: \"v1\", \"v1beta1\""
+    );
+    let deny_on_failure = match of("failurePolicy") {
+        "Deny" => true,
+        "NoOpinion" => false,
+        other => bail!("failurePolicy: Unsupported value: {other:?}: supported values: \"NoOpinion\", \"Deny\""),
+    };
+    let conditions = items(one, "/webhook/matchConditions");
+    let of_conditions = of("matchConditionSubjectAccessReviewVersion");
+    ensure!(
+        of_conditions == "v1" || (of_conditions.is_empty() && conditions.is_empty()),
+        "matchConditionSubjectAccessReviewVersion: {of_conditions:?} is not v1, which is required if match conditions are specified"
+    );
+    let expressions: Vec<&str> = conditions.iter().map(|condition| text(condition, "/expression")).collect();
+    let conditions = AccessConditions::compile(&expressions).map_err(|why| anyhow!("{why}"))?;
+    let connection = of("connectionInfo/type");
+    ensure!(
+        connection == "KubeConfigFile",
+        "connectionInfo.type: {connection:?} is not supported; use KubeConfigFile, this server is in no pod of its cluster"
+    );
+    let path = PathBuf::from(of("connectionInfo/kubeConfigFile"));
+    ensure!(path.is_absolute(), "connectionInfo.kubeConfigFile: {path:?} must be an absolute path");
     let remote = Remote::from_kubeconfig(&read_document(&path)?, &path, tasks)
         .map_err(|why| anyhow!("{}: {why}", path.display()))?;
-    let version = of("subjectAccessReviewVersion");
+    let flag = |field: &str| one.pointer(&format!("/webhook/{field}")).and_then(Value::as_bool).unwrap_or(true);
     let options = AccessWebhookOptions {
-        version: if version.is_empty() { "v1".into() } else { version },
+        version: version.to_owned(),
         authorized_life: life("authorizedTTL", "5m")?,
         unauthorized_life: life("unauthorizedTTL", "30s")?,
-        deny_on_failure: match &*of("failurePolicy") {
-            "Deny" => true,
-            "NoOpinion" | "" => false,
-            other => bail!("failurePolicy {other:?} is neither Deny nor NoOpinion"),
-        },
+        deny_on_failure,
+        timeout,
+        cache_authorized: flag("cacheAuthorizedRequests"),
+        cache_unauthorized: flag("cacheUnauthorizedRequests"),
     };
-    Ok(AccessWebhook::new(remote, options))
+    Ok(AccessWebhook::new(remote, options).when(conditions))
+}
+
+#[cfg(test)]
+mod tests {
+    use ferry_auth::{Attributes, Authorizer};
+    use ferry_meta::UserInfo;
+    use serde_json::json;
+
+    use super::*;
+    use crate::server_options::ServerOptions;
+
+    struct Nothing;
+
+    impl ObjectReader for Nothing {
+        fn get(&self, _: &ferry_meta::GroupResource, _: &str, _: &str) -> Option<Arc<Value>> {
+            None
+        }
+
+        fn list(&self, _: &ferry_meta::GroupResource, _: &str) -> Vec<Arc<Value>> {
+            Vec::new()
+        }
+
+        fn version(&self, _: &ferry_meta::GroupResource) -> u64 {
+            0
+        }
+    }
+
+    fn webhook_of(kubeconfig: &Path) -> Value {
+        json!({
+            "timeout": "3s", "subjectAccessReviewVersion": "v1", "failurePolicy": "Deny",
+            "matchConditionSubjectAccessReviewVersion": "v1",
+            "matchConditions": [{ "expression": "request.user == 'eve'" }],
+            "connectionInfo": { "type": "KubeConfigFile", "kubeConfigFile": kubeconfig },
+        })
+    }
+
+    fn document(authorizers: &Value) -> String {
+        json!({
+            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthorizationConfiguration", "authorizers": authorizers,
+        })
+        .to_string()
+    }
+
+    #[tokio::test]
+    async fn the_authorization_file_is_checked_and_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, kubeconfig) = (folder.path().join("authorization.yaml"), folder.path().join("kubeconfig"));
+        // Nobody listens there.
+        let cluster = json!({ "clusters": [{ "name": "c", "cluster": { "server": "http://127.0.0.1:1" } }] });
+        std::fs::write(&kubeconfig, cluster.to_string()).unwrap();
+        let hook = webhook_of(&kubeconfig);
+        let changed = |field: &str, value: Value| {
+            let mut hook = hook.clone();
+            hook[field] = value;
+            json!([{ "type": "Webhook", "name": "w", "webhook": hook }])
+        };
+        let reader: Arc<dyn ObjectReader> = Arc::new(Nothing);
+        let rbac = Arc::new(Rbac::new(reader.clone()));
+        let (reloads, tasks) = (Reloads::new(), Tasks::new("test"));
+        let mut options = ServerOptions::default().authorization;
+        options.authorization_config = Some(path.clone());
+        for (authorizers, wanted) in [
+            (json!([]), "at least one authorization mode"),
+            (
+                json!([{ "type": "RBAC", "name": "a" }, { "type": "RBAC", "name": "b" }]),
+                "authorizers[1].type: Duplicate value",
+            ),
+            (json!([{ "type": "RBAC" }]), "authorizers[0].name: Required value"),
+            (
+                json!([{ "type": "RBAC", "name": "a" }, { "type": "Node", "name": "a" }]),
+                "authorizers[1].name: Duplicate value",
+            ),
+            (json!([{ "type": "RBAC", "name": "a", "webhook": {} }]), "may only be specified"),
+            (json!([{ "type": "Magic", "name": "a" }]), "Magic"),
+            (changed("timeout", Value::Null), "timeout: Required value"),
+            (changed("timeout", json!("31s")), "<= 30s"),
+            (changed("failurePolicy", json!("Allow")), "failurePolicy"),
+            (changed("subjectAccessReviewVersion", json!("v2")), "subjectAccessReviewVersion"),
+            (
+                changed("matchConditionSubjectAccessReviewVersion", Value::Null),
+                "matchConditionSubjectAccessReviewVersion",
+            ),
+            (changed("matchConditions", json!([{ "expression": "request.usr == ''" }])), "undefined field 'usr'"),
+            (changed("connectionInfo", json!({ "type": "InClusterConfig" })), "InClusterConfig"),
+        ] {
+            std::fs::write(&path, document(&authorizers)).unwrap();
+            let error = options.chain(&reader, &rbac, &reloads, &tasks).err().map(|error| format!("{error:#}"));
+            assert!(error.as_ref().is_some_and(|error| error.contains(wanted)), "{error:?} is not about {wanted}");
+        }
+
+        let allow = json!({ "type": "AlwaysAllow", "name": "all" });
+        std::fs::write(&path, document(&json!([allow]))).unwrap();
+        let chain = options.chain(&reader, &rbac, &reloads, &tasks).unwrap();
+        let (eve, bob) = (UserInfo::new("eve", &[]), UserInfo::new("bob", &[]));
+        let asks =
+            async |user: &UserInfo| chain.authorize(&Attributes::resource(user, "get", "", "pods")).await.is_allowed();
+        assert!(asks(&eve).await && asks(&bob).await);
+        // The webhook is asked about eve alone; it cannot be, and denies.
+        let with_hook = json!([{ "type": "Webhook", "name": "w", "webhook": hook }, allow]);
+        std::fs::write(&path, document(&with_hook)).unwrap();
+        assert!(asks(&eve).await, "nobody has looked yet");
+        reloads.look();
+        assert!(!asks(&eve).await && asks(&bob).await);
+        std::fs::write(&path, "{}").unwrap();
+        reloads.look();
+        assert!(!asks(&eve).await && asks(&bob).await, "what cannot be used leaves things as they are");
+    }
 }

@@ -3,6 +3,7 @@
 mod admission;
 mod audit;
 mod authentication;
+mod authorities;
 mod authorization;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use serde_json::Value;
 pub use admission::AdmissionOptions;
 pub use audit::{AuditOptions, auditor};
 pub use authentication::AuthenticationOptions;
+pub use authorities::{Authorities, CaSource, OwnProxy};
 pub use authorization::AuthorizationOptions;
 
 #[derive(Args, Clone, Debug)]

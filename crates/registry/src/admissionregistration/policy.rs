@@ -144,7 +144,7 @@ fn variables(errors: &mut FieldErrors, spec: &At<'_>, mut scope: Scope, always: 
             continue;
         }
         let ty = match admission::compile(&scope, text, &[]) {
-            Ok(program) => program.result().clone(),
+            Ok(program) => admission::variable_type(program.result()),
             Err(error) => {
                 errors.invalid(variable.at("expression"), text, error);
                 Type::Dyn
