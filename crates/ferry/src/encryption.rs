@@ -3,15 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64::Engine;
 use ferry_meta::object::{items, text};
 use ferry_registry::ResourceTable;
 use ferry_store::{EncryptedStore, EncryptionConfig, ResourceOf, Store};
+use ferry_tasks::Tasks;
 use tokio::sync::Mutex;
 
 use crate::pki::write_private;
+use crate::reload::Reloads;
 use crate::server_options::read_document;
 
 /// Where to find the keys.
@@ -30,10 +33,14 @@ pub struct Encryption {
     store: Arc<EncryptedStore>,
     /// One rotation at a time.
     rotating: Mutex<()>,
+    tasks: Tasks,
 }
 
+/// How long key management services are waited for: they may have been started together with this process.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 impl Encryption {
-    pub fn open(keys: &Keys<'_>, store: Arc<dyn Store>, table: &ResourceTable) -> Result<Self> {
+    pub async fn open(keys: &Keys<'_>, store: Arc<dyn Store>, table: &ResourceTable, tasks: &Tasks) -> Result<Self> {
         let file = keys.given.map_or_else(|| keys.folder.join("encryption.json"), Path::to_owned);
         let own = keys.given.is_none();
         if own && !file.exists() {
@@ -42,9 +49,26 @@ impl Encryption {
                 &format!("{:#}\n", EncryptionConfig::document(&[("key1".to_owned(), EncryptionConfig::new_key()?)])),
             )?;
         }
-        let config = load(&file)?;
+        let config = load(&file, tasks).await?;
         let store = EncryptedStore::new(store, config, resource_of(table));
-        Ok(Self { file, own, store, rotating: Mutex::default() })
+        Ok(Self { file, own, store, rotating: Mutex::default(), tasks: tasks.clone() })
+    }
+
+    /// Takes the administrator's file over whenever it changes. What cannot be used changes nothing.
+    pub fn watch(self: &Arc<Self>, reloads: &Reloads) -> Result<()> {
+        let this = self.clone();
+        reloads.watch(&self.file, move || {
+            parse(&this.file)?;
+            let reading = this.clone();
+            this.tasks.spawn_until_stopped("encryption configuration", async move {
+                let _one = reading.rotating.lock().await;
+                match load(&reading.file, &reading.tasks).await {
+                    Ok(config) => reading.store.set_config(config),
+                    Err(error) => tracing::error!("the encryption configuration stays as it was: {error:#}"),
+                }
+            });
+            Ok(())
+        })
     }
 
     pub fn store(&self) -> Arc<EncryptedStore> {
@@ -68,7 +92,7 @@ impl Encryption {
             // Durable before the first value needs it.
             write_private(&self.file, &format!("{:#}\n", EncryptionConfig::document(&keys)))?;
         }
-        self.store.set_config(load(&self.file)?);
+        self.store.set_config(load(&self.file, &self.tasks).await?);
         Ok(self.store.rewrite_stale().await?)
     }
 }
@@ -80,9 +104,15 @@ impl ferry_apiserver::SecretRotation for Encryption {
     }
 }
 
-fn load(file: &Path) -> Result<EncryptionConfig> {
+fn parse(file: &Path) -> Result<EncryptionConfig> {
     let document = read_document(file)?;
     EncryptionConfig::parse(&document).with_context(|| file.display().to_string())
+}
+
+async fn load(file: &Path, tasks: &Tasks) -> Result<EncryptionConfig> {
+    let config = parse(file)?;
+    config.start(tasks, PATIENCE).await.with_context(|| file.display().to_string())?;
+    Ok(config)
 }
 
 /// From a key to its resource: built-in resources by their prefix, custom ones have group and name in it.
@@ -148,7 +178,8 @@ mod tests {
         let engine = EmbeddedStore::open(&data.path().join("store"), Default::default()).unwrap();
         let private = folder(data.path()).unwrap();
         let keys = |given| Keys { folder: &private, given };
-        let encryption = Encryption::open(&keys(None), engine, &table).unwrap();
+        let tasks = Tasks::new("test");
+        let encryption = Encryption::open(&keys(None), engine, &table, &tasks).await.unwrap();
         let store = encryption.store();
         put(&*store, "/registry/secrets/a/s", "swordfish-sesame").await;
         put(&*store, "/registry/configmaps/a/m", "plain-as-day").await;
@@ -168,9 +199,47 @@ mod tests {
         let file = private.join("encryption.json");
         for given in [None, Some(&*file)] {
             let engine = EmbeddedStore::open(&data.path().join("store"), Default::default()).unwrap();
-            let encryption = Encryption::open(&keys(given), engine, &table).unwrap();
+            let encryption = Encryption::open(&keys(given), engine, &table, &tasks).await.unwrap();
             let got = encryption.store().get("/registry/secrets/a/s").await.unwrap().entry.unwrap();
             assert_eq!(got.value, "swordfish-sesame");
         }
+
+        // The file is taken over while the server runs.
+        let own = data.path().join("own.json");
+        let document = |provider: &str| {
+            let keys = serde_json::json!({ "keys": [{ "name": "k", "secret": "c2VjcmV0IGlzIHNlY3VyZSBhbmQgbG9uZyBlbm91Z2g=" }] });
+            let mut first = serde_json::Map::new();
+            first.insert(provider.to_owned(), keys);
+            serde_json::json!({
+                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
+                "resources": [{ "resources": ["*.*"], "providers": [first, { "identity": {} }] }],
+            })
+            .to_string()
+        };
+        fs::write(&own, document("aesgcm")).unwrap();
+        let engine = EmbeddedStore::open(&data.path().join("other"), Default::default()).unwrap();
+        let encryption = Arc::new(Encryption::open(&keys(Some(&own)), engine.clone(), &table, &tasks).await.unwrap());
+        let reloads = Reloads::new();
+        encryption.watch(&reloads).unwrap();
+        put(&*encryption.store(), "/registry/pods/a/one", "x").await;
+        let raw =
+            async |name: &str| engine.get(&format!("/registry/pods/a/{name}")).await.unwrap().entry.unwrap().value;
+        assert!(raw("one").await.starts_with(b"k8s:enc:aesgcm:v1:k:"));
+        fs::write(&own, "{}").unwrap();
+        reloads.look();
+        fs::write(&own, document("secretbox")).unwrap();
+        reloads.look();
+        let mut number = 0;
+        loop {
+            // It is taken over beside this; every write until then is by the old one.
+            number += 1;
+            let name = format!("n{number}");
+            put(&*encryption.store(), &format!("/registry/pods/a/{name}"), "x").await;
+            if raw(&name).await.starts_with(b"k8s:enc:secretbox:v1:k:") {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        tasks.stop(Duration::from_secs(10)).await;
     }
 }

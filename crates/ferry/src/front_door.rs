@@ -60,6 +60,11 @@ impl FrontDoor {
     pub async fn open(options: Options<'_>, tasks: &Tasks) -> Result<Self> {
         let keys = Keys { folder: options.key_dir, given: options.server.encryption_provider_config.as_deref() };
         let Opened { store, encryption, socket } = options.state.open(&keys, tasks).await?;
+        if options.server.encryption_provider_config_automatic_reload
+            && let Some(encryption) = &encryption
+        {
+            encryption.watch(options.reloads)?;
+        }
         let table = ResourceTable::builtin();
         let cache = Cache::start(store, tasks, Registration::of_table(&table)).await?;
         let reader: Arc<dyn ObjectReader> = cache.clone();

@@ -96,14 +96,14 @@ impl State {
                 let store = EmbeddedStore::open(&folder, ferry_store::Options::default())
                     .with_context(|| format!("cannot open the store in {}", folder.display()))?;
                 let socket = StoreSocket::open(data_dir, store.clone(), tasks)?;
-                let encryption = Arc::new(Encryption::open(keys, store, &table)?);
+                let encryption = Arc::new(Encryption::open(keys, store, &table, tasks).await?);
                 Ok(Opened { store: encryption.store(), encryption: Some(encryption), socket: Some(socket) })
             }
             Self::Etcd { options, written } => {
                 let store = EtcdStore::connect(options.clone(), tasks).await.context("--etcd-servers")?;
                 wait_for_etcd(&store, &options.endpoints).await?;
                 let encryption = match keys.given {
-                    Some(_) => Some(Arc::new(Encryption::open(keys, store.clone(), &table)?)),
+                    Some(_) => Some(Arc::new(Encryption::open(keys, store.clone(), &table, tasks).await?)),
                     None => None,
                 };
                 let store: Arc<dyn Store> = match &encryption {

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use ferry_registry::ResourceTable;
 use ferry_store::{EmbeddedStore, StoreError};
+use ferry_tasks::Tasks;
 
 use crate::arguments::RotateOptions;
 use crate::encryption::{self, Encryption, Keys};
@@ -17,7 +18,8 @@ async fn run(options: &RotateOptions) -> Result<()> {
         Ok(store) => {
             let folder = encryption::folder(&options.data_dir)?;
             let keys = Keys { folder: &folder, given: options.encryption_provider_config.as_deref() };
-            Encryption::open(&keys, store, &ResourceTable::builtin())?.rotate().await?
+            let tasks = Tasks::new("rotation");
+            Encryption::open(&keys, store, &ResourceTable::builtin(), &tasks).await?.rotate().await?
         }
         Err(StoreError::Locked(_)) => through_the_server(options).await?,
         Err(error) => return Err(error).context("cannot open the store"),

@@ -35,6 +35,9 @@ pub struct ServerOptions {
     /// Which resources are encrypted at rest, with which keys; Secrets with a key of the data folder when not given.
     #[arg(long, value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
+    /// The file is read again whenever it changes.
+    #[arg(long, default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set, requires = "encryption_provider_config")]
+    pub encryption_provider_config_automatic_reload: bool,
     /// Requests wait for their turn by FlowSchemas and PriorityLevelConfigurations.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub enable_priority_and_fairness: bool,

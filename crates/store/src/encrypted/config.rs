@@ -1,12 +1,17 @@
 //! The `EncryptionConfiguration` file: which resources are encrypted, with which keys, in which order.
 
+use std::sync::OnceLock;
+use std::time::Duration;
+
 use base64::Engine;
 use bytes::Bytes;
+use ferry_tasks::Tasks;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ResourceOf;
-use super::providers::Provider;
+use super::kms::Kms;
+use super::providers::{Failure, Provider};
 
 const SEALED: &[u8] = b"k8s:enc:";
 
@@ -29,6 +34,16 @@ impl std::error::Error for ConfigError {}
 /// Checked and ready for use. The first provider of a resource writes, all of them read.
 pub struct EncryptionConfig {
     rules: Vec<Rule>,
+    /// Those that ask key management services how they are.
+    probes: OnceLock<Tasks>,
+}
+
+impl Drop for EncryptionConfig {
+    fn drop(&mut self) {
+        if let Some(probes) = self.probes.get() {
+            probes.stopping().cancel();
+        }
+    }
 }
 
 struct Rule {
@@ -60,7 +75,23 @@ struct FileProvider {
     aescbc: Option<FileKeys>,
     secretbox: Option<FileKeys>,
     identity: Option<Value>,
-    kms: Option<Value>,
+    kms: Option<FileKms>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct FileKms {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    name: String,
+    /// Of the first version of the protocol.
+    #[serde(default, rename = "cachesize")]
+    _cache_size: Option<i64>,
+    #[serde(default)]
+    endpoint: String,
+    #[serde(default)]
+    timeout: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -89,7 +120,7 @@ impl EncryptionConfig {
         if file.resources.is_empty() {
             return Err(ConfigError("resources: at least one item is required".into()));
         }
-        let mut rules = Vec::new();
+        let (mut rules, mut names) = (Vec::new(), Vec::new());
         for (index, rule) in file.resources.into_iter().enumerate() {
             let at = |why: String| ConfigError(format!("resources[{index}]: {why}"));
             if rule.resources.is_empty() || rule.providers.is_empty() {
@@ -100,11 +131,43 @@ impl EncryptionConfig {
             }
             let mut providers = Vec::new();
             for provider in rule.providers {
+                let name = provider.kms.as_ref().map(|kms| kms.name.clone());
+                if let Some(name) = name {
+                    if names.contains(&name) {
+                        return Err(at(format!("invalid provider name {name}, must be unique")));
+                    }
+                    names.push(name);
+                }
                 providers.extend(read_provider(provider).map_err(at)?);
             }
             rules.push(Rule { resources: rule.resources, providers });
         }
-        Ok(Self { rules })
+        Ok(Self { rules, probes: OnceLock::new() })
+    }
+
+    fn services(&self) -> impl Iterator<Item = &Kms> {
+        let providers = self.rules.iter().flat_map(|rule| &rule.providers);
+        providers.filter_map(|provider| match provider {
+            Provider::Kms(kms) => Some(kms),
+            _ => None,
+        })
+    }
+
+    /// Asks the key management services from now on, until this configuration is dropped, and waits until each has a key.
+    pub async fn start(&self, tasks: &Tasks, patience: Duration) -> Result<(), ConfigError> {
+        let probes = self.probes.get_or_init(|| tasks.child("key management"));
+        for kms in self.services() {
+            kms.start(probes);
+        }
+        for kms in self.services() {
+            kms.ready(patience).await.map_err(ConfigError)?;
+        }
+        Ok(())
+    }
+
+    /// Whether every key management service answers.
+    pub(super) fn health(&self) -> Result<(), String> {
+        self.services().try_for_each(Kms::health)
     }
 
     /// A fresh secret for a key.
@@ -145,30 +208,28 @@ impl EncryptionConfig {
     }
 
     /// By whichever key the value says it was written with.
-    pub(super) fn open(&self, key: &str, value: &Bytes) -> Result<Bytes, String> {
+    pub(super) async fn open(&self, key: &str, value: &Bytes) -> Result<Bytes, Failure> {
         if !is_sealed(value) {
             return Ok(value.clone());
         }
         let mut failure = None;
         for provider in self.rules.iter().flat_map(|rule| &rule.providers) {
             if let Some(rest) = provider.recognizes(value) {
-                match provider.open(key, rest) {
+                match provider.open(key, rest).await {
                     Ok(opened) => return Ok(opened),
                     Err(why) => failure = Some(why),
                 }
             }
         }
-        Err(failure.unwrap_or_else(|| "no configured key fits the one it was written with".into()))
+        let unknown = || Failure::Damaged("no configured key fits the one it was written with".into());
+        Err(failure.unwrap_or_else(unknown))
     }
 
     pub(super) fn is_stale(&self, resource_of: &ResourceOf, key: &str, value: &[u8]) -> bool {
         let Some(provider) = self.rule(resource_of, key).and_then(|rule| rule.providers.first()) else {
             return false;
         };
-        match provider {
-            Provider::Identity => is_sealed(value),
-            _ => provider.recognizes(value).is_none(),
-        }
+        provider.is_stale(value)
     }
 }
 
@@ -192,15 +253,53 @@ fn check_resource(resource: &str) -> Result<(), String> {
 
 fn read_provider(file: FileProvider) -> Result<Vec<Provider>, String> {
     let FileProvider { aesgcm, aescbc, secretbox, identity, kms } = file;
-    if secretbox.is_some() || kms.is_some() {
-        return Err("the providers secretbox and kms are not supported; use aesgcm".into());
+    type Make = fn(&str, &[u8]) -> Result<Provider, String>;
+    let of_keys = |keys: FileKeys, make: Make| read_keys(keys)?.iter().map(|(name, key)| make(name, key)).collect();
+    match (aesgcm, aescbc, secretbox, identity, kms) {
+        (Some(keys), None, None, None, None) => of_keys(keys, Provider::gcm),
+        (None, Some(keys), None, None, None) => of_keys(keys, Provider::cbc),
+        (None, None, Some(keys), None, None) => of_keys(keys, Provider::secretbox),
+        (None, None, None, Some(_), None) => Ok(vec![Provider::Identity]),
+        (None, None, None, None, Some(kms)) => Ok(vec![Provider::Kms(read_kms(&kms)?)]),
+        _ => Err("a provider is exactly one of aesgcm, aescbc, secretbox, kms and identity".into()),
     }
-    match (aesgcm, aescbc, identity) {
-        (Some(keys), None, None) => read_keys(keys)?.iter().map(|(name, key)| Provider::gcm(name, key)).collect(),
-        (None, Some(keys), None) => read_keys(keys)?.iter().map(|(name, key)| Provider::cbc(name, key)).collect(),
-        (None, None, Some(_)) => Ok(vec![Provider::Identity]),
-        _ => Err("a provider is exactly one of aesgcm, aescbc and identity".into()),
+}
+
+fn read_kms(file: &FileKms) -> Result<Kms, String> {
+    if file.api_version != "v2" {
+        let have = if file.api_version.is_empty() { "v1" } else { &file.api_version };
+        return Err(format!("kms: apiVersion {have} is not supported; use v2"));
     }
+    if file.name.is_empty() || file.name.contains(':') {
+        return Err(format!("kms: invalid name {:?}: a name is required, and no colon may stand in it", file.name));
+    }
+    let socket = file.endpoint.strip_prefix("unix://").filter(|path| path.starts_with('/'));
+    let socket = socket.ok_or_else(|| format!("kms: endpoint {:?} is no unix:///path", file.endpoint))?;
+    let timeout = match &file.timeout {
+        None => Duration::from_secs(3),
+        Some(text) => seconds(text).ok_or_else(|| format!("kms: timeout {text:?} must be a positive duration"))?,
+    };
+    Ok(Kms::new(&file.name, socket.into(), timeout))
+}
+
+/// Durations of the forms 500ms, 3s and 1m30s.
+fn seconds(text: &str) -> Option<Duration> {
+    let (mut rest, mut sum) = (text, 0.0);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let amount: f64 = rest[..digits].parse().ok()?;
+        let unit = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
+        sum += amount
+            * match &rest[digits..unit] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 0.001,
+                _ => return None,
+            };
+        rest = &rest[unit..];
+    }
+    Duration::try_from_secs_f64(sum).ok().filter(|sum| !sum.is_zero())
 }
 
 fn read_keys(file: FileKeys) -> Result<Vec<(String, Vec<u8>)>, String> {

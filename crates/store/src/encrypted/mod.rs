@@ -4,6 +4,7 @@
 //! etcd below it see `k8s:enc:<provider>:v1:<key>:` and what follows, as upstream writes them.
 
 mod config;
+mod kms;
 mod providers;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,8 @@ use futures::StreamExt;
 
 pub(crate) use config::is_sealed;
 pub use config::{ConfigError, EncryptionConfig};
+
+use providers::Failure;
 
 use crate::{
     Commit, Entry, Got, LeaseId, Op, Range, RangeResult, Result, Revision, Store, StoreError, Transaction,
@@ -55,7 +58,7 @@ impl EncryptedStore {
                 if !config.is_stale(&self.resource_of, &entry.key, &entry.value) {
                     continue;
                 }
-                let value = config.open(&entry.key, &entry.value).map_err(|why| unreadable(&entry.key, &why))?;
+                let value = config.open(&entry.key, &entry.value).await.map_err(|why| unreadable(&entry.key, why))?;
                 let value = config.seal(&self.resource_of, &entry.key, &value).map_err(StoreError::Corrupt)?;
                 let update =
                     Op::Update { key: entry.key.to_string(), value, expected: entry.modified, lease: entry.lease };
@@ -73,27 +76,35 @@ impl EncryptedStore {
         }
     }
 
-    fn open(&self, entry: &mut Entry) -> Result<()> {
+    async fn open(&self, entry: &mut Entry) -> Result<()> {
         if is_sealed(&entry.value) {
-            let opened = self.config.load().open(&entry.key, &entry.value);
-            entry.value = opened.map_err(|why| unreadable(&entry.key, &why))?;
+            let config = self.config.load_full();
+            entry.value = config.open(&entry.key, &entry.value).await.map_err(|why| unreadable(&entry.key, why))?;
         }
         Ok(())
     }
 }
 
-fn unreadable(key: &str, why: &str) -> StoreError {
-    StoreError::Corrupt(format!("the value of {key} cannot be decrypted: {why}"))
-}
-
-/// Among many values one that cannot be read is left as it is: the others must not be lost with it.
-fn open_or_leave(config: &EncryptionConfig, entry: &mut Entry) {
-    if is_sealed(&entry.value) {
-        match config.open(&entry.key, &entry.value) {
-            Ok(value) => entry.value = value,
-            Err(why) => tracing::error!("the value of {} cannot be decrypted: {why}", entry.key),
+fn unreadable(key: &str, why: Failure) -> StoreError {
+    match why {
+        Failure::Damaged(why) => StoreError::Corrupt(format!("the value of {key} cannot be decrypted: {why}")),
+        Failure::Unavailable(why) => {
+            StoreError::Unavailable(format!("the value of {key} cannot be decrypted now: {why}"))
         }
     }
+}
+
+/// Among many values one that cannot be read is left as it is: the others must not be lost with it. One that cannot be read
+/// now is an error: nobody would come back for it.
+async fn open_or_leave(config: &EncryptionConfig, entry: &mut Entry) -> Result<()> {
+    if is_sealed(&entry.value) {
+        match config.open(&entry.key, &entry.value).await {
+            Ok(value) => entry.value = value,
+            Err(Failure::Damaged(why)) => tracing::error!("the value of {} cannot be decrypted: {why}", entry.key),
+            Err(why) => return Err(unreadable(&entry.key, why)),
+        }
+    }
+    Ok(())
 }
 
 #[async_trait::async_trait]
@@ -101,16 +112,16 @@ impl Store for EncryptedStore {
     async fn get(&self, key: &str) -> Result<Got> {
         let mut got = self.inner.get(key).await?;
         if let Some(entry) = &mut got.entry {
-            self.open(entry)?;
+            self.open(entry).await?;
         }
         Ok(got)
     }
 
     async fn range(&self, range: Range) -> Result<RangeResult> {
         let mut found = self.inner.range(range).await?;
-        let config = self.config.load();
+        let config = self.config.load_full();
         for entry in &mut found.entries {
-            open_or_leave(&config, entry);
+            open_or_leave(&config, entry).await?;
         }
         Ok(found)
     }
@@ -127,7 +138,7 @@ impl Store for EncryptedStore {
         }
         match self.inner.commit(transaction).await {
             Err(StoreError::Conflict { key, current: Some(mut current) }) => {
-                self.open(&mut current)?;
+                self.open(&mut current).await?;
                 Err(StoreError::Conflict { key, current: Some(current) })
             }
             other => other,
@@ -137,17 +148,19 @@ impl Store for EncryptedStore {
     async fn watch(&self, request: WatchRequest) -> Result<WatchStream> {
         let stream = self.inner.watch(request).await?;
         let shared = self.config.clone();
-        let opened = stream.map(move |batch| {
-            let mut batch = batch?;
+        let opened = stream.then(move |batch| {
             // Loaded for each batch: keys may change while a watch runs.
-            let config = shared.load();
-            for event in &mut batch.events {
-                open_or_leave(&config, &mut event.entry);
-                if let Some(previous) = &mut event.previous {
-                    open_or_leave(&config, previous);
+            let config = shared.load_full();
+            async move {
+                let mut batch = batch?;
+                for event in &mut batch.events {
+                    open_or_leave(&config, &mut event.entry).await?;
+                    if let Some(previous) = &mut event.previous {
+                        open_or_leave(&config, previous).await?;
+                    }
                 }
+                Ok(batch)
             }
-            Ok(batch)
         });
         Ok(opened.boxed())
     }
@@ -178,6 +191,7 @@ impl Store for EncryptedStore {
     }
 
     async fn health(&self) -> Result<()> {
-        self.inner.health().await
+        self.inner.health().await?;
+        self.config.load().health().map_err(StoreError::Unavailable)
     }
 }

@@ -99,7 +99,8 @@ async fn old_keys_are_read_and_replaced() {
         (json!([{"aescbc": keys(&[("a", 1)])}, {"identity": {}}]), "k8s:enc:aescbc:v1:a:"),
         (json!([{"aesgcm": keys(&[("b", 2)])}, {"aescbc": keys(&[("a", 1)])}]), "k8s:enc:aesgcm:v1:b:"),
         (json!([{"aesgcm": keys(&[("c", 3), ("b", 2)])}]), "k8s:enc:aesgcm:v1:c:"),
-        (json!([{"identity": {}}, {"aesgcm": keys(&[("c", 3)])}]), "v"),
+        (json!([{"secretbox": keys(&[("d", 4)])}, {"aesgcm": keys(&[("c", 3)])}]), "k8s:enc:secretbox:v1:d:"),
+        (json!([{"identity": {}}, {"secretbox": keys(&[("d", 4)])}]), "v"),
     ];
     for (providers, prefix) in steps {
         store.set_config(config(&["secrets"], providers));
@@ -144,7 +145,30 @@ fn configurations_that_mean_nothing_are_refused() {
         (document(&["secrets"], json!([{"aesgcm": keys(&[("a", 1), ("a", 2)])}])), "twice"),
         (document(&["secrets"], json!([{"aesgcm": keys(&[("a:b", 1)])}])), "colon"),
         (document(&["*"], json!([{"identity": {}}])), "is no resource"),
-        (document(&["secrets"], json!([{"secretbox": keys(&[("a", 1)])}])), "not supported"),
+        (document(&["secrets"], json!([{"secretbox": short}])), "32 bytes"),
+        (document(&["secrets"], json!([{"kms": {"name": "a", "endpoint": "unix:///a"}}])), "apiVersion v1"),
+        (
+            document(&["secrets"], json!([{"kms": {"apiVersion": "v2", "name": "a:b", "endpoint": "unix:///a"}}])),
+            "colon",
+        ),
+        (
+            document(&["secrets"], json!([{"kms": {"apiVersion": "v2", "name": "a", "endpoint": "tcp://a"}}])),
+            "unix:///path",
+        ),
+        (
+            document(
+                &["secrets"],
+                json!([{"kms": {"apiVersion": "v2", "name": "a", "endpoint": "unix:///a", "timeout": "0s"}}]),
+            ),
+            "positive duration",
+        ),
+        (
+            document(
+                &["secrets"],
+                json!([{"kms": {"apiVersion": "v2", "name": "a", "endpoint": "unix:///a"}}, {"kms": {"apiVersion": "v2", "name": "a", "endpoint": "unix:///b"}}]),
+            ),
+            "must be unique",
+        ),
         (document(&["secrets"], json!([{"rot13": {}}])), "unknown field"),
     ] {
         let error = EncryptionConfig::parse(&document).err().expect("refused").to_string();
