@@ -4,14 +4,16 @@
 //! know and writes one event per stage that the policy wants. Must not depend on the API server or the store.
 //!
 //! Where to look: which requests are written, and how much of them → `policy.rs`; what stands in an event → `event.rs`;
-//! where events go → `log.rs` (a file with rotation), `webhook.rs` (batches over HTTPS).
+//! where events go → `log.rs` (a file with rotation), `batch.rs` (the same, beside requests), `webhook.rs` (batches over HTTPS).
 
+mod batch;
 mod event;
 mod log;
 mod policy;
 mod record;
 mod webhook;
 
+pub use batch::{BatchOptions, BatchedLog};
 pub use event::{Level, ObjectReference, Stage};
 pub use log::{Log, LogFormat, LogMode, LogOptions};
 pub use policy::{Policy, PolicyError, Subject};
@@ -28,6 +30,12 @@ pub type Receipt = oneshot::Receiver<Result<(), String>>;
 pub trait Backend: Send + Sync {
     /// One event as JSON, without a line end. Must not block for long: what takes time is waited for by the receipt.
     fn write(&self, event: &Bytes) -> Option<Receipt>;
+
+    /// What metrics call it.
+    fn name(&self) -> &'static str;
+
+    /// Events that never arrived.
+    fn lost(&self) -> u64;
 
     /// Whether a request is refused when its first event cannot be written.
     fn is_strict(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use ferry_meta::{Status, UserInfo, object, time};
@@ -19,6 +20,7 @@ const MOST_ANNOTATIONS: usize = 256;
 pub struct Auditor {
     policy: Policy,
     backends: Vec<Arc<dyn Backend>>,
+    events: AtomicU64,
 }
 
 /// What is known of a request when it comes in.
@@ -35,7 +37,21 @@ pub struct Facts<'a> {
 
 impl Auditor {
     pub fn new(policy: Policy, backends: Vec<Arc<dyn Backend>>) -> Self {
-        Self { policy, backends }
+        Self { policy, backends, events: AtomicU64::new(0) }
+    }
+
+    /// Upstream's figures, as metrics are told.
+    pub fn metrics(&self) -> String {
+        use std::fmt::Write;
+        let mut text = format!(
+            "# HELP apiserver_audit_event_total [ALPHA] Counter of audit events generated and sent to the audit backend.\n# TYPE apiserver_audit_event_total counter\napiserver_audit_event_total {}\n\
+             # HELP apiserver_audit_error_total [ALPHA] Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by the error.\n# TYPE apiserver_audit_error_total counter\n",
+            self.events.load(Ordering::Relaxed)
+        );
+        for backend in &self.backends {
+            let _ = writeln!(text, "apiserver_audit_error_total{{plugin=\"{}\"}} {}", backend.name(), backend.lost());
+        }
+        text
     }
 
     /// None where the policy wants nothing of this request.
@@ -208,6 +224,7 @@ impl Record {
                 }
             }
         };
+        self.auditor.events.fetch_add(1, Ordering::Relaxed);
         self.auditor.backends.iter().filter_map(|backend| backend.write(&line)).collect()
     }
 }

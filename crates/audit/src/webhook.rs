@@ -1,6 +1,7 @@
 //! Events to another server, in batches.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -10,6 +11,7 @@ use rand::Rng;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::batch::Bucket;
 use crate::{Backend, Receipt};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,15 +57,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Webhook {
     events: mpsc::Sender<Queued>,
     mode: WebhookMode,
+    lost: Arc<AtomicU64>,
 }
 
 impl Webhook {
     pub fn start(remote: Remote, options: WebhookOptions, tasks: &Tasks) -> Self {
         let (events, queue) = mpsc::channel(options.buffer.max(1));
         let mode = options.mode;
-        let sender = Sender { remote: Arc::new(remote), options, tasks: tasks.clone() };
+        let lost = Arc::new(AtomicU64::new(0));
+        let sender = Sender { remote: Arc::new(remote), options, tasks: tasks.clone(), lost: lost.clone() };
         tasks.spawn("audit webhook", sender.run(queue));
-        Self { events, mode }
+        Self { events, mode, lost }
     }
 }
 
@@ -77,6 +81,7 @@ impl Backend for Webhook {
             }
         };
         if self.events.try_send((event.clone(), sender)).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
             tracing::error!("an audit event was dropped: the webhook's buffer is full");
         }
         receipt
@@ -85,12 +90,21 @@ impl Backend for Webhook {
     fn is_strict(&self) -> bool {
         self.mode == WebhookMode::BlockingStrict
     }
+
+    fn name(&self) -> &'static str {
+        "webhook"
+    }
+
+    fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
 }
 
 struct Sender {
     remote: Arc<Remote>,
     options: WebhookOptions,
     tasks: Tasks,
+    lost: Arc<AtomicU64>,
 }
 
 type Queued = (Bytes, Option<oneshot::Sender<Result<(), String>>>);
@@ -107,8 +121,8 @@ impl Sender {
             let Some(first) = first else { return };
             if first.1.is_some() {
                 // Somebody waits for this one alone; others must not wait for its answer.
-                let (remote, options) = (self.remote.clone(), self.options.clone());
-                self.tasks.spawn("audit event", async move { send(&remote, &options, vec![first]).await });
+                let (remote, options, lost) = (self.remote.clone(), self.options.clone(), self.lost.clone());
+                self.tasks.spawn("audit event", async move { send(&remote, &options, vec![first], &lost).await });
                 continue;
             }
             let mut batch = vec![first];
@@ -124,8 +138,8 @@ impl Sender {
                 }
             }
             bucket.take().await;
-            let (remote, options) = (self.remote.clone(), self.options.clone());
-            self.tasks.spawn("audit batch", async move { send(&remote, &options, batch).await });
+            let (remote, options, lost) = (self.remote.clone(), self.options.clone(), self.lost.clone());
+            self.tasks.spawn("audit batch", async move { send(&remote, &options, batch, &lost).await });
         }
         // What was written before the end is sent before the end.
         queue.close();
@@ -136,12 +150,12 @@ impl Sender {
         while !rest.is_empty() {
             let tail = rest.split_off(rest.len().min(self.options.max_batch));
             let once = WebhookOptions { first_pause: Duration::ZERO, ..self.options.clone() };
-            send(&self.remote, &once, std::mem::replace(&mut rest, tail)).await;
+            send(&self.remote, &once, std::mem::replace(&mut rest, tail), &self.lost).await;
         }
     }
 }
 
-async fn send(remote: &Remote, options: &WebhookOptions, batch: Vec<Queued>) {
+async fn send(remote: &Remote, options: &WebhookOptions, batch: Vec<Queued>, lost: &AtomicU64) {
     let mut body =
         BytesMut::from(&br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":["#[..]);
     for (index, (event, _)) in batch.iter().enumerate() {
@@ -170,39 +184,13 @@ async fn send(remote: &Remote, options: &WebhookOptions, batch: Vec<Queued>) {
     }
     let outcome = outcome.map_err(|(_, why)| why);
     if let Err(why) = &outcome {
+        lost.fetch_add(batch.len() as u64, Ordering::Relaxed);
         tracing::error!("{} audit events were lost: {} could not be reached: {why}", batch.len(), remote.url());
     }
     for (_, waiting) in batch {
         if let Some(waiting) = waiting {
             let _ = waiting.send(outcome.clone());
         }
-    }
-}
-
-/// So many batches in a second.
-struct Bucket {
-    rate: Option<(f64, usize)>,
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Bucket {
-    fn new(rate: Option<(f64, usize)>) -> Self {
-        Self { rate, tokens: rate.map_or(0.0, |(_, burst)| burst as f64), filled: Instant::now() }
-    }
-
-    async fn take(&mut self) {
-        let Some((per_second, burst)) = self.rate.filter(|(per_second, _)| *per_second > 0.0) else { return };
-        let now = Instant::now();
-        let gained = now.duration_since(self.filled).as_secs_f64() * per_second;
-        self.tokens = (self.tokens + gained).min(burst.max(1) as f64);
-        self.filled = now;
-        if self.tokens < 1.0 {
-            tokio::time::sleep(Duration::from_secs_f64((1.0 - self.tokens) / per_second)).await;
-            self.filled = Instant::now();
-            self.tokens = 1.0;
-        }
-        self.tokens -= 1.0;
     }
 }
 

@@ -61,7 +61,8 @@ pub use oidc::{AnonymousConfig, AuthenticationConfig, Oidc, OidcFlags, Provider}
 pub use rbac::{PolicyRule, Rbac};
 pub use request_header::{ClientAuthority, RequestHeader, RequestHeaderOptions};
 pub use serviceaccount::{
-    KeyError, ServiceAccountTokens, SigningKey, TokenIssuer, VerifyingKey, jwks, openid_configuration,
+    KeyError, LAST_USED, LegacyTokens, ServiceAccountTokens, SigningKey, TokenIssuer, UsedToken, VerifyingKey, jwks,
+    openid_configuration,
 };
 pub use tokens::{LoopbackTokens, StaticTokens, TokenFileError};
 pub use webhook::{AccessConditions, AccessWebhook, AccessWebhookOptions, TokenWebhook};

@@ -48,6 +48,9 @@ pub struct Authority {
     pub lifetime: Duration,
 }
 
+/// Signs the claims of a token.
+pub type SignToken = Arc<dyn Fn(&serde_json::Value) -> Result<String, String> + Send + Sync>;
+
 /// What the controllers need to know of the cluster.
 #[derive(Clone)]
 pub struct Config {
@@ -64,6 +67,8 @@ pub struct Config {
     pub terminated_pod_threshold: usize,
     /// Signs certificate requests; none leaves that to somebody else.
     pub signing: Option<Authority>,
+    /// Signs the tokens of Secrets; none leaves those to somebody else.
+    pub sign_token: Option<SignToken>,
     /// Makes load balancers; none leaves LoadBalancer Services to somebody else.
     pub provider: Option<Arc<dyn Provider>>,
     /// Tells when schedules are due.
@@ -82,6 +87,7 @@ impl Default for Config {
             node_monitor_grace_period: Duration::from_secs(40),
             terminated_pod_threshold: 12500,
             signing: None,
+            sign_token: None,
             provider: None,
             clock: Clock::default(),
             metrics: Metrics::default(),
@@ -114,6 +120,8 @@ type Start = fn(&Context);
 /// Every controller by upstream's name, as `--controllers` takes it. Identities have other names.
 const TABLE: &[(&str, Start)] = &[
     ("serviceaccount-controller", core::service_account::start),
+    ("serviceaccount-token-controller", core::token_secret::start),
+    ("legacy-serviceaccount-token-cleaner-controller", core::legacy_token_cleaner::start),
     ("root-ca-certificate-publisher-controller", core::root_ca::start),
     ("node-ipam-controller", node::ipam::start),
     ("node-lifecycle-controller", node::lifecycle::start),

@@ -2,9 +2,7 @@
 
 /// Upstream's controllers that have nothing to do here: their features are off by default, or the API server does their
 /// work. Scripts may name them all the same.
-const OTHERS: [&str; 8] = [
-    "serviceaccount-token-controller",
-    "legacy-serviceaccount-token-cleaner-controller",
+const OTHERS: [&str; 6] = [
     "podgroup-protection-controller",
     "storageversion-garbage-collector-controller",
     "resourcepoolstatusrequest-controller",

@@ -17,6 +17,9 @@ mod encryption;
 #[path = "../src/front_door.rs"]
 mod front_door;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/legacy_tokens.rs"]
+mod legacy_tokens;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/pki.rs"]
 mod pki;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]

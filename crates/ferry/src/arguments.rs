@@ -211,6 +211,9 @@ pub struct ControllerManagerOptions {
     pub node_cidr_mask_size: u8,
     #[arg(long, default_value = "40s", value_parser = duration)]
     pub node_monitor_grace_period: Duration,
+    /// The key with which tokens of Secrets are signed; they get none when not given.
+    #[arg(long, value_name = "FILE")]
+    pub service_account_private_key_file: Option<PathBuf>,
     /// The authority with which certificate requests are signed.
     #[arg(long, requires = "cluster_signing_key_file")]
     pub cluster_signing_cert_file: Option<PathBuf>,

@@ -124,6 +124,7 @@ async fn start_control_plane(
         root_ca: pki.ca_certificate().to_owned(),
         cluster_cidr: Some(config.cluster_cidr.to_string()),
         signing: Some(pki.signing_authority()),
+        sign_token: Some(crate::legacy_tokens::signer(&pki.signing_key()?)?),
         provider: Some(Arc::new(ferry_controllers::Local)),
         ..ferry_controllers::Config::default()
     };

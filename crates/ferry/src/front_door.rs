@@ -9,7 +9,8 @@ use ferry_admission::{Defaulter, Kinds, PolicyOptions, QuotaStore, WebhookOption
 use ferry_apiserver::cache::{Cache, Registration};
 use ferry_apiserver::{ApiServer, Config, Endpoint, Kubelets, Quotas, ServiceNetwork};
 use ferry_auth::{
-    BootstrapTokens, Chain, LoopbackTokens, Rbac, ServiceAccountTokens, SigningKey, StaticTokens, TokenIssuer,
+    BootstrapTokens, Chain, LegacyTokens, LoopbackTokens, Rbac, ServiceAccountTokens, SigningKey, StaticTokens,
+    TokenIssuer,
 };
 use ferry_meta::user::MASTERS;
 use ferry_meta::{ObjectReader, UserInfo};
@@ -21,7 +22,7 @@ use crate::reload::Reloads;
 use crate::server_options::{self, Authorities, ServerOptions};
 use crate::state::{Opened, State};
 use crate::store_socket::StoreSocket;
-use crate::trust;
+use crate::{legacy_tokens, trust};
 
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const NODE_PORTS: (u16, u16) = (30000, 32767);
@@ -74,7 +75,8 @@ impl FrontDoor {
         let signing_key = SigningKey::from_pem(options.signing_key).context("the service-account key is damaged")?;
         let verifying_key = signing_key.verifying_key().clone();
         let issuer = Arc::new(TokenIssuer::new(ISSUER.to_owned(), audiences.clone(), signing_key, reader.clone()));
-        let accounts = ServiceAccountTokens::new(vec![ISSUER.to_owned()], vec![verifying_key], reader.clone());
+        let accounts = ServiceAccountTokens::new(vec![ISSUER.to_owned()], vec![verifying_key.clone()], reader.clone());
+        let (legacy, uses) = LegacyTokens::new(vec![verifying_key], audiences.clone(), reader.clone());
         let flags = &options.server.authentication;
         let mut authentication =
             options.authorities.authenticators(Chain::new(audiences.clone())).with_tokens(loopback.clone());
@@ -84,6 +86,7 @@ impl FrontDoor {
         }
         let authentication = authentication
             .with_tokens(Arc::new(accounts))
+            .with_tokens(Arc::new(legacy))
             .with_tokens(Arc::new(BootstrapTokens::new(reader.clone(), audiences.clone())));
         let authentication = flags.with_others(authentication, &audiences, options.reloads, tasks)?;
 
@@ -99,6 +102,7 @@ impl FrontDoor {
         .with_webhooks(&WebhookOptions { tasks: tasks.clone(), defaulter: Some(defaulter(&table)) });
         let admission = options.server.admission.select(admission)?;
 
+        let audit = server_options::auditor(&options.server.audit, tasks)?;
         let server = ApiServer::new(
             Config {
                 cache,
@@ -109,7 +113,7 @@ impl FrontDoor {
                 admission: admission.plugins().to_vec(),
                 flow_control: Some(server_options::flow_control(options.server, reader.clone())),
                 secret_rotation: encryption.map(|keys| -> Arc<dyn ferry_apiserver::SecretRotation> { keys }),
-                audit: server_options::auditor(&options.server.audit, tasks)?,
+                audit: audit.clone(),
                 token_issuer: Some(issuer),
                 service_network: ServiceNetwork::parse(options.service_cidr)?,
                 node_ports: NODE_PORTS,
@@ -120,9 +124,16 @@ impl FrontDoor {
             },
             tasks,
         );
+        if let Some(audit) = audit {
+            server.add_metrics(move || audit.metrics());
+        }
         let endpoint = Endpoint { address: options.advertise, port: options.port };
         let master = loopback.issue(UserInfo::new("system:apiserver", &[MASTERS]));
         server.bootstrap(&master, Some(endpoint)).await.context("cannot write what every cluster starts with")?;
+        legacy_tokens::track(server.client(&master))
+            .await
+            .context("cannot write since when uses of tokens are known")?;
+        legacy_tokens::note_uses(server.client(&master), uses, tasks);
         trust::publish(server.client(&master), options.authorities, tasks)
             .await
             .context("cannot write what servers behind this one trust")?;
@@ -133,6 +144,12 @@ impl FrontDoor {
     pub fn clients(&self) -> impl Fn(UserInfo) -> kube::Client + Send + Sync + 'static {
         let (server, loopback) = (self.server.clone(), self.loopback.clone());
         move |user| server.client(&loopback.issue(user))
+    }
+
+    /// What such a client presents.
+    #[cfg(test)]
+    pub fn token(&self, user: UserInfo) -> String {
+        self.loopback.issue(user)
     }
 
     /// A client of this process that acts as a user, through the same door as everyone.

@@ -92,11 +92,37 @@ impl Remote {
         self.send(http::Request::get(url), Bytes::new(), patience).await
     }
 
-    async fn send(&self, request: http::request::Builder, body: Bytes, patience: Duration) -> Result<Answer, String> {
-        let mut request = request.header(ACCEPT, "application/json, */*").header(USER_AGENT, "kube-apiserver/v1.37.0");
+    /// Gets any URL with a token of its own, or none: never with this server's credentials.
+    pub async fn get_as(&self, url: &str, token: Option<&str>, patience: Duration) -> Result<Answer, String> {
+        let mut request = http::Request::get(url);
+        if let Some(token) = token {
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+                .map_err(|_| "the token cannot stand in a header".to_owned())?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        self.exchange(request, Bytes::new(), patience).await
+    }
+
+    async fn send(
+        &self,
+        mut request: http::request::Builder,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<Answer, String> {
         if let Some(value) = &self.authorization {
             request = request.header(AUTHORIZATION, value.clone());
         }
+        self.exchange(request, body, patience).await
+    }
+
+    async fn exchange(
+        &self,
+        request: http::request::Builder,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<Answer, String> {
+        let request = request.header(ACCEPT, "application/json, */*").header(USER_AGENT, "kube-apiserver/v1.37.0");
         let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
         let call = async {
             let answer = self.client.request(request).await.map_err(|error| deepest(&error))?;

@@ -36,7 +36,7 @@ pub struct OidcFlags {
     pub signing_algorithms: Vec<String>,
 }
 
-fn check_issuer(url: &str) -> Result<(), String> {
+pub(super) fn check_issuer(url: &str) -> Result<(), String> {
     // Plain HTTP is for tests on loopback; nobody else can stand between.
     let loopback = url.starts_with("http://127.0.0.1:") && cfg!(any(test, feature = "testing"));
     if !url.starts_with("https://") && !loopback {
@@ -48,7 +48,7 @@ fn check_issuer(url: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn discovery_of(issuer: &str) -> String {
+pub(super) fn discovery_of(issuer: &str) -> String {
     format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'))
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::serviceaccount::SigningKey;
 use crate::testing_server::serve;
+use serde_json::Value;
 use serde_json::json;
 
 struct Setup {
@@ -178,4 +179,78 @@ fn expressions_map_and_judge_claims() {
     let mut long = claims.clone();
     long["exp"] = json!(1_000_000);
     assert!(config.providers[0].user(&long).expect_err("refused").contains("too long a life"));
+}
+
+#[tokio::test]
+async fn groups_may_be_elsewhere() {
+    let Setup { oidc, issuer, key, tasks } = setup(|_| {}).await;
+    let claims_key = self::key();
+    let jwks = crate::jwks(&[claims_key.verifying_key().clone()]).to_string();
+    let (own, served) =
+        (Arc::new(parking_lot::Mutex::new(String::new())), Arc::new(parking_lot::Mutex::new(String::new())));
+    let (of_issuer, of_token) = (own.clone(), served.clone());
+    let (source, _) = serve(&tasks, move |path, _| match path {
+        "/.well-known/openid-configuration" => {
+            let issuer = of_issuer.lock().clone();
+            (200, json!({"issuer": issuer, "jwks_uri": format!("{issuer}/keys")}).to_string())
+        }
+        "/keys" => (200, jwks.clone()),
+        "/groups" => (200, of_token.lock().clone()),
+        _ => (404, String::new()),
+    })
+    .await;
+    *own.lock() = source.clone();
+    let sign = |change: Value, signer: &SigningKey| {
+        let mut claims = json!({"iss": source, "aud": "ferry", "exp": now() + 600, "groups": ["far", "away"]});
+        for (name, value) in change.as_object().expect("a map") {
+            claims[name] = value.clone();
+        }
+        signer.sign(&claims).expect("a token")
+    };
+    let ask = async |change: Value| {
+        let mut claims = json!({
+            "iss": issuer, "aud": "ferry", "exp": now() + 600, "email": "a@example.com", "hd": "example.com",
+            "_claim_names": {"groups": "there"},
+            "_claim_sources": {"there": {"endpoint": format!("{source}/groups"), "access_token": "open sesame"}},
+        });
+        for (name, value) in change.as_object().expect("a map") {
+            claims[name] = value.clone();
+        }
+        let token = key.sign(&claims).expect("a token");
+        let identity = oidc.authenticate_token(&token, &["api".to_owned()]).await?;
+        Ok::<_, String>(identity.expect("ours").user.groups)
+    };
+    *served.lock() = sign(json!({}), &claims_key);
+    assert_eq!(ask(json!({})).await.expect("valid"), ["oidc:far", "oidc:away"]);
+    // A claim in the token itself is enough, and so is none that is elsewhere.
+    assert_eq!(ask(json!({"groups": ["near"]})).await.expect("valid"), ["oidc:near"]);
+    assert_eq!(ask(json!({"_claim_names": {"address": "there"}})).await.expect("valid"), Vec::<String>::new());
+    assert_eq!(ask(json!({"_claim_sources": {"there": {"JWT": "x"}}})).await.expect("valid"), Vec::<String>::new());
+    for (change, why) in [
+        (json!({"_claim_sources": {}}), "missing in _claims_sources"),
+        (json!({"_claim_names": "groups"}), "distributed claim names"),
+        (json!({"_claim_sources": {"there": {"endpoint": format!("{source}/nothing")}}}), "404"),
+    ] {
+        let error = ask(change.clone()).await.expect_err("refused");
+        assert!(
+            error.starts_with("oidc: could not expand distributed claims") && error.contains(why),
+            "{change}: {error}"
+        );
+    }
+    for (token, why) in [
+        (sign(json!({}), &self::key()), "signature"),
+        (sign(json!({"exp": now() - 1}), &claims_key), "expired"),
+        (sign(json!({"aud": "somebody"}), &claims_key), "audience"),
+        (sign(json!({"iss": "ftp://x"}), &claims_key), "untrusted issuer"),
+        ("junk".into(), "malformed token"),
+        (
+            claims_key.sign(&json!({"iss": source, "aud": "ferry", "exp": now() + 600})).expect("a token"),
+            "did not contain claim",
+        ),
+    ] {
+        *served.lock() = token;
+        let error = ask(json!({})).await.expect_err("refused");
+        assert!(error.contains(why), "{why}: {error}");
+    }
+    tasks.stop(Duration::from_secs(10)).await;
 }

@@ -87,7 +87,7 @@ impl SigningKey {
     }
 
     /// A compact JWS over the claims.
-    pub(crate) fn sign(&self, claims: &Value) -> Result<String, KeyError> {
+    pub fn sign(&self, claims: &Value) -> Result<String, KeyError> {
         let header = json!({"alg": self.public.algorithm, "kid": self.public.id});
         let message =
             format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims.to_string()));

@@ -2,10 +2,12 @@
 
 mod issuer;
 mod keys;
+mod legacy;
 mod verifier;
 
 pub use issuer::TokenIssuer;
 pub use keys::{KeyError, SigningKey, VerifyingKey};
+pub use legacy::{LAST_USED, LegacyTokens, UsedToken};
 pub use verifier::ServiceAccountTokens;
 
 use serde_json::{Value, json};

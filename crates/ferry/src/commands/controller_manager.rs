@@ -35,6 +35,10 @@ fn check(options: &ControllerManagerOptions) -> Result<Config> {
         node_monitor_grace_period: options.node_monitor_grace_period,
         terminated_pod_threshold: options.terminated_pod_gc_threshold,
         signing: authority(options)?,
+        sign_token: match &options.service_account_private_key_file {
+            Some(path) => Some(crate::legacy_tokens::signer(&read(path)?).with_context(|| path.display().to_string())?),
+            None => None,
+        },
         provider: match options.cloud_provider.as_deref() {
             None | Some("" | "external") => None,
             Some("local") => Some(Arc::new(ferry_controllers::Local)),

@@ -4,10 +4,12 @@ mod bad_input;
 mod batch;
 mod deletion;
 mod faults;
+mod legacy_tokens;
 mod nodes;
 mod others;
 mod policies;
 mod rollout;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +51,7 @@ struct Kit {
     client: Client,
     door: FrontDoor,
     pki: Arc<Pki>,
+    authorities: Arc<Authorities>,
     tasks: Tasks,
     _folder: tempfile::TempDir,
 }
@@ -56,9 +59,14 @@ struct Kit {
 impl Kit {
     /// The API server alone, with a namespace to work in.
     async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// The same, with flags.
+    async fn with(flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let pki = Arc::new(Pki::open(&folder.path().join("pki")).unwrap());
-        let server = Flags::parse_from(["test"]).server;
+        let server = Flags::parse_from([&["test"], flags].concat()).server;
         let (renewals, reloads) = (Renewals::new(pki.clone()), Reloads::new());
         let front_proxy = crate::pki_plan::front_proxy(&pki, &server.authentication, &renewals).unwrap();
         let client_ca = CaSource::Pem(pki.ca_certificate().to_owned());
@@ -72,7 +80,7 @@ impl Kit {
                 service_cidr: "10.96.0.0/16",
                 advertise: [127, 0, 0, 1].into(),
                 port: 6443,
-                authorities,
+                authorities: authorities.clone(),
                 reloads: &reloads,
                 static_tokens: None,
                 kubelets: Kubelets { tls: None },
@@ -85,7 +93,7 @@ impl Kit {
         .await
         .unwrap();
         let client = door.client(UserInfo::new("admin", &[MASTERS]));
-        let kit = Self { client, door, pki, tasks, _folder: folder };
+        let kit = Self { client, door, pki, authorities, tasks, _folder: folder };
         kit.create_in(Api::<Namespace>::all(kit.client.clone()), json!({ "metadata": { "name": NAMESPACE } })).await;
         kit
     }
@@ -103,10 +111,16 @@ impl Kit {
         kit
     }
 
+    /// A token of somebody's, as clients on the network show it.
+    fn token(&self, name: &str, groups: &[&str]) -> String {
+        self.door.token(UserInfo::new(name, groups))
+    }
+
     fn config(&self) -> ferry_controllers::Config {
         ferry_controllers::Config {
             root_ca: self.pki.ca_certificate().to_owned(),
             signing: Some(self.pki.signing_authority()),
+            sign_token: Some(crate::legacy_tokens::signer(&self.pki.signing_key().unwrap()).unwrap()),
             provider: Some(Arc::new(ferry_controllers::Local)),
             ..ferry_controllers::Config::default()
         }

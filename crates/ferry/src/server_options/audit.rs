@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use ferry_audit::{
-    Auditor, Backend, Log, LogFormat, LogMode, LogOptions, Policy, Webhook, WebhookMode, WebhookOptions,
+    Auditor, Backend, BatchOptions, BatchedLog, Log, LogFormat, LogMode, LogOptions, Policy, Webhook, WebhookMode,
+    WebhookOptions,
 };
 use ferry_outbound::Remote;
 use ferry_tasks::Tasks;
@@ -38,6 +39,24 @@ pub struct AuditOptions {
     /// A file is full at so many megabytes; 0 means 100.
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxsize: u64,
+    /// With batch: lines that wait to be written; more are dropped.
+    #[arg(long, default_value_t = 10_000)]
+    pub audit_log_batch_buffer_size: usize,
+    /// So many lines are written together.
+    #[arg(long, default_value_t = 1)]
+    pub audit_log_batch_max_size: usize,
+    /// A batch that is not full is written after this time.
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pub audit_log_batch_max_wait: Duration,
+    /// Whether batches are limited in number.
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub audit_log_batch_throttle_enable: bool,
+    /// Batches in a second.
+    #[arg(long, default_value_t = 0.0)]
+    pub audit_log_batch_throttle_qps: f64,
+    /// Batches at once.
+    #[arg(long, default_value_t = 0)]
+    pub audit_log_batch_throttle_burst: usize,
     /// Events go to the server that this kubeconfig names.
     #[arg(long, value_name = "KUBECONFIG")]
     pub audit_webhook_config_file: Option<PathBuf>,
@@ -86,7 +105,6 @@ pub fn auditor(options: &AuditOptions, tasks: &Tasks) -> Result<Option<Arc<Audit
                 other => bail!("--audit-log-format {other:?} is unknown; it is json or legacy"),
             },
             mode: match &*options.audit_log_mode {
-                // Lines go to the page cache: there is nothing to gain from a batch.
                 "blocking" | "batch" => LogMode::Blocking,
                 "blocking-strict" => LogMode::BlockingStrict,
                 other => bail!("--audit-log-mode {other:?} is unknown; it is batch, blocking or blocking-strict"),
@@ -95,7 +113,20 @@ pub fn auditor(options: &AuditOptions, tasks: &Tasks) -> Result<Option<Arc<Audit
             max_backups: options.audit_log_maxbackup,
             max_megabytes: options.audit_log_maxsize,
         });
-        backends.push(Arc::new(log.with_context(|| format!("cannot open the audit log {}", path.display()))?));
+        let log = log.with_context(|| format!("cannot open the audit log {}", path.display()))?;
+        let backend: Arc<dyn Backend> = if options.audit_log_mode == "batch" {
+            let rate = (options.audit_log_batch_throttle_qps, options.audit_log_batch_throttle_burst);
+            let batch = BatchOptions {
+                buffer: options.audit_log_batch_buffer_size,
+                max_batch: options.audit_log_batch_max_size.max(1),
+                max_wait: options.audit_log_batch_max_wait,
+                rate: options.audit_log_batch_throttle_enable.then_some(rate),
+            };
+            Arc::new(BatchedLog::start(log, batch, tasks))
+        } else {
+            Arc::new(log)
+        };
+        backends.push(backend);
     }
     if let Some(path) = &options.audit_webhook_config_file {
         let remote = Remote::from_kubeconfig(&read_document(path)?, path, tasks)

@@ -203,7 +203,7 @@ impl Kms {
                     tracing::error!("the key management service {} is not healthy: {why}", service.name);
                 }
                 let pause = if outcome.is_ok() { WELL } else { UNWELL };
-                service.health.send_replace(
+                let _ = service.health.send_replace(
                     outcome.map_err(|why| format!("kmsv2 Provider {} is not healthy, error: {why}", service.name)),
                 );
                 tokio::time::sleep(pause).await;

@@ -1,0 +1,120 @@
+//! Tokens of Secrets, as they were before TokenRequest: without an end, good as long as their Secret holds them.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use ferry_meta::object::{text, uid};
+use ferry_meta::{ObjectReader, UserInfo};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::keys::{Unverified, VerifyingKey};
+use crate::authenticate::{TokenAuthenticator, TokenIdentity};
+use crate::chain::own_audiences;
+use crate::resources::{SECRETS, SERVICE_ACCOUNTS};
+
+const ISSUER: &str = "kubernetes/serviceaccount";
+/// The day on which a token was last used.
+pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+/// Uses that wait to be written down; the next use of a token that finds no place tries again.
+const WAITING: usize = 256;
+
+/// A Secret whose token was used on a day that its label does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedToken {
+    pub namespace: String,
+    pub secret: String,
+    pub uid: String,
+    pub day: String,
+}
+
+pub struct LegacyTokens {
+    keys: Vec<VerifyingKey>,
+    reader: Arc<dyn ObjectReader>,
+    /// This API server's own audiences: what such a token is good for.
+    audiences: Vec<String>,
+    used: mpsc::Sender<UsedToken>,
+}
+
+impl LegacyTokens {
+    /// Whoever has the other end writes uses down.
+    pub fn new(
+        keys: Vec<VerifyingKey>,
+        audiences: Vec<String>,
+        reader: Arc<dyn ObjectReader>,
+    ) -> (Self, mpsc::Receiver<UsedToken>) {
+        let (used, uses) = mpsc::channel(WAITING);
+        (Self { keys, reader, audiences, used }, uses)
+    }
+
+    fn user(&self, token: &str, claims: &Value, today: jiff::civil::Date) -> Result<UserInfo, String> {
+        let claim = |name: &str| {
+            let value = claims.get(format!("kubernetes.io/serviceaccount/{name}")).and_then(Value::as_str);
+            value.filter(|value| !value.is_empty())
+        };
+        let namespace = claim("namespace").ok_or("namespace claim is missing")?;
+        let secret_name = claim("secret.name").ok_or("secretName claim is missing")?;
+        let name = claim("service-account.name").ok_or("serviceAccountName claim is missing")?;
+        let account_uid = claim("service-account.uid").ok_or("serviceAccountUID claim is missing")?;
+        let user = UserInfo::service_account(namespace, name, account_uid);
+        if text(claims, "/sub") != user.name {
+            return Err("sub claim is invalid".into());
+        }
+        let is_deleted = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
+        let secret = self
+            .reader
+            .get(&SECRETS, namespace, secret_name)
+            .filter(|secret| !is_deleted(secret))
+            .ok_or("Token has been invalidated")?;
+        let kept = base64::engine::general_purpose::STANDARD.decode(text(&secret, "/data/token")).unwrap_or_default();
+        if aws_lc_rs::constant_time::verify_slices_are_equal(&kept, token.as_bytes()).is_err() {
+            return Err("Token does not match server's copy".into());
+        }
+        let account = self
+            .reader
+            .get(&SERVICE_ACCOUNTS, namespace, name)
+            .ok_or_else(|| format!("serviceaccounts {name:?} not found"))?;
+        if is_deleted(&account) {
+            return Err(format!("ServiceAccount {namespace}/{name} has been deleted"));
+        }
+        if uid(&account) != account_uid {
+            return Err(format!("ServiceAccount UID ({}) does not match claim ({account_uid})", uid(&account)));
+        }
+        let label =
+            |key: &str| secret.pointer("/metadata/labels")?.get(key)?.as_str().filter(|value| !value.is_empty());
+        let tomorrow = today.tomorrow().unwrap_or(today);
+        if label(LAST_USED).is_none_or(|day| day != today.to_string() && day != tomorrow.to_string()) {
+            let used = UsedToken {
+                namespace: namespace.to_owned(),
+                secret: secret_name.to_owned(),
+                uid: uid(&secret).to_owned(),
+                day: today.to_string(),
+            };
+            let _ = self.used.try_send(used);
+        }
+        if label(INVALID_SINCE).is_some() {
+            return Err(format!(
+                "the token in secret {namespace}/{secret_name} for service account {namespace}/{name} has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '{INVALID_SINCE}' label from the secret to temporarily allow use of this token"
+            ));
+        }
+        Ok(user)
+    }
+}
+
+#[async_trait::async_trait]
+impl TokenAuthenticator for LegacyTokens {
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String> {
+        let Some(unverified) = Unverified::parse(token) else { return Ok(None) };
+        if text(&unverified.claims, "/iss") != ISSUER {
+            return Ok(None);
+        }
+        if !unverified.verify(&self.keys) {
+            return Err("failed to verify token signature".into());
+        }
+        let Some(audiences) = own_audiences(audiences, &self.audiences) else { return Ok(None) };
+        let today = ferry_meta::time::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+        let user = self.user(token, &unverified.claims, today)?;
+        Ok(Some(TokenIdentity { user, audiences }))
+    }
+}
