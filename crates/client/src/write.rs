@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use kube::core::Status;
-use kube::{Api, Error, Resource};
+use kube::client::Body;
+use kube::{Api, Client, Error, Resource};
 use serde::de::DeserializeOwned;
 
 pub fn status_of(error: &Error) -> Option<&Status> {
@@ -49,6 +50,20 @@ pub fn short(error: &Error) -> String {
         Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     }
+}
+
+/// Sends a request whose answer is of no interest as long as it is not an error: it is not parsed.
+pub async fn send(client: &Client, request: http::Request<Vec<u8>>) -> Result<(), Error> {
+    let (head, body) = client.send(request.map(Body::from)).await?.into_parts();
+    if head.status.is_success() {
+        return Ok(());
+    }
+    let bytes = body.collect_bytes().await?;
+    let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(&bytes);
+        Status::failure(&text, "Failed to parse error data").with_code(head.status.as_u16())
+    });
+    Err(Error::Api(status.boxed()))
 }
 
 /// Now, as the wire knows it: in whole seconds, so that what is compared with the cache can be equal.

@@ -99,6 +99,11 @@ impl Correlator {
         }
     }
 
+    /// It did not come to be: the next one like it is new again.
+    pub(super) fn refused(&mut self, key: &Key) {
+        self.written.entries.remove(key);
+    }
+
     fn allow(&mut self, subject: &Subject, now: Timestamp) -> bool {
         let Some(bucket) = self.buckets.get(subject) else {
             self.buckets.put(subject.clone(), Bucket { tokens: BURST - 1.0, at: now });

@@ -2,22 +2,29 @@
 
 mod correlate;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_tasks::Tasks;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, Resource};
+use kube::core::Request;
+use kube::{Client, Resource};
 use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::write;
-use correlate::{Correlator, Verdict};
+use correlate::{Correlator, Key, Verdict};
 
-const QUEUE: usize = 1000;
+/// Events that wait to be written: many pods may be placed at once.
+const QUEUE: usize = 10_000;
+/// Events being written at once.
+const AT_ONCE: usize = 32;
 const ATTEMPTS: u32 = 5;
 const LONGEST_NAME: usize = 253;
 
@@ -94,41 +101,96 @@ impl Recorder {
     }
 }
 
+/// Several events are written at once, but those that are one object one after the other.
 async fn record(client: Client, source: EventSource, receiver: Arc<Mutex<mpsc::Receiver<Happening>>>) {
     // Locked for as long as this runs; the next one takes over when it panics.
     let mut receiver = receiver.lock().await;
     let mut correlator = Correlator::default();
-    while let Some(happening) = receiver.recv().await {
-        let namespace = namespace_of(&happening.regarding).to_owned();
-        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-        match correlator.judge(&happening) {
-            Verdict::Dropped => {}
+    let mut writing = FuturesUnordered::new();
+    let mut names = HashSet::new();
+    loop {
+        let happening = tokio::select! {
+            biased;
+            Some(written) = writing.next(), if !writing.is_empty() => {
+                settle(&mut correlator, &mut names, written);
+                continue;
+            }
+            happening = receiver.recv(), if writing.len() < AT_ONCE => happening,
+        };
+        let Some(happening) = happening else { return };
+        let work = match correlator.judge(&happening) {
+            Verdict::Dropped => continue,
             Verdict::New { key, message } => {
                 let event = event(&happening, &source, message, 1, happening.at);
-                if let Some(name) = create(&api, &event).await {
-                    correlator.written(key, name, happening.at);
-                }
+                let name = event.metadata.name.clone().unwrap_or_default();
+                correlator.written(key.clone(), name.clone(), happening.at);
+                Work { key, name, patch: None, event }
             }
             Verdict::Seen { key, name, message, count, first } => {
                 let patch = json!({ "count": count, "lastTimestamp": Time(happening.at), "message": message });
-                let (patch, parameters) = (Patch::Strategic(patch), PatchParams::default());
-                let patched = retried(|| api.patch(&name, &parameters, &patch)).await;
-                // The event's time to live may have ended.
-                if patched.is_err_and(|error| write::is_not_found(&error)) {
-                    let event = event(&happening, &source, message, count, first);
-                    if let Some(name) = create(&api, &event).await {
-                        correlator.renamed(&key, name);
-                    }
-                }
+                Work { key, name, patch: Some(patch), event: event(&happening, &source, message, count, first) }
             }
+        };
+        while names.contains(&work.name) {
+            let Some(written) = writing.next().await else { break };
+            settle(&mut correlator, &mut names, written);
         }
+        names.insert(work.name.clone());
+        writing.push(write_event(&client, work));
     }
 }
 
-async fn create(api: &Api<Event>, event: &Event) -> Option<String> {
-    let parameters = PostParams::default();
-    match retried(|| api.create(&parameters, event)).await {
-        Ok(created) => created.metadata.name,
+/// An event on its way to the server.
+struct Work {
+    key: Key,
+    /// The object it is written to.
+    name: String,
+    /// What changes of the object; without it, it is new.
+    patch: Option<serde_json::Value>,
+    event: Event,
+}
+
+struct Written {
+    key: Key,
+    /// The object it was meant for, and the one it is in: none if the server refused it.
+    meant: String,
+    name: Option<String>,
+}
+
+fn settle(correlator: &mut Correlator, names: &mut HashSet<String>, written: Written) {
+    let Written { key, meant, name } = written;
+    names.remove(&meant);
+    match name {
+        None => correlator.refused(&key),
+        Some(name) if name != meant => correlator.renamed(&key, name),
+        Some(_) => {}
+    }
+}
+
+async fn write_event(client: &Client, work: Work) -> Written {
+    let Work { key, name: meant, patch, event } = work;
+    if let Some(patch) = patch {
+        let request = || requests(&event).patch(&meant, &PatchParams::default(), &Patch::Strategic(&patch));
+        let patched = retried(|| async { write::send(client, request().map_err(kube::Error::BuildRequest)?).await });
+        // The event's time to live may have ended.
+        if !patched.await.is_err_and(|error| write::is_not_found(&error)) {
+            return Written { key, name: Some(meant.clone()), meant };
+        }
+    }
+    let name = create(client, &event).await;
+    Written { key, meant, name }
+}
+
+fn requests(event: &Event) -> Request {
+    Request::new(Event::url_path(&(), event.metadata.namespace.as_deref()))
+}
+
+async fn create(client: &Client, event: &Event) -> Option<String> {
+    let body = serde_json::to_vec(event).ok()?;
+    let request = || requests(event).create(&PostParams::default(), body.clone());
+    let created = retried(|| async { write::send(client, request().map_err(kube::Error::BuildRequest)?).await });
+    match created.await {
+        Ok(()) => event.metadata.name.clone(),
         Err(error) => {
             let name = event.metadata.name.as_deref();
             tracing::debug!(name, "the server refused an event: {}", write::short(&error));

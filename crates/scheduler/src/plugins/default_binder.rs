@@ -1,10 +1,12 @@
 //! DefaultBinder: tells the API server where the pod goes.
 
 use async_trait::async_trait;
+use ferry_client::write;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::core::Request;
+use kube::{Client, Resource};
 
 use crate::framework::{BindError, Plugin, Point};
 use crate::model::PodInfo;
@@ -44,15 +46,13 @@ impl Plugin for DefaultBinder {
                 ..ObjectReference::default()
             },
         };
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
         let sent = async {
-            api.create_subresource::<_, serde_json::Value>("binding", &pod.name, &PostParams::default(), &binding)
-                .await
-                .map(|_| ())
-                .map_err(|error| match error {
-                    kube::Error::Api(status) => BindError(status.message.clone()),
-                    other => BindError(other.to_string()),
-                })
+            let body = serde_json::to_vec(&binding).map_err(|error| BindError(error.to_string()))?;
+            let requests = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
+            let request = requests
+                .create_subresource("binding", &pod.name, &PostParams::default(), body)
+                .map_err(|error| BindError(error.to_string()))?;
+            write::send(&self.client, request).await.map_err(|error| BindError(write::short(&error)))
         };
         Some(sent.await)
     }

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferry_client::{EventType, Recorder};
+use ferry_client::{EventType, Recorder, write};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::core::Request;
+use kube::{Client, Error, Resource};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -117,12 +118,11 @@ impl Effects {
     pub(super) fn unscheduled(&self, pod: &PodInfo, reason: &str, message: &str, nomination: &Nomination) {
         self.event(pod, EventType::Warning, "FailedScheduling", message);
         let Some(patch) = status_patch(&pod.pod, reason, message, nomination) else { return };
-        let (api, name) = (self.api(&pod.namespace), pod.name.clone());
+        let (client, namespace, name) = (self.client.clone(), pod.namespace.clone(), pod.name.clone());
         let places = self.places.clone();
         self.tasks.spawn_until_stopped("pod condition", async move {
             let _place = places.acquire().await;
-            let patched = api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-            if let Err(error) = patched {
+            if let Err(error) = patch_status(&client, &namespace, &name, patch).await {
                 tracing::debug!(pod = name, "the condition of a pod was not written: {error}");
             }
         });
@@ -145,11 +145,11 @@ impl Effects {
         let recorder = self.recorders.get(&preemptor.scheduler).cloned();
         let Preemption { node, victims } = preemption;
         for victim in victims.into_iter().filter(|victim| !victim.is_terminating) {
-            let (api, recorder, places) = (self.api(&victim.namespace), recorder.clone(), self.places.clone());
+            let (client, recorder, places) = (self.client.clone(), recorder.clone(), self.places.clone());
             let (preemptor, node) = (preemptor.clone(), node.clone());
             self.tasks.spawn_until_stopped("preempt", async move {
                 let _place = places.acquire().await;
-                match evict(&api, &preemptor, &victim).await {
+                match evict(&client, &preemptor, &victim).await {
                     Ok(()) => {
                         let message = format!("Preempted by pod {} on node {node}", preemptor.uid);
                         if let Some(recorder) = recorder {
@@ -163,10 +163,13 @@ impl Effects {
             });
         }
     }
+}
 
-    fn api(&self, namespace: &str) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), namespace)
-    }
+async fn patch_status(client: &Client, namespace: &str, name: &str, patch: serde_json::Value) -> Result<(), Error> {
+    let requests = Request::new(Pod::url_path(&(), Some(namespace)));
+    let patch = Patch::Strategic(patch);
+    let request = requests.patch_subresource("status", name, &PatchParams::default(), &patch);
+    write::send(client, request.map_err(Error::BuildRequest)?).await
 }
 
 async fn bind(profile: &Profile, binder: Option<&Extender>, pod: &PodInfo, node: &str) -> Result<(), String> {
@@ -188,7 +191,7 @@ async fn bind(profile: &Profile, binder: Option<&Extender>, pod: &PodInfo, node:
     Err("no plugin bound the pod".into())
 }
 
-async fn evict(api: &Api<Pod>, preemptor: &PodInfo, victim: &PodInfo) -> Result<(), kube::Error> {
+async fn evict(client: &Client, preemptor: &PodInfo, victim: &PodInfo) -> Result<(), Error> {
     let condition = PodCondition {
         type_: "DisruptionTarget".into(),
         status: "True".into(),
@@ -199,17 +202,18 @@ async fn evict(api: &Api<Pod>, preemptor: &PodInfo, victim: &PodInfo) -> Result<
         ..PodCondition::default()
     };
     let patch = json!({"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}});
-    let gone = |error: kube::Error| match error {
-        kube::Error::Api(status) if status.code == 404 || status.code == 409 => Ok(()),
-        other => Err(other),
+    let unless_gone = |outcome: Result<(), Error>| match outcome {
+        Err(Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+        other => other,
     };
-    let patched = api.patch_status(&victim.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-    patched.map(|_| ()).or_else(gone)?;
+    unless_gone(patch_status(client, &victim.namespace, &victim.name, patch).await)?;
     let parameters = DeleteParams {
         preconditions: Some(kube::api::Preconditions { uid: Some(victim.uid.to_string()), resource_version: None }),
         ..DeleteParams::default()
     };
-    api.delete(&victim.name, &parameters).await.map(|_| ()).or_else(gone)
+    let requests = Request::new(Pod::url_path(&(), Some(&victim.namespace)));
+    let request = requests.delete(&victim.name, &parameters).map_err(Error::BuildRequest)?;
+    unless_gone(write::send(client, request).await)
 }
 
 /// Nothing when the pod says it already.
