@@ -37,6 +37,9 @@ pub use metrics::Metrics;
 pub use model::pod::DEFAULT_SCHEDULER;
 pub use run::{Scheduler, Verdicts};
 
+/// How long a bound pod counts although the API server does not tell of it.
+const LONGEST_ASSUMPTION: Duration = Duration::from_secs(15 * 60);
+
 /// Which schedulers to run, by the names that pods ask for.
 #[derive(Clone)]
 pub struct Config {
@@ -91,6 +94,7 @@ pub async fn start(
         initial_backoff: config.initial_backoff,
         longest_backoff: config.longest_backoff,
         extenders: config.extenders.into(),
+        longest_assumption: LONGEST_ASSUMPTION,
     };
     Ok(run::start(settings, client, informers, tasks))
 }

@@ -208,8 +208,11 @@ impl Metrics {
         self.incoming.of(&format!("event=\"{event}\",queue=\"{queue}\"")).add(count);
     }
 
-    pub fn preempted(&self, victims: usize) {
+    pub fn tried_to_preempt(&self) {
         self.preemptions.add(1);
+    }
+
+    pub fn preempted(&self, victims: usize) {
         self.victims.observe(victims as f64);
     }
 
@@ -226,7 +229,7 @@ impl Metrics {
     }
 
     pub fn permit_wait(&self, allowed: bool, duration: Duration) {
-        let result = if allowed { "allowed" } else { "rejected" };
+        let result = if allowed { "Success" } else { "Unschedulable" };
         self.permit_wait.of(&format!("result=\"{result}\"")).observe_duration(duration);
     }
 
@@ -293,7 +296,16 @@ struct Page(String);
 
 impl Page {
     fn head(&mut self, name: &str, help: &str, kind: &str) {
-        let _ = write!(self.0, "# HELP {name} [STABLE] {help}\n# TYPE {name} {kind}\n");
+        let stability = match name {
+            "scheduler_scheduling_algorithm_duration_seconds"
+            | "scheduler_goroutines"
+            | "scheduler_pod_scheduling_sli_duration_seconds"
+            | "scheduler_permit_wait_duration_seconds"
+            | "scheduler_unschedulable_pods" => "BETA",
+            "scheduler_cache_size" => "ALPHA",
+            _ => "STABLE",
+        };
+        let _ = write!(self.0, "# HELP {name} [{stability}] {help}\n# TYPE {name} {kind}\n");
     }
 
     fn line(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {

@@ -2,8 +2,10 @@
 //!
 //! Time comes in as an argument, so that the queue is a pure data structure.
 
+mod heap;
+
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::framework::{Events, Happening, Profile};
 use crate::model::PodInfo;
+use heap::{Entry, Heap};
 
 /// Tried again after this long even if nothing happened: a safety net under the events.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -68,6 +71,10 @@ pub struct Queue {
     next: u64,
     gated: usize,
     in_flight: usize,
+    /// How many pods came into which queue by which event, since someone asked.
+    arrivals: BTreeMap<(&'static str, &'static str), u64>,
+    /// How many pods that are not being tried each plugin rejected, by profile.
+    rejected: BTreeMap<(&'static str, String), usize>,
     initial_backoff: Duration,
     longest_backoff: Duration,
 }
@@ -85,6 +92,8 @@ impl Queue {
             interests: [0; Events::COUNT],
             gated: 0,
             in_flight: 0,
+            arrivals: BTreeMap::new(),
+            rejected: BTreeMap::new(),
             next: 0,
         }
     }
@@ -109,13 +118,13 @@ impl Queue {
                     failed_at: None,
                 };
                 self.records.insert(uid.clone(), record);
-                self.activate(&uid, now);
+                self.activate(&uid, "UnscheduledPodAdd", now);
             }
             Some(record) => {
                 record.queued.pod = pod;
                 match record.place {
-                    Place::Gated => self.activate(&uid, now),
-                    Place::Unschedulable { .. } if matters => self.wake(&uid, now),
+                    Place::Gated => self.activate(&uid, "UnscheduledPodUpdate", now),
+                    Place::Unschedulable { .. } if matters => self.wake(&uid, "UnscheduledPodUpdate", now),
                     _ => {}
                 }
             }
@@ -124,7 +133,44 @@ impl Queue {
 
     pub fn remove(&mut self, uid: &str) {
         self.leave(uid);
+        self.reject(uid, Vec::new());
         self.records.remove(uid);
+    }
+
+    /// How many pods came into which queue by which event, since this was asked last.
+    pub fn arrivals(&mut self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + use<> {
+        std::mem::take(&mut self.arrivals).into_iter().map(|((queue, event), count)| (queue, event, count))
+    }
+
+    /// How many waiting pods each plugin rejected, by profile. Those of none are told once.
+    pub fn rejected(&mut self) -> impl Iterator<Item = (&'static str, String, usize)> + use<> {
+        let told = self.rejected.clone();
+        self.rejected.retain(|_, count| *count > 0);
+        told.into_iter().map(|((plugin, profile), count)| (plugin, profile, count))
+    }
+
+    /// Pods between their attempt and its end.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn arrived(&mut self, queue: &'static str, event: &'static str) {
+        *self.arrivals.entry((queue, event)).or_default() += 1;
+    }
+
+    /// Notes who rejected the pod, instead of those before.
+    fn reject(&mut self, uid: &str, rejecting: Vec<&'static str>) {
+        let Some(record) = self.records.get_mut(uid) else { return };
+        let profile = &record.queued.pod.scheduler;
+        for plugin in &record.rejecting {
+            if let Some(count) = self.rejected.get_mut(&(*plugin, profile.clone())) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        for plugin in &rejecting {
+            *self.rejected.entry((*plugin, profile.clone())).or_default() += 1;
+        }
+        record.rejecting = rejecting;
     }
 
     /// How many pods are where, by upstream's names.
@@ -150,6 +196,7 @@ impl Queue {
     pub fn pop(&mut self, now: Instant) -> Option<QueuedPod> {
         self.flush(now);
         let uid = self.pop_active().or_else(|| self.pop_early())?;
+        self.reject(&uid, Vec::new());
         let record = self.records.get_mut(&uid)?;
         record.place = Place::InFlight;
         self.in_flight += 1;
@@ -178,20 +225,22 @@ impl Queue {
         };
         let uid = self.backoff.iter().find(|(_, _, uid)| is_early(uid))?.2.clone();
         self.leave(&uid);
+        self.arrived("active", "PopFromBackoffQ");
         Some(uid)
     }
 
     /// No node was found: it waits for an event that may help one of the plugins that rejected it.
     pub fn failed(&mut self, uid: &str, rejecting: Vec<&'static str>, now: Instant) {
         self.leave(uid);
+        self.reject(uid, rejecting);
         if let Some(record) = self.records.get_mut(uid) {
             let profile = self.profiles.get(&record.queued.pod.scheduler);
-            record.interest = profile.map_or(Events::ALL, |profile| profile.interest(&rejecting));
-            record.rejecting = rejecting;
+            record.interest = profile.map_or(Events::ALL, |profile| profile.interest(&record.rejecting));
             record.failed_at = Some(now);
             record.place = Place::Unschedulable { until: now + LONGEST_WAIT };
             record.interest.each(|event| self.interests[event] += 1);
             self.waiting.insert((now + LONGEST_WAIT, record.queued.sequence, record.queued.pod.uid.clone()));
+            self.arrived("unschedulable", "ScheduleAttemptFailure");
         }
     }
 
@@ -203,6 +252,7 @@ impl Queue {
             let until = now + doubled(self.initial_backoff, self.longest_backoff, record.queued.attempts);
             record.place = Place::Backoff { until, early: false };
             self.backoff.insert((until, record.queued.sequence, record.queued.pod.uid.clone()));
+            self.arrived("backoff", "ScheduleAttemptFailure");
         }
     }
 
@@ -222,12 +272,12 @@ impl Queue {
         let helped: Vec<Arc<str>> =
             self.waiting.iter().map(|(_, _, uid)| uid).filter(|uid| is_helped(uid)).cloned().collect();
         for uid in helped {
-            self.wake(&uid, now);
+            self.wake(&uid, happening.events.label(), now);
         }
     }
 
     /// Tries it again as soon as its penalty allows.
-    fn wake(&mut self, uid: &str, now: Instant) {
+    fn wake(&mut self, uid: &str, event: &'static str, now: Instant) {
         self.leave(uid);
         let Some(record) = self.records.get_mut(uid) else { return };
         let penalty = doubled(self.initial_backoff, self.longest_backoff, record.queued.attempts);
@@ -236,8 +286,9 @@ impl Queue {
             Some(until) if until > now => {
                 record.place = Place::Backoff { until, early: true };
                 self.backoff.insert((until, record.queued.sequence, record.queued.pod.uid.clone()));
+                self.arrived("backoff", event);
             }
-            _ => self.activate(uid, now),
+            _ => self.activate(uid, event, now),
         }
     }
 
@@ -258,15 +309,15 @@ impl Queue {
         }
     }
 
-    fn activate(&mut self, uid: &str, now: Instant) {
+    fn activate(&mut self, uid: &str, event: &'static str, now: Instant) {
         self.leave(uid);
         let Some(record) = self.records.get_mut(uid) else { return };
         let profile = self.profiles.get(&record.queued.pod.scheduler);
         if let Some(Err((plugin, _))) = profile.map(|profile| profile.pre_enqueue(&record.queued.pod)) {
-            record.rejecting = vec![plugin];
             record.place = Place::Gated;
             self.gated += 1;
-            return;
+            self.reject(uid, vec![plugin]);
+            return self.arrived("gated", event);
         }
         self.next += 1;
         record.ticket = self.next;
@@ -277,14 +328,18 @@ impl Queue {
         self.active.push(entry, |left, right| {
             profiles.values().next().map_or(Ordering::Equal, |profile| profile.order(&left.queued, &right.queued))
         });
+        self.arrived("active", event);
     }
 
     fn flush(&mut self, now: Instant) {
         let due = |list: &BTreeSet<(Instant, u64, Arc<str>)>| {
             list.first().filter(|(until, ..)| *until <= now).map(|(_, _, uid)| uid.clone())
         };
-        while let Some(uid) = due(&self.backoff).or_else(|| due(&self.waiting)) {
-            self.activate(&uid, now);
+        while let Some(uid) = due(&self.backoff) {
+            self.activate(&uid, "BackoffComplete", now);
+        }
+        while let Some(uid) = due(&self.waiting) {
+            self.activate(&uid, "UnschedulableTimeout", now);
         }
     }
 
@@ -299,146 +354,5 @@ fn doubled(initial: Duration, longest: Duration, attempts: u32) -> Duration {
     initial.saturating_mul(1 << doublings).min(longest)
 }
 
-#[derive(Debug)]
-struct Entry {
-    queued: QueuedPod,
-    ticket: u64,
-}
-
-/// A binary heap whose order comes with each call, since a plugin decides it.
-#[derive(Debug, Default)]
-struct Heap {
-    entries: Vec<Entry>,
-}
-
-impl Heap {
-    fn push(&mut self, entry: Entry, order: impl Fn(&Entry, &Entry) -> Ordering) {
-        self.entries.push(entry);
-        let mut at = self.entries.len() - 1;
-        while at > 0 {
-            let parent = (at - 1) / 2;
-            if order(&self.entries[at], &self.entries[parent]) != Ordering::Less {
-                break;
-            }
-            self.entries.swap(at, parent);
-            at = parent;
-        }
-    }
-
-    fn pop(&mut self, order: impl Fn(&Entry, &Entry) -> Ordering) -> Option<Entry> {
-        if self.entries.is_empty() {
-            return None;
-        }
-        let first = self.entries.swap_remove(0);
-        let mut at = 0;
-        loop {
-            let mut least = at;
-            for child in [2 * at + 1, 2 * at + 2] {
-                if child < self.entries.len() && order(&self.entries[child], &self.entries[least]) == Ordering::Less {
-                    least = child;
-                }
-            }
-            if least == at {
-                return Some(first);
-            }
-            self.entries.swap(at, least);
-            at = least;
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plugins;
-    use crate::testing::pod;
-    use serde_json::json;
-
-    fn queue() -> Queue {
-        let profiles = [("default-scheduler".to_owned(), plugins::default_profile("default-scheduler"))];
-        Queue::new(Arc::new(profiles.into()), Duration::from_secs(1), Duration::from_secs(10))
-    }
-
-    fn popped(queue: &mut Queue, now: Instant) -> Option<String> {
-        queue.pop(now).map(|queued| queued.pod.name.clone())
-    }
-
-    fn happening(events: Events) -> Happening<'static> {
-        Happening { events, node: None, pod: None }
-    }
-
-    #[test]
-    fn important_pods_go_first_then_older_ones() {
-        let mut queue = queue();
-        let now = Instant::now();
-        for (name, priority) in [("a", 0), ("b", 5), ("c", 0), ("d", -1), ("e", 5)] {
-            queue.set(pod(name, json!({"priority": priority})), true, now);
-        }
-        queue.remove("c");
-        let order: Vec<String> = std::iter::from_fn(|| popped(&mut queue, now)).collect();
-        assert_eq!(order, ["b", "e", "a", "d"]);
-    }
-
-    #[test]
-    fn a_rejected_pod_waits_for_what_can_help_it() {
-        let mut queue = queue();
-        let mut now = Instant::now();
-        queue.set(pod("a", json!({})), true, now);
-        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
-        queue.failed("a", vec!["TaintToleration"], now);
-        assert_eq!(popped(&mut queue, now), None);
-        queue.happen(&happening(Events::POD_GONE), now);
-        assert_eq!(popped(&mut queue, now), None, "no pod that goes changes a taint");
-        queue.happen(&happening(Events::NODE_TAINTS), now);
-        // Its penalty is not over, but nobody else waits.
-        queue.set(pod("b", json!({})), true, now);
-        assert_eq!(popped(&mut queue, now).as_deref(), Some("b"));
-        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
-        queue.errored("a", now);
-        assert_eq!(popped(&mut queue, now), None, "an error must wait");
-        assert_eq!(queue.next_deadline(), Some(now + Duration::from_secs(2)));
-        now += Duration::from_secs(2);
-        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
-        queue.failed("a", vec!["TaintToleration"], now);
-        now += LONGEST_WAIT;
-        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"), "the safety net");
-    }
-
-    #[test]
-    fn a_pod_is_counted_in_one_place() {
-        let mut queue = queue();
-        let mut now = Instant::now();
-        let check = |queue: &Queue, expected: [usize; 4]| assert_eq!(queue.sizes().map(|(_, count)| count), expected);
-        queue.set(pod("a", json!({})), true, now);
-        queue.set(pod("gated", json!({"schedulingGates": [{"name": "wait"}]})), true, now);
-        check(&queue, [1, 0, 0, 1]);
-        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
-        check(&queue, [0, 0, 0, 1]);
-        queue.failed("a", vec!["NodeResourcesFit"], now);
-        check(&queue, [0, 0, 1, 1]);
-        // Long after its failure it is tried at once.
-        now += Duration::from_secs(60);
-        queue.happen(&happening(Events::NODE_ADDED), now);
-        check(&queue, [1, 0, 0, 1]);
-        queue.happen(&happening(Events::NODE_ADDED), now);
-        assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
-        queue.errored("a", now);
-        check(&queue, [0, 1, 0, 1]);
-        queue.remove("a");
-        queue.remove("gated");
-        check(&queue, [0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn gated_and_foreign_pods_are_not_tried() {
-        let mut queue = queue();
-        let now = Instant::now();
-        queue.set(pod("gated", json!({"schedulingGates": [{"name": "wait"}]})), true, now);
-        queue.set(pod("foreign", json!({"schedulerName": "other"})), true, now);
-        assert_eq!(popped(&mut queue, now), None);
-        queue.happen(&happening(Events::ALL), now);
-        assert_eq!(popped(&mut queue, now), None);
-        queue.set(pod("gated", json!({})), true, now);
-        assert_eq!(popped(&mut queue, now).as_deref(), Some("gated"));
-    }
-}
+mod tests;

@@ -82,6 +82,7 @@ impl Search<'_> {
         let mut diagnosis = Diagnosis { all_nodes, ..Diagnosis::default() };
         let mut state = CycleState::new(self.profile.plugin_count());
         let restricted = self.timed("PreFilter", Result::is_ok, || self.pre_filter(&mut state, &mut diagnosis));
+        let helps = |failure: &Failure| matches!(failure, Failure::Unfit { preemption: Some(_), .. });
         let filters = self.profile.at(Point::Filter);
         let speaking = filters.filter(|(place, r)| !state.is_skipped(*place) && r.plugin.concerns(&self.cycle));
         state.filters = speaking.map(|(place, _)| place).collect();
@@ -90,19 +91,19 @@ impl Search<'_> {
             Err(rejection) => {
                 diagnosis.at_once = Some(rejection.message());
                 diagnosis.others = Some(rejection);
-                return Err(self.post_filter(&state, diagnosis));
+                return Err(self.timed("PostFilter", helps, || self.post_filter(&state, diagnosis)));
             }
         };
         let passes = |found: &Vec<&NodeInfo>| !found.is_empty();
         let feasible = self.timed("Filter", passes, || self.passing(&state, only.as_ref(), start, &mut diagnosis));
         if feasible.is_empty() {
-            return Err(self.post_filter(&state, diagnosis));
+            return Err(self.timed("PostFilter", helps, || self.post_filter(&state, diagnosis)));
         }
         let evaluated = feasible.len() + diagnosis.nodes.len();
         Ok((feasible, evaluated))
     }
 
-    fn timed<T>(&self, point: &str, succeeds: impl Fn(&T) -> bool, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn timed<T>(&self, point: &str, succeeds: impl Fn(&T) -> bool, work: impl FnOnce() -> T) -> T {
         let Some(metrics) = self.metrics else { return work() };
         let begin = std::time::Instant::now();
         let outcome = work();

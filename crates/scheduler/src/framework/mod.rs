@@ -12,6 +12,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +53,23 @@ impl Events {
     pub const ALL: Self = Self((1 << Self::COUNT) - 1);
     /// How many sorts of events there are.
     pub const COUNT: usize = 10;
+
+    /// The first of them as upstream's metrics call it.
+    pub fn label(self) -> &'static str {
+        const LABELS: [&str; Events::COUNT] = [
+            "NodeAdd",
+            "NodeUpdateNodeAllocatable",
+            "NodeUpdateNodeLabel",
+            "NodeUpdateNodeTaint",
+            "AssignedPodAdd",
+            "AssignedPodDelete",
+            "AssignedPodUpdatePodLabel",
+            "AssignedPodUpdatePodScaleDown",
+            "NamespaceUpdate",
+            "PersistentVolumeClaimUpdate",
+        ];
+        LABELS.get(self.0.trailing_zeros() as usize).copied().unwrap_or_default()
+    }
 
     /// Calls for the number of each event in the set.
     pub fn each(self, mut call: impl FnMut(usize)) {
@@ -165,13 +183,18 @@ pub struct Preemption {
     pub victims: Vec<Arc<PodInfo>>,
 }
 
+/// Allows a waiting pod, or says why not.
+pub type Decision = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
 /// What Permit says.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permit {
     Allow,
     Reject(String),
-    /// Until someone allows or rejects it, at most this long.
-    Wait(Duration),
+    /// Until the decision is made. One that takes longer than this is a rejection.
+    Wait {
+        longest: Duration,
+        decision: Decision,
+    },
 }
 
 /// What a cycle sees besides the plugin's own data.

@@ -46,6 +46,16 @@ impl Profile {
         Self { scheduler_name: scheduler_name.to_owned(), plugins, by_point, percentage_of_nodes: None }
     }
 
+    /// The same profile with one more plugin, the last at each of its points.
+    #[must_use]
+    pub fn with(mut self, plugin: Arc<dyn Plugin>) -> Self {
+        for point in plugin.points() {
+            self.by_point[*point as usize].push(self.plugins.len());
+        }
+        self.plugins.push(Registered { plugin, weight: 1 });
+        self
+    }
+
     pub fn plugin_count(&self) -> usize {
         self.plugins.len()
     }

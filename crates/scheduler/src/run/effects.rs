@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ferry_client::{EventType, Recorder, write};
 use ferry_tasks::Tasks;
@@ -16,7 +16,9 @@ use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::extender::{self, Extender, Extension};
+use super::permit::{self, Wait};
 use crate::framework::{Nomination, Point, Preemption, Profile};
+use crate::metrics::Metrics;
 use crate::model::PodInfo;
 use crate::queue::QueuedPod;
 
@@ -30,6 +32,12 @@ const MOST_QUESTIONS: usize = 32;
 pub(super) enum Report {
     Bound(Binding),
     NotBound(Binding, String),
+    /// A plugin that held it back at Permit does not let it go there.
+    Refused {
+        binding: Binding,
+        plugin: &'static str,
+        reason: String,
+    },
     /// What the extenders said.
     Extended {
         queued: QueuedPod,
@@ -43,6 +51,8 @@ pub(super) struct Binding {
     pub(super) node: String,
     /// When the attempt began.
     pub(super) begin: Instant,
+    /// Whether the points on its way are timed.
+    pub(super) timed: bool,
 }
 
 #[derive(Clone)]
@@ -51,6 +61,7 @@ pub(super) struct Effects {
     recorders: HashMap<String, Recorder>,
     profiles: Arc<HashMap<String, Profile>>,
     reports: mpsc::UnboundedSender<Report>,
+    metrics: Arc<Metrics>,
     tasks: Tasks,
     places: Arc<Semaphore>,
     extenders: Arc<[Extender]>,
@@ -65,11 +76,12 @@ impl Effects {
         profiles: Arc<HashMap<String, Profile>>,
         extenders: Arc<[Extender]>,
         reports: mpsc::UnboundedSender<Report>,
+        metrics: Arc<Metrics>,
         tasks: Tasks,
     ) -> Self {
         let semaphore = |places| Arc::new(Semaphore::new(places));
         let (places, questions) = (semaphore(MOST_AT_ONCE), semaphore(MOST_QUESTIONS));
-        Self { client, recorders, profiles, reports, tasks, places, extenders, questions }
+        Self { client, recorders, profiles, reports, metrics, tasks, places, extenders, questions }
     }
 
     pub(super) fn event(&self, pod: &PodInfo, kind: EventType, reason: &str, message: &str) {
@@ -92,18 +104,28 @@ impl Effects {
         });
     }
 
-    /// PreBind, Bind and PostBind in a task of their own. `wait` is how long Permit may hold the pod back.
-    pub(super) fn bind(&self, binding: Binding, wait: Duration) {
-        let (pod, node) = (binding.queued.pod.clone(), binding.node.clone());
+    /// PreBind, Bind and PostBind in a task of their own, once all who hold the pod back at Permit let it go.
+    pub(super) fn bind(&self, binding: Binding, waits: Vec<Wait>) {
         let (profiles, reports, places) = (self.profiles.clone(), self.reports.clone(), self.places.clone());
-        let binder = self.extenders.iter().find(|extender| extender.binds() && extender.concerns(&pod)).cloned();
+        let metrics = self.metrics.clone();
+        let pod = &binding.queued.pod;
+        let binder = self.extenders.iter().find(|extender| extender.binds() && extender.concerns(pod)).cloned();
         self.tasks.spawn_until_stopped("bind", async move {
+            let (pod, node) = (&binding.queued.pod, binding.node.as_str());
             let Some(profile) = profiles.get(&pod.scheduler) else { return };
-            tokio::time::sleep(wait).await;
+            let unreserve = || {
+                profile.at(Point::Reserve).for_each(|(_, registered)| registered.plugin.unreserve(pod, node));
+            };
+            if let Err((plugin, reason)) = permit::decided(waits, &metrics).await {
+                unreserve();
+                let _ = reports.send(Report::Refused { binding, plugin, reason });
+                return;
+            }
             let _place = places.acquire().await;
-            let bound = bind(profile, binder.as_ref(), &pod, &node).await;
+            let timing = binding.timed.then_some(&*metrics);
+            let bound = bind(profile, binder.as_ref(), pod, node, timing).await;
             if let Err(error) = &bound {
-                profile.at(Point::Reserve).for_each(|(_, registered)| registered.plugin.unreserve(&pod, &node));
+                unreserve();
                 tracing::debug!(pod = pod.full_name(), node, "binding failed: {error}");
             }
             // Nobody listens only when the scheduler is stopping.
@@ -172,20 +194,41 @@ async fn patch_status(client: &Client, namespace: &str, name: &str, patch: serde
     write::send(client, request.map_err(Error::BuildRequest)?).await
 }
 
-async fn bind(profile: &Profile, binder: Option<&Extender>, pod: &PodInfo, node: &str) -> Result<(), String> {
+async fn bind(
+    profile: &Profile,
+    binder: Option<&Extender>,
+    pod: &PodInfo,
+    node: &str,
+    metrics: Option<&Metrics>,
+) -> Result<(), String> {
+    let note = |point: &str, begin: Instant, succeeds: bool| {
+        if let Some(metrics) = metrics {
+            metrics.point(point, &profile.scheduler_name, succeeds, begin.elapsed());
+        }
+    };
+    let begin = Instant::now();
     for (_, registered) in profile.at(Point::PreBind) {
         registered.plugin.pre_bind(pod, node).await.map_err(|error| error.to_string())?;
     }
-    if let Some(extender) = binder {
-        extender.bind(pod, node).await.map_err(|error| format!("binding rejected: {error}"))?;
+    note("PreBind", begin, true);
+    let begin = Instant::now();
+    let bound = bind_by_one(profile, binder, pod, node).await;
+    note("Bind", begin, bound.is_ok());
+    if bound.is_ok() {
+        let begin = Instant::now();
         profile.at(Point::PostBind).for_each(|(_, registered)| registered.plugin.post_bind(pod, node));
-        return Ok(());
+        note("PostBind", begin, true);
+    }
+    bound
+}
+
+async fn bind_by_one(profile: &Profile, binder: Option<&Extender>, pod: &PodInfo, node: &str) -> Result<(), String> {
+    if let Some(extender) = binder {
+        return extender.bind(pod, node).await.map_err(|error| format!("binding rejected: {error}"));
     }
     for (_, registered) in profile.at(Point::Bind) {
         if let Some(bound) = registered.plugin.bind(pod, node).await {
-            bound.map_err(|error| format!("binding rejected: {error}"))?;
-            profile.at(Point::PostBind).for_each(|(_, registered)| registered.plugin.post_bind(pod, node));
-            return Ok(());
+            return bound.map_err(|error| format!("binding rejected: {error}"));
         }
     }
     Err("no plugin bound the pod".into())

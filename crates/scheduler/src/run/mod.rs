@@ -3,15 +3,18 @@
 //! One task owns the cache and the queue, so that a search sees a state at rest and needs no lock. Whatever talks to
 //! the API runs in tasks of its own and reports back through a channel.
 
+mod changes;
+mod confirmations;
 mod effects;
 mod events;
+mod permit;
 mod verdicts;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_client::{Change, EventType, Informer, Informers, Recorder, Subscription};
+use ferry_client::{EventType, Informer, Informers, Recorder, Subscription};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
@@ -26,7 +29,9 @@ use crate::metrics::{Metrics, Outcome};
 use crate::model::{Cache, PodInfo};
 use crate::nominations::Nominations;
 use crate::queue::{Queue, QueuedPod};
+use confirmations::Confirmations;
 use effects::{Binding, Effects, Report};
+use permit::Wait;
 pub use verdicts::Verdicts;
 
 /// Searches between two looks at what happened, so that a long queue does not starve the rest of the runtime.
@@ -59,6 +64,8 @@ pub(crate) struct Settings {
     pub(crate) initial_backoff: Duration,
     pub(crate) longest_backoff: Duration,
     pub(crate) extenders: Arc<[Extender]>,
+    /// How long a bound pod counts although the API server does not tell of it.
+    pub(crate) longest_assumption: Duration,
 }
 
 pub(crate) fn start(settings: Settings, client: Client, informers: &Informers, tasks: &Tasks) -> Scheduler {
@@ -73,12 +80,13 @@ fn start_with(
     listers: Listers,
     tasks: &Tasks,
 ) -> Scheduler {
-    let Settings { profiles, initial_backoff, longest_backoff, extenders } = settings;
+    let Settings { profiles, initial_backoff, longest_backoff, extenders, longest_assumption } = settings;
     let verdicts = Verdicts::default();
     let metrics = Arc::new(Metrics::default());
     let (reports, incoming) = mpsc::unbounded_channel();
     let recorders = profiles.keys().map(|name| (name.clone(), Recorder::new(client.clone(), name, tasks))).collect();
-    let effects = Effects::new(client, recorders, profiles.clone(), extenders.clone(), reports, tasks.clone());
+    let effects =
+        Effects::new(client, recorders, profiles.clone(), extenders.clone(), reports, metrics.clone(), tasks.clone());
     let run = Loop {
         cache: Cache::default(),
         nominations: Nominations::default(),
@@ -91,6 +99,7 @@ fn start_with(
         verdicts: verdicts.clone(),
         metrics: metrics.clone(),
         attempts: 0,
+        confirmations: Confirmations::new(longest_assumption),
     };
     tasks.spawn_until_stopped("scheduler", run.run(pods, nodes, incoming));
     Scheduler { verdicts, metrics }
@@ -109,6 +118,7 @@ struct Loop {
     verdicts: Verdicts,
     metrics: Arc<Metrics>,
     attempts: u64,
+    confirmations: Confirmations,
 }
 
 struct Streams {
@@ -139,6 +149,7 @@ impl Loop {
         };
         loop {
             self.drain(&mut streams);
+            self.expire();
             let mut idle = false;
             for _ in 0..SEARCHES_IN_A_ROW {
                 match self.queue.pop(Instant::now()) {
@@ -158,16 +169,34 @@ impl Loop {
         }
     }
 
-    fn tell_sizes(&self) {
+    fn tell_sizes(&mut self) {
         for (queue, count) in self.queue.sizes() {
             self.metrics.pending(queue, count);
         }
+        for (queue, event, count) in self.queue.arrivals() {
+            self.metrics.incoming(queue, event, count);
+        }
+        for (plugin, profile, count) in self.queue.rejected() {
+            self.metrics.unschedulable(plugin, &profile, count);
+        }
+        self.metrics.binding(self.queue.in_flight());
         for (kind, count) in [
             ("nodes", self.cache.node_count()),
             ("pods", self.cache.pod_count()),
             ("assumed_pods", self.cache.assumed_count()),
         ] {
             self.metrics.cache_size(kind, count);
+        }
+    }
+
+    /// Gives up on bound pods that the API server never told of.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        while let Some(uid) = self.confirmations.overdue(now, &self.cache) {
+            let Some(pod) = self.cache.placement(&uid).map(|(pod, _)| pod.clone()) else { continue };
+            tracing::warn!(pod = pod.full_name(), "a pod was bound, but the API server does not tell of it");
+            self.cache.forget(&uid);
+            self.queue.happen(&Happening { events: Events::POD_GONE, node: None, pod: Some(&pod) }, now);
         }
     }
 
@@ -195,7 +224,7 @@ impl Loop {
     }
 
     async fn wait(&mut self, streams: &mut Streams) {
-        let deadline = self.queue.next_deadline();
+        let deadline = self.queue.next_deadline().into_iter().chain(self.confirmations.next_deadline()).min();
         let timer = async {
             match deadline {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -244,45 +273,62 @@ impl Loop {
         let found = search.run(&mut self.start);
         self.metrics.algorithm(begin.elapsed());
         match found {
-            Ok(placed) => self.placed(profile, queued, &placed.node, begin),
+            Ok(placed) => {
+                let node = placed.node;
+                self.placed(profile, Binding { queued: queued.clone(), node, begin, timed });
+            }
             Err(failure) => self.unplaced(pod, failure, begin),
         }
     }
 
-    fn placed(&mut self, profile: &Profile, queued: &QueuedPod, node: &str, begin: std::time::Instant) {
+    fn placed(&mut self, profile: &Profile, binding: Binding) {
+        let Binding { queued, node, timed, .. } = &binding;
         let pod = &queued.pod;
         self.cache.assume(pod.clone(), node);
         self.nominations.remove(&pod.uid);
+        let metrics = timed.then_some(&*self.metrics);
         let cycle = Cycle { pod, cache: &self.cache, listers: &self.listers };
-        let reserved = profile.at(Point::Reserve).find_map(|(_, registered)| {
-            registered
-                .plugin
-                .reserve(&cycle, node)
-                .err()
-                .map(|rejection| (registered.plugin.name(), rejection.message()))
-        });
-        let mut wait = Duration::ZERO;
-        let refused = reserved.or_else(|| {
-            profile.at(Point::Permit).find_map(|(_, registered)| match registered.plugin.permit(pod, node) {
-                Permit::Allow => None,
-                Permit::Wait(longest) => {
-                    wait = wait.max(longest);
-                    None
-                }
-                Permit::Reject(reason) => Some((registered.plugin.name(), reason)),
+        let reserved = permit::timed(metrics, "Reserve", profile, || {
+            profile.at(Point::Reserve).try_for_each(|(_, registered)| {
+                let reserved = registered.plugin.reserve(&cycle, node);
+                reserved.map_err(|rejection| (registered.plugin.name(), rejection.message()))
             })
         });
-        if let Some((plugin, reason)) = refused {
-            self.effects.unreserve(profile, pod, node);
-            self.cache.forget(&pod.uid);
-            let message = format!("0/1 nodes are available: 1 {reason}.");
-            self.metrics.attempt(&pod.scheduler, Outcome::Unschedulable, begin.elapsed());
-            self.effects.unscheduled(pod, "Unschedulable", &message, &Nomination::Clear);
-            self.queue.failed(&pod.uid, vec![plugin], Instant::now());
-            return;
+        let permitted = reserved.and_then(|()| {
+            permit::timed(metrics, "Permit", profile, || {
+                let mut waits = Vec::new();
+                for (_, registered) in profile.at(Point::Permit) {
+                    let plugin = registered.plugin.name();
+                    match registered.plugin.permit(pod, node) {
+                        Permit::Allow => {}
+                        Permit::Wait { longest, decision } => waits.push(Wait { plugin, longest, decision }),
+                        Permit::Reject(reason) => return Err((plugin, reason)),
+                    }
+                }
+                Ok(waits)
+            })
+        });
+        match permitted {
+            Ok(waits) => {
+                self.verdicts.forget(pod);
+                self.effects.bind(binding, waits);
+            }
+            Err((plugin, reason)) => {
+                self.effects.unreserve(profile, pod, node);
+                self.refused(&binding, plugin, &reason);
+            }
         }
-        self.verdicts.forget(pod);
-        self.effects.bind(Binding { queued: queued.clone(), node: node.to_owned(), begin }, wait);
+    }
+
+    /// A plugin did not let the pod have the node that was found for it.
+    fn refused(&mut self, binding: &Binding, plugin: &'static str, reason: &str) {
+        let Binding { queued, begin, .. } = binding;
+        let pod = &queued.pod;
+        self.cache.forget(&pod.uid);
+        self.metrics.attempt(&pod.scheduler, Outcome::Unschedulable, begin.elapsed());
+        let message = format!("0/1 nodes are available: 1 {reason}.");
+        self.effects.unscheduled(pod, "Unschedulable", &message, &Nomination::Clear);
+        self.queue.failed(&pod.uid, vec![plugin], Instant::now());
     }
 
     fn unplaced(&mut self, pod: &Arc<PodInfo>, failure: Failure, begin: std::time::Instant) {
@@ -305,6 +351,9 @@ impl Loop {
                 let mut rejecting = diagnosis.plugins.clone();
                 if preemption.is_some() {
                     rejecting.push("DefaultPreemption");
+                }
+                if self.profiles.get(&pod.scheduler).is_some_and(|p| p.at(Point::PostFilter).next().is_some()) {
+                    self.metrics.tried_to_preempt();
                 }
                 self.queue.failed(&pod.uid, rejecting, now);
                 self.verdicts.remember(pod, *diagnosis);
@@ -331,16 +380,25 @@ impl Loop {
                     }
                 }
             }
-            Report::Bound(Binding { queued, node, begin }) => {
+            Report::Refused { binding, plugin, reason } => {
+                let pod = &binding.queued.pod;
+                if !self.queue.contains(&pod.uid) {
+                    return self.cache.forget(&pod.uid);
+                }
+                self.refused(&binding, plugin, &reason);
+                self.queue.happen(&Happening { events: Events::POD_GONE, node: None, pod: Some(pod) }, Instant::now());
+            }
+            Report::Bound(Binding { queued, node, begin, .. }) => {
                 let pod = &queued.pod;
                 self.metrics.attempt(&pod.scheduler, Outcome::Scheduled, begin.elapsed());
                 self.metrics.bound(queued.attempts, queued.first.elapsed());
                 // The informer may tell of it later; until then it stays assumed.
                 self.queue.remove(&pod.uid);
+                self.confirmations.expect(&pod.uid, Instant::now(), &self.cache);
                 let message = format!("Successfully assigned {} to {node}", pod.full_name());
                 self.effects.event(pod, EventType::Normal, "Scheduled", &message);
             }
-            Report::NotBound(Binding { queued, node, begin }, error) => {
+            Report::NotBound(Binding { queued, node, begin, .. }, error) => {
                 let pod = &queued.pod;
                 self.metrics.attempt(&pod.scheduler, Outcome::Error, begin.elapsed());
                 self.cache.forget(&pod.uid);
@@ -355,77 +413,6 @@ impl Loop {
                 let happening = Happening { events: Events::POD_GONE, node: None, pod: Some(pod) };
                 self.queue.happen(&happening, Instant::now());
             }
-        }
-    }
-
-    fn namespace_changed(&mut self, change: &Change<Namespace>) {
-        let namespace = change.object();
-        let name = namespace.metadata.name.as_deref().unwrap_or_default();
-        let gone = matches!(change, Change::Deleted(_));
-        let labels = (!gone).then(|| namespace.metadata.labels.clone().unwrap_or_default());
-        self.cache.set_namespace(name, labels);
-        self.happened(Events::NAMESPACE);
-    }
-
-    fn node_changed(&mut self, change: &Change<Node>) {
-        let node = change.object();
-        let name = node.metadata.name.clone().unwrap_or_default();
-        let events = events::of_node(change);
-        match change {
-            Change::Deleted(_) => self.cache.remove_node(&name),
-            _ => self.cache.set_node(node.clone()),
-        }
-        if !events.is_none() {
-            let node = self.cache.node(&name);
-            self.queue.happen(&Happening { events, node, pod: None }, Instant::now());
-        }
-    }
-
-    fn pod_changed(&mut self, change: &Change<Pod>) {
-        let object = change.object();
-        let uid = object.metadata.uid.as_deref().unwrap_or_default();
-        let was_assumed = self.cache.is_assumed(uid);
-        if !matches!(change, Change::Deleted(_)) && self.cache.confirm(object) {
-            // What was assumed came true, or only the status changed.
-            self.queue.remove(uid);
-            self.nominations.remove(uid);
-            if was_assumed && let Some((pod, _)) = self.cache.placement(uid) {
-                let happening = Happening { events: Events::POD_PLACED, node: None, pod: Some(pod) };
-                self.queue.happen(&happening, Instant::now());
-            }
-            return;
-        }
-        let pod = Arc::new(PodInfo::new(change.object().clone()));
-        let placed = pod.node_name().is_some();
-        let counted_before = self.cache.placement(&pod.uid).map(|(pod, _)| pod.clone());
-        let now = Instant::now();
-        if matches!(change, Change::Deleted(_)) || (placed && pod.has_ended()) {
-            let was_counted = self.cache.remove_pod(&pod.uid);
-            self.nominations.remove(&pod.uid);
-            self.queue.remove(&pod.uid);
-            self.verdicts.forget(&pod);
-            if was_counted {
-                self.queue.happen(&Happening { events: Events::POD_GONE, node: None, pod: Some(&pod) }, now);
-            }
-        } else if placed {
-            self.queue.remove(&pod.uid);
-            self.nominations.remove(&pod.uid);
-            self.verdicts.forget(&pod);
-            self.cache.set_pod(pod.clone());
-            let counted_before = counted_before.filter(|_| !was_assumed);
-            let events = events::of_placed_pod(counted_before.as_deref(), &pod);
-            if !events.is_none() {
-                self.queue.happen(&Happening { events, node: None, pod: Some(&pod) }, now);
-            }
-        } else if !self.cache.is_assumed(&pod.uid) || self.queue.contains(&pod.uid) {
-            // An assumed pod that the queue no longer knows is bound already: this is older news.
-            if let Some(node) = pod.nominated_node()
-                && self.nominations.node_of(&pod.uid).is_none()
-            {
-                // From before a restart, or set by someone else.
-                self.nominations.set(pod.clone(), node);
-            }
-            self.queue.set(pod, events::matters(change), now);
         }
     }
 }

@@ -122,3 +122,38 @@ async fn an_extender_binds_in_the_schedulers_place() {
     world.end().await;
     tasks.stop(PATIENCE).await;
 }
+
+/// Agrees to the end of the pod whose name is `expendable` and of no other.
+fn spare_others(path: &str, body: &Value) -> Option<Value> {
+    assert_eq!(path, "/scheduler/preempt");
+    let victims = body["NodeNameToVictims"]["a"]["Pods"].as_array()?;
+    let agreed: Vec<Value> = victims
+        .iter()
+        .filter(|pod| pod["metadata"]["name"] == "expendable")
+        .map(|pod| json!({"UID": pod["metadata"]["uid"]}))
+        .collect();
+    Some(match agreed.is_empty() {
+        true => json!({"NodeNameToMetaVictims": {}}),
+        false => json!({"NodeNameToMetaVictims": {"a": {"Pods": agreed, "NumPDBViolations": 0}}}),
+    })
+}
+
+#[tokio::test]
+async fn an_extender_has_a_say_in_who_is_preempted() {
+    let tasks = Tasks::new("extenders");
+    let url = serve(spare_others, &tasks).await;
+    let world = World::with(vec![extender(json!({"urlPrefix": url, "preemptVerb": "preempt"}))]);
+    world.add_node("a", json!({}));
+    world.add_pod("dear", "4", 0, Some("a"));
+    world.add_pod("proud", "4", 1000, None);
+    world.sees(&["proud nominated to a"]).await;
+    world.add_node("b", json!({}));
+    world.sees(&["proud bound to b"]).await;
+    assert!(!world.api.log.borrow().iter().any(|line| line == "dear deleted"), "the extender spared it");
+    world.api.pods.remove(world.api.pod("dear").expect("the pod"));
+    world.add_pod("expendable", "4", 0, Some("a"));
+    world.add_pod("prouder", "4", 1000, None);
+    world.sees(&["expendable deleted", "prouder bound to a"]).await;
+    world.end().await;
+    tasks.stop(PATIENCE).await;
+}

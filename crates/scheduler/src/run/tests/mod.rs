@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod extenders;
+mod waiting;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
+use crate::framework::Plugin;
 use crate::plugins::binding_profile;
 use crate::testing::{node, pod_with};
 
@@ -25,6 +27,8 @@ struct Api {
     refusals: Arc<std::sync::atomic::AtomicUsize>,
     /// Bindings are answered only while this is false.
     held: Arc<watch::Sender<bool>>,
+    /// The informer does not hear of a pod of this name.
+    unheard: &'static str,
 }
 
 impl Api {
@@ -98,7 +102,9 @@ impl Api {
         };
         pod.spec.get_or_insert_default().node_name = Some(node.to_owned());
         self.note(format!("{name} bound to {node}"));
-        self.pods.apply(pod);
+        if name != self.unheard {
+            self.pods.apply(pod);
+        }
         (StatusCode::CREATED, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
     }
 
@@ -124,11 +130,16 @@ impl World {
     }
 
     fn with(extenders: Vec<Extender>) -> Self {
+        Self::custom(extenders, Vec::new(), Duration::from_secs(900))
+    }
+
+    fn custom(extenders: Vec<Extender>, plugins: Vec<Arc<dyn Plugin>>, longest_assumption: Duration) -> Self {
         let api = Api {
             pods: Informer::detached(),
             log: Arc::new(watch::Sender::default()),
             refusals: Arc::default(),
             held: Arc::default(),
+            unheard: "unheard-of",
         };
         let (nodes, listers, tasks) = (Informer::detached(), Listers::detached(), Tasks::new("test"));
         api.pods.mark_synced();
@@ -136,12 +147,14 @@ impl World {
         listers.namespaces.mark_synced();
         let serving = api.clone();
         let client = Client::new(tower::service_fn(move |request| serving.clone().serve(request)), "default");
-        let profiles = [("default-scheduler".to_owned(), binding_profile("default-scheduler", &client))];
+        let profile = plugins.into_iter().fold(binding_profile("default-scheduler", &client), Profile::with);
+        let profiles = [("default-scheduler".to_owned(), profile)];
         let settings = Settings {
             profiles: Arc::new(profiles.into()),
             initial_backoff: Duration::from_secs(1),
             longest_backoff: Duration::from_secs(10),
             extenders: extenders.into(),
+            longest_assumption,
         };
         let scheduler = start_with(settings, client, api.pods.clone(), nodes.clone(), listers, &tasks);
         Self { api, nodes, scheduler, tasks }
