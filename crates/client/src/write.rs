@@ -6,8 +6,8 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
-use kube::core::Status;
 use kube::client::Body;
+use kube::core::Status;
 use kube::{Api, Client, Error, Resource};
 use serde::de::DeserializeOwned;
 
@@ -55,10 +55,11 @@ pub fn short(error: &Error) -> String {
 /// Sends a request whose answer is of no interest as long as it is not an error: it is not parsed.
 pub async fn send(client: &Client, request: http::Request<Vec<u8>>) -> Result<(), Error> {
     let (head, body) = client.send(request.map(Body::from)).await?.into_parts();
+    // To the end even so: a connection whose answer is left unread is of no further use.
+    let bytes = body.collect_bytes().await?;
     if head.status.is_success() {
         return Ok(());
     }
-    let bytes = body.collect_bytes().await?;
     let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(&bytes);
         Status::failure(&text, "Failed to parse error data").with_code(head.status.as_u16())

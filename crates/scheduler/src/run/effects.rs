@@ -15,8 +15,8 @@ use kube::{Client, Error, Resource};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::extender::{self, Extender, Extension};
 use super::permit::{self, Wait};
+use crate::extender::{self, Extender, Extension};
 use crate::framework::{Nomination, Point, Preemption, Profile};
 use crate::metrics::Metrics;
 use crate::model::PodInfo;

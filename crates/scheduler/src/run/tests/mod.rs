@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod extenders;
+mod several;
 mod waiting;
 
 use std::convert::Infallible;
@@ -100,7 +101,15 @@ impl Api {
                 json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": "NotFound", "code": 404}),
             );
         };
-        pod.spec.get_or_insert_default().node_name = Some(node.to_owned());
+        let spec = pod.spec.get_or_insert_default();
+        if let Some(node) = &spec.node_name {
+            let message = format!("pod {name} is already assigned to node {node:?}");
+            return (
+                StatusCode::CONFLICT,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": "Conflict", "code": 409}),
+            );
+        }
+        spec.node_name = Some(node.to_owned());
         self.note(format!("{name} bound to {node}"));
         if name != self.unheard {
             self.pods.apply(pod);
@@ -115,6 +124,30 @@ impl Api {
     fn note(&self, line: String) {
         self.log.send_modify(|log| log.push(line));
     }
+}
+
+/// A scheduler of its own on this API.
+fn start_on(
+    api: &Api,
+    nodes: &Informer<Node>,
+    extenders: Vec<Extender>,
+    plugins: Vec<Arc<dyn Plugin>>,
+    longest_assumption: Duration,
+) -> (Scheduler, Tasks) {
+    let (listers, tasks) = (Listers::detached(), Tasks::new("test"));
+    listers.namespaces.mark_synced();
+    let serving = api.clone();
+    let client = Client::new(tower::service_fn(move |request| serving.clone().serve(request)), "default");
+    let profile = plugins.into_iter().fold(binding_profile("default-scheduler", &client), Profile::with);
+    let settings = Settings {
+        profiles: Arc::new([("default-scheduler".to_owned(), profile)].into()),
+        initial_backoff: Duration::from_secs(1),
+        longest_backoff: Duration::from_secs(10),
+        extenders: extenders.into(),
+        longest_assumption,
+    };
+    let scheduler = start_with(settings, client, api.pods.clone(), nodes.clone(), listers, &tasks);
+    (scheduler, tasks)
 }
 
 struct World {
@@ -141,22 +174,10 @@ impl World {
             held: Arc::default(),
             unheard: "unheard-of",
         };
-        let (nodes, listers, tasks) = (Informer::detached(), Listers::detached(), Tasks::new("test"));
+        let nodes = Informer::detached();
         api.pods.mark_synced();
         nodes.mark_synced();
-        listers.namespaces.mark_synced();
-        let serving = api.clone();
-        let client = Client::new(tower::service_fn(move |request| serving.clone().serve(request)), "default");
-        let profile = plugins.into_iter().fold(binding_profile("default-scheduler", &client), Profile::with);
-        let profiles = [("default-scheduler".to_owned(), profile)];
-        let settings = Settings {
-            profiles: Arc::new(profiles.into()),
-            initial_backoff: Duration::from_secs(1),
-            longest_backoff: Duration::from_secs(10),
-            extenders: extenders.into(),
-            longest_assumption,
-        };
-        let scheduler = start_with(settings, client, api.pods.clone(), nodes.clone(), listers, &tasks);
+        let (scheduler, tasks) = start_on(&api, &nodes, extenders, plugins, longest_assumption);
         Self { api, nodes, scheduler, tasks }
     }
 

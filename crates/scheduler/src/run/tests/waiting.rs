@@ -34,7 +34,8 @@ impl Plugin for Gatekeeper {
             return Permit::Reject("is not wanted".into());
         }
         let Some(decision) = self.decisions.lock().remove(&pod.name) else { return Permit::Allow };
-        let decision: Decision = Box::pin(async move { decision.await.unwrap_or_else(|_| Err("nobody decides".into())) });
+        let decision: Decision =
+            Box::pin(async move { decision.await.unwrap_or_else(|_| Err("nobody decides".into())) });
         Permit::Wait { longest: self.longest, decision }
     }
 }
@@ -75,7 +76,11 @@ async fn a_pod_waits_until_it_is_allowed_or_rejected() {
     // What waits holds its room.
     world.add_pod("next", "3", 0, None);
     let useless = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
-    world.sees(&[&format!("next PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. {useless}")]).await;
+    world
+        .sees(&[&format!(
+            "next PodScheduled=False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. {useless}"
+        )])
+        .await;
     senders.remove("patient").expect("a sender").send(Ok(())).expect("a receiver");
     world.sees(&["patient bound to a"]).await;
     senders.remove("refused").expect("a sender").send(Err("was told no".into())).expect("a receiver");
