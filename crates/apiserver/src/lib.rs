@@ -56,6 +56,7 @@ use ferry_auth::{AuthorizerChain, Chain, Impersonator, Rbac, TokenIssuer};
 use ferry_fairness::FlowControl;
 use ferry_registry::ResourceTable;
 use ferry_tasks::Tasks;
+use futures::future::{BoxFuture, LocalBoxFuture};
 
 pub use aggregation::FrontProxy;
 pub use allocate::{BadNetwork, ServiceNetwork};
@@ -153,8 +154,9 @@ impl ApiServer {
     }
 
     /// Serves HTTPS until `stop`. The TLS configuration decides about client certificates and ALPN (h2, http/1.1).
-    pub async fn serve(&self, listener: tokio::net::TcpListener, tls: Arc<rustls::ServerConfig>) {
-        listen::serve(self.core.clone(), listener, tls).await;
+    pub fn serve(&self, listener: tokio::net::TcpListener, tls: Arc<rustls::ServerConfig>) -> BoxFuture<'static, ()> {
+        // Boxed, as are the others: what an async function does is compiled by whoever awaits it, which is the binary.
+        Box::pin(listen::serve(self.core.clone(), listener, tls))
     }
 
     /// Adds the metrics of another component of this process to what `/metrics` tells.
@@ -169,7 +171,15 @@ impl ApiServer {
 
     /// Writes what every cluster starts with. `token` is that of a caller in system:masters; `endpoint` is where pods
     /// reach this server.
-    pub async fn bootstrap(&self, token: &str, endpoint: Option<Endpoint>) -> Result<(), ferry_meta::ApiError> {
+    pub fn bootstrap<'a>(
+        &'a self,
+        token: &'a str,
+        endpoint: Option<Endpoint>,
+    ) -> LocalBoxFuture<'a, Result<(), ferry_meta::ApiError>> {
+        Box::pin(self.write_beginning(token, endpoint))
+    }
+
+    async fn write_beginning(&self, token: &str, endpoint: Option<Endpoint>) -> Result<(), ferry_meta::ApiError> {
         self.core.definitions.wait().await;
         bootstrap::Bootstrap { core: &self.core, token }.run(endpoint).await?;
         let keeper = aggregation::run(self.core.clone(), token.to_owned());
@@ -178,8 +188,8 @@ impl ApiServer {
     }
 
     /// Answers one request, as if it had come over a connection of this peer.
-    pub async fn handle(&self, request: http::Request<Body>, peer: Peer) -> http::Response<Body> {
-        pipeline::handle(&self.core, request, peer).await
+    pub fn handle(&self, request: http::Request<Body>, peer: Peer) -> BoxFuture<'_, http::Response<Body>> {
+        Box::pin(pipeline::handle(&self.core, request, peer))
     }
 
     /// Stops accepting, finishes requests, ends watches. False when some were still running at the deadline.

@@ -12,6 +12,7 @@ mod server;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::Pin;
 
 use ferry_client::Informers;
 use ferry_tasks::Tasks;
@@ -71,8 +72,11 @@ impl DnsServer {
     }
 }
 
+/// A start under way. Boxed: what an async function does is compiled by whoever awaits it, which is the binary.
+pub type Starting<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// Listens and answers until `tasks` stops. Names of the cluster get SERVFAIL until the caches have been filled once.
-pub async fn start(config: Config, informers: &Informers, tasks: &Tasks) -> Result<DnsServer, DnsError> {
+pub fn start<'a>(config: Config, informers: &Informers, tasks: &'a Tasks) -> Starting<'a, Result<DnsServer, DnsError>> {
     let cluster = Cluster::new(informers.of(), informers.of(), informers.of());
-    server::start(config, cluster, tasks).await
+    Box::pin(server::start(config, cluster, tasks))
 }

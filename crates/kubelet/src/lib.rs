@@ -36,6 +36,7 @@ use std::sync::Arc;
 
 use ferry_client::{Informer, Recorder, Selection};
 use ferry_tasks::Tasks;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
@@ -73,7 +74,12 @@ impl Kubelet {
 }
 
 /// Registers the node and runs its pods until `tasks` stop. Containers go on running then.
-pub async fn start(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet, Error> {
+pub fn start(config: Config, client: Client, tasks: &Tasks) -> BoxFuture<'_, Result<Kubelet, Error>> {
+    // Boxed: what an async function does is compiled by whoever awaits it, which is the binary.
+    Box::pin(begin(config, client, tasks))
+}
+
+async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet, Error> {
     for folder in [&config.root_dir, &config.log_dir] {
         let made = tokio::fs::create_dir_all(folder).await;
         made.map_err(|source| Error::Folder { path: folder.clone(), source })?;

@@ -18,6 +18,7 @@ mod table;
 
 use ferry_client::Informers;
 use ferry_tasks::Tasks;
+use std::pin::Pin;
 use tokio::sync::watch;
 
 pub use nft::NftError;
@@ -78,9 +79,20 @@ impl Proxy {
     }
 }
 
+/// A start under way. Boxed: what an async function does is compiled by whoever awaits it, which is the binary.
+pub type Starting<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// Prepares the kernel, puts the empty table in place (which proves that `nft` works) and follows the cluster until
 /// `tasks` stops. The rules stay when it stops: connections must survive a restart.
-pub async fn start(config: Config, informers: &Informers, tasks: &Tasks) -> Result<Proxy, ProxyError> {
+pub fn start<'a>(
+    config: Config,
+    informers: &'a Informers,
+    tasks: &'a Tasks,
+) -> Starting<'a, Result<Proxy, ProxyError>> {
+    Box::pin(begin(config, informers, tasks))
+}
+
+async fn begin(config: Config, informers: &Informers, tasks: &Tasks) -> Result<Proxy, ProxyError> {
     check(&config)?;
     let bridge_filtering = match config.prepare_kernel {
         true => host::prepare().await.map_err(ProxyError::Kernel)?,

@@ -20,6 +20,7 @@ use std::time::Duration;
 use ferry_meta::GroupResource;
 use ferry_store::{Range, Revision, Store, StoreError};
 use ferry_tasks::Tasks;
+use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use tokio::sync::watch as notify;
 
@@ -86,7 +87,15 @@ fn storage_prefix(registration: &Registration) -> &str {
 
 impl Cache {
     /// Loads everything and returns once the caches stand; a task of `tasks` keeps them fresh.
-    pub async fn start(
+    pub fn start(
+        store: Arc<dyn Store>,
+        tasks: &Tasks,
+        registrations: Vec<Registration>,
+    ) -> BoxFuture<'_, Result<Arc<Self>, StoreError>> {
+        Box::pin(Self::begin(store, tasks, registrations))
+    }
+
+    async fn begin(
         store: Arc<dyn Store>,
         tasks: &Tasks,
         registrations: Vec<Registration>,

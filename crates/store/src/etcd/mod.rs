@@ -17,6 +17,7 @@ use etcd_client::{
     AlarmAction, AlarmType, Client, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse,
 };
 use ferry_tasks::Tasks;
+use futures::future::BoxFuture;
 
 use self::connection::{Connection, Repeat, kv};
 use self::convert::{number, revision_of};
@@ -68,7 +69,12 @@ pub struct EtcdStore {
 
 impl EtcdStore {
     /// Returns at once, etcd up or not: calls fail as unavailable until it is. `tasks` owns the compaction.
-    pub async fn connect(options: EtcdOptions, tasks: &Tasks) -> Result<Arc<Self>> {
+    pub fn connect(options: EtcdOptions, tasks: &Tasks) -> BoxFuture<'_, Result<Arc<Self>>> {
+        // Boxed: what an async function does is compiled by whoever awaits it, which is the binary.
+        Box::pin(Self::open(options, tasks))
+    }
+
+    async fn open(options: EtcdOptions, tasks: &Tasks) -> Result<Arc<Self>> {
         let connection = Connection::new(&options).await?;
         if let Some(interval) = options.compaction_interval {
             tasks.spawn_until_stopped("etcd-compaction", compact_regularly(connection.clone(), interval));
