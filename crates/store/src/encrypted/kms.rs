@@ -68,9 +68,12 @@ struct Service {
     timeout: Duration,
     client: OnceLock<KeyManagementServiceClient<Channel>>,
     current: ArcSwapOption<Current>,
-    known: Mutex<HashMap<[u8; 32], (Arc<Source>, Instant)>>,
+    known: Mutex<HashMap<[u8; 32], Remembered>>,
     health: watch::Sender<Result<(), String>>,
 }
+
+/// A seed, and until when it is remembered.
+type Remembered = (Arc<Source>, Instant);
 
 /// What is written with now.
 #[derive(Clone)]
