@@ -28,6 +28,9 @@ cargo bench --quiet -p ferry-fairness --bench fairness
 say "admission policies"
 cargo bench --quiet -p ferry-admission --bench policies | tee -a "$work/lines"
 
+say "the API server's handlers, before TLS"
+cargo bench --quiet -p ferry-apiserver --bench handler | tee -a "$work/lines"
+
 say "the API server alone"
 printf '%s\n' 'bench-token,admin,1,"system:masters"' >"$work/tokens"
 begin=$(now)
