@@ -12,6 +12,9 @@ use crate::context::RequestContext;
 use crate::negotiate::Encoding;
 use crate::options::FieldValidation;
 
+/// What a thread keeps for encoding.
+const KEPT_BUFFER: usize = 64 * 1024;
+
 /// The type of a built-in kind; None for custom resources and for kinds the catalogue does not have.
 pub(crate) fn type_of(kind: &GroupVersionKind) -> Option<Type> {
     let catalogue = ferry_schema::builtin();
@@ -110,13 +113,25 @@ pub(crate) fn encode(kind: &GroupVersionKind, object: &Value) -> Vec<u8> {
     }
 }
 
-/// The same for what goes into the store.
-pub(crate) fn encode_stored(kind: &GroupVersionKind, object: &mut Value) -> Vec<u8> {
-    if let Some(ty) = type_of(kind) {
-        ferry_schema::as_stored(&ty, object);
-        return ferry_schema::encode_json(&ty, object);
+/// What goes into the store, of an object in the version that is stored: without its resourceVersion.
+pub(crate) fn encode_stored(kind: &GroupVersionKind, object: &Value) -> Bytes {
+    thread_local! {
+        /// Values stay in memory as long as their objects do, so they get memory of just their size.
+        static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
     }
-    encode(kind, object)
+    let Some(ty) = type_of(kind) else {
+        let mut object = object.clone();
+        ferry_meta::object::metadata_mut(&mut object).remove("resourceVersion");
+        return Bytes::from(ferry_schema::encode::encode_custom(&object).into_boxed_slice());
+    };
+    BUFFER.with_borrow_mut(|buffer| {
+        buffer.clear();
+        ferry_schema::encode_stored(&ty, object, buffer);
+        let stored = Bytes::copy_from_slice(buffer);
+        // One huge object is no reason to keep so much for ever.
+        buffer.shrink_to(KEPT_BUFFER);
+        stored
+    })
 }
 
 pub(crate) fn pretty(json: &[u8]) -> Bytes {
@@ -183,12 +198,13 @@ pub(crate) fn decode_row(
     let format = format(encoding);
     let refuse =
         |e: DecodeError| ApiError::bad_request(e.message(&expected.kind, &expected.version, &expected.kind, body));
-    let said = ferry_schema::decode::type_meta(body, format).map_err(refuse)?;
+    let opened = ferry_schema::decode::open(body, format).map_err(refuse)?;
+    let said = &opened.said;
     if said.kind.is_empty() {
         let text = String::from_utf8_lossy(body);
         return Err(refuse(DecodeError::Unrecognized(format!("Object 'Kind' is missing in '{text}'"))));
     }
-    let kind = kind_of(&said, expected)?;
+    let kind = kind_of(said, expected)?;
     if kind.group_version() != expected.group_version() {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({}) does not match the expected API version ({})",
@@ -196,7 +212,7 @@ pub(crate) fn decode_row(
             expected.api_version()
         )));
     }
-    let decoded = ferry_schema::decode(ty, body, format, validation(fields)).map_err(refuse)?;
+    let decoded = opened.decode(ty, validation(fields)).map_err(refuse)?;
     if kind.kind != expected.kind {
         let path = ferry_meta::Path::new("kind");
         let error = ferry_meta::FieldError::invalid(&path, kind.kind.as_str(), format!("must be {}", expected.kind));
@@ -221,22 +237,26 @@ pub(crate) fn decode(
     let unrecognized = |e: DecodeError| {
         ApiError::bad_request(e.message(&expected.kind, &expected.api_version(), &expected.kind, body))
     };
-    let said = match encoding {
+    let opened = match encoding {
         Encoding::Protobuf if body.is_empty() => {
             return Err(unrecognized(DecodeError::Unrecognized("empty data".into())));
         }
-        Encoding::Protobuf => {
-            proto::open(body).map(|e| e.type_meta).map_err(|e| DecodeError::Unrecognized(e.to_string()))
-        }
-        _ => ferry_schema::decode::type_meta(body, format),
+        Encoding::Protobuf => None,
+        _ => Some(ferry_schema::decode::open(body, format).map_err(unrecognized)?),
     };
-    let kind = kind_of(&said.map_err(unrecognized)?, expected)?;
+    let kind = match &opened {
+        Some(opened) => kind_of(&opened.said, expected)?,
+        None => {
+            let opened = proto::open(body).map_err(|e| unrecognized(DecodeError::Unrecognized(e.to_string())))?;
+            kind_of(&opened.type_meta, expected)?
+        }
+    };
     let Some(ty) = type_of(&kind) else { return Err(unknown_kind(&kind, expected)) };
-    let decoded = match encoding {
-        Encoding::Protobuf => proto::decode(&ty, body)
+    let decoded = match opened {
+        Some(opened) => opened.decode(&ty, validation(fields)),
+        None => proto::decode(&ty, body)
             .map(|object| Decoded { object, warnings: Vec::new() })
             .map_err(|e| DecodeError::Type(e.to_string())),
-        _ => ferry_schema::decode(&ty, body, format, validation(fields)),
     };
     let decoded =
         decoded.map_err(|e| ApiError::bad_request(e.message(&kind.kind, &kind.version, &expected.kind, body)))?;

@@ -142,6 +142,11 @@ impl Cbor {
     }
 }
 
+/// A random identifier; the thread's own source of randomness spares a call of the kernel.
+pub(crate) fn new_uid() -> String {
+    uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string()
+}
+
 /// How many bytes of warnings an answer carries at most; the rest are cut, as upstream does.
 const WARNING_BYTES: usize = 4096;
 
@@ -163,7 +168,7 @@ impl RequestContext {
             audit: None,
             flow: None,
             received: ferry_meta::time::now(),
-            audit_id: given.map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned),
+            audit_id: given.map_or_else(new_uid, str::to_owned),
             peer,
             stages: Stages::new(),
             user: UserInfo::anonymous(),

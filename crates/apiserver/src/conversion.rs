@@ -24,7 +24,7 @@ fn api_version(object: &Value) -> &str {
 
 /// Whether a cached object is in the row's version as it stands.
 pub(crate) fn is_in_version(row: &Resource, object: &CachedObject) -> bool {
-    object.json.starts_with(crate::render::type_prefix(row).as_bytes())
+    object.starts_with(crate::render::type_prefix(row).as_bytes())
 }
 
 /// A stored object in the row's version.
@@ -52,8 +52,7 @@ pub(crate) async fn to_bytes(core: &Core, row: &Resource, object: &Value) -> Res
     if let Some(row) = core.table().find_kind(&row.storage_gvk) {
         fit(row, &mut object);
     }
-    object::metadata_mut(&mut object).remove("resourceVersion");
-    Ok(codec::encode_stored(&row.storage_gvk, &mut object).into())
+    Ok(codec::encode_stored(&row.storage_gvk, &object))
 }
 
 /// Sees to it that these objects know their form in the row's version, so that reading them needs no webhook.

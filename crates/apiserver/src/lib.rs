@@ -24,6 +24,7 @@ mod handshakes;
 mod health;
 mod inprocess;
 mod kubelet;
+mod list_body;
 mod listen;
 mod metrics;
 mod negotiate;

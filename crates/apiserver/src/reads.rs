@@ -38,7 +38,7 @@ pub(crate) async fn cache_of(core: &Core, row: &Resource) -> Result<Arc<Resource
 pub(crate) fn json_of(row: &Resource, object: &CachedObject) -> Result<Bytes, ApiError> {
     let converted = row.strategy.conversion().is_some();
     if if converted { crate::conversion::is_in_version(row, object) } else { row.gvk == row.storage_gvk } {
-        return Ok(object.json.clone());
+        return Ok(object.json());
     }
     object.form(&row.gvk.api_version(), |object| {
         if converted {

@@ -95,26 +95,13 @@ pub(crate) fn list(
     meta: &ListMeta,
     items: &[Bytes],
 ) -> Result<Answer, ApiError> {
-    let mut meta = meta.json();
-    // Custom lists say that there is no next page.
-    let plain = matches!(context.negotiated.transform, Transform::None);
-    if plain && codec::is_custom(row) && !meta.contains("\"continue\"") {
-        meta.insert_str(meta.len() - 1, ",\"continue\":\"\"");
-    }
     let (kind, json) = match &context.negotiated.transform {
         Transform::None => {
             let kind = GroupVersionKind::new(&*row.gvk.group, &*row.gvk.version, &*row.list_kind);
             let prefix = type_prefix(row);
             let size: usize = items.iter().map(|i| i.len() + 1).sum();
             let mut out = Vec::with_capacity(size + 256);
-            out.extend_from_slice(
-                format!(
-                    "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
-                    kind.kind,
-                    kind.api_version()
-                )
-                .as_bytes(),
-            );
+            out.extend_from_slice(list_head(row, &kind, meta).as_bytes());
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
                     out.push(b',');
@@ -134,7 +121,7 @@ pub(crate) fn list(
         Transform::Table(version) => {
             let include = IncludeObject::read(&context.query)?;
             let kind = GroupVersionKind::new("meta.k8s.io", &**version, "Table");
-            (kind, table(row, version, &meta, items, include, true)?)
+            (kind, table(row, version, &meta.json(), items, include, true)?)
         }
         Transform::PartialMetadata(_) => {
             let message = format!(
@@ -149,7 +136,8 @@ pub(crate) fn list(
             let mut out = Vec::new();
             out.extend_from_slice(
                 format!(
-                    "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{meta},\"items\":["
+                    "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{},\"items\":[",
+                    meta.json()
                 )
                 .as_bytes(),
             );
@@ -170,6 +158,16 @@ pub(crate) fn list(
         }
     };
     Ok(Answer::Json { code: 200, kind, json })
+}
+
+/// A plain list up to its first item.
+pub(crate) fn list_head(row: &Resource, kind: &GroupVersionKind, meta: &ListMeta) -> String {
+    let mut meta = meta.json();
+    // Custom lists say that there is no next page.
+    if codec::is_custom(row) && !meta.contains("\"continue\"") {
+        meta.insert_str(meta.len() - 1, ",\"continue\":\"\"");
+    }
+    format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[", kind.kind, kind.api_version())
 }
 
 /// The package of upstream's internal type, as its messages show it.

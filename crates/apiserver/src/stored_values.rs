@@ -91,7 +91,7 @@ impl Forms {
             map.insert("kind".into(), stored.kind.clone().into());
             map.insert("apiVersion".into(), stored.api_version().into());
         }
-        codec::encode_stored(&stored, &mut object).into()
+        codec::encode_stored(&stored, &object)
     }
 
     fn written(&self, value: Bytes) -> Bytes {
@@ -247,11 +247,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = EmbeddedStore::open(folder.path(), Default::default()).expect("a store");
         let store = StoredValues::over(inner.clone(), &ResourceTable::builtin(), StoredAs::Protobuf);
-        let mut object = config_map();
-        let written = codec::encode_stored(&GroupVersionKind::new("", "v1", "ConfigMap"), &mut object);
+        let object = config_map();
+        let written = codec::encode_stored(&GroupVersionKind::new("", "v1", "ConfigMap"), &object);
         let custom = br#"{"kind":"Thing","apiVersion":"example.com/v1","metadata":{"name":"t"}}"#;
-        for (key, value) in [("configmaps/n/c", written.clone()), ("example.com/things/n/t", custom.to_vec())] {
-            let op = Op::Create { key: format!("/registry/{key}"), value: value.into(), lease: None };
+        for (key, value) in
+            [("configmaps/n/c", written.clone()), ("example.com/things/n/t", Bytes::from_static(custom))]
+        {
+            let op = Op::Create { key: format!("/registry/{key}"), value, lease: None };
             store.commit(Transaction::one(op)).await.expect("create");
         }
         let raw = async |key: &str| inner.get(key).await.expect("get").entry.expect("an entry").value;

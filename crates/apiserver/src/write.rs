@@ -145,7 +145,7 @@ impl<'a> Write<'a> {
         let generated = object::name(&object).is_empty() && !object::text(&object, "/metadata/generateName").is_empty();
         objects::set_kind(&mut object, self.row);
         let now = time::time(time::now());
-        object_meta::prepare_create(&mut object, &uuid::Uuid::new_v4().to_string(), &now);
+        object_meta::prepare_create(&mut object, &crate::context::new_uid(), &now);
         if !generated {
             return self.try_create(object).await;
         }

@@ -157,6 +157,42 @@ fn config_map(name: &str, data: &[(&str, &str)]) -> ConfigMap {
 }
 
 #[tokio::test]
+async fn a_long_list_is_sent_in_pieces_and_is_whole() {
+    let fixture = Fixture::new().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    for number in 0..40 {
+        let map = json!({"metadata": {"name": format!("m{number:02}")}, "data": {"k": "x".repeat(9000)}});
+        let (code, _) = fixture.call(&fixture.admin, "POST", path, "application/json", map.to_string()).await;
+        assert_eq!(code, 201);
+    }
+    let request = Request::get(path).header("authorization", format!("Bearer {}", fixture.admin));
+    let request = request
+        .body(Full::<bytes::Bytes>::default().map_err(|never| match never {}).boxed_unsync())
+        .expect("a request");
+    let response = fixture.server.handle(request, Peer::default()).await;
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let mut body = response.into_body();
+    let (mut whole, mut pieces) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        whole.extend_from_slice(&frame.expect("a frame").into_data().expect("data"));
+        pieces += 1;
+    }
+    assert!(pieces > 3 && whole.ends_with(b"]}\n"), "{pieces}");
+    let list: Value = serde_json::from_slice(&whole).expect("JSON");
+    assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("ConfigMapList"), &json!("v1")));
+    let items = list["items"].as_array().expect("items");
+    let names = items.iter().map(ferry_meta::object::name).filter(|name| name.starts_with('m'));
+    assert!(names.eq((0..40).map(|number| format!("m{number:02}"))));
+    for item in items {
+        let version: u64 = ferry_meta::object::resource_version(item).parse().expect("a version");
+        assert!(version > 0 && item.get("kind").is_none() && item["metadata"]["uid"].is_string());
+    }
+    // A page of it, which is short, reads the same.
+    let (_, page) = fixture.call(&fixture.admin, "GET", &format!("{path}?limit=2"), "", "").await;
+    assert_eq!(page["items"][0], items[0]);
+}
+
+#[tokio::test]
 async fn a_client_inside_reads_writes_and_watches() {
     let fixture = Fixture::new().await;
     let maps: Api<ConfigMap> = Api::namespaced(fixture.client(), "default");

@@ -19,7 +19,15 @@ impl Path {
 
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+        if self.0.is_empty() { Self(name.to_owned()) } else { self.with(&[".", name]) }
+    }
+
+    /// Paths are made for every field that is checked, wrong or not: without the machinery of `format!`.
+    fn with(&self, parts: &[&str]) -> Self {
+        let mut text = String::with_capacity(self.0.len() + parts.iter().map(|part| part.len()).sum::<usize>());
+        text.push_str(&self.0);
+        parts.iter().for_each(|part| text.push_str(part));
+        Self(text)
     }
 
     #[must_use]
@@ -29,7 +37,7 @@ impl Path {
 
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
+        self.with(&["[", key, "]"])
     }
 
     pub fn as_str(&self) -> &str {

@@ -8,28 +8,28 @@ use crate::zero;
 
 /// Compact JSON, without a newline at its end.
 pub fn encode_json(ty: &Type, object: &Value) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(512), indent: None, escapes: true };
+    let mut writer = Writer::new(Vec::with_capacity(512));
     writer.root(ty, object);
     writer.out
 }
 
 /// Indented by two spaces, without a newline at its end.
 pub fn encode_json_pretty(ty: &Type, object: &Value) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(1024), indent: Some(0), escapes: true };
+    let mut writer = Writer { indent: Some(0), ..Writer::new(Vec::with_capacity(1024)) };
     writer.root(ty, object);
     writer.out
 }
 
 /// JSON of any value with Go's escapes and sorted keys, as for custom resources.
 pub fn encode_any(value: &Value, pretty: bool) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(512), indent: pretty.then_some(0), escapes: true };
+    let mut writer = Writer { indent: pretty.then_some(0), ..Writer::new(Vec::with_capacity(512)) };
     writer.any(value);
     writer.out
 }
 
 /// A custom resource: its kind and metadata as every kind has them, the rest with sorted keys.
 pub fn encode_custom(object: &Value) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(512), indent: None, escapes: true };
+    let mut writer = Writer::new(Vec::with_capacity(512));
     match object {
         Value::Object(map) => writer.custom(map),
         other => writer.any(other),
@@ -39,7 +39,7 @@ pub fn encode_custom(object: &Value) -> Vec<u8> {
 
 /// Free-form JSON as it is kept inside protobuf, where nothing is escaped that JSON does not ask for.
 pub(crate) fn encode_raw(shape: &Shape, value: &Value) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(128), indent: None, escapes: false };
+    let mut writer = Writer { escapes: false, ..Writer::new(Vec::with_capacity(128)) };
     match (shape, value) {
         (Shape::Fields, Value::Object(map)) => writer.owned_fields(map),
         _ => writer.any(value),
@@ -102,16 +102,39 @@ pub fn indent(compact: &[u8]) -> Vec<u8> {
     out
 }
 
-struct Writer {
-    out: Vec<u8>,
+pub(crate) struct Writer {
+    pub(crate) out: Vec<u8>,
     /// The current depth, when indenting.
     indent: Option<usize>,
     /// Go escapes what HTML could take for markup.
     escapes: bool,
+    /// Where the writer is in an object that goes into the store.
+    pub(crate) stored: Option<Level>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Root,
+    Metadata,
+    Below,
 }
 
 impl Writer {
-    fn root(&mut self, ty: &Type, object: &Value) {
+    pub(crate) fn new(out: Vec<u8>) -> Self {
+        Self { out, indent: None, escapes: true, stored: None }
+    }
+
+    /// Whether a value does not survive the store.
+    fn is_lost(&self, item: &Item, value: &Value) -> bool {
+        self.stored.is_some()
+            && match (&item.shape, value) {
+                (Shape::List(_), Value::Array(items)) => items.is_empty() && !item.wrapped,
+                (Shape::Map(_), Value::Object(map)) => map.is_empty(),
+                _ => false,
+            }
+    }
+
+    pub(crate) fn root(&mut self, ty: &Type, object: &Value) {
         match object {
             Value::Object(map) if ty.schema().is_some() => self.custom(map),
             Value::Object(map) => self.structure(ty.catalogue(), ty.id(), map),
@@ -181,6 +204,10 @@ impl Writer {
         if definition.preserve_unknown {
             return self.map(map);
         }
+        let level = self.stored;
+        if level.is_some() {
+            self.stored = Some(Level::Below);
+        }
         // The fields to write, in the struct's order: those that are there, and those Go always writes.
         let mut fields: Vec<(usize, Option<&Value>)> = Vec::with_capacity(map.len() + definition.always.len());
         for (key, value) in map {
@@ -200,11 +227,16 @@ impl Writer {
         for (index, value) in fields {
             let field = &definition.fields[index];
             if let Some(value) = value {
-                let left_out =
-                    (field.omit_empty && zero::is_empty(&field.item, value)) || (field.omit_zero && value.is_null());
+                let lost = self.is_lost(&field.item, value);
+                let left_out = (field.omit_empty && (lost || zero::is_empty(&field.item, value)))
+                    || (field.omit_zero && (lost || value.is_null()))
+                    || (level == Some(Level::Metadata) && &*field.name == "resourceVersion");
                 if left_out {
                     continue;
                 }
+            }
+            if level == Some(Level::Root) && &*field.name == "metadata" {
+                self.stored = Some(Level::Metadata);
             }
             self.separate(&mut first);
             self.key(&field.name);
@@ -225,6 +257,7 @@ impl Writer {
 
     fn item(&mut self, catalogue: &Catalogue, item: &Item, value: &Value) {
         match (&item.shape, value) {
+            _ if self.is_lost(item, value) => self.any(&Value::Null),
             (Shape::Struct(id), Value::Object(map)) => self.structure(catalogue, *id, map),
             (Shape::List(inner), Value::Array(items)) => {
                 self.open(b'[');
@@ -326,7 +359,10 @@ impl Writer {
     fn number(&mut self, number: &serde_json::Number) {
         match number.as_f64() {
             Some(float) if number.is_f64() => self.out.extend_from_slice(go_float(float).as_bytes()),
-            _ => self.out.extend_from_slice(number.to_string().as_bytes()),
+            _ => match number.as_i64() {
+                Some(whole) => self.out.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes()),
+                None => self.out.extend_from_slice(number.to_string().as_bytes()),
+            },
         }
     }
 
@@ -335,7 +371,7 @@ impl Writer {
         self.out.push(b'"');
         let bytes = text.as_bytes();
         let mut start = 0;
-        let mut at = 0;
+        let mut at = plain(bytes, 0);
         while let Some(byte) = bytes.get(at).copied() {
             let escape: &[u8] = match byte {
                 b'"' => b"\\\"",
@@ -346,7 +382,7 @@ impl Writer {
                 8 => b"\\b",
                 12 => b"\\f",
                 b'<' | b'>' | b'&' if !self.escapes => {
-                    at += 1;
+                    at = plain(bytes, at + 1);
                     continue;
                 }
                 0..0x20 | b'<' | b'>' | b'&' => {
@@ -354,31 +390,51 @@ impl Writer {
                     self.out.extend_from_slice(&bytes[start..at]);
                     self.out.extend_from_slice(b"\\u00");
                     self.out.extend_from_slice(&low);
-                    at += 1;
-                    start = at;
+                    start = at + 1;
+                    at = plain(bytes, start);
                     continue;
                 }
                 // U+2028 and U+2029, which JavaScript takes for line ends.
                 0xe2 if bytes.get(at + 1) == Some(&0x80) && matches!(bytes.get(at + 2), Some(0xa8 | 0xa9)) => {
                     self.out.extend_from_slice(&bytes[start..at]);
                     self.out.extend_from_slice(if bytes[at + 2] == 0xa8 { b"\\u2028" } else { b"\\u2029" });
-                    at += 3;
-                    start = at;
+                    start = at + 3;
+                    at = plain(bytes, start);
                     continue;
                 }
                 _ => {
-                    at += 1;
+                    at = plain(bytes, at + 1);
                     continue;
                 }
             };
             self.out.extend_from_slice(&bytes[start..at]);
             self.out.extend_from_slice(escape);
-            at += 1;
-            start = at;
+            start = at + 1;
+            at = plain(bytes, start);
         }
         self.out.extend_from_slice(&bytes[start..]);
         self.out.push(b'"');
     }
+}
+
+/// The first byte at or behind `at` that may need an escape. Eight bytes at a time, since most have none.
+fn plain(bytes: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const TOPS: u64 = u64::from_le_bytes([0x80; 8]);
+    let holds = |word: u64, byte: u8| {
+        let difference = word ^ (ONES * u64::from(byte));
+        difference.wrapping_sub(ONES) & !difference & TOPS
+    };
+    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*chunk);
+        let control = word.wrapping_sub(ONES * 0x20) & !word & TOPS;
+        let found = [b'"', b'\\', b'<', b'>', b'&', 0xe2].iter().fold(control, |all, byte| all | holds(word, *byte));
+        if found != 0 {
+            return at + (found.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    at
 }
 
 /// A float as Go's JSON writes it: exponents only for the very small and the very large, without padding zeros.
@@ -403,6 +459,12 @@ mod tests {
     fn strings_are_escaped_as_gos() {
         let text = encode_any(&json!({"k": "<&>é\u{2028}\u{1}\n\"\\"}), false);
         assert_eq!(String::from_utf8_lossy(&text), "{\"k\":\"\\u003c\\u0026\\u003eé\\u2028\\u0001\\n\\\"\\\\\"}");
+        // Whatever stands where in a group of eight bytes.
+        for length in 0..20 {
+            let plain = "âé\u{7f}".repeat(length);
+            let text = encode_any(&json!(format!("{plain}<{plain}\n{plain}\u{2029}")), false);
+            assert_eq!(String::from_utf8_lossy(&text), format!("\"{plain}\\u003c{plain}\\n{plain}\\u2029\""));
+        }
     }
 
     #[test]

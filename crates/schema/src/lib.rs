@@ -36,4 +36,4 @@ pub use catalogue::{Catalogue, Field, Item, ListType, Shape, Type, TypeDef, buil
 pub use decode::{DecodeError, Decoded, Format, Validation, decode, decode_value};
 pub use encode::{encode_json, encode_json_pretty};
 pub use normalize::normalize;
-pub use stored::as_stored;
+pub use stored::encode_stored;

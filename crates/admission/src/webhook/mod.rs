@@ -172,11 +172,18 @@ impl Plugin for MutatingWebhooks {
         if hooks.1.is_empty() {
             return Ok(());
         }
+        // Apart from this: most requests meet no webhook, and all would pay for the room.
+        Box::pin(self.mutate_by(&hooks.1, request)).await
+    }
+}
+
+impl MutatingWebhooks {
+    async fn mutate_by(&self, hooks: &[Arc<Hook>], request: &mut Request<'_>) -> Result<(), ApiError> {
         let original = request.object.as_deref().cloned();
         // What a hook that wants to be asked again left behind.
         let mut seen: HashMap<String, Option<Value>> = HashMap::new();
         // Selected one by one: an earlier webhook may have changed the labels that select a later one.
-        for hook in &hooks.1 {
+        for hook in hooks {
             if matching(&*self.caller.reader, std::slice::from_ref(hook), request).is_empty() {
                 continue;
             }
@@ -193,7 +200,7 @@ impl Plugin for MutatingWebhooks {
         for plugin in self.before.iter().filter(|plugin| plugin.handles(operation)) {
             plugin.mutate(request).await?;
         }
-        for hook in hooks.1.iter().filter(|hook| hook.reinvoke) {
+        for hook in hooks.iter().filter(|hook| hook.reinvoke) {
             let changed = seen.get(&hook.id).is_some_and(|left| left.as_ref() != request.object.as_deref());
             if changed && !matching(&*self.caller.reader, std::slice::from_ref(hook), request).is_empty() {
                 self.run(hook, request).await?;
@@ -231,8 +238,19 @@ impl Plugin for ValidatingWebhooks {
 
     async fn validate(&self, request: &mut Request<'_>) -> Result<(), ApiError> {
         let hooks = self.hooks.current();
+        let matching = matching(&*self.caller.reader, &hooks.1, request);
+        if matching.is_empty() {
+            return Ok(());
+        }
+        // Apart from this: most requests meet no webhook, and all would pay for the room.
+        Box::pin(self.validate_by(matching, request)).await
+    }
+}
+
+impl ValidatingWebhooks {
+    async fn validate_by(&self, matching: Vec<Arc<Hook>>, request: &mut Request<'_>) -> Result<(), ApiError> {
         let mut wanted = Vec::new();
-        for hook in matching(&*self.caller.reader, &hooks.1, request) {
+        for hook in matching {
             if self.caller.wanted(&hook, request).await? {
                 wanted.push(hook);
             }

@@ -6,12 +6,15 @@ use std::time::Duration;
 use ferry_store::{Event, Range, Revision, StoreError, WatchBatch, WatchRequest};
 use futures::StreamExt;
 
+use super::log::Woken;
 use super::resource::ResourceCache;
 use super::{Cache, Routes};
 
 const ROOT: &str = "/registry/";
 /// How far back a fresh start reads, so that watches of before a restart can go on.
 const PAST: Revision = 4096;
+/// Revisions that are taken in before anybody is told of them.
+const TOGETHER: usize = 256;
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
@@ -66,7 +69,7 @@ pub(super) async fn load(cache: &Cache, start: Start) -> Result<Revision, StoreE
         resource.load(revision, &[]);
     }
     drop(routes);
-    cache.revision.send_modify(|reached| *reached = revision.max(*reached));
+    cache.revision.advance(revision);
     Ok(revision)
 }
 
@@ -96,26 +99,41 @@ pub(super) async fn feed(cache: Arc<Cache>, mut from: Revision) {
 
 async fn follow(cache: &Cache, from: &mut Revision) -> StoreError {
     let mut watch = match cache.store.watch(WatchRequest { prefix: ROOT.into(), after: *from }).await {
-        Ok(watch) => watch,
+        // What was made durable together comes together: readers are told once.
+        Ok(watch) => watch.ready_chunks(TOGETHER),
         Err(error) => return error,
     };
-    loop {
-        match watch.next().await {
-            Some(Ok(batch)) => {
-                *from = (*from).max(batch.revision);
-                apply(&cache.routes.read(), &batch);
-                cache.revision.send_modify(|reached| *reached = batch.revision.max(*reached));
+    while let Some(chunk) = watch.next().await {
+        let mut woken = Woken::default();
+        let mut ended = None;
+        {
+            let routes = cache.routes.read();
+            for batch in chunk {
+                match batch {
+                    Ok(batch) => {
+                        *from = (*from).max(batch.revision);
+                        apply(&routes, &batch, &mut woken);
+                    }
+                    Err(error) => {
+                        ended = Some(error);
+                        break;
+                    }
+                }
             }
-            Some(Err(error)) => return error,
-            None => return StoreError::Unavailable("the watch ended".into()),
+        }
+        woken.wake();
+        cache.revision.advance(*from);
+        if let Some(error) = ended {
+            return error;
         }
     }
+    StoreError::Unavailable("the watch ended".into())
 }
 
-fn apply(routes: &Routes, batch: &WatchBatch) {
+fn apply(routes: &Routes, batch: &WatchBatch, woken: &mut Woken) {
     if let [event] = batch.events.as_slice() {
         if let Some(resource) = routes.route(&event.entry.key) {
-            resource.apply(batch.revision, &[event]);
+            resource.apply(batch.revision, &[event], woken);
         }
         return;
     }
@@ -129,6 +147,6 @@ fn apply(routes: &Routes, batch: &WatchBatch) {
         }
     }
     for (resource, events) in by_resource {
-        resource.apply(batch.revision, &events);
+        resource.apply(batch.revision, &events, woken);
     }
 }

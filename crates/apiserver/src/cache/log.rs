@@ -43,7 +43,8 @@ pub(super) struct LogEntry {
     pub(super) previous: Option<Arc<CachedObject>>,
     pub(super) at: Instant,
     departed: OnceLock<Arc<CachedObject>>,
-    frames: [OnceLock<Bytes>; 3],
+    /// Few entries are watched by anyone: the room for their frames is made when it is needed.
+    frames: OnceLock<Box<[OnceLock<Bytes>; 3]>>,
 }
 
 impl LogEntry {
@@ -52,14 +53,7 @@ impl LogEntry {
         object: Option<Arc<CachedObject>>,
         previous: Option<Arc<CachedObject>>,
     ) -> Self {
-        Self {
-            revision,
-            object,
-            previous,
-            at: Instant::now(),
-            departed: OnceLock::new(),
-            frames: [const { OnceLock::new() }; 3],
-        }
+        Self { revision, object, previous, at: Instant::now(), departed: OnceLock::new(), frames: OnceLock::new() }
     }
 
     /// The last state a watcher saw, at the revision of the change that took it away.
@@ -69,23 +63,31 @@ impl LogEntry {
     }
 
     pub(super) fn frame(&self, kind: FrameKind, object: &CachedObject) -> Bytes {
-        let build = || frame(kind, &object.json);
-        match kind {
-            FrameKind::Added => self.frames[0].get_or_init(build).clone(),
-            FrameKind::Modified => self.frames[1].get_or_init(build).clone(),
-            FrameKind::Deleted => self.frames[2].get_or_init(build).clone(),
-            FrameKind::Bookmark => build(),
-        }
+        let place = match kind {
+            FrameKind::Added => 0,
+            FrameKind::Modified => 1,
+            FrameKind::Deleted => 2,
+            FrameKind::Bookmark => return object_frame(kind, object),
+        };
+        self.frames.get_or_init(Box::default)[place].get_or_init(|| object_frame(kind, object)).clone()
     }
 }
 
 /// One line of a JSON watch.
 pub(super) fn frame(kind: FrameKind, object: &[u8]) -> Bytes {
-    let mut out = BytesMut::with_capacity(object.len() + 40);
+    line(kind, object.len(), |out| out.put_slice(object))
+}
+
+pub(super) fn object_frame(kind: FrameKind, object: &CachedObject) -> Bytes {
+    line(kind, object.json_length(), |out| object.write_json(out))
+}
+
+fn line(kind: FrameKind, length: usize, object: impl FnOnce(&mut BytesMut)) -> Bytes {
+    let mut out = BytesMut::with_capacity(length + 40);
     out.put_slice(b"{\"type\":\"");
     out.put_slice(kind.as_str().as_bytes());
     out.put_slice(b"\",\"object\":");
-    out.put_slice(object);
+    object(&mut out);
     out.put_slice(b"}\n");
     out.freeze()
 }
@@ -106,6 +108,24 @@ pub(super) enum Topic {
 pub(super) struct Channel {
     log: RwLock<Log>,
     pub(super) notify: Notify,
+}
+
+/// Channels that have something new, each once.
+#[derive(Default)]
+pub(super) struct Woken(Vec<Arc<Channel>>);
+
+impl Woken {
+    pub(super) fn add(&mut self, channel: &Arc<Channel>) {
+        self.0.push(channel.clone());
+    }
+
+    pub(super) fn wake(mut self) {
+        self.0.sort_unstable_by_key(Arc::as_ptr);
+        self.0.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        for channel in self.0 {
+            channel.notify.notify_waiters();
+        }
+    }
 }
 
 struct Log {

@@ -6,6 +6,7 @@
 mod hub;
 mod log;
 mod object;
+mod reached;
 mod reader;
 mod registration;
 mod resource;
@@ -22,10 +23,10 @@ use ferry_store::{Range, Revision, Store, StoreError};
 use ferry_tasks::Tasks;
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
-use tokio::sync::watch as notify;
 
 pub use self::log::FrameKind;
 pub use self::object::CachedObject;
+use self::reached::Reached;
 pub use self::registration::Registration;
 pub use self::resource::{ResourceCache, Snapshot};
 pub use self::watch::{Frames, StartFrom, WatchFrame, WatchOptions};
@@ -48,7 +49,7 @@ pub enum CacheError {
 pub struct Cache {
     store: Arc<dyn Store>,
     routes: RwLock<Routes>,
-    revision: notify::Sender<Revision>,
+    revision: Arc<Reached>,
 }
 
 #[derive(Default)]
@@ -100,19 +101,17 @@ impl Cache {
         tasks: &Tasks,
         registrations: Vec<Registration>,
     ) -> Result<Arc<Self>, StoreError> {
-        let (revision, _) = notify::channel(0);
+        let revision = Arc::new(Reached::default());
         let mut routes = Routes::default();
         for registration in registrations {
-            routes.add(Arc::new(ResourceCache::new(registration, revision.subscribe())));
+            routes.add(Arc::new(ResourceCache::new(registration, revision.clone())));
         }
         let cache = Arc::new(Self { store, routes: RwLock::new(routes), revision });
         let newest = cache.store.revision().await?;
         let from = hub::load(&cache, hub::Start::InThePast).await?;
         let fed = cache.clone();
         tasks.spawn_until_stopped("watch-cache", async move { hub::feed(fed, from).await });
-        let mut seen = cache.revision.subscribe();
-        // The sender lives in `cache`, so the wait ends with the revision.
-        let _ = seen.wait_for(|revision| *revision >= newest).await;
+        cache.revision.wait_for(newest).await;
         Ok(cache)
     }
 
@@ -131,17 +130,16 @@ impl Cache {
 
     /// How far the caches have come.
     pub fn revision(&self) -> Revision {
-        *self.revision.borrow()
+        self.revision.newest()
     }
 
     /// Returns once every change up to a revision is in the caches.
     pub async fn wait_for(&self, revision: Revision) -> Result<(), CacheError> {
-        let mut seen = self.revision.subscribe();
-        let arrived = tokio::time::timeout(PATIENCE, seen.wait_for(|newest| *newest >= revision)).await;
-        match arrived {
-            Ok(Ok(_)) => Ok(()),
-            _ => Err(CacheError::TooLarge { requested: revision, newest: self.revision() }),
+        if self.revision() >= revision {
+            return Ok(());
         }
+        let arrived = tokio::time::timeout(PATIENCE, self.revision.wait_for(revision)).await;
+        arrived.map_err(|_| CacheError::TooLarge { requested: revision, newest: self.revision() })
     }
 
     /// Returns once everything acknowledged before the call is in the caches: reads after it are linearizable.
@@ -182,7 +180,7 @@ impl Cache {
     /// Adds a resource while the server runs, and returns once its objects are there.
     pub async fn register(&self, registration: Registration) -> Result<Arc<ResourceCache>, CacheError> {
         let prefix = registration.root.clone();
-        let resource = Arc::new(ResourceCache::new(registration, self.revision.subscribe()));
+        let resource = Arc::new(ResourceCache::new(registration, self.revision.clone()));
         // Routed first: what happens while the objects are read is kept and applied behind them.
         let before = {
             let mut routes = self.routes.write();

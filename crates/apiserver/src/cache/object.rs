@@ -1,4 +1,4 @@
-//! One object as the cache keeps it: ready-made JSON, and the little that selectors ask for.
+//! One object as the cache keeps it: the store's own bytes, and the little that selectors ask for.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -29,15 +29,14 @@ pub struct CachedObject {
     pub key: Arc<str>,
     pub revision: Revision,
     pub created: Revision,
-    /// The storage version with `metadata.resourceVersion` in it.
-    pub json: Bytes,
-    pub uid: Box<str>,
+    /// The storage version without `metadata.resourceVersion`: bytes that the store has too, so that they are in memory once.
+    stored: Bytes,
+    /// Where the version goes when the object is sent.
+    version_at: VersionAt,
     /// Sorted by key.
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// In the order of the registration's fields.
     pub fields: Box<[Box<str>]>,
-    /// Where the spliced-in version begins and ends in `json`, so that another can take its place.
-    version_at: (usize, usize),
     registration: Arc<Registration>,
     forms: Mutex<Vec<(Box<str>, Bytes)>>,
     parsed: OnceLock<Arc<Value>>,
@@ -67,38 +66,28 @@ impl CachedObject {
                 ferry_meta::object::metadata_mut(&mut object).remove("resourceVersion");
                 let cleaned = Bytes::from(serde_json::to_vec(&object).map_err(|e| e.to_string())?);
                 let parts = Parts::read(&cleaned, registration).map_err(|e| e.to_string())?;
-                return Ok(Self::assemble(registration, key, &cleaned, created, revision, parts.ok_or("no metadata")?));
+                return Ok(Self::assemble(registration, key, cleaned, created, revision, parts.ok_or("no metadata")?));
             }
         };
-        Ok(Self::assemble(registration, key, &stored, created, revision, parts))
+        Ok(Self::assemble(registration, key, stored, created, revision, parts))
     }
 
     fn assemble(
         registration: &Arc<Registration>,
         key: Arc<str>,
-        stored: &[u8],
+        stored: Bytes,
         created: Revision,
         revision: Revision,
         parts: Parts,
     ) -> Self {
-        let mut json = BytesMut::with_capacity(stored.len() + 48);
-        json.put_slice(&stored[..parts.version_at]);
-        // Behind the uid, where upstream prints it.
-        json.put_slice(if parts.behind_uid { b",\"resourceVersion\":\"" } else { b"\"resourceVersion\":\"" });
-        let start = json.len();
-        json.put_slice(itoa::Buffer::new().format(revision).as_bytes());
-        let version_at = (start, json.len());
-        json.put_slice(if parts.behind_uid || parts.metadata_is_empty { b"\"" } else { b"\"," });
-        json.put_slice(&stored[parts.version_at..]);
         Self {
             key,
             revision,
             created,
-            json: json.freeze(),
-            uid: parts.uid,
+            stored,
+            version_at: parts.version_at,
             labels: parts.labels,
             fields: registration.field_values(&parts.wanted),
-            version_at,
             registration: registration.clone(),
             forms: Mutex::new(Vec::new()),
             parsed: OnceLock::new(),
@@ -107,25 +96,50 @@ impl CachedObject {
 
     /// The same state under another revision: what a watcher is shown when the object goes.
     pub(super) fn at(&self, revision: Revision) -> Self {
-        let (start, end) = self.version_at;
-        let mut json = BytesMut::with_capacity(self.json.len() + 20);
-        json.put_slice(&self.json[..start]);
-        json.put_slice(itoa::Buffer::new().format(revision).as_bytes());
-        let version_at = (start, json.len());
-        json.put_slice(&self.json[end..]);
         Self {
             key: self.key.clone(),
             revision,
             created: self.created,
-            json: json.freeze(),
-            uid: self.uid.clone(),
+            stored: self.stored.clone(),
+            version_at: self.version_at,
             labels: self.labels.clone(),
             fields: self.fields.clone(),
-            version_at,
             registration: self.registration.clone(),
             forms: Mutex::new(Vec::new()),
             parsed: OnceLock::new(),
         }
+    }
+
+    /// The storage version with its resourceVersion, and room for the end of a line.
+    pub fn json(&self) -> Bytes {
+        let mut json = BytesMut::with_capacity(self.json_length() + 1);
+        self.write_json(&mut json);
+        json.freeze()
+    }
+
+    /// How long the JSON is at most.
+    pub fn json_length(&self) -> usize {
+        self.stored.len() + LONGEST_VERSION
+    }
+
+    pub fn write_json(&self, out: &mut BytesMut) {
+        self.write_behind(0, out);
+    }
+
+    /// The JSON without its first bytes, which must end before the metadata.
+    pub(crate) fn write_behind(&self, skipped: usize, out: &mut BytesMut) {
+        let VersionAt { place, behind_uid, last } = self.version_at;
+        out.put_slice(&self.stored[skipped..place]);
+        // Behind the uid, where upstream prints it.
+        out.put_slice(if behind_uid { b",\"resourceVersion\":\"" } else { b"\"resourceVersion\":\"" });
+        out.put_slice(itoa::Buffer::new().format(self.revision).as_bytes());
+        out.put_slice(if behind_uid || last { b"\"" } else { b"\"," });
+        out.put_slice(&self.stored[place..]);
+    }
+
+    /// Whether the JSON begins with this, which must end before the metadata.
+    pub(crate) fn starts_with(&self, prefix: &[u8]) -> bool {
+        prefix.len() <= self.version_at.place && self.stored.starts_with(prefix)
     }
 
     pub(super) fn registration(&self) -> &Registration {
@@ -177,7 +191,10 @@ impl CachedObject {
     }
 
     pub fn parse(&self) -> serde_json::Result<Value> {
-        serde_json::from_slice(&self.json)
+        let mut object: Value = serde_json::from_slice(&self.stored)?;
+        ferry_meta::object::metadata_mut(&mut object)
+            .insert("resourceVersion".into(), self.revision.to_string().into());
+        Ok(object)
     }
 
     pub(crate) fn has_form(&self, form: &str) -> bool {
@@ -208,13 +225,22 @@ impl CachedObject {
     }
 }
 
+/// `,"resourceVersion":"` and `"` around the largest number.
+const LONGEST_VERSION: usize = 42;
+
+/// Where an object's version goes.
+#[derive(Clone, Copy)]
+struct VersionAt {
+    /// Just behind the uid of `metadata`, or behind its opening brace where there is none.
+    place: usize,
+    behind_uid: bool,
+    /// Nothing of the metadata follows.
+    last: bool,
+}
+
 /// What one pass over a stored value finds.
 struct Parts {
-    /// Just behind the uid of `metadata`, or behind its opening brace where there is none.
-    version_at: usize,
-    behind_uid: bool,
-    metadata_is_empty: bool,
-    uid: Box<str>,
+    version_at: VersionAt,
     labels: Box<[(Box<str>, Box<str>)]>,
     /// The object cut down to the registration's fields.
     wanted: Value,
@@ -223,7 +249,6 @@ struct Parts {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Metadata {
-    uid: Option<Box<str>>,
     labels: Option<std::collections::BTreeMap<Box<str>, Box<str>>>,
     #[serde(rename = "resourceVersion")]
     resource_version: Option<IgnoredAny>,
@@ -252,10 +277,11 @@ impl Parts {
             content[value..].find('"').map(|length| value + length + 1)
         });
         Ok(Some(Self {
-            version_at: start + uid_end.unwrap_or(1),
-            behind_uid: uid_end.is_some(),
-            metadata_is_empty: inside.trim_start().starts_with('}'),
-            uid: parsed.uid.unwrap_or_default(),
+            version_at: VersionAt {
+                place: start + uid_end.unwrap_or(1),
+                behind_uid: uid_end.is_some(),
+                last: inside.trim_start().starts_with('}'),
+            },
             labels: parsed.labels.unwrap_or_default().into_iter().collect(),
             wanted,
         }))

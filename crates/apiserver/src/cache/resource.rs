@@ -8,8 +8,9 @@ use ferry_store::{Entry, Event, EventKind, Revision};
 use imbl::OrdMap;
 use parking_lot::RwLock;
 
-use super::log::{Channel, LogEntry, Topic};
+use super::log::{Channel, LogEntry, Topic, Woken};
 use super::object::CachedObject;
+use super::reached::Reached;
 use super::registration::Registration;
 
 pub(super) type Objects = OrdMap<Arc<str>, Arc<CachedObject>>;
@@ -18,7 +19,7 @@ pub struct ResourceCache {
     pub registration: Arc<Registration>,
     inner: RwLock<Inner>,
     /// How far the hub has come, all resources together.
-    hub: tokio::sync::watch::Receiver<Revision>,
+    hub: Arc<Reached>,
     loaded: tokio::sync::watch::Sender<bool>,
 }
 
@@ -52,7 +53,7 @@ pub(super) struct Subscription {
 }
 
 impl ResourceCache {
-    pub(super) fn new(registration: Registration, hub: tokio::sync::watch::Receiver<Revision>) -> Self {
+    pub(super) fn new(registration: Registration, hub: Arc<Reached>) -> Self {
         let inner = Inner {
             objects: Objects::new(),
             newest: 0,
@@ -98,7 +99,7 @@ impl ResourceCache {
         }
         for (at, event) in inner.loading.take().unwrap_or_default() {
             let object = self.read(&event);
-            inner.apply(at, &[&event], vec![object]);
+            inner.apply(at, &[&event], vec![object], &mut Woken::default());
         }
         drop(inner);
         self.loaded.send_replace(true);
@@ -115,8 +116,8 @@ impl ResourceCache {
         inner.topics.values().filter_map(Weak::upgrade).for_each(|channel| channel.close());
     }
 
-    /// All of a revision's events of this resource, in one step.
-    pub(super) fn apply(&self, revision: Revision, events: &[&Event]) {
+    /// All of a revision's events of this resource, in one step. `woken` gets who is to be told.
+    pub(super) fn apply(&self, revision: Revision, events: &[&Event], woken: &mut Woken) {
         // Read before the lock is taken: nobody waits for parsing.
         let objects = events.iter().map(|event| self.read(event)).collect();
         let mut inner = self.inner.write();
@@ -124,11 +125,7 @@ impl ResourceCache {
             missed.extend(events.iter().map(|event| (revision, (*event).clone())));
             return;
         }
-        let woken = inner.apply(revision, events, objects);
-        drop(inner);
-        for channel in woken {
-            channel.notify.notify_waiters();
-        }
+        inner.apply(revision, events, objects, woken);
     }
 
     /// Returns once the objects were read from the store.
@@ -140,7 +137,7 @@ impl ResourceCache {
     /// The objects as far as the hub has come.
     pub fn snapshot(&self) -> Snapshot {
         // In this order: the map may be ahead of the hub's number, never behind.
-        let revision = *self.hub.borrow();
+        let revision = self.hub.newest();
         let inner = self.inner.read();
         self.snapshot_of(&inner, revision)
     }
@@ -156,7 +153,7 @@ impl ResourceCache {
     /// The objects as they were; None where the log no longer reaches back, or not yet forward.
     pub fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
         let mut snapshot = {
-            let now = *self.hub.borrow();
+            let now = self.hub.newest();
             let inner = self.inner.read();
             let snapshot = self.snapshot_of(&inner, now);
             if revision > snapshot.revision || revision < inner.history.after() {
@@ -196,7 +193,7 @@ impl ResourceCache {
     }
 
     pub(super) fn hub_revision(&self) -> Revision {
-        *self.hub.borrow()
+        self.hub.newest()
     }
 
     /// A snapshot and the place in the log that follows it. `after` asks for the past since then as well; the error is
@@ -225,9 +222,10 @@ impl Inner {
         revision: Revision,
         events: &[&Event],
         objects: Vec<Option<Arc<CachedObject>>>,
-    ) -> Vec<Arc<Channel>> {
+        woken: &mut Woken,
+    ) {
         if revision <= self.loaded {
-            return Vec::new();
+            return;
         }
         let mut entries = Vec::with_capacity(events.len());
         for (event, object) in events.iter().zip(objects) {
@@ -240,7 +238,7 @@ impl Inner {
             }
         }
         self.newest = revision;
-        self.publish(&entries)
+        self.publish(&entries, woken);
     }
 
     fn topic(&mut self, topic: &Topic) -> Arc<Channel> {
@@ -256,22 +254,21 @@ impl Inner {
         channel
     }
 
-    fn publish(&self, entries: &[Arc<LogEntry>]) -> Vec<Arc<Channel>> {
+    fn publish(&self, entries: &[Arc<LogEntry>], woken: &mut Woken) {
         self.history.push(entries);
-        let mut woken = vec![self.history.clone()];
+        woken.add(&self.history);
         if self.topics.is_empty() {
-            return woken;
+            return;
         }
         for entry in entries {
             let Some(registration) = entry.registration() else { continue };
             for topic in entry.topics(registration) {
                 if let Some(channel) = self.topics.get(&topic).and_then(Weak::upgrade) {
                     channel.push(std::slice::from_ref(entry));
-                    woken.push(channel);
+                    woken.add(&channel);
                 }
             }
         }
-        woken
     }
 }
 

@@ -70,7 +70,7 @@ impl WatchFrame {
         match (&self.source, &self.object) {
             (Source::Log(entry), Some(object)) => entry.frame(self.kind, object),
             (Source::Bookmark(frame), _) => frame.clone(),
-            (_, Some(object)) => log::frame(self.kind, &object.json),
+            (_, Some(object)) => log::object_frame(self.kind, object),
             (_, None) => Bytes::new(),
         }
     }

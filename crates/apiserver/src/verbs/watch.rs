@@ -177,16 +177,11 @@ impl Encoder {
     }
 
     fn encode(&mut self, frame: &WatchFrame) -> Result<Bytes, ApiError> {
-        let object = match &frame.object {
-            Some(object) => reads::json_of(&self.row, object)?,
-            None => self.bookmark(frame),
-        };
         let plain = self.negotiated.transform == Transform::None;
         // Most watches: one buffer for everyone who gets this event.
         if plain
             && !self.cbor
             && self.negotiated.encoding == Encoding::Json
-            && frame.object.is_some()
             && self.row.gvk == self.row.storage_gvk
             && frame.object.as_ref().is_some_and(|object| {
                 self.row.strategy.conversion().is_none() || crate::conversion::is_in_version(&self.row, object)
@@ -194,6 +189,10 @@ impl Encoder {
         {
             return Ok(frame.frame());
         }
+        let object = match &frame.object {
+            Some(object) => reads::json_of(&self.row, object)?,
+            None => self.bookmark(frame),
+        };
         let object = match &self.negotiated.transform {
             Transform::None => object,
             Transform::PartialMetadata(version) | Transform::PartialMetadataList(version) => {

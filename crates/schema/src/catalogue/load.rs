@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 
+use super::names::Names;
 use super::{Catalogue, Declared, Field, Item, ListType, PatchStrategy, Shape, TypeDef, TypeId};
 use ferry_meta::GroupVersionKind;
 
@@ -221,11 +222,9 @@ fn flatten(raws: &[Raw<'_>], id: TypeId) -> TypeDef {
             }
         }
     }
-    let mut sorted: Vec<u16> = (0u16..).take(definition.fields.len()).collect();
-    sorted.sort_by(|a, b| definition.fields[usize::from(*a)].name.cmp(&definition.fields[usize::from(*b)].name));
     definition.always =
         (0u16..).zip(&definition.fields).filter(|(_, field)| is_always_written(field)).map(|(i, _)| i).collect();
-    definition.sorted = sorted;
+    definition.by_name = Names::of(&definition.fields);
     definition.numbered = numbered(&definition);
     definition
 }

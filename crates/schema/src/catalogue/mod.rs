@@ -5,11 +5,13 @@
 //! inlined struct is a message of its own.
 
 mod load;
+mod names;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use ferry_meta::GroupVersionKind;
+use names::Names;
 use serde_json::Value;
 
 use crate::structural::Schema;
@@ -139,8 +141,8 @@ pub struct TypeDef {
     pub preserve_unknown: bool,
     pub fields: Vec<Field>,
     pub declared: Vec<Declared>,
-    /// Indexes of `fields`, ordered by name.
-    pub(crate) sorted: Vec<u16>,
+    /// Where the fields are by their names.
+    pub(crate) by_name: Names,
     /// Indexes of fields that Go writes even when a client did not.
     pub(crate) always: Vec<u16>,
     /// (number, index into `declared`) of what has a protobuf number, ordered by it.
@@ -150,10 +152,8 @@ pub struct TypeDef {
 impl TypeDef {
     /// A struct of which nothing is written that is not there.
     pub(crate) fn with_fields(mut self, fields: Vec<Field>) -> Self {
-        let mut sorted: Vec<u16> = (0u16..).take(fields.len()).collect();
-        sorted.sort_by(|a, b| fields[usize::from(*a)].name.cmp(&fields[usize::from(*b)].name));
+        self.by_name = Names::of(&fields);
         self.fields = fields;
-        self.sorted = sorted;
         self
     }
 
@@ -162,8 +162,7 @@ impl TypeDef {
     }
 
     pub fn field_index(&self, name: &str) -> Option<usize> {
-        let found = self.sorted.binary_search_by(|i| (*self.fields[usize::from(*i)].name).cmp(name)).ok()?;
-        Some(usize::from(self.sorted[found]))
+        self.by_name.find(&self.fields, name)
     }
 }
 

@@ -98,20 +98,37 @@ pub struct TypeMeta {
     pub kind: String,
 }
 
+/// A body that is well-formed, and what it says it is.
+pub struct Opened<'b> {
+    pub said: TypeMeta,
+    json: Cow<'b, [u8]>,
+    duplicates: Option<yaml::Duplicates>,
+}
+
+/// Checks the form of a body and reads `apiVersion` and `kind`.
+pub fn open(body: &[u8], format: Format) -> Result<Opened<'_>, DecodeError> {
+    let (json, duplicates) = to_json(body, format)?;
+    Ok(Opened { said: find_kind(&json)?, json, duplicates })
+}
+
+impl Opened<'_> {
+    /// The body as an object of this type.
+    pub fn decode(self, ty: &Type, validation: Validation) -> Result<Decoded, DecodeError> {
+        if ty.schema().is_some() {
+            return read_custom(ty, &self.json, validation, self.duplicates);
+        }
+        read(ty, &self.json, validation, self.duplicates)
+    }
+}
+
 /// Reads `apiVersion` and `kind` alone.
 pub fn type_meta(body: &[u8], format: Format) -> Result<TypeMeta, DecodeError> {
-    let (json, _) = to_json(body, format)?;
-    find_kind(&json)
+    open(body, format).map(|opened| opened.said)
 }
 
 /// Decodes a body into an object of this type.
 pub fn decode(ty: &Type, body: &[u8], format: Format, validation: Validation) -> Result<Decoded, DecodeError> {
-    let (json, duplicates) = to_json(body, format)?;
-    find_kind(&json)?;
-    if ty.schema().is_some() {
-        return read_custom(ty, &json, validation, duplicates);
-    }
-    read(ty, &json, validation, duplicates)
+    open(body, format)?.decode(ty, validation)
 }
 
 /// Checks, prunes and normalises an object that is JSON already, such as the result of a patch.

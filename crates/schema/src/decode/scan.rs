@@ -103,10 +103,36 @@ pub(crate) fn skip_space(input: &[u8], mut at: usize) -> usize {
     at
 }
 
+/// The first byte at or behind `at` that ends or interrupts a string: a quote, a backslash, a control character. Eight bytes
+/// at a time, since most of what is read is text.
+fn interrupted(input: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const TOPS: u64 = u64::from_le_bytes([0x80; 8]);
+    let holds = |word: u64, byte: u8| {
+        let difference = word ^ (ONES * u64::from(byte));
+        difference.wrapping_sub(ONES) & !difference & TOPS
+    };
+    while let Some(bytes) = input.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*bytes);
+        let control = word.wrapping_sub(ONES * 0x20) & !word & TOPS;
+        // Bits above the lowest one may be wrong: a subtraction borrows from the next byte.
+        let found = holds(word, b'"') | holds(word, b'\\') | control;
+        if found != 0 {
+            return at + (found.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while input.get(at).is_some_and(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)) {
+        at += 1;
+    }
+    at
+}
+
 /// From the opening quote to behind the closing one.
 fn string(input: &[u8], at: usize) -> Result<usize, String> {
     let mut at = at + 1;
     loop {
+        at = interrupted(input, at);
         match input.get(at).copied() {
             None => return Err("unexpected end of JSON input".to_owned()),
             Some(b'"') => return Ok(at + 1),
@@ -129,8 +155,7 @@ fn string(input: &[u8], at: usize) -> Result<usize, String> {
                     Some(other) => return Err(unexpected(other, "in string escape code")),
                 }
             }
-            Some(c) if c < 0x20 => return Err(unexpected(c, "in string literal")),
-            Some(_) => at += 1,
+            Some(c) => return Err(unexpected(c, "in string literal")),
         }
     }
 }
@@ -223,13 +248,14 @@ pub(crate) fn skip_value(input: &[u8], at: usize) -> usize {
 }
 
 fn skip_string(input: &[u8], at: usize) -> usize {
-    let mut at = at + 1;
+    let mut at = interrupted(input, at + 1);
     while let Some(c) = input.get(at) {
         match c {
             b'"' => return at + 1,
             b'\\' => at += 2,
             _ => at += 1,
         }
+        at = interrupted(input, at);
     }
     at
 }
@@ -237,9 +263,11 @@ fn skip_string(input: &[u8], at: usize) -> usize {
 /// The text of the string that begins at `at`, and the place behind it. Like Go, bytes that are no UTF-8 and lone surrogates
 /// become U+FFFD.
 pub(crate) fn read_string(input: &[u8], at: usize) -> (String, usize) {
-    let end = skip_string(input, at);
+    let first = interrupted(input, at + 1);
+    let plain = input.get(first) == Some(&b'"');
+    let end = if plain { first + 1 } else { skip_string(input, at) };
     let inner = input.get(at + 1..end.saturating_sub(1)).unwrap_or_default();
-    if !inner.contains(&b'\\') {
+    if plain {
         return (String::from_utf8_lossy(inner).into_owned(), end);
     }
     let mut out: Vec<u8> = Vec::with_capacity(inner.len());
@@ -321,5 +349,13 @@ mod tests {
     fn strings_decode_as_gos() {
         assert_eq!(read_string(br#""a\u00e9\ud83d\ude00\ud800x\n\/""#, 0).0, "aé😀\u{fffd}x\n/");
         assert_eq!(read_string(b"\"a\xffb\"", 0).0, "a\u{fffd}b");
+        // Whatever stands where in a group of eight bytes.
+        for length in 0..20 {
+            let plain = "é".repeat(length);
+            assert_eq!(read_string(format!("\"{plain}\" \"").as_bytes(), 0), (plain.clone(), 2 * length + 2));
+            assert_eq!(read_string(format!("\"{plain}\\\"{plain}\"").as_bytes(), 0).0, format!("{plain}\"{plain}"));
+            check(&format!("\"{plain}\u{1f}x\""), "invalid character '\\x1f' in string literal");
+            check(&format!("\"{plain}\u{7f} \""), "");
+        }
     }
 }

@@ -75,9 +75,9 @@ pub fn update(ty: &Type, write: &Write<'_>, live: Option<&Value>, new: &mut Valu
             &empty
         }
     };
-    let live_fields = live.pointer("/metadata/managedFields");
+    let live_fields = object::at(live, "/metadata/managedFields");
     let from_live = || entries::read(live_fields).unwrap_or_default();
-    let new_fields = new.pointer("/metadata/managedFields");
+    let new_fields = object::at(new, "/metadata/managedFields");
     let managers = if !write.subresource.is_empty() {
         from_live()
     } else if entries::is_reset(new_fields) {
@@ -184,7 +184,7 @@ pub fn apply(
             &empty
         }
     };
-    let managers = entries::read(live.pointer("/metadata/managedFields"))
+    let managers = entries::read(object::at(live, "/metadata/managedFields"))
         .ok_or_else(|| ApplyError::Internal("failed to decode managed fields".to_owned()))?;
     let mut result = apply_to(ty, write, live, config, managers.clone(), force);
     if let (true, Err(ApplyError::Conflicts(conflicts))) = (write.manager == "kubectl", &result) {
@@ -221,7 +221,7 @@ fn check_config(ty: &Type, write: &Write<'_>, config: &Value) -> Result<(), Appl
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         return Err(ApplyError::BadRequest(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
-    if config.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
+    if object::at(config, "/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     match check::complaints(ty.catalogue(), ty.id(), config) {
@@ -345,25 +345,37 @@ fn left_by_client(ty: &Type, write: &Write<'_>, live: &Value) -> Option<Set> {
 /// Whether a write changes nothing but the times of its managed fields; the times are put back then, so that the object is
 /// the old one byte for byte.
 pub fn keep_times(old: &Value, new: &mut Value) {
-    let (Some(before), Some(after)) = (old.pointer("/metadata/managedFields"), new.pointer("/metadata/managedFields"))
+    let (Some(before), Some(after)) =
+        (object::at(old, "/metadata/managedFields"), object::at(new, "/metadata/managedFields"))
     else {
         return;
     };
     if before == after || !same_but_times(before, after) {
         return;
     }
-    let without = |object: &Value| -> Value {
-        let mut object = object.clone();
-        set_managed_fields(&mut object, Value::Null);
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("resourceVersion");
-        }
-        object
-    };
-    if without(old) == without(new) {
+    if same_otherwise(old, new) {
         let before = before.clone();
         set_managed_fields(new, before);
     }
+}
+
+/// Whether two objects differ in their versions and managed fields at most.
+fn same_otherwise(old: &Value, new: &Value) -> bool {
+    fn without<'a>(
+        object: &'a Map<String, Value>,
+        keys: &'a [&str],
+    ) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+        object.iter().filter(move |(key, _)| !keys.contains(&key.as_str()))
+    }
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
+    let metadata = match (old.get("metadata"), new.get("metadata")) {
+        (Some(Value::Object(old)), Some(Value::Object(new))) => {
+            let server = ["managedFields", "resourceVersion"];
+            without(old, &server).eq(without(new, &server))
+        }
+        (old, new) => old == new,
+    };
+    metadata && without(old, &["metadata"]).eq(without(new, &["metadata"]))
 }
 
 fn same_but_times(before: &Value, after: &Value) -> bool {
