@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p ferry --bench scheduler -- [--only NAME] [--nodes N] [--folder PATH]`. Pods are created while they are
 //! measured, as upstream does; the rate counts from the first creation to the last binding. `floor` is upstream's
-//! threshold on six cores.
+//! threshold on six cores. `--only Memory` tells what the scheduler's own view of a large cluster takes.
 
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/arguments.rs"]
@@ -19,6 +19,8 @@ mod front_door;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/legacy_tokens.rs"]
 mod legacy_tokens;
+#[path = "scheduler/memory.rs"]
+mod memory;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/pki.rs"]
 mod pki;
@@ -93,6 +95,10 @@ fn arguments() -> Arguments {
 
 fn main() -> Result<()> {
     let arguments = arguments();
+    // First, while the process is small.
+    if arguments.only.as_deref().is_none_or(|only| only == "Memory") {
+        println!("{}", memory::measure()?);
+    }
     for mut workload in workloads::all() {
         if arguments.only.as_ref().is_some_and(|only| only != workload.name) {
             continue;
