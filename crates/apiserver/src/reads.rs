@@ -146,19 +146,15 @@ pub(crate) async fn list(
     let namespace = scope(row, namespace);
     let prefix = cache.registration.prefix(namespace);
     let start = start(&prefix, options)?;
-    let (snapshot, consistent) = match start.revision {
-        At::NotOlderThan(revision) => {
-            let snapshot = core.cache.snapshot(&cache, revision).await.map_err(|e| cache_error(&e))?;
-            (snapshot, options.continue_token.is_empty())
-        }
-        At::Exactly(revision) => (snapshot_at(core, &cache, revision, &prefix, start.after.as_deref()).await?, true),
+    let snapshot = match start.revision {
+        At::NotOlderThan(revision) => core.cache.snapshot(&cache, revision).await.map_err(|e| cache_error(&e))?,
+        At::Exactly(revision) => snapshot_at(core, &cache, revision, &prefix, start.after.as_deref()).await?,
     };
+    // What follows a page is of the same moment, also where the page itself is of another than those before it.
+    let token = |last: &Arc<CachedObject>| continuation::encode(&prefix, &last.key, Some(snapshot.revision));
     if selection.by_version {
         let (items, more) = selected_in_version(core, row, &snapshot, namespace, &start, selection).await?;
-        let continue_token = items
-            .last()
-            .filter(|_| more)
-            .map(|last| continuation::encode(&prefix, &last.key, consistent.then_some(snapshot.revision)));
+        let continue_token = items.last().filter(|_| more).map(token);
         return Ok(Page { meta: ListMeta { revision: snapshot.revision, continue_token, remaining: None }, items });
     }
     let mut items = Vec::new();
@@ -182,10 +178,7 @@ pub(crate) async fn list(
     // Upstream offers another page when keys are left, whether they match or not; a named object has no next one.
     let single = selection.fields.required("metadata.name").is_some() && (!row.namespaced || !namespace.is_empty());
     more = (more || remaining > 0) && !single;
-    let continue_token = items
-        .last()
-        .filter(|_| more)
-        .map(|last| continuation::encode(&prefix, &last.key, consistent.then_some(snapshot.revision)));
+    let continue_token = items.last().filter(|_| more).map(token);
     let remaining = (continue_token.is_some() && everything).then_some(remaining);
     Ok(Page { meta: ListMeta { revision: snapshot.revision, continue_token, remaining }, items })
 }

@@ -245,6 +245,12 @@ async fn a_page_of_a_forgotten_past_is_refused_with_a_way_on() {
     assert_eq!((code, &refused["reason"]), (410, &json!("Expired")));
     let (code, rest) = fixture.json("GET", &next(&refused), &json!({})).await;
     assert_eq!((code, &rest["items"][0]["metadata"]["name"]), (200, &json!("b")));
+    // From here on the list is of one moment again.
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bb"}});
+    assert_eq!(fixture.json("POST", maps, &map).await.0, 201);
+    let (_, last) = fixture.json("GET", &next(&rest), &json!({})).await;
+    assert_eq!(last["items"][0]["metadata"]["name"], "c");
+    assert_eq!(last["metadata"]["resourceVersion"], rest["metadata"]["resourceVersion"]);
     fixture.stop().await;
 }
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::CronJob;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Pod, ResourceQuota};
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::{Kit, deployment, is_ready};
@@ -38,6 +39,26 @@ async fn a_quota_that_ends_mid_rollout_is_told_and_waited_for() {
     let more = Patch::Merge(json!({ "spec": { "hard": { "pods": "9" } } }));
     kit.api::<ResourceQuota>().patch("few", &PatchParams::default(), &more).await.unwrap();
     kit.until_pods("five pods", |pods| pods.iter().filter(|pod| is_ready(pod)).count() == 5).await;
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_on_the_number_of_a_kind_gives_back_what_was_deleted() {
+    let kit = Kit::cluster(1).await;
+    let hard = json!({ "count/leases.coordination.k8s.io": "2" });
+    kit.create::<ResourceQuota>(json!({ "metadata": { "name": "few" }, "spec": { "hard": hard } })).await;
+    let used = |wanted: &'static str| {
+        move |all: &[std::sync::Arc<ResourceQuota>]| {
+            all.iter()
+                .filter_map(|quota| quota.status.as_ref()?.used.as_ref())
+                .any(|used| used.values().any(|q| q.0 == wanted))
+        }
+    };
+    kit.until(kit.api::<ResourceQuota>(), "a counted quota", used("0")).await;
+    kit.create::<Lease>(json!({ "metadata": { "name": "one" }, "spec": {} })).await;
+    kit.until(kit.api::<ResourceQuota>(), "one in use", used("1")).await;
+    kit.api::<Lease>().delete("one", &DeleteParams::default()).await.unwrap();
+    kit.until(kit.api::<ResourceQuota>(), "none in use", used("0")).await;
     kit.stop().await;
 }
 

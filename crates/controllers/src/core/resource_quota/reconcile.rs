@@ -1,19 +1,21 @@
 //! The loop of ResourceQuota.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::informer::Cached;
-use ferry_client::{Change, Error, Informer, ObjectKey, WorkQueue, discovery, write};
+use ferry_client::{Change, Error, Informer, ObjectKey, Selection, WorkQueue, discovery, write};
+use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, ResourceQuotaStatus, Secret, Service,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,8 +24,12 @@ use crate::Context;
 use crate::common::pod;
 
 const NAME: &str = "resourcequota-controller";
-/// What is counted without being watched is counted again after this long.
+type Metadata = PartialObjectMeta<DynamicObject>;
+
+/// Resources that other servers answer for may come and go: what is counted by name is counted again after this long.
 const RECOUNT: Duration = Duration::from_secs(300);
+/// A watch that was just opened must know what there is before a count can rely on it.
+const PATIENCE: Duration = Duration::from_secs(10);
 const WATCHED: [(&str, &str); 7] = [
     ("", "pods"),
     ("", "services"),
@@ -43,7 +49,15 @@ struct Loop {
     maps: Informer<ConfigMap>,
     secrets: Informer<Secret>,
     controllers: Informer<ReplicationController>,
+    /// Opened when a quota limits the number of a resource's objects.
+    counted: Mutex<HashMap<ApiResource, Watch>>,
     queue: WorkQueue<ObjectKey>,
+    tasks: Tasks,
+}
+
+struct Watch {
+    informer: Informer<Metadata>,
+    tasks: Tasks,
 }
 
 pub(crate) fn start(context: &Context) {
@@ -57,6 +71,8 @@ pub(crate) fn start(context: &Context) {
         maps: informers.of(),
         secrets: informers.of(),
         controllers: informers.of(),
+        counted: Mutex::default(),
+        tasks: context.tasks.clone(),
         queue: context.queue("resourcequota_primary"),
     });
     let handler = this.clone();
@@ -116,7 +132,7 @@ impl Loop {
         }
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
+    async fn reconcile(self: &Arc<Self>, key: &ObjectKey) -> Result<Action, Error> {
         let Some(quota) = self.quotas.get_key(key) else { return Ok(Action::Done) };
         let spec = quota.spec.clone().unwrap_or_default();
         let hard = texts(spec.hard.as_ref());
@@ -162,13 +178,45 @@ impl Loop {
         relevant.map(|(group, resource)| Objects { group, resource, objects: load(resource) }).collect()
     }
 
-    async fn count(&self, namespace: &str, group: &str, resource: &str) -> Result<usize, Error> {
+    async fn count(self: &Arc<Self>, namespace: &str, group: &str, resource: &str) -> Result<usize, Error> {
+        let named = |known: &ApiResource| known.group == group && known.plural == resource;
         let found = discovery::resources(&self.client).await?.resources;
-        let row = found.into_iter().find(|row| row.resource.group == group && row.resource.plural == resource);
-        let Some(row) = row.filter(|row| row.namespaced && row.allows("list")) else { return Ok(0) };
-        let api: Api<PartialObjectMeta<DynamicObject>> =
-            Api::namespaced_with(self.client.clone(), namespace, &row.resource);
+        let row = found.into_iter().find(|row| named(&row.resource) && row.namespaced && row.allows("list"));
+        let Some(row) = row else {
+            let gone: Vec<Watch> =
+                self.counted.lock().extract_if(|known, _| named(known)).map(|(_, watch)| watch).collect();
+            for watch in gone {
+                watch.tasks.stop(Duration::from_secs(1)).await;
+            }
+            return Ok(0);
+        };
+        if row.allows("watch") {
+            // What goes between counting and watching would be counted until the next look.
+            let informer = self.watch_counted(&row.resource);
+            let _ = tokio::time::timeout(PATIENCE, informer.synced()).await;
+        }
+        let api: Api<Metadata> = Api::namespaced_with(self.client.clone(), namespace, &row.resource);
         Ok(api.list(&ListParams::default()).await?.items.len())
+    }
+
+    fn watch_counted(self: &Arc<Self>, resource: &ApiResource) -> Informer<Metadata> {
+        let mut counted = self.counted.lock();
+        let watch = counted.entry(resource.clone()).or_insert_with(|| {
+            let tasks = self.tasks.child("quota's watch");
+            let api: Api<Metadata> = Api::all_with(self.client.clone(), resource);
+            let informer = Informer::trimmed(api, &tasks, Selection::default(), |object: &mut Metadata| {
+                object.metadata.annotations = None;
+                object.metadata.labels = None;
+            });
+            let handler = self.clone();
+            informer.on_change(move |change| {
+                if matches!(change, Change::Deleted(_)) {
+                    handler.enqueue(change.object().metadata.namespace.clone());
+                }
+            });
+            Watch { informer, tasks }
+        });
+        watch.informer.clone()
     }
 }
 
