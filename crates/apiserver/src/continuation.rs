@@ -1,10 +1,15 @@
 //! Continue tokens: where the next page of a list starts, and at which revision.
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
+use base64::engine::GeneralPurpose;
 use ferry_meta::ApiError;
 use ferry_store::Revision;
 use serde_json::{Value, json};
+
+/// Bits that are left over at the end are not looked at.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// A token read back. `revision` is None for a list that goes on with whatever is there now.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +28,7 @@ pub(crate) fn encode(prefix: &str, last: &str, revision: Option<Revision>) -> St
 
 pub(crate) fn decode(prefix: &str, token: &str) -> Result<Continuation, ApiError> {
     let bad = |why: String| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-    let data = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad(base64_error(token)))?;
+    let data = LENIENT.decode(token).map_err(|_| bad(base64_error(token)))?;
     let parsed: Value = serde_json::from_slice(&data).map_err(|_| bad(json_error(&data)))?;
     let version = parsed.get("v").and_then(Value::as_str).unwrap_or_default();
     if version != "meta.k8s.io/v1" {
@@ -51,7 +56,8 @@ pub(crate) fn decode(prefix: &str, token: &str) -> Result<Continuation, ApiError
 /// Go names the byte where the alphabet ends.
 fn base64_error(token: &str) -> String {
     let good = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-    let at = token.as_bytes().iter().position(|b| !good(b)).unwrap_or(token.len());
+    // A single letter at the end is half a byte: the error is where it starts.
+    let at = token.as_bytes().iter().position(|b| !good(b)).unwrap_or(token.len().saturating_sub(1));
     format!("illegal base64 data at input byte {at}")
 }
 
@@ -61,6 +67,9 @@ fn json_error(data: &[u8]) -> String {
         Some(b) if b"{[\"-0123456789tfn".contains(b) => "unexpected end of JSON input".to_owned(),
         Some(b) if b.is_ascii_graphic() || *b == b' ' => {
             format!("invalid character '{}' looking for beginning of value", *b as char)
+        }
+        Some(b) if *b > 0xa0 && *b != 0xad => {
+            format!("invalid character '{}' looking for beginning of value", char::from(*b))
         }
         Some(b) => format!("invalid character '\\x{b:02x}' looking for beginning of value"),
     }
@@ -77,6 +86,8 @@ mod tests {
         assert_eq!(back, Continuation { revision: Some(7), after: "/registry/pods/a/x".into() });
         for (token, want) in [
             ("garbage!", "illegal base64 data at input byte 7"),
+            ("x", "illegal base64 data at input byte 0"),
+            ("zz", "invalid character 'Ï' looking for beginning of value"),
             ("AAAA", "invalid character '\\x00' looking for beginning of value"),
             ("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiIuLi8uLi94In0", "../../x"),
         ] {

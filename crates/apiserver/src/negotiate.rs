@@ -39,13 +39,15 @@ pub(crate) enum Transform {
 /// What a resource can be shown as.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
+    /// Whether anything but the kind itself can be had: of documents and errors it cannot.
+    pub transforms: bool,
     pub tables: bool,
     /// Custom resources have no protobuf form; their metadata has.
     pub protobuf: bool,
 }
 
 impl Offer {
-    pub(crate) const ALL: Self = Self { tables: true, protobuf: true };
+    pub(crate) const PLAIN: Self = Self { transforms: false, tables: false, protobuf: true };
 }
 
 #[derive(Clone, Debug, Default)]
@@ -109,7 +111,7 @@ fn wants_pretty(headers: &HeaderMap, query: &Query, parameter: bool) -> bool {
 }
 
 /// What the route itself offers, before any handler runs: only exact media types and `*/*` pass.
-pub(crate) fn check_route(headers: &HeaderMap, watch: bool) -> Result<(), ApiError> {
+pub(crate) fn check_route(headers: &HeaderMap, streams: bool) -> Result<(), ApiError> {
     let accept = accept(headers);
     let offered = |media: &str| {
         matches!(media, "*/*" | "application/json" | "application/yaml" | "application/vnd.kubernetes.protobuf")
@@ -118,7 +120,7 @@ pub(crate) fn check_route(headers: &HeaderMap, watch: bool) -> Result<(), ApiErr
     if fits {
         return Ok(());
     }
-    let streams = if watch { format!(", {STREAMS}") } else { String::new() };
+    let streams = if streams { format!(", {STREAMS}") } else { String::new() };
     let message = format!("406: Not Acceptable\n\nAvailable representations: {REPRESENTATIONS}{streams}");
     Err(ApiError::new(406, Reason::NotAcceptable, message).with_details(Default::default()))
 }
@@ -146,7 +148,7 @@ pub(crate) fn stream(headers: &HeaderMap, query: &Query, offer: Offer) -> Result
 
 /// The encoding of an error: whatever can be had, JSON otherwise. The flag tells that nothing fitted.
 pub(crate) fn for_errors(headers: &HeaderMap, query: &Query) -> Negotiated {
-    find(headers, query, Offer::ALL, false).unwrap_or(Negotiated { pretty: true, ..Negotiated::default() })
+    find(headers, query, Offer::PLAIN, false).unwrap_or(Negotiated { pretty: true, ..Negotiated::default() })
 }
 
 fn not_acceptable(types: &str) -> ApiError {
@@ -187,7 +189,7 @@ fn transform(clause: &Clause<'_>, encoding: Encoding, offer: Offer, stream: bool
         let known = encoding != Encoding::Protobuf || offer.protobuf;
         return known.then_some(Transform::None);
     }
-    if group != "meta.k8s.io" || !matches!(version, "v1" | "v1beta1") {
+    if !offer.transforms || group != "meta.k8s.io" || !matches!(version, "v1" | "v1beta1") {
         return None;
     }
     match kind {

@@ -102,7 +102,8 @@ impl Form {
     /// What is asked for first, of what is offered; the list of v3 documents is JSON alone.
     fn wanted(accept: &str, name: &str) -> Option<Self> {
         let protobuf = if name == "v2" { "spec.v2" } else { "spec.v3" };
-        if accept.trim().is_empty() {
+        // The list of documents is written whatever is accepted.
+        if accept.trim().is_empty() || name.is_empty() {
             return Some(Self::Json);
         }
         accept.split(',').find_map(|clause| match clause.split(';').next().unwrap_or_default().trim() {
@@ -110,13 +111,15 @@ impl Form {
             // The sign between name and version is no letter of media types, so that both spellings are about.
             media => {
                 let rest = media.strip_prefix("application/com.github.proto-openapi.")?.strip_prefix(protobuf)?;
-                (["@v1.0+protobuf", ".v1.0+protobuf"].contains(&rest) && !name.is_empty()).then_some(Self::Protobuf)
+                ["@v1.0+protobuf", ".v1.0+protobuf"].contains(&rest).then_some(Self::Protobuf)
             }
         })
     }
 
     fn media_type(self, name: &str) -> &'static str {
         match (self, name) {
+            // Upstream leaves it to be guessed from the text.
+            (Self::Json, "") => "text/plain; charset=utf-8",
             (Self::Json, _) => "application/json",
             (Self::Protobuf, "v2") => "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
             (Self::Protobuf, _) => "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",

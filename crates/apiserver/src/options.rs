@@ -236,6 +236,11 @@ impl DeleteOptions {
         if !dry_run.is_empty() {
             object["dryRun"] = json!(dry_run);
         }
+        for key in ["uid", "resourceVersion"] {
+            if let Some(text) = query.get(key).filter(|text| !text.is_empty()) {
+                object["preconditions"][key] = json!(text);
+            }
+        }
         Self::from_object(&object)
     }
 

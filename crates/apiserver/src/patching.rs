@@ -36,6 +36,10 @@ impl Patch {
                 return Ok(Self::Apply(config));
             }
         };
+        // Whether it can be read at all is asked before the object is.
+        if serde_json::from_slice::<serde::de::IgnoredAny>(body).is_err() {
+            return Err(ApiError::bad_request("invalid JSON patch"));
+        }
         if let Some(record) = &context.audit {
             record.request_patch(|| serde_json::from_slice(body).unwrap_or_default());
         }
@@ -93,6 +97,10 @@ impl Patch {
                     let shown = String::from_utf8_lossy(body).into_owned();
                     return Err(patch::PatchError::Invalid { shown, why }.into());
                 }
+                let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+                if *kind != patch::PatchKind::Strategic && !version.is_empty() && version != gvk.api_version() {
+                    known_version(&object, gvk)?;
+                }
                 if *kind != patch::PatchKind::Strategic {
                     past_defaults(&mut object, gvk);
                 }
@@ -105,6 +113,20 @@ impl Patch {
             Self::Apply(config) => Ok(managed::apply(ty, write, live, config, options.force == Some(true))?),
         }
     }
+}
+
+/// A version that was never one of the kind cannot be read.
+fn known_version(object: &Value, gvk: &GroupVersionKind) -> Result<(), ApiError> {
+    let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let of_kind = ferry_meta::GroupVersion::parse(version).map(|version| version.with_kind(gvk.kind.clone()));
+    if of_kind.is_some_and(|gvk| codec::type_of(&gvk).is_some()) {
+        return Ok(());
+    }
+    let why = format!(
+        "no kind {:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+        gvk.kind
+    );
+    Err(patch::PatchError::Invalid { shown: object.to_string(), why }.into())
 }
 
 /// A patch may call its result by a version that is served no more but still read. Some of those gave a workload the

@@ -81,7 +81,7 @@ fn route_and_negotiate(context: &mut RequestContext) -> Result<(), ApiError> {
 }
 
 fn negotiate_handler(context: &mut RequestContext) -> Result<(), ApiError> {
-    context.negotiated = negotiate::output(&context.headers, &context.query, negotiate::Offer::ALL)?;
+    context.negotiated = negotiate::output(&context.headers, &context.query, negotiate::Offer::PLAIN)?;
     Ok(())
 }
 

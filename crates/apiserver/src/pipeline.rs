@@ -39,12 +39,26 @@ pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer)
     audit::finish(&context, status, response).await
 }
 
+/// A time limit that cannot be read is refused before anything else is looked at; requests that last have none.
+fn check_timeout(context: &RequestContext) -> Result<(), ApiError> {
+    let text = context.query.text("timeout");
+    let lasts = matches!(&*context.info.verb, "watch" | "proxy" | "connect")
+        || matches!(&*context.info.subresource, "exec" | "attach" | "portforward" | "proxy" | "log");
+    if text.is_empty() || lasts || ferry_schema::go_time::duration(text).is_some() {
+        return Ok(());
+    }
+    let unitless = text.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit());
+    let why = if unitless { "missing unit in duration" } else { "invalid duration" };
+    Err(ApiError::bad_request(format!("invalid timeout specified in the request URL - time: {why} {text:?}")))
+}
+
 async fn run(
     core: &Arc<Core>,
     context: &mut RequestContext,
     parts: http::request::Parts,
     body: Body,
 ) -> Result<Answer, ApiError> {
+    check_timeout(context)?;
     // Who is asking.
     let credentials =
         Credentials { headers: &context.headers, certificates: &context.peer.certificates, path: &context.info.path };
@@ -104,14 +118,16 @@ async fn run(
         if context.method == Method::PATCH {
             verbs::patch::check_route(&context.headers)?;
         }
-        negotiate::check_route(&context.headers, watch)?;
+        // A collection is listed and watched by one route.
+        let collection = watch || context.info.verb == "list";
+        negotiate::check_route(&context.headers, collection)?;
         if !watch {
             // What is answered and not kept has no metadata to make rows of.
             let kept = found.stored || found.gvk.kind == "ComponentStatus";
             let tables = kept && !matches!(&*subresource, "scale" | "token" | "binding" | "eviction");
             // A Scale is a Scale whatever it belongs to.
             let protobuf = !codec::is_custom(&found) || subresource == "scale";
-            let offer = negotiate::Offer { tables, protobuf };
+            let offer = negotiate::Offer { transforms: true, tables, protobuf };
             context.negotiated = negotiate::output(&context.headers, &context.query, offer)?;
         }
     } else {

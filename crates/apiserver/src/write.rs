@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use ferry_admission::Operation;
-use ferry_meta::{ApiError, FieldError, GroupKind, Path, object, time};
+use ferry_meta::{ApiError, FieldError, FieldErrors, GroupKind, Path, object, time};
 use ferry_registry::{Context, Resource, object_meta};
 use ferry_store::{Op, Revision, StoreError, Transaction};
 use rand::Rng;
@@ -169,7 +169,7 @@ impl<'a> Write<'a> {
         }
         self.row.strategy.prepare_create(&strategy, &mut object);
         let mut allocation = allocate::for_create(self.core, self.row, &mut object)?;
-        let errors = self.row.validate_create(&strategy, &object);
+        let errors = self.said_once(self.row.validate_create(&strategy, &object));
         if !errors.is_empty() {
             return Err(ApiError::invalid(&self.row.group_kind(), object::name(&object), &errors));
         }
@@ -253,6 +253,21 @@ impl<'a> Write<'a> {
         Err(ApiError::modified(&self.row.group_resource(), self.name))
     }
 
+    /// The same error is said once, but for the groups whose rules upstream writes by hand alone.
+    fn said_once(&self, errors: FieldErrors) -> FieldErrors {
+        let group = &*self.row.gvk.group;
+        if codec::is_custom(self.row) || ["apiextensions.k8s.io", "apiregistration.k8s.io"].contains(&group) {
+            return errors;
+        }
+        let mut once = FieldErrors::new();
+        for error in errors {
+            if !once.iter().any(|other| other.line() == error.line()) {
+                once.push(error);
+            }
+        }
+        once
+    }
+
     async fn create_by_update(&self, mut object: Value) -> Result<Written, ApiError> {
         let uid = object::uid(&object);
         if !uid.is_empty() {
@@ -276,7 +291,7 @@ impl<'a> Write<'a> {
     /// `None`: another writer was faster, so it is tried again on what that one wrote.
     pub(crate) async fn try_update(&self, mut object: Value, live: Stored) -> Result<Option<Written>, ApiError> {
         let given = objects::parse_version(object::resource_version(&object)).map_err(objects::bare_error)?;
-        if given == 0 && !self.row.strategy.allow_unconditional_update() && self.subresource.is_empty() {
+        if given == 0 && !self.row.strategy.allow_unconditional_update() && matches!(self.subresource, "" | "status") {
             let path = Path::new("metadata").child("resourceVersion");
             let errors = vec![FieldError::invalid(&path, 0, "must be specified for an update")];
             let resource = self.row.group_resource();
@@ -297,7 +312,7 @@ impl<'a> Write<'a> {
         object_meta::prepare_update(&mut object, &live.object);
         self.row.strategy.prepare_update(&strategy, &mut object, &live.object);
         let allocation = allocate::for_update(self.core, self.row, &mut object, &live.object)?;
-        let errors = self.row.validate_update(&strategy, &object, &live.object);
+        let errors = self.said_once(self.row.validate_update(&strategy, &object, &live.object));
         if !errors.is_empty() {
             return Err(ApiError::invalid(&self.row.group_kind(), object::name(&object), &errors));
         }

@@ -391,7 +391,12 @@ impl FieldSelector {
             let Some((field, operator, value)) = split_term(&part) else {
                 return Err(format!("invalid selector: '{text}'; can't understand '{part}'"));
             };
-            terms.push(FieldTerm { field: field.to_owned(), value: unescape(value)?, negated: operator == "!=" });
+            let value = unescape(value)?;
+            // Nothing is to be nothing: no term at all.
+            if field.is_empty() && value.is_empty() && operator != "!=" {
+                continue;
+            }
+            terms.push(FieldTerm { field: field.to_owned(), value, negated: operator == "!=" });
         }
         Ok(Self { terms })
     }
@@ -430,7 +435,7 @@ fn unescape(text: &str) -> Result<String, String> {
                 Some(c) => return Err(format!("invalid field selector: invalid escape sequence: \\{c}")),
                 None => return Err("invalid field selector: invalid escape sequence: \\".to_owned()),
             },
-            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {c}")),
+            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {}", u32::from(c))),
             c => out.push(c),
         }
     }

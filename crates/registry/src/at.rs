@@ -202,6 +202,13 @@ pub fn default_to(map: &mut Map<String, Value>, key: &str, value: impl Into<Valu
     }
 }
 
+/// Sets a field where it is absent or null: for texts whose empty value is one, and refused.
+pub fn default_absent(map: &mut Map<String, Value>, key: &str, value: impl Into<Value>) {
+    if map.get(key).is_none_or(Value::is_null) {
+        map.insert(key.to_owned(), value.into());
+    }
+}
+
 /// Sets a number where it is absent or zero, for fields whose zero means unset.
 pub fn default_number(map: &mut Map<String, Value>, key: &str, value: i64) {
     if map.get(key).and_then(Value::as_i64).unwrap_or_default() == 0 {

@@ -84,6 +84,7 @@ fn row(line: &str, columns: &mut HashMap<&'static str, Vec<(Column, String)>>) -
         has_generation: flag("generation"),
         create_on_update: flag("create-on-update"),
         conditional: flag("conditional"),
+        status_only: flag("status-only"),
         returns_object: flag("returns-object"),
         orphans: flag("orphans"),
         name_rule: if flag("path-name") { NameRule::PathSegment } else { NameRule::Subdomain },

@@ -20,6 +20,8 @@ pub struct Plain {
     pub create_on_update: bool,
     /// Updates must name the resourceVersion they stand on.
     pub conditional: bool,
+    /// A write to `status` leaves labels, annotations and their like alone.
+    pub status_only: bool,
     pub returns_object: bool,
     pub orphans: bool,
     pub name_rule: NameRule,

@@ -68,6 +68,9 @@ pub trait Strategy: Send + Sync {
     /// Keeps from `old` what this request may not change: status for the main resource, all but status for `status`.
     fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
         common::prepare_update(self.has_status(), self.has_generation(), context, object, old);
+        if context.subresource == "status" && self.plain().status_only {
+            common::keep_metadata(object, old);
+        }
     }
 
     fn validate_create(&self, _context: &Context<'_>, _object: &Value) -> FieldErrors {
@@ -142,6 +145,7 @@ pub trait Strategy: Send + Sync {
     fn reset_fields(&self, subresource: &str) -> Vec<&'static str> {
         match subresource {
             "" if self.has_status() => vec!["status"],
+            "status" if self.plain().status_only => vec!["spec", "metadata"],
             "status" => vec!["spec"],
             _ => Vec::new(),
         }

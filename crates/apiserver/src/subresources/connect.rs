@@ -155,7 +155,7 @@ async fn log(
     let container = container_of(context, &pod)?;
     if object::text(&pod, "/spec/nodeName").is_empty() {
         // Nothing runs yet, so nothing was said yet.
-        return Ok(Answer::Plain { code: 200, content_type: "text/plain", body: Default::default() });
+        return Ok(Answer::Plain { code: 204, content_type: "", body: Default::default() });
     }
     let mut parameters: Vec<(&str, String)> = Vec::new();
     for flag in ["follow", "previous", "timestamps"] {
@@ -248,15 +248,9 @@ fn container_of(context: &RequestContext, pod: &Value) -> Result<String, ApiErro
     match object::items(pod, "/spec/containers") {
         [one] => Ok(object::text(one, "/name").to_owned()),
         [] => Err(ApiError::bad_request(format!("a container name must be specified for pod {name}"))),
-        many => {
-            let names: Vec<&str> = many.iter().map(|c| object::text(c, "/name")).collect();
-            let mut message =
-                format!("a container name must be specified for pod {name}, choose one of: [{}]", names.join(" "));
-            let init: Vec<&str> =
-                object::items(pod, "/spec/initContainers").iter().map(|c| object::text(c, "/name")).collect();
-            if !init.is_empty() {
-                let _ = write!(message, " or one of the init containers: [{}]", init.join(" "));
-            }
+        _ => {
+            let message =
+                format!("a container name must be specified for pod {name}, choose one of: [{}]", all.join(" "));
             Err(ApiError::bad_request(message))
         }
     }

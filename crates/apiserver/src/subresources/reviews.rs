@@ -51,14 +51,19 @@ pub(crate) async fn handle(
         "SelfSubjectReview" => self_review(context, &mut review),
         "TokenReview" => token_review(core, &mut review).await?,
         "SelfSubjectAccessReview" => {
-            check_attributes(&review, false)?;
+            let mut errors = attribute_errors(&review, false);
+            errors.extend(metadata_error(&review, false));
+            refuse(errors)?;
             access(core, &context.user, &mut review).await;
         }
         "SubjectAccessReview" | "LocalSubjectAccessReview" => {
-            check_attributes(&review, true)?;
-            if row.gvk.kind == "LocalSubjectAccessReview" {
-                check_local(&review, namespace)?;
+            let local = row.gvk.kind == "LocalSubjectAccessReview";
+            let mut errors = attribute_errors(&review, true);
+            errors.extend(metadata_error(&review, local));
+            if local {
+                errors.extend(local_errors(&review, namespace));
             }
+            refuse(errors)?;
             let user = subject(&review);
             access(core, &user, &mut review).await;
         }
@@ -87,9 +92,9 @@ async fn token_review(core: &Core, review: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn invalid(error: FieldError) -> ApiError {
+fn refuse(errors: FieldErrors) -> Result<(), ApiError> {
     let kind = GroupKind { group: "authorization.k8s.io".into(), kind: String::new() };
-    ApiError::invalid(&kind, "", &FieldErrors::from([error]))
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&kind, "", &errors)) }
 }
 
 /// As upstream's own types print.
@@ -97,36 +102,89 @@ fn shown(attributes: &Value) -> Value {
     json!({"Path": object::text(attributes, "/path"), "Verb": object::text(attributes, "/verb")})
 }
 
-fn check_attributes(review: &Value, subject: bool) -> Result<(), ApiError> {
+fn attribute_errors(review: &Value, subject: bool) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let given = |pointer: &str| review.pointer(pointer).filter(|v| !v.is_null());
     let (resource, path) = (given("/spec/resourceAttributes"), given("/spec/nonResourceAttributes"));
     let spec = Path::new("spec");
     let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
     match (resource, path) {
-        (Some(_), Some(path)) => return Err(invalid(FieldError::invalid(&spec, shown(path), why))),
-        (None, None) => return Err(invalid(FieldError::invalid(&spec, Value::Null, why))),
+        (Some(_), Some(path)) => errors.push(FieldError::invalid(&spec, shown(path), why)),
+        (None, None) => errors.push(FieldError::invalid(&spec, Value::Null, why)),
         _ => {}
     }
     let nobody = object::text(review, "/spec/user").is_empty() && object::items(review, "/spec/groups").is_empty();
     if subject && nobody {
         let why = "at least one of user or group must be specified";
-        return Err(invalid(FieldError::invalid(&spec.child("user"), "", why)));
+        errors.push(FieldError::invalid(&spec.child("user"), "", why));
     }
-    Ok(())
+    for kind in ["fieldSelector", "labelSelector"] {
+        if let Some(selector) = resource.and_then(|r| r.get(kind)).filter(|s| !s.is_null()) {
+            selector_errors(&mut errors, selector, &spec.child("resourceAttributes").child(kind));
+        }
+    }
+    errors
 }
 
-fn check_local(review: &Value, namespace: &str) -> Result<(), ApiError> {
+/// A selector is given as text or as requirements. Operators that are not known may be those of a later version.
+fn selector_errors(errors: &mut FieldErrors, selector: &Value, path: &Path) {
+    let (text, requirements) = (object::text(selector, "/rawSelector"), object::items(selector, "/requirements"));
+    if !text.is_empty() && !requirements.is_empty() {
+        let why = "may not specified at the same time as requirements";
+        errors.push(FieldError::invalid(&path.child("rawSelector"), text, why));
+    }
+    if text.is_empty() && requirements.is_empty() {
+        let why = format!("when {path} is specified, requirements or rawSelector is required");
+        errors.push(FieldError::required(&path.child("requirements"), &why));
+    }
+    for (index, requirement) in requirements.iter().enumerate() {
+        let at = path.child("requirements").index(index);
+        let values = object::items(requirement, "/values");
+        match object::text(requirement, "/operator") {
+            "In" | "NotIn" if values.is_empty() => {
+                let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.push(FieldError::required(&at.child("values"), why));
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.push(FieldError::forbidden(&at.child("values"), why));
+            }
+            _ => {}
+        }
+        let key = object::text(requirement, "/key");
+        if path.to_string().ends_with("labelSelector") {
+            for reason in ferry_meta::names::label_key(key) {
+                errors.push(FieldError::invalid(&at.child("key"), key, reason));
+            }
+        } else if key.is_empty() {
+            errors.push(FieldError::required(&at.child("key"), "must be specified"));
+        }
+    }
+}
+
+/// A review is asked and answered; it has no place among objects. What the server wrote down of who sent it does not count.
+fn metadata_error(review: &Value, local: bool) -> Option<FieldError> {
+    let metadata = review.get("metadata")?.as_object()?;
+    let mut given = metadata.keys().filter(|key| *key != "managedFields" && !(local && *key == "namespace"));
+    let why = if local { "must be empty except for namespace" } else { "must be empty" };
+    given.next()?;
+    Some(FieldError::invalid(&Path::new("metadata"), Value::Object(metadata.clone()), why))
+}
+
+fn local_errors(review: &Value, namespace: &str) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let spec = Path::new("spec");
     if let Some(path) = review.pointer("/spec/nonResourceAttributes").filter(|v| !v.is_null()) {
         let why = "disallowed on this kind of request";
-        return Err(invalid(FieldError::invalid(&spec.child("nonResourceAttributes"), shown(path), why)));
+        errors.push(FieldError::invalid(&spec.child("nonResourceAttributes"), shown(path), why));
     }
-    let wanted = object::text(review, "/spec/resourceAttributes/namespace");
-    if wanted != namespace {
+    let resource = review.pointer("/spec/resourceAttributes").filter(|v| !v.is_null());
+    let wanted = resource.map_or("", |resource| object::text(resource, "/namespace"));
+    if resource.is_some() && wanted != namespace {
         let path = spec.child("resourceAttributes").child("namespace");
-        return Err(invalid(FieldError::invalid(&path, wanted, "must match metadata.namespace")));
+        errors.push(FieldError::invalid(&path, wanted, "must match metadata.namespace"));
     }
-    Ok(())
+    errors
 }
 
 fn subject(review: &Value) -> UserInfo {

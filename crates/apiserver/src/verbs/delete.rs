@@ -89,7 +89,9 @@ pub(crate) async fn delete(
 }
 
 pub(crate) fn check_preconditions(row: &Resource, live: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {
-    let kind = GroupResource::new(&*row.gvk.group, &*row.gvk.kind);
+    // Events are kept as those of the core group, and called so.
+    let group = if row.gvk.kind == "Event" { "" } else { &*row.gvk.group };
+    let kind = GroupResource::new(group, &*row.gvk.kind);
     let name = object::name(&live.object);
     if let Some(uid) = options.precondition_uid.as_deref()
         && uid != object::uid(&live.object)

@@ -35,7 +35,7 @@ pub(crate) async fn handle(
     context: &RequestContext,
     row: &Arc<Resource>,
 ) -> Result<Answer, ApiError> {
-    let offer = crate::negotiate::Offer { tables: true, protobuf: !codec::is_custom(row) };
+    let offer = crate::negotiate::Offer { transforms: true, tables: true, protobuf: !codec::is_custom(row) };
     let negotiated = crate::negotiate::stream(&context.headers, &context.query, offer)?;
     let options = ListOptions::read(&context.query, true)?;
     let name = if context.info.watch_prefix { context.info.path_name() } else { "" };

@@ -6,7 +6,7 @@ use ferry_meta::{FieldErrors, GroupVersion, names};
 use serde_json::Value;
 
 use super::rules::{self, enumerated};
-use crate::at::{At, Report, default_to, object_at};
+use crate::at::{At, Report, default_absent, object_at};
 use crate::check;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
@@ -30,7 +30,7 @@ impl Strategy for Policy {
 
     fn default(&self, object: &mut Value) {
         let spec = object_at(object, &["spec"]);
-        default_to(spec, "failurePolicy", "Fail");
+        default_absent(spec, "failurePolicy", "Fail");
         rules::default_match(spec, "matchConstraints");
     }
 

@@ -5,18 +5,18 @@ use ferry_cel::admission::{self, Scope};
 use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::{Map, Value, json};
 
-use crate::at::{At, Report, default_to, map_mut, maps_mut};
+use crate::at::{At, Report, default_absent, default_to, map_mut, maps_mut};
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
 pub(super) fn default_rule(rule: &mut Map<String, Value>) {
-    default_to(rule, "scope", "*");
+    default_absent(rule, "scope", "*");
 }
 
 /// The defaults of what a policy or binding matches.
 pub(super) fn default_match(parent: &mut Map<String, Value>, key: &str) {
     let Some(resources) = map_mut(parent, key) else { return };
-    default_to(resources, "matchPolicy", "Equivalent");
+    default_absent(resources, "matchPolicy", "Equivalent");
     default_to(resources, "namespaceSelector", json!({}));
     default_to(resources, "objectSelector", json!({}));
     for list in ["resourceRules", "excludeResourceRules"] {

@@ -4,7 +4,7 @@ use ferry_meta::{FieldErrors, names};
 use serde_json::{Map, Value, json};
 
 use super::rules::{self, enumerated};
-use crate::at::{At, Report, default_to, map_mut, maps_mut};
+use crate::at::{At, Report, default_absent, default_to, map_mut, maps_mut};
 use crate::check;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
@@ -24,13 +24,13 @@ impl Strategy for WebhookConfiguration {
     fn default(&self, object: &mut Value) {
         let none = &mut Map::new();
         for hook in maps_mut(object.as_object_mut().unwrap_or(none), "webhooks") {
-            default_to(hook, "failurePolicy", "Fail");
-            default_to(hook, "matchPolicy", "Equivalent");
+            default_absent(hook, "failurePolicy", "Fail");
+            default_absent(hook, "matchPolicy", "Equivalent");
             default_to(hook, "namespaceSelector", json!({}));
             default_to(hook, "objectSelector", json!({}));
             default_to(hook, "timeoutSeconds", 10);
             if self.mutating {
-                default_to(hook, "reinvocationPolicy", "Never");
+                default_absent(hook, "reinvocationPolicy", "Never");
             }
             maps_mut(hook, "rules").for_each(rules::default_rule);
             if let Some(service) = map_mut(hook, "clientConfig").and_then(|config| map_mut(config, "service")) {

@@ -4,7 +4,7 @@ use ferry_meta::{FieldError, FieldErrors};
 use serde_json::{Map, Value, json};
 
 use super::{amount, counts, default_template, long_running, name_warning, template_warnings};
-use crate::at::{At, Report, default_to, map_mut, object_at};
+use crate::at::{At, Report, default_absent, default_to, map_mut, object_at};
 use crate::check;
 use crate::core::pod;
 use crate::plain::Plain;
@@ -37,8 +37,8 @@ impl Strategy for DaemonSet {
             if strategy.get("type") == Some(&json!("RollingUpdate")) {
                 default_to(strategy, "rollingUpdate", Value::Object(Map::new()));
                 if let Some(rolling) = map_mut(strategy, "rollingUpdate") {
-                    default_to(rolling, "maxUnavailable", 1);
-                    default_to(rolling, "maxSurge", 0);
+                    default_absent(rolling, "maxUnavailable", 1);
+                    default_absent(rolling, "maxSurge", 0);
                 }
             }
         }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{
     amount, counts, default_template, name_warning, parts_of_replicas, replica_template, selector, template_warnings,
 };
-use crate::at::{At, Report, default_to, map_mut, object_at};
+use crate::at::{At, Report, default_absent, default_to, map_mut, object_at};
 use crate::check;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
@@ -27,8 +27,8 @@ impl Strategy for Deployment {
             if strategy.get("type") == Some(&json!("RollingUpdate")) {
                 default_to(strategy, "rollingUpdate", Value::Object(Map::new()));
                 if let Some(rolling) = map_mut(strategy, "rollingUpdate") {
-                    default_to(rolling, "maxUnavailable", "25%");
-                    default_to(rolling, "maxSurge", "25%");
+                    default_absent(rolling, "maxUnavailable", "25%");
+                    default_absent(rolling, "maxSurge", "25%");
                 }
             }
         }

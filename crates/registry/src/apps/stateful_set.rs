@@ -4,7 +4,7 @@ use ferry_meta::{FieldError, FieldErrors, names};
 use serde_json::{Map, Value, json};
 
 use super::{counts, default_template, long_running, parts_of_replicas, template_warnings};
-use crate::at::{At, Report, default_to, map_mut, maps_mut, object_at};
+use crate::at::{At, Report, default_absent, default_to, map_mut, maps_mut, object_at};
 use crate::check;
 use crate::core::{persistent_volume_claim, pod};
 use crate::internal;
@@ -31,7 +31,7 @@ impl Strategy for StatefulSet {
                 && let Some(rolling) = map_mut(strategy, "rollingUpdate")
             {
                 default_to(rolling, "partition", 0);
-                default_to(rolling, "maxUnavailable", 1);
+                default_absent(rolling, "maxUnavailable", 1);
             }
         }
         default_to(spec, "persistentVolumeClaimRetentionPolicy", Value::Object(Map::new()));
@@ -139,15 +139,16 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
         if check::is_empty_selector(&selector) {
             check::bad_selector(errors, &selector, "empty selector is invalid for statefulset");
         }
+    } else {
+        errors.required(selector.path.clone(), "");
+    }
+    if !check::is_sound_selector(&selector) {
+        return check::bad_selector(errors, &selector, "");
     }
     super::matches_template(errors, spec);
     let template = with_claimed_volumes(spec);
     pod::validate_template(errors, &At::new(&template, spec.at("template")));
     long_running(errors, spec, "StatefulSet");
-    // What is missing altogether is found by a later pass.
-    if !selector.exists() {
-        errors.required(selector.path, "");
-    }
 }
 
 fn update_strategy(errors: &mut FieldErrors, strategy: &At<'_>) {

@@ -6,7 +6,7 @@ use ferry_meta::{FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::at::{At, NOT_NEGATIVE, Report, default_to, map_mut, object_at};
+use crate::at::{At, NOT_NEGATIVE, Report, default_absent, default_to, map_mut, object_at};
 use crate::cells;
 use crate::core::pod::resources;
 use crate::plain::Plain;
@@ -42,8 +42,8 @@ fn default_v2(object: &mut Value) {
         if let Some(seconds) = window {
             default_to(rules, "stabilizationWindowSeconds", seconds);
         }
-        default_to(rules, "selectPolicy", "Max");
-        default_to(rules, "policies", policies);
+        default_absent(rules, "selectPolicy", "Max");
+        default_absent(rules, "policies", policies);
     }
 }
 
@@ -65,7 +65,7 @@ fn validate_v2(autoscaler: &At<'_>) -> FieldErrors {
     if least.is_some_and(|least| most < least) {
         errors.invalid(spec.at("maxReplicas"), most, "must be greater than or equal to `minReplicas`");
     }
-    target(errors, &spec.get("scaleTargetRef"));
+    scaled(errors, &spec.get("scaleTargetRef"));
     let metrics = spec.items("metrics");
     for metric in &metrics {
         one_metric(errors, metric);
@@ -89,9 +89,14 @@ fn target(errors: &mut FieldErrors, reference: &At<'_>) {
     for key in ["kind", "name"] {
         errors.named(reference.at(key), reference.text(key), names::path_segment);
     }
+}
+
+/// What is scaled is also of a known group.
+fn scaled(errors: &mut FieldErrors, reference: &At<'_>) {
+    target(errors, reference);
     let version = reference.text("apiVersion");
     let core = ["ReplicationController", "Pod", "Service", "Node"].contains(&reference.text("kind"));
-    if version.is_empty() && !core {
+    if !version.contains('/') && !core {
         errors.invalid(reference.at("apiVersion"), version, "apiVersion must specify API group");
     } else if version.matches('/').count() > 1 {
         errors.invalid(reference.at("apiVersion"), version, format!("unexpected GroupVersion string: {version}"));

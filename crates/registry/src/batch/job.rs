@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::job_policies;
 use crate::apps::{counts, default_template, name_warning, template_warnings};
-use crate::at::{At, Report, default_to, map_mut, maps_mut, object_at};
+use crate::at::{At, Report, default_absent, default_to, map_mut, maps_mut, object_at};
 use crate::cells;
 use crate::check;
 use crate::core::pod;
@@ -57,10 +57,10 @@ impl Strategy for Job {
         default_to(spec, "parallelism", 1);
         let limit = if unset(spec, "backoffLimitPerIndex") { 6 } else { i32::MAX };
         default_to(spec, "backoffLimit", limit);
-        default_to(spec, "completionMode", "NonIndexed");
+        default_absent(spec, "completionMode", "NonIndexed");
         default_to(spec, "suspend", false);
         let replacement = if unset(spec, "podFailurePolicy") { "TerminatingOrFailed" } else { "Failed" };
-        default_to(spec, "podReplacementPolicy", replacement);
+        default_absent(spec, "podReplacementPolicy", replacement);
         default_to(spec, "manualSelector", false);
         spec.remove("scheduling");
         default_template(spec);

@@ -65,7 +65,7 @@ fn why_no_request(encoded: &str) -> Option<String> {
 fn validate(errors: &mut FieldErrors, request: &At<'_>) {
     let spec = request.get("spec");
     if let Some(reason) = why_no_request(spec.text("request")) {
-        errors.invalid(spec.at("request"), spec.text("request"), reason);
+        errors.invalid(spec.at("request"), spec.raw("request").clone(), reason);
     }
     let usages = spec.items("usages");
     if usages.is_empty() {

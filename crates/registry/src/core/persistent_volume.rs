@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::doubtful;
 use super::persistent_volume_claim::{access_modes, storage_class, validate_access_modes};
 use super::pod::{difference, resource_list, scheduling, validate_volume_source};
-use crate::at::{At, IMMUTABLE, Report, default_to, object_at};
+use crate::at::{At, IMMUTABLE, Report, default_absent, default_to, object_at};
 use crate::cells;
 use crate::internal;
 use crate::plain::Plain;
@@ -58,7 +58,7 @@ impl Strategy for PersistentVolume {
         default_to(object_at(object, &["status"]), "phase", "Pending");
         let spec = object_at(object, &["spec"]);
         default_to(spec, "persistentVolumeReclaimPolicy", "Retain");
-        default_to(spec, "volumeMode", "Filesystem");
+        default_absent(spec, "volumeMode", "Filesystem");
         resource_list(spec, "capacity");
         if let Some(path) = crate::at::map_mut(spec, "hostPath")
             && path.get("type").is_none_or(Value::is_null)
@@ -203,6 +203,16 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
     let class = spec.text("storageClassName");
     if !class.is_empty() {
         errors.reasons(spec.at("storageClassName"), class, ferry_meta::names::dns1123_subdomain(class));
+    }
+    let attributes = spec.get("volumeAttributesClassName");
+    if attributes.exists() {
+        match attributes.as_text() {
+            "" => errors.required(attributes.path.clone(), "an empty string is disallowed"),
+            class => errors.reasons(attributes.path.clone(), class, ferry_meta::names::dns1123_subdomain(class)),
+        }
+        if !spec.has("csi") {
+            errors.required(spec.at("csi"), "has to be specified when using volumeAttributesClassName");
+        }
     }
     let mode = spec.text("volumeMode");
     if spec.has("volumeMode") && !["Block", "Filesystem"].contains(&mode) {

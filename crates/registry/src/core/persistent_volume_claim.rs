@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::doubtful;
 use super::pod::{resource_list, resources};
-use crate::at::{At, Report, default_to, map_mut, object_at};
+use crate::at::{At, Report, default_absent, default_to, map_mut, object_at};
 use crate::cells;
 use crate::check;
 use crate::internal;
@@ -18,7 +18,7 @@ pub const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWrite
 pub struct PersistentVolumeClaim(pub Plain);
 
 pub fn default_spec(spec: &mut Map<String, Value>) {
-    default_to(spec, "volumeMode", "Filesystem");
+    default_absent(spec, "volumeMode", "Filesystem");
     default_to(spec, "resources", json!({}));
     if let Some(resources) = map_mut(spec, "resources") {
         resource_list(resources, "requests");

@@ -37,7 +37,7 @@ impl Strategy for ReplicationController {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let spec = At::root(object).get("spec");
-        if spec.map("selector").is_empty() && spec.has("template") {
+        if spec.map("selector").is_empty() {
             errors.required(spec.at("selector"), "");
         }
         let template = spec.get("template");

@@ -4,7 +4,7 @@ use ferry_meta::{FieldError, FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::at::{At, Report, default_to, maps_mut};
+use crate::at::{At, Report, default_absent, maps_mut};
 use crate::cells;
 use crate::check;
 use crate::core::endpoints::{PROTOCOLS, first_three, reachable};
@@ -24,14 +24,13 @@ impl Strategy for EndpointSlice {
             if port.get("name").is_none_or(Value::is_null) {
                 port.insert("name".into(), "".into());
             }
-            default_to(port, "protocol", "TCP");
+            default_absent(port, "protocol", "TCP");
         }
     }
 
-    /// Labels and annotations tell consumers something too, and so move the generation.
+    /// Labels tell consumers something too, and so move the generation.
     fn prepare_update(&self, _context: &Context<'_>, object: &mut Value, old: &Value) {
-        let meta = |v: &Value| (object::labels(v).clone(), object::annotations(v).clone());
-        let changed = !common::same_but(object, old, &["metadata"]) || meta(object) != meta(old);
+        let changed = !common::same_but(object, old, &["metadata"]) || object::labels(object) != object::labels(old);
         common::set_generation(object, common::generation(old) + i64::from(changed));
     }
 

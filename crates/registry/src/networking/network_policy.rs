@@ -3,7 +3,7 @@
 use ferry_meta::{FieldErrors, names};
 use serde_json::{Value, json};
 
-use crate::at::{At, Report, default_to, maps_mut, object_at};
+use crate::at::{At, Report, default_absent, maps_mut, object_at};
 use crate::check::{self, Cidr};
 use crate::core::doubtful;
 use crate::plain::Plain;
@@ -37,7 +37,7 @@ impl Strategy for NetworkPolicy {
         let spec = object_at(object, &["spec"]);
         for list in ["ingress", "egress"] {
             for rule in maps_mut(spec, list) {
-                maps_mut(rule, "ports").for_each(|port| default_to(port, "protocol", "TCP"));
+                maps_mut(rule, "ports").for_each(|port| default_absent(port, "protocol", "TCP"));
             }
         }
         let has = |key: &str| spec.get(key).and_then(Value::as_array).is_some_and(|list| !list.is_empty());

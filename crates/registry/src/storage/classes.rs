@@ -4,7 +4,7 @@ use ferry_meta::{FieldError, FieldErrors, Path, names, object};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::at::{At, IMMUTABLE, NOT_NEGATIVE, Report, default_to};
+use crate::at::{At, IMMUTABLE, NOT_NEGATIVE, Report, default_absent};
 use crate::cells;
 use crate::check;
 use crate::core::doubtful;
@@ -63,8 +63,8 @@ impl Strategy for StorageClass {
 
     fn default(&self, object: &mut Value) {
         if let Some(class) = object.as_object_mut() {
-            default_to(class, "reclaimPolicy", "Delete");
-            default_to(class, "volumeBindingMode", "Immediate");
+            default_absent(class, "reclaimPolicy", "Delete");
+            default_absent(class, "volumeBindingMode", "Immediate");
         }
     }
 

@@ -4,7 +4,7 @@ use ferry_meta::{FieldErrors, Path, names};
 use serde_json::{Value, json};
 
 use crate::apps::counts;
-use crate::at::{At, IMMUTABLE, Report, default_to, object_at};
+use crate::at::{At, IMMUTABLE, Report, default_absent, default_to, object_at};
 use crate::core::pod::csi_driver_name;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common, subdomain_name};
@@ -20,7 +20,7 @@ impl Strategy for CsiDriver {
     fn default(&self, object: &mut Value) {
         let spec = object_at(object, &["spec"]);
         default_to(spec, "attachRequired", true);
-        default_to(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+        default_absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
         if spec.get("volumeLifecycleModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             spec.insert("volumeLifecycleModes".into(), json!(["Persistent"]));
         }
@@ -67,7 +67,7 @@ impl Strategy for CsiDriver {
     }
 
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
-        subdomain_name(&name.to_lowercase(), prefix)
+        subdomain_name(name, prefix)
     }
 }
 
@@ -75,6 +75,10 @@ fn validate_driver(errors: &mut FieldErrors, spec: &At<'_>) {
     let policies = ["File", "None", "ReadWriteOnceWithFSType"];
     if let Some(policy) = spec.raw("fsGroupPolicy").as_str().filter(|p| !policies.contains(p)) {
         errors.unsupported(spec.at("fsGroupPolicy"), policy, &policies);
+    }
+    let period = "nodeAllocatableUpdatePeriodSeconds";
+    if let Some(seconds) = spec.int(period).filter(|seconds| *seconds < 10) {
+        errors.invalid(spec.at(period), seconds, "must be greater than or equal to 10 seconds");
     }
     let mut seen: Vec<&str> = Vec::new();
     for request in spec.items("tokenRequests") {

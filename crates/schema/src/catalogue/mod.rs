@@ -221,6 +221,23 @@ impl Catalogue {
         if everywhere || core { self.id(&format!("{META}.{}", gvk.kind)) } else { None }
     }
 
+    /// How Go's errors name a field of a struct: the structs it is inlined from come first.
+    pub fn go_path<'c>(&'c self, id: TypeId, field: &'c str) -> Vec<&'c str> {
+        let definition = self.get(id);
+        let inlined = definition.declared.iter().find_map(|declared| match declared {
+            Declared::Inline { id, .. } if self.get(*id).field_index(field).is_some() => Some(*id),
+            _ => None,
+        });
+        match inlined {
+            Some(inner) => {
+                let mut path = vec![&*self.get(inner).leaf];
+                path.extend(self.go_path(inner, field));
+                path
+            }
+            None => vec![field],
+        }
+    }
+
     pub fn kinds(&self) -> impl Iterator<Item = &GroupVersionKind> {
         self.kinds.keys()
     }

@@ -27,7 +27,7 @@ pub(crate) struct Reader<'i, 'c> {
     /// `spec.containers[0].` of the place being read.
     path: String,
     /// JSON names of the struct fields being read, and the innermost struct: Go's errors name both.
-    stack: Vec<&'c str>,
+    stack: Vec<(TypeId, &'c str)>,
     within: &'c str,
     depth: usize,
     /// Duplicate keys count in free-form values too: they are what is being read, not a part of an object.
@@ -108,7 +108,8 @@ impl<'i, 'c> Reader<'i, 'c> {
         self.error = Some(if self.within.is_empty() {
             format!("json: cannot unmarshal {value} into Go value of type {go_type}")
         } else {
-            let fields = self.stack.join(".");
+            let named = |(id, name): &(TypeId, &'c str)| self.catalogue.go_path(*id, name).join(".");
+            let fields = self.stack.iter().map(named).collect::<Vec<_>>().join(".");
             format!("json: cannot unmarshal {value} into Go struct field {}.{fields} of type {go_type}", self.within)
         });
     }
@@ -170,7 +171,7 @@ impl<'i, 'c> Reader<'i, 'c> {
                         self.strict_error("duplicate", &key);
                     }
                     seen |= bit;
-                    self.field(&definition.leaf, &definition.fields[index], key, &mut map);
+                    self.field(id, &definition.fields[index], key, &mut map);
                 }
             }
             if self.peek() == b',' {
@@ -182,7 +183,7 @@ impl<'i, 'c> Reader<'i, 'c> {
         map
     }
 
-    fn field(&mut self, leaf: &'c str, field: &'c Field, key: String, map: &mut Map<String, Value>) {
+    fn field(&mut self, of: TypeId, field: &'c Field, key: String, map: &mut Map<String, Value>) {
         let before = map.remove(&key);
         if self.peek() == b'n' {
             self.skip();
@@ -195,8 +196,9 @@ impl<'i, 'c> Reader<'i, 'c> {
             }
             return;
         }
-        let (outer, depth) = (std::mem::replace(&mut self.within, leaf), self.stack.len());
-        self.stack.push(&field.name);
+        let catalogue = self.catalogue;
+        let (outer, depth) = (std::mem::replace(&mut self.within, &catalogue.get(of).leaf), self.stack.len());
+        self.stack.push((of, &field.name));
         let value = self.nested(format_args!(".{key}"), |reader| reader.value(&field.item, before)).flatten();
         self.stack.truncate(depth);
         self.within = outer;

@@ -41,7 +41,11 @@ fn wrong_types_are_named_as_go_names_them() {
         ),
         (
             json!({"template": {"spec": {"volumes": [{"name": "v", "emptyDir": 1}]}}}),
-            "number into Go struct field Volume.spec.template.spec.volumes.emptyDir of type v1.EmptyDirVolumeSource",
+            "number into Go struct field Volume.spec.template.spec.volumes.VolumeSource.emptyDir of type v1.EmptyDirVolumeSource",
+        ),
+        (
+            json!({"template": {"spec": {"containers": [{"envFrom": [{"secretRef": {"name": 5}}]}]}}}),
+            "number into Go struct field SecretEnvSource.spec.template.spec.containers.envFrom.secretRef.LocalObjectReference.name of type string",
         ),
     ] {
         check_error(&deployment(spec), &format!("{prefix}json: cannot unmarshal {error}"));

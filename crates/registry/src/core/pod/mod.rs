@@ -8,6 +8,7 @@ mod environment;
 mod mount;
 mod probe;
 mod projection;
+mod remote_volume;
 pub mod resources;
 pub mod scheduling;
 mod security;
@@ -40,8 +41,8 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// The rules of a template: the metadata it may carry and the spec.
 pub fn validate_template(errors: &mut FieldErrors, template: &At<'_>) {
     let metadata = template.get("metadata");
-    errors.extend(crate::object_meta::label_errors(metadata.map("labels"), &metadata.at("labels")));
-    errors.extend(crate::object_meta::annotation_errors(metadata.map("annotations"), &metadata.at("annotations")));
+    errors.extend(crate::object_meta::label_errors(metadata.map("labels"), &template.at("labels")));
+    errors.extend(crate::object_meta::annotation_errors(metadata.map("annotations"), &template.at("annotations")));
     let spec = template.get("spec");
     annotations(errors, &metadata, &spec);
     spec::validate(errors, &spec, &At::new(&Value::Null, Path::root()), false);

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use ferry_meta::{FieldErrors, Path, Quantity, names};
 use serde_json::Value;
 
-use super::{environment, projection};
+use super::{environment, projection, remote_volume};
 use crate::at::{At, Report};
 use crate::check;
 use crate::core::persistent_volume_claim;
@@ -127,12 +127,6 @@ fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: 
                 errors.invalid(source.at("partition"), partition, names::in_range(0, 255));
             }
         }
-        "iscsi" => {
-            let lun = source.number("lun");
-            if !(0..=255).contains(&lun) {
-                errors.invalid(source.at("lun"), lun, names::in_range(0, 255));
-            }
-        }
         "fc" => fibre_channel(errors, source),
         "downwardAPI" => {
             check::file_mode(errors, source, "defaultMode");
@@ -171,7 +165,8 @@ fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: 
             let policies = ["Always", "IfNotPresent", "Never"];
             errors.one_of(source.at("pullPolicy"), source.text("pullPolicy"), &policies);
         }
-        _ => {}
+        // A volume of a pod has a name; the source of a PersistentVolume stands alone.
+        key => remote_volume::validate(errors, key, source, volume.is_empty()),
     }
 }
 

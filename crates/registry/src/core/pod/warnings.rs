@@ -97,6 +97,16 @@ pub fn of(pod: &At<'_>) -> Vec<String> {
             out.extend(doubtful::fraction(&resources, list, name));
         }
         hidden_variables(&mut out, &container);
+        for port in container.items("ports").iter().filter(|p| !p.text("hostIP").is_empty() && p.number("hostPort") == 0) {
+            let shown = format!(
+                "hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{}}}",
+                port.text("name"),
+                port.number("containerPort"),
+                port.text("protocol"),
+                port.text("hostIP")
+            );
+            say(&mut out, &port.path, shown);
+        }
     }
     ports(&mut out, &spec);
     if spec.number("terminationGracePeriodSeconds") < 0 {
