@@ -240,8 +240,10 @@ impl Generator {
             "atomic" => write!(flags, "a").unwrap_or_default(),
             _ => {}
         }
-        if list.map_type == "atomic" {
-            flags.push('a');
+        match list.map_type.as_str() {
+            "atomic" => flags.push('a'),
+            "granular" => flags.push('g'),
+            _ => {}
         }
         for strategy in list.strategy.split(',') {
             match strategy {

@@ -261,6 +261,12 @@ pub(crate) fn table(
     } else {
         out.push_str("null");
     }
+    // Kinds without columns of their own, and definitions, have no rows rather than an empty list of them.
+    let plain = row.columns.get(1).is_some_and(|column| column.name == "Created At");
+    if items.is_empty() && (plain || row.gvk.kind == "CustomResourceDefinition") {
+        out.push_str(",\"rows\":null}");
+        return Ok(out.into());
+    }
     out.push_str(",\"rows\":[");
     let now = time::now();
     for (index, item) in items.iter().enumerate() {

@@ -492,6 +492,11 @@ mod tests {
         assert_eq!(selector.required("metadata.name"), Some("a"));
         assert!(selector.matches(|f| if f == "metadata.name" { "a".into() } else { "q".into() }));
         assert!(!selector.matches(|f| if f == "metadata.name" { "a".into() } else { "y,z".into() }));
+        assert!(FieldSelector::parse("=").expect("nothing").is_everything());
+        assert_eq!(
+            FieldSelector::parse("a=b=c"),
+            Err("invalid field selector: unescaped character in value: 61".to_owned())
+        );
         assert_eq!(
             FieldSelector::parse("spec.nodeName"),
             Err("invalid selector: 'spec.nodeName'; can't understand 'spec.nodeName'".to_owned())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ferry_admission::Operation;
-use ferry_meta::{ApiError, GroupVersionKind, object};
+use ferry_meta::{ApiError, FieldError, GroupVersionKind, Path, object};
 use ferry_registry::Resource;
 
 use crate::admission::{self, Attributes};
@@ -36,9 +36,9 @@ pub(crate) async fn handle(
     }
     let given = object::name(&request);
     if !given.is_empty() && given != name {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({name})"
-        )));
+        let why = "must match the service account name if specified";
+        let error = FieldError::invalid(&Path::new("metadata").child("name"), given, why);
+        return Err(ApiError::invalid(&kind.group_kind(), name, &vec![error]));
     }
     let spec = object::child_mut(&mut request, "spec");
     if spec.get("expirationSeconds").is_none_or(serde_json::Value::is_null) {

@@ -29,17 +29,8 @@ pub(crate) async fn handle(
 ) -> Result<Answer, ApiError> {
     let options = read_options(context, &body)?;
     let info = &context.info;
+    warn_of_orphans(context, row, &options);
     let outcome = delete(core, context, row, &info.namespace, &info.name, &options).await?;
-    if options.propagation.is_none()
-        && options.orphan_dependents.is_none()
-        && row.gvk.group == "batch"
-        && row.plural == "jobs"
-    {
-        context.warn(
-            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
-             set propagationPolicy=Orphan to suppress this warning",
-        );
-    }
     let code = if !outcome.gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
     if outcome.gone && !row.strategy.delete_returns_object() {
         let status =
@@ -51,10 +42,26 @@ pub(crate) async fn handle(
     render::object(context, row, code, &row.gvk, json.into())
 }
 
+/// Jobs leave their pods behind unless told otherwise; whoever deletes one is told, even if there is none.
+pub(crate) fn warn_of_orphans(context: &RequestContext, row: &Resource, options: &DeleteOptions) {
+    let says = options.propagation.is_some() || options.orphan_dependents.is_some();
+    if !says && row.gvk.group == "batch" && row.plural == "jobs" {
+        context.warn(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
+             set propagationPolicy=Orphan to suppress this warning",
+        );
+    }
+}
+
 /// From the body, or from the query when there is none.
 pub(crate) fn read_options(context: &RequestContext, body: &[u8]) -> Result<DeleteOptions, ApiError> {
     if body.is_empty() {
-        return DeleteOptions::from_query(&context.query);
+        let mut options = DeleteOptions::from_query(&context.query)?;
+        if context.info.name.is_empty() {
+            // Of a collection, a version says what to list.
+            (options.precondition_uid, options.precondition_version) = (None, None);
+        }
+        return Ok(options);
     }
     let encoding: Encoding = negotiate::input(&context.headers)?;
     let options = codec::decode_delete_options(encoding, body)?;
@@ -88,6 +95,17 @@ pub(crate) async fn delete(
     Err(ApiError::modified(&row.group_resource(), name))
 }
 
+/// Namespaces and definitions are deleted in a way of their own, which has its own words.
+fn worded_otherwise(row: &Resource, name: &str, what: &str, given: &str, have: &str) -> Option<ApiError> {
+    let start = match &*row.gvk.kind {
+        "Namespace" => "Precondition",
+        "CustomResourceDefinition" => "precondition",
+        _ => return None,
+    };
+    let why = format!("{start} failed: {what} in precondition: {given}, {what} in object meta: {have}");
+    Some(ApiError::conflict(&row.group_resource(), name, &why))
+}
+
 pub(crate) fn check_preconditions(row: &Resource, live: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {
     // Events are kept as those of the core group, and called so.
     let group = if row.gvk.kind == "Event" { "" } else { &*row.gvk.group };
@@ -96,6 +114,9 @@ pub(crate) fn check_preconditions(row: &Resource, live: &Stored, options: &Delet
     if let Some(uid) = options.precondition_uid.as_deref()
         && uid != object::uid(&live.object)
     {
+        if let Some(error) = worded_otherwise(row, name, "UID", uid, object::uid(&live.object)) {
+            return Err(error);
+        }
         let why = format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted \
              and then recreated",
@@ -106,6 +127,9 @@ pub(crate) fn check_preconditions(row: &Resource, live: &Stored, options: &Delet
     if let Some(version) = options.precondition_version.as_deref()
         && version != live.revision.to_string()
     {
+        if let Some(error) = worded_otherwise(row, name, "ResourceVersion", version, &live.revision.to_string()) {
+            return Err(error);
+        }
         let why = format!(
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The \
              object might have been modified",

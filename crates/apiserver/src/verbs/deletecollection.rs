@@ -21,6 +21,7 @@ pub(crate) async fn handle(
     let list = ListOptions::read(&context.query, false)?;
     let selection = Selection::new(row, &list, "")?;
     let options = delete::read_options(context, &body)?;
+    delete::warn_of_orphans(context, row, &options);
     let page = reads::list(core, row, &context.info.namespace, &list, &selection).await?;
     for item in &page.items {
         let outcome = delete::delete(core, context, row, item.namespace(), item.name(), &options).await;

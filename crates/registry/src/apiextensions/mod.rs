@@ -320,7 +320,7 @@ fn deprecation(errors: &mut FieldErrors, version: &At<'_>) {
         refuse("can only be set for deprecated versions");
     }
     if text.is_empty() {
-        refuse("must not be empty");
+        refuse("must not be an empty string");
     }
     if text.chars().count() > 256 {
         refuse("must be <= 256 characters long");

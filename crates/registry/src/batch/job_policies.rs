@@ -102,7 +102,8 @@ pub(super) fn success(errors: &mut FieldErrors, spec: &At<'_>) {
         return;
     }
     if spec.text("completionMode") != "Indexed" {
-        return errors.invalid(policy.path, policy.value.clone(), "requires indexed completion mode");
+        let error = FieldError::invalid(&policy.path, policy.value.clone(), "requires indexed completion mode");
+        return errors.push(error.shown_as(crate::internal::show("SuccessPolicy", policy.value)));
     }
     let rules = policy.items("rules");
     if rules.is_empty() {

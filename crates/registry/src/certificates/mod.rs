@@ -151,6 +151,11 @@ impl Strategy for CertificateSigningRequest {
         }
     }
 
+    /// The request is what it is from the first: no manager owns it.
+    fn reset_fields(&self, subresource: &str) -> Vec<&'static str> {
+        if subresource.is_empty() { vec!["spec", "status"] } else { vec!["spec"] }
+    }
+
     fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
         common::keep(object, old, "spec");
         if context.subresource.is_empty() {

@@ -4,7 +4,8 @@
 //! - `!p package group version`: the types that follow are of this package;
 //! - `!t name flags`: a type; `k` kind, `a` atomic, `p` has a protobuf message;
 //! - `name expression flags number [keys [merge-key [default]]]`: a field of it; flags `e` omitempty, `z` omitzero,
-//!   `i` inlined, `r` required, list types `m` map, `s` set, `a` atomic, patch strategies `M` merge, `K` retainKeys,
+//!   `i` inlined, `r` required, list types `m` map, `s` set, `a` atomic, `g` granular
+//!   though its type is atomic, patch strategies `M` merge, `K` retainKeys,
 //!   `P` replace;
 //! - `!a name target`: another name of a type.
 //!
@@ -120,6 +121,7 @@ fn raw_field<'a>(
             patch: PatchStrategy { merge: has('M'), replace: has('P'), retain_keys: has('K') },
             merge_key: merge_key.into(),
             atomic_map: has('a'),
+            granular: has('g'),
             default: if default.is_empty() { None } else { serde_json::from_str(default).ok() },
             number: number.parse().unwrap_or(0),
         },

@@ -107,6 +107,8 @@ pub struct Field {
     pub merge_key: Box<str>,
     /// A map that is owned and replaced as a whole.
     pub atomic_map: bool,
+    /// A struct that is owned field by field here, though its type is owned as a whole.
+    pub granular: bool,
     pub default: Option<Value>,
     /// Protobuf field number; 0 where the field has none.
     pub number: u32,

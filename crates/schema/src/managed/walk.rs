@@ -18,6 +18,7 @@ pub(super) struct Place<'c> {
     list_type: ListType,
     pub(super) keys: &'c [Box<str>],
     atomic: bool,
+    granular: bool,
 }
 
 /// How values of a place merge.
@@ -32,11 +33,17 @@ pub(super) enum Merge<'c> {
 
 impl<'c> Place<'c> {
     pub(super) fn of_field(field: &'c Field) -> Self {
-        Self { shape: &field.item.shape, list_type: field.list_type, keys: &field.list_keys, atomic: field.atomic_map }
+        Self {
+            shape: &field.item.shape,
+            list_type: field.list_type,
+            keys: &field.list_keys,
+            atomic: field.atomic_map,
+            granular: field.granular,
+        }
     }
 
     pub(super) fn of_item(item: &'c Item) -> Self {
-        Self { shape: &item.shape, list_type: ListType::Atomic, keys: &[], atomic: false }
+        Self { shape: &item.shape, list_type: ListType::Atomic, keys: &[], atomic: false, granular: false }
     }
 
     /// The same, given what stands there: a place without a type is a map where all that stands there are maps.
@@ -51,7 +58,7 @@ impl<'c> Place<'c> {
     pub(super) fn merge(&self, catalogue: &Catalogue) -> Merge<'c> {
         match self.shape {
             Shape::Any => Merge::Map(&ANYTHING),
-            Shape::Struct(id) if !self.atomic && !catalogue.get(*id).atomic => Merge::Struct(*id),
+            Shape::Struct(id) if self.granular || (!self.atomic && !catalogue.get(*id).atomic) => Merge::Struct(*id),
             Shape::Map(inner) if !self.atomic => Merge::Map(inner),
             Shape::List(inner) if self.list_type != ListType::Atomic => Merge::List(inner),
             _ => Merge::Leaf,

@@ -50,6 +50,7 @@ fn field(name: &str, item: Item) -> Field {
         patch: PatchStrategy::default(),
         merge_key: Box::default(),
         atomic_map: false,
+        granular: false,
         default: None,
         number: 0,
     }
@@ -104,6 +105,7 @@ impl Types {
             list_type: schema.list_type,
             list_keys: schema.list_keys.iter().map(|key| key.as_str().into()).collect(),
             atomic_map: schema.atomic_map,
+            granular: false,
             default: schema.default.clone(),
             required: false,
             ..field(name, self.item(schema))
