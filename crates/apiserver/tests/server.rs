@@ -366,7 +366,7 @@ async fn bad_requests_are_refused_and_leave_nothing() {
         (admin, "POST", path, "text/plain", "{}".to_owned(), 415),
         (admin, "POST", path, "application/yaml", "a: [".to_owned(), 400),
         (admin, "POST", path, "application/vnd.kubernetes.protobuf", "k8s\0garbage".to_owned(), 400),
-        (admin, "PATCH", &format!("{path}/none"), "application/json-patch+json", "[{".to_owned(), 404),
+        (admin, "PATCH", &format!("{path}/none"), "application/json-patch+json", "[{".to_owned(), 400),
         (admin, "GET", &format!("{path}?labelSelector=%28"), "application/json", String::new(), 400),
         (admin, "GET", &format!("{path}?limit=1&continue=x"), "application/json", String::new(), 400),
         (admin, "GET", "/api/v1/namespaces/default/nothings", "application/json", String::new(), 404),
