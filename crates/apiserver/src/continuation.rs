@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
-use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
 use base64::engine::GeneralPurpose;
+use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
 use ferry_meta::ApiError;
 use ferry_store::Revision;
 use serde_json::{Value, json};

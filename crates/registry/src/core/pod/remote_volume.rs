@@ -152,12 +152,37 @@ mod tests {
     fn sources_are_checked_as_upstream_words_it() {
         let cases: [(&str, bool, Value, &[&str]); 8] = [
             ("iscsi", false, json!({"iqn": "iqn.2001-04.com.example:disk", "lun": 0}), &[]),
-            ("iscsi", false, json!({"iqn": "x"}), &["iqn: Invalid value: \"x\": must be valid format starting with iqn, eui, or naa"]),
-            ("iscsi", false, json!({"iqn": "iqn.x", "chapAuthSession": true}), &["iqn: Invalid value: \"iqn.x\": must be valid format", "secretRef: Required value"]),
-            ("flocker", false, json!({"datasetName": "a/b"}), &["datasetName: Invalid value: \"a/b\": must not contain '/'"]),
-            ("quobyte", false, json!({"registry": "a:1,b", "volume": "v"}), &["registry: Invalid value: \"a:1,b\": must be a host:port pair or multiple pairs separated by commas"]),
+            (
+                "iscsi",
+                false,
+                json!({"iqn": "x"}),
+                &["iqn: Invalid value: \"x\": must be valid format starting with iqn, eui, or naa"],
+            ),
+            (
+                "iscsi",
+                false,
+                json!({"iqn": "iqn.x", "chapAuthSession": true}),
+                &["iqn: Invalid value: \"iqn.x\": must be valid format", "secretRef: Required value"],
+            ),
+            (
+                "flocker",
+                false,
+                json!({"datasetName": "a/b"}),
+                &["datasetName: Invalid value: \"a/b\": must not contain '/'"],
+            ),
+            (
+                "quobyte",
+                false,
+                json!({"registry": "a:1,b", "volume": "v"}),
+                &["registry: Invalid value: \"a:1,b\": must be a host:port pair or multiple pairs separated by commas"],
+            ),
             ("azureDisk", false, json!({"kind": "Shared", "diskURI": "https://x"}), &[]),
-            ("cinder", true, json!({"secretRef": {}}), &["secretRef.name: Required value", "secretRef.namespace: Required value"]),
+            (
+                "cinder",
+                true,
+                json!({"secretRef": {}}),
+                &["secretRef.name: Required value", "secretRef.namespace: Required value"],
+            ),
             ("storageos", false, json!({"volumeName": "v", "secretRef": {}}), &["secretRef.name: Required value"]),
         ];
         for (key, shared, source, want) in cases {

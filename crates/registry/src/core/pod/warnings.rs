@@ -97,7 +97,9 @@ pub fn of(pod: &At<'_>) -> Vec<String> {
             out.extend(doubtful::fraction(&resources, list, name));
         }
         hidden_variables(&mut out, &container);
-        for port in container.items("ports").iter().filter(|p| !p.text("hostIP").is_empty() && p.number("hostPort") == 0) {
+        for port in
+            container.items("ports").iter().filter(|p| !p.text("hostIP").is_empty() && p.number("hostPort") == 0)
+        {
             let shown = format!(
                 "hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{}}}",
                 port.text("name"),
