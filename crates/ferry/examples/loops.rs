@@ -4,6 +4,8 @@
 //! cost the caller measures.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -11,7 +13,8 @@ use clap::Parser;
 use ferry_client::{Change, Informer, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
@@ -101,8 +104,10 @@ async fn main() -> Result<()> {
     }
     until(&pods, 0).await?;
     while heard.try_recv().is_ok() {}
+    replace(&deployments, &client, &pods, &mut heard, options.rounds).await?;
 
     deployments.create(&PostParams::default(), &deployment("many", 0)?).await?;
+    let slices = Slices::of(&client, "many", &tasks).await?;
     let scale = |replicas: usize| Patch::Merge(json!({ "spec": { "replicas": replicas } }));
     let begin = Instant::now();
     deployments.patch("many", &PatchParams::default(), &scale(options.pods)).await?;
@@ -125,6 +130,7 @@ async fn main() -> Result<()> {
         options.pods,
         begin.elapsed().as_secs_f64()
     );
+    slices.figures(&client, &pods).await?;
     deployments.patch("many", &PatchParams::default(), &scale(options.keep)).await?;
     until(&pods, options.keep).await?;
     tasks.stop(Duration::from_secs(5)).await;
@@ -137,6 +143,87 @@ async fn warm_up(deployments: &Api<Deployment>, heard: &mut mpsc::UnboundedRecei
     created(heard, "first").await?;
     deployments.delete("first", &DeleteParams::background()).await?;
     Ok(())
+}
+
+/// A pod is deleted: how long until another is there in its place.
+async fn replace(
+    deployments: &Api<Deployment>,
+    client: &Client,
+    pods: &Informer<Pod>,
+    heard: &mut mpsc::UnboundedReceiver<Heard>,
+    rounds: usize,
+) -> Result<()> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    deployments.create(&PostParams::default(), &deployment("healed", 1)?).await?;
+    created(heard, "healed").await?;
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let there = pods.list().into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none());
+        let name = there.context("a pod")?.name_any();
+        let begin = Instant::now();
+        api.delete(&name, &DeleteParams::default()).await?;
+        times.push(created(heard, "healed").await?.saturating_duration_since(begin));
+    }
+    times.sort();
+    let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)].as_secs_f64() * 1000.0;
+    println!(r#"{{"what":"deleted pod to its replacement","p50_ms":{:.1},"p99_ms":{:.1}}}"#, at(50), at(99));
+    deployments.delete("healed", &DeleteParams::background()).await?;
+    until(pods, 0).await?;
+    while heard.try_recv().is_ok() {}
+    Ok(())
+}
+
+/// The slices of a Service, and how often they were written.
+struct Slices {
+    informer: Informer<EndpointSlice>,
+    writes: Arc<AtomicUsize>,
+}
+
+impl Slices {
+    async fn of(client: &Client, app: &str, tasks: &Tasks) -> Result<Self> {
+        let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+        let service =
+            json!({ "metadata": { "name": app }, "spec": { "selector": { "app": app }, "ports": [{ "port": 80 }] } });
+        // There already when it is run a second time.
+        let _ = services.create(&PostParams::default(), &serde_json::from_value(service)?).await;
+        let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
+        let informer = Informer::over(api, tasks, Selection::default());
+        informer.synced().await;
+        let writes = Arc::new(AtomicUsize::new(0));
+        let count = writes.clone();
+        informer.on_change(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        Ok(Self { informer, writes })
+    }
+
+    /// Waits until nothing is written any more.
+    async fn settled(&self) -> usize {
+        loop {
+            let before = self.writes.load(Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            if self.writes.load(Ordering::SeqCst) == before {
+                return before;
+            }
+        }
+    }
+
+    async fn figures(&self, client: &Client, pods: &Informer<Pod>) -> Result<()> {
+        const CHANGES: usize = 5;
+        let before = self.settled().await;
+        let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+        let unready = Patch::Strategic(json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }));
+        for pod in pods.list().iter().take(CHANGES) {
+            api.patch_status(&pod.name_any(), &PatchParams::default(), &unready).await?;
+            self.settled().await;
+        }
+        let writes = self.settled().await - before;
+        let (slices, ready) = (self.informer.len(), pods.list().iter().filter(|pod| is_ready(pod)).count());
+        println!(
+            r#"{{"what":"EndpointSlices","slices":{slices},"writes_while_scaling":{before},"pods_made_unready":{CHANGES},"writes":{writes},"ready_after":{ready}}}"#
+        );
+        Ok(())
+    }
 }
 
 async fn created(heard: &mut mpsc::UnboundedReceiver<Heard>, app: &str) -> Result<Instant> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, ResourceQuota};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -147,5 +147,113 @@ async fn absurd_schedules_are_refused() {
         let refused = kit.api::<CronJob>().create(&PostParams::default(), &cron).await.unwrap_err();
         assert!(ferry_client::write::is_invalid(&refused), "{schedule:?}: {refused}");
     }
+    kit.stop().await;
+}
+
+/// How often the controllers write while a test looks away.
+async fn writes_in(kit: &Kit, time: Duration) -> usize {
+    let before = kit.witness.all_writes();
+    tokio::time::sleep(time).await;
+    kit.witness.all_writes() - before
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_that_stays_exhausted_is_asked_less_and_less() {
+    let kit = Kit::cluster(1).await;
+    kit.create::<ResourceQuota>(json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } })).await;
+    kit.until(kit.api::<ResourceQuota>(), "a counted quota", |all| {
+        all.iter().any(|quota| quota.status.as_ref().is_some_and(|status| status.hard.is_some()))
+    })
+    .await;
+    kit.create::<Deployment>(deployment("web", 50, "v1")).await;
+    kit.until_event("FailedCreate").await;
+    let attempts = || kit.witness.writes("replicaset-controller", "pods");
+    kit.until(kit.api::<ReplicaSet>(), "ReplicaFailure", |all| {
+        let conditions = all.iter().filter_map(|set| set.status.as_ref()?.conditions.as_ref()).flatten();
+        conditions.into_iter().any(|condition| {
+            (condition.type_.as_deref(), condition.status.as_deref()) == (Some("ReplicaFailure"), Some("True"))
+        })
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // Doubling from five milliseconds, some ten attempts fit into five seconds: one pod each, not fifty.
+    assert!(attempts() < 40, "{} attempts", attempts());
+    let before = attempts();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(attempts() - before <= 3, "{} more attempts", attempts() - before);
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn finalizers_that_never_go_and_owners_that_own_each_other_burn_nothing() {
+    let kit = Kit::cluster(1).await;
+    // Held for ever: by a finalizer that nobody knows, below an owner that waits for it.
+    let mut wanted = deployment("held", 2, "v1");
+    wanted["spec"]["template"]["metadata"]["finalizers"] = json!(["example.com/never"]);
+    kit.create::<Deployment>(wanted).await;
+    kit.until_pods("two pods", |pods| pods.iter().filter(|pod| is_ready(pod)).count() == 2).await;
+    kit.api::<Deployment>().delete("held", &DeleteParams::foreground()).await.unwrap();
+    kit.until_pods("pods being deleted", |pods| pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_some())).await;
+
+    // Each the owner of the other, deleted in the foreground: whoever waits for its dependents would wait for itself.
+    let maps = kit.api::<ConfigMap>();
+    let map = |name: &str| json!({ "metadata": { "name": name } });
+    let first = kit.create::<ConfigMap>(map("first")).await;
+    let second = kit.create::<ConfigMap>(map("second")).await;
+    let owned_by = |owner: &ConfigMap| {
+        Patch::Merge(json!({ "metadata": { "ownerReferences": [{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": owner.name_any(), "uid": owner.uid().unwrap(), "blockOwnerDeletion": true,
+        }] } }))
+    };
+    maps.patch("first", &PatchParams::default(), &owned_by(&second)).await.unwrap();
+    maps.patch("second", &PatchParams::default(), &owned_by(&first)).await.unwrap();
+    maps.delete("first", &DeleteParams::foreground()).await.unwrap();
+    kit.until(maps, "no maps but the root's", |all| {
+        all.iter().all(|map| !["first", "second"].contains(&map.name_any().as_str()))
+    })
+    .await;
+
+    kit.at_rest().await;
+    let burnt = writes_in(&kit, Duration::from_secs(5)).await;
+    assert!(burnt <= 2, "{burnt} writes while nothing happens");
+    let waiting = kit.api::<Deployment>().get("held").await.unwrap();
+    assert_eq!(waiting.finalizers(), ["foregroundDeletion"]);
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_edited_against_its_controller_is_put_back_without_a_fight() {
+    let kit = Kit::cluster(1).await;
+    kit.create::<Deployment>(deployment("web", 3, "v1")).await;
+    kit.until_pods("three pods", |pods| pods.iter().filter(|pod| is_ready(pod)).count() == 3).await;
+    kit.at_rest().await;
+
+    // A pod whose label is taken away is released and replaced; given back, it is adopted and one too many goes.
+    let pods = kit.api::<Pod>();
+    let name = pods.list(&Default::default()).await.unwrap().items[0].name_any();
+    let label = |value: Option<&str>| Patch::Merge(json!({ "metadata": { "labels": { "app": value } } }));
+    pods.patch(&name, &PatchParams::default(), &label(Some("mine"))).await.unwrap();
+    let released = |pods: &[&Pod]| {
+        pods.len() == 4
+            && pods.iter().any(|pod| pod.name_any() == name && pod.owner_references().is_empty())
+            && pods.iter().filter(|pod| is_ready(pod)).count() == 4
+    };
+    kit.until_pods("a released pod and its replacement", released).await;
+    pods.patch(&name, &PatchParams::default(), &label(Some("web"))).await.unwrap();
+    kit.until_pods("three pods", |pods| {
+        pods.len() == 3 && pods.iter().all(|pod| is_ready(pod) && pod.owner_references().len() == 1)
+    })
+    .await;
+
+    // Statuses written by hand are corrected.
+    let lie = Patch::Merge(json!({ "status": { "replicas": 77, "readyReplicas": 77 } }));
+    kit.api::<Deployment>().patch_status("web", &PatchParams::default(), &lie).await.unwrap();
+    kit.until(kit.api::<Deployment>(), "the truth", |all| {
+        all.iter().all(|one| one.status.as_ref().and_then(|status| status.ready_replicas) == Some(3))
+    })
+    .await;
+    kit.at_rest().await;
+    let burnt = writes_in(&kit, Duration::from_secs(3)).await;
+    assert_eq!(burnt, 0, "writes while nothing happens");
     kit.stop().await;
 }

@@ -1,15 +1,22 @@
 //! Tests of the controllers through the API: a whole control plane in this process, with simulated nodes.
 
+mod autoscaling;
 mod bad_input;
 mod batch;
+mod certificates;
+mod cleaners;
 mod deletion;
+mod devices;
 mod faults;
+mod identities;
 mod legacy_tokens;
 mod nodes;
 mod others;
 mod policies;
 mod rollout;
+mod storage;
 mod wire;
+mod witness;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +28,13 @@ use ferry_client::{Informer, Informers, Selection};
 use ferry_meta::UserInfo;
 use ferry_meta::user::MASTERS;
 use ferry_tasks::Tasks;
-use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use witness::Witness;
 
 use crate::front_door::{FrontDoor, Options};
 use crate::pki::Pki;
@@ -53,6 +61,7 @@ struct Kit {
     pki: Arc<Pki>,
     authorities: Arc<Authorities>,
     tasks: Tasks,
+    witness: Arc<Witness>,
     _folder: tempfile::TempDir,
 }
 
@@ -93,7 +102,7 @@ impl Kit {
         .await
         .unwrap();
         let client = door.client(UserInfo::new("admin", &[MASTERS]));
-        let kit = Self { client, door, pki, authorities, tasks, _folder: folder };
+        let kit = Self { client, door, pki, authorities, tasks, witness: Arc::default(), _folder: folder };
         kit.create_in(Api::<Namespace>::all(kit.client.clone()), json!({ "metadata": { "name": NAMESPACE } })).await;
         kit
     }
@@ -130,7 +139,9 @@ impl Kit {
         let clients = self.door.clients();
         let informers =
             Informers::new(self.door.client(UserInfo::new("system:kube-controller-manager", &[])), self.tasks.clone());
-        let account = move |name: &str| clients(UserInfo::service_account("kube-system", name, ""));
+        let witness = self.witness.clone();
+        let account =
+            move |name: &str| witness.watch(name, clients(UserInfo::service_account("kube-system", name, "")));
         ferry_controllers::start(&informers, account, &self.tasks, config);
     }
 
@@ -191,8 +202,31 @@ impl Kit {
         self.until(self.api::<Pod>(), what, |all| is(&all.iter().map(|pod| &**pod).collect::<Vec<_>>())).await;
     }
 
+    /// Waits until the controllers have stopped writing; what burns never does.
+    async fn at_rest(&self) {
+        let quiet = async {
+            loop {
+                let before = self.witness.all_writes();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                if self.witness.all_writes() == before {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, quiet).await.expect("the controllers come to rest");
+    }
+
+    /// Waits for an event with that reason; its message.
+    async fn until_event(&self, reason: &str) -> String {
+        let has = |event: &Event| event.reason.as_deref() == Some(reason);
+        let all = self.until(self.api::<Event>(), reason, |all| all.iter().any(|event| has(event))).await;
+        all.iter().find(|event| has(event)).and_then(|event| event.message.clone()).unwrap_or_default()
+    }
+
+    /// Whatever a test is about, no controller asks for what its role does not give.
     async fn stop(self) {
         self.tasks.stop(Duration::from_secs(20)).await;
+        assert_eq!(self.witness.refused(), [""; 0]);
     }
 }
 

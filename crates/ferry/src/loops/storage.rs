@@ -1,0 +1,148 @@
+//! Volumes of drivers, claims that pods bring along, claims that grow, and classes that are in use: through the API.
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment, VolumeAttributesClass};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use super::Kit;
+
+fn volume(name: &str, class: &str) -> Value {
+    json!({ "metadata": { "name": name }, "spec": {
+        "capacity": { "storage": "5Gi" }, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": class, "csi": { "driver": "csi.example.com", "volumeHandle": format!("handle-{name}") },
+    } })
+}
+
+fn claim(name: &str, volume: &str, class: &str) -> Value {
+    json!({ "metadata": { "name": name }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": class, "volumeName": volume,
+        "resources": { "requests": { "storage": "1Gi" } },
+    } })
+}
+
+fn pod(name: &str, node: &str, source: Value) -> Value {
+    let mut volume = source;
+    volume["name"] = "v".into();
+    json!({ "metadata": { "name": name }, "spec": {
+        "nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{ "name": "c", "image": "i" }], "volumes": [volume],
+    } })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volumes_of_drivers_are_attached_to_one_node_at_a_time() {
+    const MOUNTED: &str = "kubernetes.io/csi/csi.example.com^handle-disk";
+    let kit = Kit::cluster(2).await;
+    kit.create_in(Api::<PersistentVolume>::all(kit.client.clone()), volume("disk", "manual")).await;
+    kit.create::<PersistentVolumeClaim>(claim("data", "disk", "manual")).await;
+    let of_claim = || json!({ "persistentVolumeClaim": { "claimName": "data" } });
+    kit.create::<Pod>(pod("first", "node-0", of_claim())).await;
+    let attachments: Api<VolumeAttachment> = Api::all(kit.client.clone());
+    let made = kit.until(attachments.clone(), "an attachment", |all| !all.is_empty()).await;
+    assert_eq!(made[0].spec.attacher, "csi.example.com");
+    assert_eq!(
+        (made[0].spec.node_name.as_str(), made[0].spec.source.persistent_volume_name.as_deref()),
+        ("node-0", Some("disk"))
+    );
+
+    // The driver attaches; the node's status tells, and the kubelet mounts.
+    let attached = Patch::Merge(json!({ "status": { "attached": true } }));
+    attachments.patch_status(&made[0].name_any(), &PatchParams::default(), &attached).await.unwrap();
+    let nodes: Api<Node> = Api::all(kit.client.clone());
+    let tells = |node: &Node| {
+        let list = node.status.as_ref().and_then(|status| status.volumes_attached.clone()).unwrap_or_default();
+        list.into_iter().map(|volume| volume.name).collect::<Vec<_>>()
+    };
+    kit.until(nodes.clone(), "an attached volume", |all| {
+        all.iter().any(|node| node.name_any() == "node-0" && tells(node) == [MOUNTED])
+    })
+    .await;
+    let in_use = |list: Value| Patch::Merge(json!({ "status": { "volumesInUse": list } }));
+    nodes.patch_status("node-0", &PatchParams::default(), &in_use(json!([MOUNTED]))).await.unwrap();
+
+    // Another node has to wait, and its pod says why.
+    kit.create::<Pod>(pod("second", "node-1", of_claim())).await;
+    let why = kit.until_event("FailedAttachVolume").await;
+    assert_eq!(why, "Multi-Attach error for volume \"disk\" Volume is already used by pod(s) first");
+
+    // The pod is gone, but the kubelet has it mounted: it stays until it is not.
+    kit.api::<Pod>().delete("first", &DeleteParams::default()).await.unwrap();
+    kit.until_pods("no first pod", |pods| pods.iter().all(|pod| pod.name_any() != "first")).await;
+    kit.at_rest().await;
+    assert_eq!(attachments.list(&Default::default()).await.unwrap().items[0].spec.node_name, "node-0");
+    nodes.patch_status("node-0", &PatchParams::default(), &in_use(json!([]))).await.unwrap();
+    kit.until(attachments, "an attachment to the other node", |all| {
+        all.iter().map(|one| one.spec.node_name.as_str()).collect::<Vec<_>>() == ["node-1"]
+    })
+    .await;
+    kit.until(nodes, "nothing attached to the first", |all| {
+        all.iter().any(|node| node.name_any() == "node-0" && tells(node).is_empty())
+    })
+    .await;
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_come_and_go_with_their_pods() {
+    let kit = Kit::cluster(1).await;
+    let brought = || {
+        json!({ "ephemeral": { "volumeClaimTemplate": { "metadata": { "labels": { "of": "pod" } }, "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "manual", "resources": { "requests": { "storage": "1Gi" } },
+        } } } })
+    };
+    kit.create::<Pod>(pod("own", "node-0", brought())).await;
+    let made = kit
+        .until(kit.api::<PersistentVolumeClaim>(), "a claim", |all| all.iter().any(|one| one.name_any() == "own-v"))
+        .await;
+    assert_eq!(made[0].owner_references()[0].name, "own");
+    assert_eq!(made[0].labels().get("of").map(String::as_str), Some("pod"));
+    kit.api::<Pod>().delete("own", &DeleteParams::default()).await.unwrap();
+    kit.until(kit.api::<PersistentVolumeClaim>(), "no claim", |all| all.is_empty()).await;
+
+    // A claim that somebody else made under that name is nobody's but theirs.
+    let foreign = json!({ "metadata": { "name": "other-v" }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "manual", "resources": { "requests": { "storage": "1Gi" } },
+    } });
+    kit.create::<PersistentVolumeClaim>(foreign).await;
+    kit.create::<Pod>(pod("other", "node-0", brought())).await;
+    let why = kit.until_event("FailedBinding").await;
+    assert!(why.contains("was not created for pod") || why.contains("no persistent volumes available"), "{why}");
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_grows_a_claim_is_told_and_classes_in_use_stay() {
+    let kit = Kit::cluster(1).await;
+    let class =
+        json!({ "metadata": { "name": "growing" }, "provisioner": "csi.example.com", "allowVolumeExpansion": true });
+    kit.create_in(Api::<StorageClass>::all(kit.client.clone()), class).await;
+    let classes: Api<VolumeAttributesClass> = Api::all(kit.client.clone());
+    let fast =
+        json!({ "metadata": { "name": "fast" }, "driverName": "csi.example.com", "parameters": { "iops": "9" } });
+    kit.create_in(classes.clone(), fast).await;
+    kit.create_in(Api::<PersistentVolume>::all(kit.client.clone()), volume("disk", "growing")).await;
+    let mut wanted = claim("data", "disk", "growing");
+    wanted["spec"]["volumeAttributesClassName"] = "fast".into();
+    kit.create::<PersistentVolumeClaim>(wanted).await;
+    kit.until(classes.clone(), "a protected class", |all| {
+        all.iter().any(|class| class.finalizers() == ["kubernetes.io/vac-protection"])
+    })
+    .await;
+
+    // Bound by whoever moves volumes between classes; here by hand.
+    let bound = Patch::Merge(json!({ "status": { "phase": "Bound", "capacity": { "storage": "5Gi" } } }));
+    let claims = kit.api::<PersistentVolumeClaim>();
+    claims.patch_status("data", &PatchParams::default(), &bound).await.unwrap();
+    let more = Patch::Merge(json!({ "spec": { "resources": { "requests": { "storage": "9Gi" } } } }));
+    claims.patch("data", &PatchParams::default(), &more).await.unwrap();
+    let told = kit.until_event("ExternalExpanding").await;
+    assert_eq!(told, "waiting for an external controller to expand this PVC");
+
+    classes.delete("fast", &DeleteParams::default()).await.unwrap();
+    kit.at_rest().await;
+    assert!(classes.get("fast").await.unwrap().metadata.deletion_timestamp.is_some());
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    kit.until(classes, "no class", |all| all.is_empty()).await;
+    kit.stop().await;
+}
