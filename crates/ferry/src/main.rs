@@ -29,6 +29,10 @@ use clap::Parser;
 
 use crate::arguments::{Arguments, Command, NodeCommand, SecretsCommand};
 
+/// Objects are trees of small texts, made and dropped with every write. `.cargo/config.toml` has its settings.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
     process::allow_many_files();
