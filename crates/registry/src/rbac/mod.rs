@@ -30,13 +30,6 @@ impl Strategy for Role {
         &self.plain
     }
 
-    /// No rules are written as none.
-    fn default(&self, object: &mut Value) {
-        if object.get("rules").and_then(Value::as_array).is_some_and(Vec::is_empty) {
-            object["rules"] = Value::Null;
-        }
-    }
-
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let role = At::root(object);
