@@ -17,6 +17,8 @@ use tokio_util::task::TaskTracker;
 const FIRST_RESTART: Duration = Duration::from_secs(1);
 const LONGEST_RESTART: Duration = Duration::from_secs(60);
 
+type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A group of tasks with one owner. Clones are handles to the same group.
 #[derive(Clone, Debug)]
 pub struct Tasks {
@@ -45,7 +47,7 @@ impl Tasks {
     }
 
     /// One type of future for all tasks: the runtime's machinery is compiled once, not once for each task of the program.
-    fn start(&self, task: &'static str, future: Pin<Box<dyn Future<Output = ()> + Send>>) -> JoinHandle<()> {
+    fn start(&self, task: &'static str, future: Boxed) -> JoinHandle<()> {
         let group = self.name;
         self.tracker.spawn(async move {
             // A panic becomes a log line instead of silence.
@@ -61,7 +63,7 @@ impl Tasks {
         F: Future<Output = ()> + Send + 'static,
     {
         let token = self.token.clone();
-        let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
+        let future: Boxed = Box::pin(future);
         self.spawn(task, async move {
             let _ = token.run_until_cancelled(future).await;
         })
@@ -74,21 +76,22 @@ impl Tasks {
         M: Fn() -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let (group, tracker, token) = (self.name, self.tracker.clone(), self.token.clone());
+        self.restart(task, Box::new(move || Box::pin(make())))
+    }
+
+    fn restart(&self, task: &'static str, make: Box<dyn Fn() -> Boxed + Send>) -> JoinHandle<()> {
+        let group = self.name;
         self.spawn_until_stopped(task, async move {
             let mut delay = FIRST_RESTART;
             loop {
-                let (token, future, begin) = (token.clone(), make(), Instant::now());
-                let running = tracker.spawn(async move { token.run_until_cancelled(future).await.is_some() });
-                let Err(error) = running.await else { return };
-                if !error.is_panic() {
-                    return;
-                }
+                let (future, begin) = (make(), Instant::now());
+                let Err(panic) = AssertUnwindSafe(future).catch_unwind().await else { return };
                 // What has run for long had got over whatever made it fail before.
                 if begin.elapsed() > LONGEST_RESTART {
                     delay = FIRST_RESTART;
                 }
-                tracing::error!(group, task, "a task panicked and starts again in {delay:?}: {error}");
+                tracing::error!(group, task, "a task panicked and starts again in {delay:?}: {}", reason(&*panic));
+                drop(panic);
                 tokio::time::sleep(delay).await;
                 delay = (delay * 2).min(LONGEST_RESTART);
             }
