@@ -169,13 +169,19 @@ impl Api {
         let state = self.state.lock();
         let receiver = self.changes.subscribe();
         // What happened between the list and this watch, as far as it is still there.
-        let missed: Vec<Arc<Change>> = state
+        let mut missed: Vec<Arc<Change>> = state
             .objects
             .iter()
             .filter(|(key, _)| key.starts_with(&format!("{}|", target.collection)))
             .filter(|(_, o)| revision(o) > since)
             .map(|(_, o)| Arc::new(Change { kind: "ADDED", collection: target.collection.clone(), object: o.clone() }))
             .collect();
+        if query.get("sendInitialEvents").is_some_and(|wanted| wanted == "true") {
+            let annotations = json!({"k8s.io/initial-events-end": "true"});
+            let metadata = json!({"resourceVersion": state.revision.to_string(), "annotations": annotations});
+            let object = json!({ "metadata": metadata });
+            missed.push(Arc::new(Change { kind: "BOOKMARK", collection: target.collection.clone(), object }));
+        }
         drop(state);
         let seed = (missed.into_iter(), receiver, target, query);
         let lines = futures::stream::unfold(seed, |(mut missed, mut receiver, target, query)| async move {
@@ -184,7 +190,8 @@ impl Api {
                     Some(change) => change,
                     None => receiver.recv().await.ok()?,
                 };
-                if change.collection == target.collection && fits(&change.object, &target, &query) {
+                let wanted = change.kind == "BOOKMARK" || fits(&change.object, &target, &query);
+                if change.collection == target.collection && wanted {
                     let line = format!("{}\n", json!({"type": change.kind, "object": change.object}));
                     let frame = Ok::<_, Infallible>(Frame::data(Bytes::from(line)));
                     return Some((frame, (missed, receiver, target, query)));
