@@ -65,18 +65,7 @@ async fn write_all(log: Arc<Log>, options: BatchOptions, mut queue: mpsc::Receiv
             first = queue.recv() => first,
         };
         let Some(first) = first else { return };
-        let mut batch = vec![first];
-        let deadline = Instant::now() + options.max_wait;
-        while batch.len() < options.max_batch {
-            let next = tokio::select! {
-                () = stopping.cancelled() => break,
-                next = tokio::time::timeout_at(deadline, queue.recv()) => next,
-            };
-            match next {
-                Ok(Some(event)) => batch.push(event),
-                Ok(None) | Err(_) => break,
-            }
-        }
+        let batch = collect(first, &mut queue, options.max_batch, options.max_wait, &tasks).await;
         tokio::select! {
             () = stopping.cancelled() => {}
             () = bucket.take() => {}
@@ -88,6 +77,30 @@ async fn write_all(log: Arc<Log>, options: BatchOptions, mut queue: mpsc::Receiv
     while let Some(event) = queue.recv().await {
         log.write_batch(&[event]);
     }
+}
+
+/// The first event and those that come within `max_wait` of it, until the batch is full or all is to stop.
+pub(crate) async fn collect<T>(
+    first: T,
+    queue: &mut mpsc::Receiver<T>,
+    max_batch: usize,
+    max_wait: Duration,
+    tasks: &Tasks,
+) -> Vec<T> {
+    let stopping = tasks.stopping();
+    let mut batch = vec![first];
+    let deadline = Instant::now() + max_wait;
+    while batch.len() < max_batch {
+        let next = tokio::select! {
+            () = stopping.cancelled() => break,
+            next = tokio::time::timeout_at(deadline, queue.recv()) => next,
+        };
+        match next {
+            Ok(Some(event)) => batch.push(event),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    batch
 }
 
 /// So many batches in a second.

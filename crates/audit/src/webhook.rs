@@ -9,9 +9,8 @@ use ferry_outbound::Remote;
 use ferry_tasks::Tasks;
 use rand::Rng;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
-use crate::batch::Bucket;
+use crate::batch::{self, Bucket};
 use crate::{Backend, Receipt};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,18 +124,8 @@ impl Sender {
                 self.tasks.spawn("audit event", async move { send(&remote, &options, vec![first], &lost).await });
                 continue;
             }
-            let mut batch = vec![first];
-            let deadline = Instant::now() + self.options.max_wait;
-            while batch.len() < self.options.max_batch {
-                let next = tokio::select! {
-                    () = stopping.cancelled() => break,
-                    next = tokio::time::timeout_at(deadline, queue.recv()) => next,
-                };
-                match next {
-                    Ok(Some(event)) => batch.push(event),
-                    Ok(None) | Err(_) => break,
-                }
-            }
+            let (max_batch, max_wait) = (self.options.max_batch, self.options.max_wait);
+            let batch = batch::collect(first, &mut queue, max_batch, max_wait, &self.tasks).await;
             bucket.take().await;
             let (remote, options, lost) = (self.remote.clone(), self.options.clone(), self.lost.clone());
             self.tasks.spawn("audit batch", async move { send(&remote, &options, batch, &lost).await });
