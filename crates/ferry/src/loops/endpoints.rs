@@ -11,7 +11,7 @@ use super::{Kit, is_ready};
 const PODS: usize = 350;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_change_of_a_pod_is_at_most_one_write_of_a_slice() {
+async fn slices_of_many_pods_are_full_and_written_once_for_each_change() {
     let kit = Kit::cluster(2).await;
     let pod = |number: usize| -> Pod {
         let json = json!({ "metadata": { "name": format!("web-{number}"), "labels": { "app": "web" } }, "spec": {
