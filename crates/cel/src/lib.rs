@@ -43,7 +43,6 @@ mod plan;
 mod program;
 mod schema;
 mod source;
-mod stack;
 mod types;
 mod validators;
 mod value;

@@ -3,10 +3,12 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_tasks::Tasks;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use crate::queue::{QueueKey, WorkQueue};
 use crate::write;
@@ -34,9 +36,24 @@ pub fn run<Key, Ready, Reconcile, Running>(
 ) where
     Key: QueueKey,
     Ready: Future<Output = ()> + Send + 'static,
-    Reconcile: Fn(Key) -> Running + Clone + Send + Sync + 'static,
+    Reconcile: Fn(Key) -> Running + Send + Sync + 'static,
     Running: Future<Output = Result<Action, Error>> + Send + 'static,
 {
+    let reconcile: Reconciler<Key> = Arc::new(move |key| Box::pin(reconcile(key)));
+    start(tasks, name, queue, workers, Box::pin(ready), reconcile);
+}
+
+/// One type for all reconcilers of a kind of key: the loop around them is compiled once, not once for each controller.
+type Reconciler<Key> = Arc<dyn Fn(Key) -> BoxFuture<'static, Result<Action, Error>> + Send + Sync>;
+
+fn start<Key: QueueKey>(
+    tasks: &Tasks,
+    name: &'static str,
+    queue: &WorkQueue<Key>,
+    workers: usize,
+    ready: BoxFuture<'static, ()>,
+    reconcile: Reconciler<Key>,
+) {
     let (group, queue) = (tasks.clone(), queue.clone());
     tasks.spawn_until_stopped(name, async move {
         ready.await;
@@ -48,16 +65,12 @@ pub fn run<Key, Ready, Reconcile, Running>(
     });
 }
 
-async fn work<Key, Reconcile, Running>(name: &'static str, queue: WorkQueue<Key>, reconcile: Reconcile)
-where
-    Key: QueueKey,
-    Reconcile: Fn(Key) -> Running,
-    Running: Future<Output = Result<Action, Error>>,
-{
+async fn work<Key: QueueKey>(name: &'static str, queue: WorkQueue<Key>, reconcile: Reconciler<Key>) {
     loop {
         let key = queue.next().await;
         // A panic is a bug of one key: it must not take the worker from all the others.
-        match AssertUnwindSafe(reconcile(key.clone())).catch_unwind().await {
+        let attempt = AssertUnwindSafe(async { reconcile(key.clone()).await });
+        match attempt.catch_unwind().await {
             Ok(Ok(action)) => {
                 queue.forget(&key);
                 if let Action::After(delay) = action {
@@ -95,7 +108,6 @@ pub fn failure(text: impl Display) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;

@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::time::Duration;
 
+use crate::api::Api;
 use ferry_tasks::Tasks;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use tokio::time::Instant;
 
 use crate::write;

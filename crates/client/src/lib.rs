@@ -2,11 +2,12 @@
 //! the event recorder, leader election, ownership and patches.
 //!
 //! A controller reads from an [`Informer`]'s cache, gets keys from a [`WorkQueue`] through [`controller::run`] and
-//! writes through `kube::Client`. It never sees an event: handlers only turn changes into keys.
+//! writes through an [`Api`]. It never sees an event: handlers only turn changes into keys.
 //! ReplicaSet in the `controllers` crate is the worked example.
 //!
 //! Must not depend on any server-side crate.
 
+pub mod api;
 pub mod clock;
 pub mod controller;
 pub mod discovery;
@@ -18,8 +19,10 @@ pub mod metrics;
 pub mod owner;
 pub mod queue;
 pub mod recorder;
+pub mod wire;
 pub mod write;
 
+pub use api::Api;
 pub use clock::Clock;
 pub use controller::{Action, Error};
 pub use expectations::Expectations;
@@ -28,3 +31,4 @@ pub use key::ObjectKey;
 pub use metrics::Metrics;
 pub use queue::WorkQueue;
 pub use recorder::{EventType, Recorder};
+pub use wire::Wire;

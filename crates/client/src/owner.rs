@@ -1,9 +1,10 @@
 //! Owner references: who controls an object, adoption and release.
 
+use crate::api::Api;
+use crate::wire::Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::write;
@@ -40,7 +41,7 @@ where
 /// Makes `owner` the object's controller. The uid in the patch makes it a conflict when the object is another one now.
 pub async fn adopt<K>(api: &Api<K>, object: &K, owner: &OwnerReference) -> Result<K, kube::Error>
 where
-    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Resource + Wire,
 {
     let patch = json!({ "metadata": { "uid": object.meta().uid, "ownerReferences": [owner] } });
     let name = object.meta().name.as_deref().unwrap_or_default();
@@ -50,7 +51,7 @@ where
 /// Ends the owner's control. An object that is gone or is another one now needs no release.
 pub async fn release<K>(api: &Api<K>, object: &K, owner_uid: &str) -> Result<(), kube::Error>
 where
-    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Resource + Wire,
 {
     let patch = json!({ "metadata": {
         "uid": object.meta().uid,

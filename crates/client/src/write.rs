@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::time::Duration;
 
+use crate::api::{Api, exchange};
+use crate::wire::Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
-use kube::client::Body;
 use kube::core::Status;
-use kube::{Api, Client, Error, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Client, Error, Resource};
 
 pub fn status_of(error: &Error) -> Option<&Status> {
     match error {
@@ -54,17 +54,8 @@ pub fn short(error: &Error) -> String {
 
 /// Sends a request whose answer is of no interest as long as it is not an error: it is not parsed.
 pub async fn send(client: &Client, request: http::Request<Vec<u8>>) -> Result<(), Error> {
-    let (head, body) = client.send(request.map(Body::from)).await?.into_parts();
-    // To the end even so: a connection whose answer is left unread is of no further use.
-    let bytes = body.collect_bytes().await?;
-    if head.status.is_success() {
-        return Ok(());
-    }
-    let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
-        let text = String::from_utf8_lossy(&bytes);
-        Status::failure(&text, "Failed to parse error data").with_code(head.status.as_u16())
-    });
-    Err(Error::Api(status.boxed()))
+    // Read to the end even so: a connection whose answer is left unread is of no further use.
+    exchange(client, request).await.map(|_| ())
 }
 
 /// Now, as the wire knows it: in whole seconds, so that what is compared with the cache can be equal.
@@ -95,7 +86,7 @@ where
 /// Deletes exactly this object: one that took its name meanwhile stays. True when this call deleted it.
 pub async fn delete<K>(api: &Api<K>, object: &K, policy: Option<PropagationPolicy>) -> Result<bool, Error>
 where
-    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Resource + Wire,
 {
     let meta = object.meta();
     let parameters = DeleteParams {

@@ -3,12 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
-use ferry_client::Informers;
+use ferry_client::{Api, Informers};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::config::ClusterConfig;
@@ -39,7 +39,7 @@ pub async fn start(
 
 async fn apply<K>(api: &Api<K>, name: &str, object: &Value) -> kube::Result<()>
 where
-    K: kube::Resource + serde::de::DeserializeOwned + Clone + std::fmt::Debug,
+    K: kube::Resource + ferry_client::Wire,
 {
     let name = if object["kind"] == "EndpointSlice" { format!("{SERVICE}-{name}") } else { name.to_owned() };
     api.patch(&name, &PatchParams::apply("ferry").force(), &Patch::Apply(object)).await.map(|_| ())

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use ferry_auth::{LAST_USED, SigningKey, UsedToken};
+use ferry_client::Api;
 use ferry_client::write;
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use ferry_client::{Informer, Selection};
+use ferry_client::{Api, Informer, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::json;
 
 use crate::server_options::Authorities;

@@ -8,12 +8,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferry_client::informer::Cached;
-use ferry_client::{Informer, Selection};
+use ferry_client::{Api, Informer, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::certificates::v1::{ClusterTrustBundle, PodCertificateRequest};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 use parking_lot::Mutex;
 
 /// How long a pod waits for the first list of the trust bundles before it says so.

@@ -20,10 +20,10 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_client::{Informer, Selection};
+use ferry_client::{Api, Informer, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Node, Taint};
-use kube::{Api, Client};
+use kube::Client;
 
 /// What pods and nodes say to those who simulate them.
 pub mod annotation {

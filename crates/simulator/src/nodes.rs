@@ -6,13 +6,13 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, Informer, WorkQueue, write};
+use ferry_client::{Api, Change, Error, Informer, WorkQueue, write};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use serde_json::json;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, Informer, ObjectKey, Selection, WorkQueue, write};
+use ferry_client::{Api, Change, Error, Informer, ObjectKey, Selection, WorkQueue, write};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use tokio::time::Instant;

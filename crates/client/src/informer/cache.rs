@@ -1,32 +1,65 @@
 //! The cache of an informer: objects by key, and indexes over them.
+//!
+//! It does not know the type of what it holds, so that it is compiled once and not for every kind.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use kube::Resource;
+use std::marker::PhantomData;
 
-use super::{Change, Shared};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Cached, Change, Shared};
 use crate::key::ObjectKey;
 
-pub(super) type IndexFunction<K> = Arc<dyn Fn(&K) -> Vec<String> + Send + Sync>;
-
-struct IndexState<K> {
-    function: IndexFunction<K>,
-    entries: HashMap<String, BTreeMap<ObjectKey, Arc<K>>>,
+/// An object of any kind.
+pub trait Object: Any + Send + Sync {
+    fn object_meta(&self) -> &ObjectMeta;
 }
 
-pub(super) struct Cache<K> {
-    objects: BTreeMap<ObjectKey, Arc<K>>,
-    indexes: HashMap<&'static str, IndexState<K>>,
+impl<K: Cached> Object for K {
+    fn object_meta(&self) -> &ObjectMeta {
+        self.meta()
+    }
 }
 
-impl<K: Resource> Cache<K> {
+pub(super) type Held = Arc<dyn Object>;
+
+/// The object as its kind. Everything an informer holds is of the informer's kind.
+pub(super) fn typed<K: Cached>(object: Held) -> Option<Arc<K>> {
+    let object: Arc<dyn Any + Send + Sync> = object;
+    object.downcast().ok()
+}
+
+pub(super) fn all_typed<K: Cached>(objects: Vec<Held>) -> Vec<Arc<K>> {
+    objects.into_iter().filter_map(typed).collect()
+}
+
+pub(super) fn key_of(object: &dyn Object) -> ObjectKey {
+    let meta = object.object_meta();
+    ObjectKey { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() }
+}
+
+pub(super) type IndexFunction = Box<dyn Fn(&dyn Object) -> Vec<String> + Send + Sync>;
+
+struct IndexState {
+    function: IndexFunction,
+    entries: HashMap<String, BTreeMap<ObjectKey, Held>>,
+}
+
+pub(super) struct Cache {
+    objects: BTreeMap<ObjectKey, Held>,
+    indexes: HashMap<&'static str, IndexState>,
+}
+
+impl Cache {
     pub(super) fn new() -> Self {
         Self { objects: BTreeMap::new(), indexes: HashMap::new() }
     }
 
-    pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<Held> {
         self.objects.get(key).cloned()
     }
 
@@ -34,11 +67,11 @@ impl<K: Resource> Cache<K> {
         self.objects.len()
     }
 
-    pub(super) fn list(&self) -> Vec<Arc<K>> {
+    pub(super) fn list(&self) -> Vec<Held> {
         self.objects.values().cloned().collect()
     }
 
-    pub(super) fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
+    pub(super) fn list_in(&self, namespace: &str) -> Vec<Held> {
         let first = ObjectKey::new(namespace, "");
         self.objects
             .range((Bound::Included(first), Bound::Unbounded))
@@ -47,7 +80,7 @@ impl<K: Resource> Cache<K> {
             .collect()
     }
 
-    pub(super) fn add_index(&mut self, name: &'static str, function: IndexFunction<K>) {
+    pub(super) fn add_index(&mut self, name: &'static str, function: IndexFunction) {
         if self.indexes.contains_key(name) {
             return;
         }
@@ -58,13 +91,13 @@ impl<K: Resource> Cache<K> {
         self.indexes.insert(name, index);
     }
 
-    fn indexed(&self, name: &str, value: &str) -> Vec<Arc<K>> {
+    pub(super) fn indexed(&self, name: &str, value: &str) -> Vec<Held> {
         let entries = self.indexes.get(name).and_then(|index| index.entries.get(value));
         entries.map(|objects| objects.values().cloned().collect()).unwrap_or_default()
     }
 
-    pub(super) fn apply(&mut self, new: Arc<K>) -> Vec<Change<K>> {
-        let key = ObjectKey::of(&*new);
+    pub(super) fn apply(&mut self, new: Held) -> Vec<Change<dyn Object>> {
+        let key = key_of(&*new);
         let old = self.objects.insert(key.clone(), new.clone());
         for index in self.indexes.values_mut() {
             if let Some(old) = &old {
@@ -76,13 +109,15 @@ impl<K: Resource> Cache<K> {
             None => vec![Change::Added(new)],
             // A watch that resumes may repeat what is known already.
             Some(old) if same_version(&*old, &*new) => Vec::new(),
-            Some(old) if old.meta().uid != new.meta().uid => vec![Change::Deleted(old), Change::Added(new)],
+            Some(old) if old.object_meta().uid != new.object_meta().uid => {
+                vec![Change::Deleted(old), Change::Added(new)]
+            }
             Some(old) => vec![Change::Modified { old, new }],
         }
     }
 
-    pub(super) fn remove(&mut self, last: Arc<K>) -> Option<Change<K>> {
-        let key = ObjectKey::of(&*last);
+    pub(super) fn remove(&mut self, last: Held) -> Option<Change<dyn Object>> {
+        let key = key_of(&*last);
         let old = self.objects.remove(&key)?;
         for index in self.indexes.values_mut() {
             index.remove(&key, &old);
@@ -90,16 +125,16 @@ impl<K: Resource> Cache<K> {
         Some(Change::Deleted(last))
     }
 
-    pub(super) fn replace(&mut self, objects: Vec<K>) -> Vec<Change<K>> {
+    pub(super) fn replace(&mut self, objects: Vec<Held>) -> Vec<Change<dyn Object>> {
         let mut gone = std::mem::take(&mut self.objects);
         let mut changes = Vec::new();
         // Old entries go back in one by one, so that `apply` sees what was known before.
         for object in objects {
-            let key = ObjectKey::of(&object);
+            let key = key_of(&*object);
             if let Some(old) = gone.remove(&key) {
                 self.objects.insert(key, old);
             }
-            changes.extend(self.apply(Arc::new(object)));
+            changes.extend(self.apply(object));
         }
         for (key, old) in gone {
             for index in self.indexes.values_mut() {
@@ -111,20 +146,20 @@ impl<K: Resource> Cache<K> {
     }
 }
 
-fn same_version<K: Resource>(old: &K, new: &K) -> bool {
-    let (old, new) = (old.meta(), new.meta());
+fn same_version(old: &dyn Object, new: &dyn Object) -> bool {
+    let (old, new) = (old.object_meta(), new.object_meta());
     old.resource_version.is_some() && old.resource_version == new.resource_version && old.uid == new.uid
 }
 
-impl<K> IndexState<K> {
-    fn insert(&mut self, key: &ObjectKey, object: &Arc<K>) {
-        for value in (self.function)(object) {
+impl IndexState {
+    fn insert(&mut self, key: &ObjectKey, object: &Held) {
+        for value in (self.function)(&**object) {
             self.entries.entry(value).or_default().insert(key.clone(), object.clone());
         }
     }
 
-    fn remove(&mut self, key: &ObjectKey, object: &Arc<K>) {
-        for value in (self.function)(object) {
+    fn remove(&mut self, key: &ObjectKey, object: &Held) {
+        for value in (self.function)(&**object) {
             if let Some(objects) = self.entries.get_mut(&value) {
                 objects.remove(key);
                 if objects.is_empty() {
@@ -138,22 +173,23 @@ impl<K> IndexState<K> {
 /// A handle to one index of an informer.
 pub struct Index<K> {
     name: &'static str,
-    shared: Arc<Shared<K>>,
+    shared: Arc<Shared>,
+    kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Index<K> {
     fn clone(&self) -> Self {
-        Self { name: self.name, shared: self.shared.clone() }
+        Self { name: self.name, shared: self.shared.clone(), kind: PhantomData }
     }
 }
 
-impl<K: Resource> Index<K> {
-    pub(super) fn new(name: &'static str, shared: Arc<Shared<K>>) -> Self {
-        Self { name, shared }
+impl<K: Cached> Index<K> {
+    pub(super) fn new(name: &'static str, shared: Arc<Shared>) -> Self {
+        Self { name, shared, kind: PhantomData }
     }
 
     /// The objects under that value, ordered by namespace and name.
     pub fn get(&self, value: &str) -> Vec<Arc<K>> {
-        self.shared.cache.read().indexed(self.name, value)
+        all_typed(self.shared.cache.read().indexed(self.name, value))
     }
 }

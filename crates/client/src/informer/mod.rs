@@ -2,31 +2,35 @@
 
 mod cache;
 mod factory;
+mod feed;
 mod lean;
 mod reflect;
 mod subscription;
 
-use std::panic::AssertUnwindSafe;
+use std::any::Any;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::api::Api;
 use ferry_tasks::Tasks;
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 use parking_lot::{Mutex, RwLock};
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 pub use cache::Index;
-use cache::{Cache, IndexFunction};
+use cache::{Cache, Object, all_typed, typed};
 pub use factory::Informers;
+use feed::{Decoder, Feed};
 use subscription::Mailbox;
 pub use subscription::Subscription;
 
 use crate::key::ObjectKey;
+use crate::wire::Wire;
 
-/// What an informer can hold. Every k8s-openapi kind is one, and so are `DynamicObject` and `PartialObjectMeta`.
-pub trait Cached: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static {}
+/// What an informer can hold.
+pub trait Cached: Resource + Wire + Send + Sync + 'static {}
 
-impl<K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static> Cached for K {}
+impl<K: Resource + Wire + Send + Sync + 'static> Cached for K {}
 
 /// Which objects of a kind an informer holds: all of them unless selectors are given.
 #[derive(Clone, Debug, Default)]
@@ -47,13 +51,13 @@ impl Selection {
 
 /// What happened to one object. An object that was replaced by another of the same name is Deleted, then Added.
 #[derive(Debug)]
-pub enum Change<K> {
+pub enum Change<K: ?Sized> {
     Added(Arc<K>),
     Modified { old: Arc<K>, new: Arc<K> },
     Deleted(Arc<K>),
 }
 
-impl<K> Clone for Change<K> {
+impl<K: ?Sized> Clone for Change<K> {
     fn clone(&self) -> Self {
         match self {
             Self::Added(new) => Self::Added(new.clone()),
@@ -63,7 +67,7 @@ impl<K> Clone for Change<K> {
     }
 }
 
-impl<K> Change<K> {
+impl<K: ?Sized> Change<K> {
     /// The newest state known of the object.
     pub fn object(&self) -> &Arc<K> {
         match self {
@@ -80,28 +84,39 @@ impl<K> Change<K> {
     }
 }
 
-type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
-
-/// Those who are told of changes. Held locked while the cache changes, so that a newcomer sees each change once.
-struct Listeners<K> {
-    handlers: Vec<Handler<K>>,
-    mailboxes: Vec<std::sync::Weak<Mailbox<K>>>,
+impl Change<dyn Object> {
+    fn typed<K: Cached>(self) -> Option<Change<K>> {
+        Some(match self {
+            Self::Added(new) => Change::Added(typed(new)?),
+            Self::Modified { old, new } => Change::Modified { old: typed(old)?, new: typed(new)? },
+            Self::Deleted(old) => Change::Deleted(typed(old)?),
+        })
+    }
 }
 
-pub(crate) struct Shared<K> {
-    cache: RwLock<Cache<K>>,
-    listeners: Mutex<Listeners<K>>,
+type Handler = Box<dyn Fn(&Change<dyn Object>) + Send + Sync>;
+
+/// Those who are told of changes. Held locked while the cache changes, so that a newcomer sees each change once.
+struct Listeners {
+    handlers: Vec<Handler>,
+    mailboxes: Vec<std::sync::Weak<Mailbox>>,
+}
+
+pub(crate) struct Shared {
+    cache: RwLock<Cache>,
+    listeners: Mutex<Listeners>,
     synced: watch::Sender<bool>,
 }
 
 /// A cache of all objects of one kind (or of those a selector picks), kept current by one watch. Clones share it.
 pub struct Informer<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<Shared>,
+    kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Informer<K> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
+        Self { shared: self.shared.clone(), kind: PhantomData }
     }
 }
 
@@ -122,42 +137,32 @@ impl<K: Cached> Informer<K> {
     /// An informer that keeps only what `trim` leaves of each object.
     pub fn trimmed(api: Api<K>, tasks: &Tasks, selection: Selection, trim: fn(&mut K)) -> Self {
         let informer = Self::detached();
-        let path = api.resource_url().to_owned();
-        let (client, shared) = (api.into_client(), informer.shared.clone());
-        tasks.spawn_restarted("informer", move || {
-            let source = reflect::Source { client: client.clone(), path: path.clone(), selection: selection.clone() };
-            let typed = Typed { shared: shared.clone(), trim, listed: Vec::new(), scratch: Vec::new() };
-            reflect::run(source, Box::new(typed))
-        });
+        let source = reflect::Source { path: api.resource_url().to_owned(), client: api.into_client(), selection };
+        informer.shared.follow(tasks, source, decoder(trim));
         informer
     }
 
     /// An informer without a watch, filled by [`Informer::apply`] and [`Informer::remove`]: for tests and for
     /// sources other than the API server.
     pub fn detached() -> Self {
-        let shared = Arc::new(Shared {
-            cache: RwLock::new(Cache::new()),
-            listeners: Mutex::new(Listeners { handlers: Vec::new(), mailboxes: Vec::new() }),
-            synced: watch::Sender::new(false),
-        });
-        Self { shared }
+        Self { shared: Arc::new(Shared::new()), kind: PhantomData }
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.shared.cache.read().get(&ObjectKey::new(namespace, name))
+        self.get_key(&ObjectKey::new(namespace, name))
     }
 
     pub fn get_key(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.shared.cache.read().get(key)
+        self.shared.cache.read().get(key).and_then(typed)
     }
 
     /// All objects, ordered by namespace and name.
     pub fn list(&self) -> Vec<Arc<K>> {
-        self.shared.cache.read().list()
+        all_typed(self.shared.cache.read().list())
     }
 
     pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.shared.cache.read().list_in(namespace)
+        all_typed(self.shared.cache.read().list_in(namespace))
     }
 
     pub fn len(&self) -> usize {
@@ -174,8 +179,11 @@ impl<K: Cached> Informer<K> {
     where
         F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
     {
-        let function: IndexFunction<K> = Arc::new(values);
-        self.shared.cache.write().add_index(name, function);
+        let function = move |object: &dyn Object| {
+            let object: &dyn Any = object;
+            object.downcast_ref::<K>().map(&values).unwrap_or_default()
+        };
+        self.shared.cache.write().add_index(name, Box::new(function));
         Index::new(name, self.shared.clone())
     }
 
@@ -194,29 +202,22 @@ impl<K: Cached> Informer<K> {
     where
         F: Fn(&Change<K>) + Send + Sync + 'static,
     {
-        let mut listeners = self.shared.listeners.lock();
-        for object in self.list() {
-            handler(&Change::Added(object));
-        }
-        listeners.handlers.push(Box::new(handler));
+        let handler = move |change: &Change<dyn Object>| {
+            if let Some(change) = change.clone().typed() {
+                handler(&change);
+            }
+        };
+        self.shared.add_handler(Box::new(handler));
     }
 
     /// The changes as a stream of its own: existing objects first. What a slow reader missed is merged per object.
     pub fn subscribe(&self) -> Subscription<K> {
-        let mailbox = Arc::new(Mailbox::new());
-        let mut listeners = self.shared.listeners.lock();
-        for object in self.list() {
-            mailbox.put(&Change::Added(object));
-        }
-        listeners.mailboxes.push(Arc::downgrade(&mailbox));
-        Subscription::new(mailbox)
+        Subscription::new(self.shared.add_mailbox())
     }
 
     /// Waits until the cache has seen the first complete list.
     pub async fn synced(&self) {
-        let mut receiver = self.shared.synced.subscribe();
-        // The sender lives in `self.shared`, so that this cannot fail while we hold it.
-        let _ = receiver.wait_for(|synced| *synced).await;
+        self.shared.synced().await;
     }
 
     pub fn is_synced(&self) -> bool {
@@ -225,12 +226,12 @@ impl<K: Cached> Informer<K> {
 
     /// Puts an object into the cache as if the watch had told of it.
     pub fn apply(&self, object: K) {
-        self.shared.apply(object);
+        self.shared.apply(Arc::new(object));
     }
 
     /// Takes an object out of the cache as if the watch had told of it.
     pub fn remove(&self, object: K) {
-        self.shared.remove(object);
+        self.shared.remove(Arc::new(object));
     }
 
     /// Declares the first list complete.
@@ -239,90 +240,42 @@ impl<K: Cached> Informer<K> {
     }
 }
 
-impl<K: Cached> Shared<K> {
-    fn apply(&self, object: K) {
-        let mut listeners = self.listeners.lock();
-        let changes = self.cache.write().apply(Arc::new(object));
-        listeners.tell(changes);
-    }
-
-    fn remove(&self, object: K) {
-        let mut listeners = self.listeners.lock();
-        let change = self.cache.write().remove(Arc::new(object));
-        listeners.tell(change);
-    }
-
-    /// Makes the cache equal to a complete list.
-    fn replace(&self, objects: Vec<K>) {
-        let mut listeners = self.listeners.lock();
-        let changes = self.cache.write().replace(objects);
-        listeners.tell(changes);
-        drop(listeners);
-        self.synced.send_replace(true);
-    }
-}
-
-/// Decodes what the watch says and tells the cache.
-struct Typed<K> {
-    shared: Arc<Shared<K>>,
-    trim: fn(&mut K),
-    /// What came of a list that is not complete yet.
-    listed: Vec<K>,
-    scratch: Vec<u8>,
-}
-
-impl<K: Cached> Typed<K> {
-    fn decode(&mut self, object: &str) -> Result<K, serde_json::Error> {
-        let mut object: K = serde_json::from_slice(lean::lean(object.as_bytes(), &mut self.scratch))?;
-        object.meta_mut().managed_fields = None;
-        (self.trim)(&mut object);
-        Ok(object)
-    }
-}
-
-impl<K: Cached> reflect::Sink for Typed<K> {
-    fn list(&mut self, object: &str) -> Result<(), serde_json::Error> {
-        let object = self.decode(object)?;
-        self.listed.push(object);
-        Ok(())
-    }
-
-    fn listed(&mut self) {
-        self.shared.replace(std::mem::take(&mut self.listed));
-    }
-
-    fn interrupted(&mut self) {
-        self.listed = Vec::new();
-    }
-
-    fn apply(&mut self, object: &str) -> Result<Option<String>, serde_json::Error> {
-        let object = self.decode(object)?;
-        let version = object.meta().resource_version.clone();
-        self.shared.apply(object);
-        Ok(version)
-    }
-
-    fn remove(&mut self, object: &str) -> Result<Option<String>, serde_json::Error> {
-        let object = self.decode(object)?;
-        let version = object.meta().resource_version.clone();
-        self.shared.remove(object);
-        Ok(version)
-    }
-}
-
-impl<K: Resource> Listeners<K> {
-    fn tell(&mut self, changes: impl IntoIterator<Item = Change<K>>) {
-        for change in changes {
-            for handler in &self.handlers {
-                // A panic is a bug of one handler with one object: all others must hear of it, and of the next ones.
-                if std::panic::catch_unwind(AssertUnwindSafe(|| handler(&change))).is_err() {
-                    let meta = change.object().meta();
-                    tracing::error!(namespace = meta.namespace, name = meta.name, "a handler of changes panicked");
-                }
+/// Waits until the object of that name, or that there is none, is as wanted, and gives it. Errors are tried again for
+/// ever: the caller limits the time.
+pub async fn until<K, F>(api: Api<K>, name: &str, wanted: F) -> Option<Arc<K>>
+where
+    K: Cached,
+    F: Fn(Option<&K>) -> bool,
+{
+    let informer = Informer::<K>::detached();
+    let path = api.resource_url().to_owned();
+    let selection = Selection::fields(format!("metadata.name={name}"));
+    let source = reflect::Source { client: api.into_client(), path, selection };
+    let feed = reflect::run(source, Feed::new(informer.shared.clone(), decoder::<K>(|_| {})));
+    let seen = async {
+        informer.synced().await;
+        let mut changes = informer.subscribe();
+        loop {
+            let object = informer.list().pop();
+            if wanted(object.as_deref()) {
+                return object;
             }
-            self.mailboxes.retain(|mailbox| mailbox.upgrade().map(|mailbox| mailbox.put(&change)).is_some());
+            changes.next().await;
         }
+    };
+    tokio::select! {
+        () = feed => None,
+        object = seen => object,
     }
+}
+
+fn decoder<K: Cached>(trim: fn(&mut K)) -> Decoder {
+    Arc::new(move |json| {
+        let mut object = K::decode(json)?;
+        object.meta_mut().managed_fields = None;
+        trim(&mut object);
+        Ok(Arc::new(object))
+    })
 }
 
 #[cfg(test)]

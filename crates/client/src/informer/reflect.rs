@@ -1,7 +1,7 @@
 //! Keeps a cache equal to what the API server says, for ever: list, watch, resume, list again.
 //!
-//! One loop for all kinds: it hands each object's bytes to a [`Sink`], and only that knows their type. A loop per kind
-//! would be compiled some fifty times in every crate that watches.
+//! One loop for all kinds: it hands each object's bytes to a [`Feed`], whose decoder alone knows their type. A loop per
+//! kind would be compiled some fifty times in every crate that watches.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Selection;
+use super::feed::Feed;
 
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
@@ -28,20 +29,8 @@ const LONGEST_LINE: usize = 32 << 20;
 
 type Lines = dyn AsyncBufRead + Send + Unpin;
 
-/// Where objects go. Those that cannot be decoded are reported and left out.
-pub(super) trait Sink: Send {
-    /// An object of a list that is under way.
-    fn list(&mut self, object: &str) -> Result<(), serde_json::Error>;
-    /// The objects since the last call are all there are.
-    fn listed(&mut self);
-    /// Forgets a list that was interrupted.
-    fn interrupted(&mut self);
-    /// Returns the object's revision.
-    fn apply(&mut self, object: &str) -> Result<Option<String>, serde_json::Error>;
-    fn remove(&mut self, object: &str) -> Result<Option<String>, serde_json::Error>;
-}
-
 /// What is watched.
+#[derive(Clone)]
 pub(super) struct Source {
     pub(super) client: Client,
     pub(super) path: String,
@@ -118,17 +107,17 @@ struct PageMeta {
     r#continue: String,
 }
 
-pub(super) async fn run(source: Source, mut sink: Box<dyn Sink>) {
+pub(super) async fn run(source: Source, mut feed: Feed) {
     let mut delay = FIRST_DELAY;
     let mut state = State::Unknown;
     let mut streams = true;
     loop {
         let before = version(&state).map(str::to_owned);
-        let why = match source.advance(&mut state, streams, &mut *sink).await {
+        let why = match source.advance(&mut state, streams, &mut feed).await {
             Ok(()) => continue,
             Err(why) => why,
         };
-        sink.interrupted();
+        feed.interrupted();
         if version(&state) != before.as_deref() {
             delay = FIRST_DELAY;
         }
@@ -157,16 +146,16 @@ fn version(state: &State) -> Option<&str> {
 }
 
 impl Source {
-    async fn advance(&self, state: &mut State, streams: bool, sink: &mut dyn Sink) -> Result<(), Interrupted> {
+    async fn advance(&self, state: &mut State, streams: bool, feed: &mut Feed) -> Result<(), Interrupted> {
         if matches!(state, State::Unknown) && !streams {
-            *state = State::Current(self.list(sink).await?);
+            *state = State::Current(self.list(feed).await?);
             return Ok(());
         }
-        self.watch(state, sink).await
+        self.watch(state, feed).await
     }
 
     /// For servers that cannot send a list as a watch.
-    async fn list(&self, sink: &mut dyn Sink) -> Result<String, Interrupted> {
+    async fn list(&self, feed: &mut Feed) -> Result<String, Interrupted> {
         let mut parameters = ListParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
@@ -178,17 +167,17 @@ impl Source {
             let text = self.client.request_text(request).await?;
             let page: Page = serde_json::from_str(&text).map_err(|e| Interrupted::Failed(e.to_string()))?;
             for item in page.items.unwrap_or_default() {
-                self.report(sink.list(item.get()));
+                self.report(feed.list(item.get()));
             }
             if page.metadata.r#continue.is_empty() {
-                sink.listed();
+                feed.listed();
                 return Ok(page.metadata.resource_version);
             }
             parameters.continue_token = Some(page.metadata.r#continue);
         }
     }
 
-    async fn watch(&self, state: &mut State, sink: &mut dyn Sink) -> Result<(), Interrupted> {
+    async fn watch(&self, state: &mut State, feed: &mut Feed) -> Result<(), Interrupted> {
         let seconds = rand::random_range(WATCH_SECONDS);
         let parameters = WatchParams {
             label_selector: self.selection.labels.clone(),
@@ -206,13 +195,13 @@ impl Source {
             other => other?,
         };
         let end = Duration::from_secs(seconds.into()) + SILENCE;
-        match tokio::time::timeout(end, self.follow(&mut Box::pin(lines), state, sink)).await {
+        match tokio::time::timeout(end, self.follow(&mut Box::pin(lines), state, feed)).await {
             Ok(why) => Err(why),
             Err(_elapsed) => Err(Interrupted::Failed("the connection is silent".into())),
         }
     }
 
-    async fn follow(&self, lines: &mut Lines, state: &mut State, sink: &mut dyn Sink) -> Interrupted {
+    async fn follow(&self, lines: &mut Lines, state: &mut State, feed: &mut Feed) -> Interrupted {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -224,27 +213,27 @@ impl Source {
             let Some((kind, object)) = split(&line) else {
                 return Interrupted::Failed("the server sent what is no event".into());
             };
-            if let Err(why) = self.take(kind, object, state, sink) {
+            if let Err(why) = self.take(kind, object, state, feed) {
                 return why;
             }
         }
     }
 
-    fn take(&self, kind: &str, object: &str, state: &mut State, sink: &mut dyn Sink) -> Result<(), Interrupted> {
+    fn take(&self, kind: &str, object: &str, state: &mut State, feed: &mut Feed) -> Result<(), Interrupted> {
         let seen = match (kind, &*state) {
             ("ADDED" | "MODIFIED", State::Unknown) => {
-                self.report(sink.list(object));
+                self.report(feed.list(object));
                 return Ok(());
             }
-            ("ADDED" | "MODIFIED", State::Current(_)) => sink.apply(object),
-            ("DELETED", _) => sink.remove(object),
+            ("ADDED" | "MODIFIED", State::Current(_)) => feed.apply(object),
+            ("DELETED", _) => feed.remove(object),
             ("BOOKMARK", _) => {
                 let mark: Bookmark =
                     serde_json::from_str(object).map_err(|e| Interrupted::Failed(format!("a bookmark: {e}")))?;
                 if matches!(state, State::Current(_)) {
                     *state = State::Current(mark.metadata.resource_version);
                 } else if mark.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|end| end == "true") {
-                    sink.listed();
+                    feed.listed();
                     *state = State::Current(mark.metadata.resource_version);
                 }
                 return Ok(());

@@ -1,45 +1,44 @@
 //! A subscriber's mailbox: what it has not read yet, merged per object, so that it cannot outgrow the cache.
 
 use std::collections::{BTreeMap, HashMap};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use kube::Resource;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::Change;
+use super::cache::{Held, Object, key_of};
+use super::{Cached, Change};
 use crate::key::ObjectKey;
 
 /// What a subscriber has yet to hear of one name: perhaps an end, then perhaps a state.
-struct Pending<K> {
+struct Pending {
     place: u64,
-    deleted: Option<Arc<K>>,
-    current: Option<Change<K>>,
+    deleted: Option<Held>,
+    current: Option<Change<dyn Object>>,
 }
 
-struct Unread<K> {
+struct Unread {
     /// Counts up: a name's place in the order of arrival.
     next_place: u64,
     order: BTreeMap<u64, ObjectKey>,
-    pending: HashMap<ObjectKey, Pending<K>>,
+    pending: HashMap<ObjectKey, Pending>,
 }
 
-pub(super) struct Mailbox<K> {
-    unread: Mutex<Unread<K>>,
+pub(super) struct Mailbox {
+    unread: Mutex<Unread>,
     arrived: Notify,
 }
 
-impl<K> Mailbox<K> {
+impl Mailbox {
     pub(super) fn new() -> Self {
         Self {
             unread: Mutex::new(Unread { next_place: 0, order: BTreeMap::new(), pending: HashMap::new() }),
             arrived: Notify::new(),
         }
     }
-}
 
-impl<K: Resource> Mailbox<K> {
-    fn take(&self) -> Option<Change<K>> {
+    fn take(&self) -> Option<Change<dyn Object>> {
         let mut unread = self.unread.lock();
         let Unread { order, pending, .. } = &mut *unread;
         let (place, key) = order.first_key_value()?;
@@ -56,14 +55,9 @@ impl<K: Resource> Mailbox<K> {
         order.remove(&place);
         current
     }
-}
 
-impl<K> Mailbox<K> {
-    pub(super) fn put(&self, change: &Change<K>)
-    where
-        K: Resource,
-    {
-        let key = ObjectKey::of(&**change.object());
+    pub(super) fn put(&self, change: &Change<dyn Object>) {
+        let key = key_of(&**change.object());
         let mut unread = self.unread.lock();
         let Unread { next_place, order, pending } = &mut *unread;
         let waiting = pending.entry(key.clone()).or_insert_with(|| {
@@ -96,18 +90,19 @@ impl<K> Mailbox<K> {
 
 /// A stream of changes. Dropping it ends the subscription.
 pub struct Subscription<K> {
-    mailbox: Arc<Mailbox<K>>,
+    mailbox: Arc<Mailbox>,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Resource> Subscription<K> {
-    pub(super) fn new(mailbox: Arc<Mailbox<K>>) -> Self {
-        Self { mailbox }
+impl<K: Cached> Subscription<K> {
+    pub(super) fn new(mailbox: Arc<Mailbox>) -> Self {
+        Self { mailbox, kind: PhantomData }
     }
 
     /// The next change; waits for ever when none comes. Safe to drop and call again.
     pub async fn next(&mut self) -> Change<K> {
         loop {
-            if let Some(change) = self.mailbox.take() {
+            if let Some(change) = self.try_next() {
                 return change;
             }
             self.mailbox.arrived.notified().await;
@@ -116,6 +111,6 @@ impl<K: Resource> Subscription<K> {
 
     /// The next change if one is there already.
     pub fn try_next(&mut self) -> Option<Change<K>> {
-        self.mailbox.take()
+        self.mailbox.take().and_then(Change::typed)
     }
 }

@@ -67,7 +67,11 @@ fn a_new_list_replaces_the_cache() {
     }
     let mut subscription = informer.subscribe();
     while subscription.try_next().is_some() {}
-    informer.shared.replace(vec![map("a/x", "u", 1), map("b/z", "w", 5), map("c/n", "n", 4)]);
+    informer.shared.replace(vec![
+        Arc::new(map("a/x", "u", 1)),
+        Arc::new(map("b/z", "w", 5)),
+        Arc::new(map("c/n", "n", 4)),
+    ]);
     let seen: Vec<String> = std::iter::from_fn(|| subscription.try_next()).map(|change| text(&change)).collect();
     assert_eq!(seen, ["w3>w5", "+n4", "-v2"]);
     assert!(informer.is_synced());
@@ -200,4 +204,18 @@ fn a_handler_that_panics_keeps_no_other_from_hearing() {
     informer.apply(map("n/b", "b", 2));
     assert_eq!(*heard.lock(), ["+a1", "+b2"]);
     assert_eq!(informer.len(), 2);
+}
+
+#[tokio::test]
+async fn one_object_is_waited_for() {
+    const LISTED: &str = r#"{"type":"ADDED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}}
+{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}
+{"type":"MODIFIED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"5"},"data":{"a":"b"}}}
+{"type":"DELETED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"6"}}}
+"#;
+    let answers: Answers = &[("fieldSelector=metadata.name%3Dx", 200, LISTED)];
+    let filled = until(Api::<ConfigMap>::all(scripted(answers)), "x", |map| map.is_none_or(|map| map.data.is_some()));
+    assert!(filled.await.is_none_or(|map| map.metadata.resource_version.as_deref() == Some("5")));
+    let gone = until(Api::<ConfigMap>::all(scripted(answers)), "x", |map| map.is_none());
+    assert!(gone.await.is_none());
 }

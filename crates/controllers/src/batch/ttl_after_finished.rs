@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Change, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::api::PropagationPolicy;
-use kube::{Api, Client};
 
 use super::job::finished;
 use crate::Context;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 
 use super::{expiration, field, is_token, sign};
 use crate::Context;

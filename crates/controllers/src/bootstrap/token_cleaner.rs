@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{ObjectKey, WorkQueue, write};
+use ferry_client::{Api, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 
 use super::{expiration, is_token};
 use crate::Context;

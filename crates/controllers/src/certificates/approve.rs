@@ -1,11 +1,11 @@
 //! Approves what kubelets ask for to be clients, when they may: after a SubjectAccessReview, as upstream.
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, ObjectKey, WorkQueue};
+use ferry_client::{Api, Error, ObjectKey, WorkQueue};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::{KUBELET_CLIENT, NAME, condition, is_issued, push, request};
 use crate::Context;

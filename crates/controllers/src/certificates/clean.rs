@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{ObjectKey, WorkQueue, write};
+use ferry_client::{Api, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 
 use super::{NAME, condition, is_issued};
 use crate::Context;

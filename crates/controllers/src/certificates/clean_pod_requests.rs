@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{ObjectKey, WorkQueue, write};
+use ferry_client::{Api, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::certificates::v1::PodCertificateRequest;
-use kube::Api;
 
 use crate::Context;
 

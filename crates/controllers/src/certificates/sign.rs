@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, ObjectKey, WorkQueue};
+use ferry_client::{Api, Error, ObjectKey, WorkQueue};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use rcgen::{
     CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Api, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, Service};
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use super::{Ensured, Provider};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ferry_client::informer::Cached;
-use ferry_client::{Error, owner, write};
+use ferry_client::{Api, Error, owner, write};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Api, Resource};
+use kube::Resource;
 
 use super::selector::Selector;
 

@@ -1,8 +1,8 @@
 //! Says on a pod why it is about to be deleted, so that its owner can tell a disruption from a failure.
 
+use ferry_client::Api;
 use ferry_client::write;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;

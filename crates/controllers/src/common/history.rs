@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ferry_client::{Error, owner, write};
+use ferry_client::{Api, Error, Wire, owner, write};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::ResourceExt;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::template;
@@ -17,7 +17,7 @@ pub(crate) const HASH_LABEL: &str = "controller-revision-hash";
 
 /// The template as the patch that brings it back.
 pub(crate) fn data(template: &PodTemplateSpec) -> Value {
-    let mut template = serde_json::to_value(template).unwrap_or_default();
+    let mut template = template::as_value(template);
     template["$patch"] = "replace".into();
     json!({ "spec": { "template": template } })
 }
@@ -25,8 +25,7 @@ pub(crate) fn data(template: &PodTemplateSpec) -> Value {
 pub(crate) fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let mut template = revision.data.0.pointer("/spec/template")?.clone();
     template.as_object_mut()?.remove("$patch");
-    // From text, as everything that arrives is: a second decoder for all of a pod's types would be built for this line.
-    serde_json::from_str(&template.to_string()).ok()
+    PodTemplateSpec::decode(template.to_string().as_bytes()).ok()
 }
 
 pub(crate) fn hash_of(revision: &ControllerRevision) -> String {

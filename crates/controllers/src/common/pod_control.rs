@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ferry_client::{EventType, Expectations, ObjectKey, Recorder, owner, write};
+use ferry_client::{Api, EventType, Expectations, ObjectKey, Recorder, owner, write};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::PostParams;
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 
 pub(crate) struct PodControl {
     client: Client,

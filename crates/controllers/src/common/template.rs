@@ -1,5 +1,6 @@
 //! Pod templates: their hash, and whether two of them are the same.
 
+use ferry_client::Wire;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;
 
@@ -46,8 +47,12 @@ pub(crate) fn same(one: &PodTemplateSpec, other: &PodTemplateSpec) -> bool {
     one == other || normalised(one) == normalised(other)
 }
 
+pub(crate) fn as_value(template: &PodTemplateSpec) -> Value {
+    template.encode().and_then(|json| serde_json::from_slice(&json)).unwrap_or_default()
+}
+
 fn normalised(template: &PodTemplateSpec) -> Value {
-    let mut value = serde_json::to_value(template).unwrap_or_default();
+    let mut value = as_value(template);
     if let Some(labels) = value.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
         labels.remove(HASH_LABEL);
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Change, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use crate::Context;
 

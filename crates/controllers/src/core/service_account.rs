@@ -1,11 +1,11 @@
 //! ServiceAccount: every namespace has one called `default`.
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Change, Error, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt};
 
 use super::root_ca::is_active;
 use crate::Context;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action, failure};
-use ferry_client::{Change, Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Change, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::{Context, SignToken};

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, Informer, ObjectKey, WorkQueue, owner, write};
+use ferry_client::{Api, Change, Error, Informer, ObjectKey, WorkQueue, owner, write};
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::endpointslice::{MANAGER_LABEL, SERVICE_LABEL};
 use crate::Context;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::discovery::{self, ServerResource};
-use ferry_client::{Change, Informer, Selection};
+use ferry_client::{Api, Change, Informer, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client};
 use tokio::sync::Notify;
 
 use super::reconcile::Collector;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::discovery::ServerResource;
-use ferry_client::{Change, Error, WorkQueue, write};
+use ferry_client::{Api, Change, Error, WorkQueue, write};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client};
 use parking_lot::{Mutex, RwLock};
 use serde_json::json;
 use tokio::sync::watch;

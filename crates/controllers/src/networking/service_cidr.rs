@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use crate::Context;

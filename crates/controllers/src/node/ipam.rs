@@ -6,10 +6,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue};
+use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue};
 use k8s_openapi::api::core::v1::Node;
+use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use parking_lot::Mutex;
 use serde_json::json;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, Index, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Change, Error, Index, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::pods_by_node;
 use crate::Context;

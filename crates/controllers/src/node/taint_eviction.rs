@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::pods_by_node;
 use crate::Context;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Change, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, Informer, ObjectKey, WorkQueue};
+use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use kube::ResourceExt;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt};
 
 use crate::Context;
 use crate::common::selector::Selector;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::core::v1::{AttachedVolume, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 use sha2::{Digest, Sha256};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, Informer, ObjectKey, WorkQueue};
+use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::protection::{Guard, done, guard};
 use crate::Context;

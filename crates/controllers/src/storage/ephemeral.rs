@@ -1,11 +1,11 @@
 //! Ephemeral volumes: a claim for every volume that a pod brings with it, owned by the pod.
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, EventType, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{Api, Change, Error, EventType, ObjectKey, Recorder, WorkQueue, owner, write};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt};
 
 use crate::Context;
 use crate::common::pod;

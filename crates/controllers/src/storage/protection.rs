@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::ephemeral;
 use crate::Context;

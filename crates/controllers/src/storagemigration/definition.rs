@@ -1,8 +1,9 @@
 //! A custom resource's definition is told when its objects are migrated, and which versions are left afterwards.
 
+use ferry_client::Api;
 use ferry_client::write;
+use kube::Client;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 
 const MANAGER: &str = "migration-runner-controller";

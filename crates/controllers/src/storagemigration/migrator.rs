@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::discovery::{self, ServerResource};
-use ferry_client::{Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::storagemigration::v1::StorageVersionMigration;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::core::PartialObjectMeta;
+use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use super::definition::Definition;
 use super::plan;
 use crate::Context;
+
+type Metadata = PartialObjectMeta<DynamicObject>;
 
 const NAME: &str = "storage-version-migrator-controller";
 const NEEDED: [&str; 3] = ["update", "patch", "list"];
@@ -100,8 +103,8 @@ impl Loop {
             );
             return self.fail(migration, message).await;
         }
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &found.resource);
-        let list = api.list_metadata(&ListParams::default().limit(1)).await?;
+        let api: Api<Metadata> = Api::all_with(self.client.clone(), &found.resource);
+        let list = api.list(&ListParams::default().limit(1)).await?;
         migration.status.get_or_insert_default().resource_version = list.metadata.resource_version;
         self.tell(migration).await
     }
@@ -115,12 +118,12 @@ impl Loop {
         let Ok(version) = version.parse::<u64>() else {
             return self.fail(migration, format!("{version:?} is not a resource version")).await;
         };
-        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &found.resource);
+        let all: Api<Metadata> = Api::all_with(self.client.clone(), &found.resource);
         let mut objects = Vec::new();
         let mut total = 0;
         let mut page = ListParams::default().limit(PAGE);
         loop {
-            let list = all.list_metadata(&page).await?;
+            let list = all.list(&page).await?;
             total += list.items.len();
             let old = list.items.into_iter().filter_map(|object| {
                 let revision = object.metadata.resource_version.clone()?;
@@ -135,7 +138,7 @@ impl Loop {
         }
         let count = objects.len();
         for (done, (namespace, name, revision)) in objects.into_iter().enumerate() {
-            let api: Api<DynamicObject> = match &namespace {
+            let api: Api<Metadata> = match &namespace {
                 Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &found.resource),
                 None => all.clone(),
             };
@@ -144,7 +147,7 @@ impl Loop {
                 "metadata": { "resourceVersion": revision },
             });
             let manager = PatchParams { field_manager: Some(NAME.into()), ..PatchParams::default() };
-            match api.patch_metadata(&name, &manager, &Patch::Merge(patch)).await {
+            match api.patch(&name, &manager, &Patch::Merge(patch)).await {
                 Ok(_) => {}
                 // Written or deleted meanwhile: nothing of the old version is left.
                 Err(error) if write::is_conflict(&error) || write::is_not_found(&error) => {}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ferry_client::Api;
 use ferry_client::write;
 use http::HeaderValue;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -11,7 +12,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::client::Body;
-use kube::{Api, Client, Config};
+use kube::{Client, Config};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use ferry_client::Api;
 use ferry_tasks::Tasks;
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -11,7 +12,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};

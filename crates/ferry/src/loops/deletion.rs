@@ -1,9 +1,10 @@
 //! Deletion: owners and what they own in the three modes, cycles, and namespaces that something holds.
 
+use ferry_client::Api;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::{Kit, NAMESPACE, deployment, is_ready};

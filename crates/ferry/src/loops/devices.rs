@@ -1,9 +1,10 @@
 //! Claims of devices: made from templates, and given up when a device is tainted.
 
+use ferry_client::Api;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{DeviceTaintRule, ResourceClaim, ResourceClaimTemplate};
+use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::{Kit, is_ready};

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use ferry_client::Api;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use serde_json::Value;
 
 use super::Kit;

@@ -1,9 +1,10 @@
 //! Tokens of Secrets, through the API.
 
+use ferry_client::Api;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewStatus};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{Kit, NAMESPACE};

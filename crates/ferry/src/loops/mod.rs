@@ -7,11 +7,9 @@ mod certificates;
 mod cleaners;
 mod deletion;
 mod devices;
-mod endpoints;
 mod faults;
 mod identities;
 mod legacy_tokens;
-mod migration;
 mod nodes;
 mod others;
 mod policies;
@@ -26,15 +24,13 @@ use std::time::Duration;
 use clap::Parser;
 use ferry_apiserver::Kubelets;
 use ferry_client::informer::Cached;
-use ferry_client::{Informer, Informers, Selection};
+use ferry_client::{Api, Informer, Informers, Selection};
 use ferry_meta::UserInfo;
 use ferry_meta::user::MASTERS;
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod, ServiceAccount};
 use kube::api::PostParams;
-use kube::{Api, Client, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::{Client, Resource};
 use serde_json::{Value, json};
 use witness::Witness;
 
@@ -166,15 +162,15 @@ impl Kit {
 
     async fn create_in<K>(&self, api: Api<K>, object: Value) -> K
     where
-        K: Cached + Serialize,
+        K: Cached,
     {
-        let object: K = serde_json::from_value(object).unwrap();
+        let object = K::decode(object.to_string().as_bytes()).unwrap();
         api.create(&PostParams::default(), &object).await.unwrap()
     }
 
     async fn create<K>(&self, object: Value) -> K
     where
-        K: Cached + Serialize + DeserializeOwned + Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Cached + Resource<Scope = k8s_openapi::NamespaceResourceScope>,
         K::DynamicType: Default,
     {
         self.create_in(self.api(), object).await
@@ -197,7 +193,10 @@ impl Kit {
         })
         .await;
         tasks.stop(Duration::from_secs(5)).await;
-        seen.unwrap_or_else(|_| panic!("never seen: {what}; there is {:#?}", informer.list()))
+        let there = |object: &Arc<K>| String::from_utf8_lossy(&object.encode().unwrap_or_default()).into_owned();
+        seen.unwrap_or_else(|_| {
+            panic!("never seen: {what}; there is {:#?}", informer.list().iter().map(there).collect::<Vec<_>>())
+        })
     }
 
     async fn until_pods(&self, what: &str, mut is: impl FnMut(&[&Pod]) -> bool) {

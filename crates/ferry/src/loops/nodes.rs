@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ferry_client::Informers;
+use ferry_client::{Api, Informers};
 use ferry_meta::UserInfo;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::{Kit, deployment, is_ready};

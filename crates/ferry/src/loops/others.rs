@@ -1,10 +1,11 @@
 //! Volumes, certificates, load balancers and hand-written endpoints, through the API.
 
+use ferry_client::Api;
 use k8s_openapi::api::core::v1::{Endpoints, PersistentVolume, PersistentVolumeClaim, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+use kube::ResourceExt;
 use kube::api::DeleteParams;
-use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::Kit;

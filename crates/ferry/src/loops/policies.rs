@@ -1,8 +1,8 @@
 //! The status of admission policies, through the API.
 
+use ferry_client::Api;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 

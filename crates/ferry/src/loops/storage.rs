@@ -1,9 +1,10 @@
 //! Volumes of drivers, claims that pods bring along, claims that grow, and classes that are in use: through the API.
 
+use ferry_client::Api;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment, VolumeAttributesClass};
+use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::Kit;

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::net::TcpStream;
 
+use ferry_client::Api;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 
 use crate::alone::{Apiserver, runtime};
 

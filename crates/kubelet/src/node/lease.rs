@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferry_client::Api;
 use ferry_client::write;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
-use kube::Api;
 use kube::api::PostParams;
 
 use crate::context::Context;

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferry_client::{EventType, write};
+use ferry_client::{Api, EventType, write};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use serde_json::json;
 
 use crate::context::Context;

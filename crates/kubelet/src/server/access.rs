@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
+use ferry_client::Api;
 use http::{Method, Request, Response, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};

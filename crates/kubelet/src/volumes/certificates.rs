@@ -5,13 +5,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use ferry_client::Api;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{PodCertificateRequest, PodCertificateRequestSpec};
 use k8s_openapi::api::core::v1::{Node, Pod, PodCertificateProjection, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use parking_lot::Mutex;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, RsaKeySize};
 

@@ -13,9 +13,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ferry_client::Api;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
-use kube::{Api, Client};
+use kube::Client;
 
 pub(crate) use mounts::{Mounts, container_mounts};
 

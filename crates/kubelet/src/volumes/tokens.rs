@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use ferry_client::Api;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjection};
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use parking_lot::Mutex;
 
 use crate::pod;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use ferry_client::Api;
 use ferry_client::write;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 
 use super::{Next, Worker};

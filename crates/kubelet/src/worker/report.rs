@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferry_client::Api;
 use ferry_client::write;
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use tokio::sync::watch;
 
 use crate::{pod, status};

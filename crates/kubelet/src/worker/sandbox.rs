@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use ferry_client::EventType;
+use ferry_client::{Api, EventType};
 use ferry_cri::v1::PodSandboxConfig;
 use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::Api;
 
 use super::Worker;
 use crate::pod;

@@ -47,8 +47,8 @@ impl Node {
         assert!(self.tasks.stop(Duration::from_secs(10)).await, "all tasks end");
     }
 
-    fn pods(&self) -> kube::Api<Pod> {
-        kube::Api::namespaced(self.api.client(), "default")
+    fn pods(&self) -> ferry_client::Api<Pod> {
+        ferry_client::Api::namespaced(self.api.client(), "default")
     }
 
     async fn create(&self, name: &str, mut spec: Value) -> String {
@@ -131,7 +131,8 @@ async fn pods_live_and_die_on_a_real_node() {
         return;
     };
     let api = Api::new();
-    let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::namespaced(api.client(), "default");
+    let services: ferry_client::Api<k8s_openapi::api::core::v1::Service> =
+        ferry_client::Api::namespaced(api.client(), "default");
     let service =
         json!({"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 443}]}});
     let service = serde_json::from_value(service).expect("a service");
@@ -260,7 +261,7 @@ async fn probes_decide(node: &Node) {
 }
 
 async fn volumes_follow_their_objects(node: &Node) {
-    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(node.api.client(), "default");
+    let maps: ferry_client::Api<ConfigMap> = ferry_client::Api::namespaced(node.api.client(), "default");
     let script = "cat /c/key /p/token /p/labels /one; while ! grep -q new /c/key; do sleep 0.1; done; exit 0";
     let key = node
         .create(
@@ -372,7 +373,7 @@ async fn containers_outlive_the_kubelet(node: Node, containerd: &Containerd) -> 
     node.api.until(&lost, "ready", is_ready).await;
     let api = node.api.clone();
     node.stop().await;
-    let pods: kube::Api<Pod> = kube::Api::namespaced(api.client(), "default");
+    let pods: ferry_client::Api<Pod> = ferry_client::Api::namespaced(api.client(), "default");
     pods.delete("lost", &DeleteParams::default().grace_period(0)).await.expect("deleted");
     let node = Node::start(&api, containerd).await;
     let gone = async {

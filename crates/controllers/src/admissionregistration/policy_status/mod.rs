@@ -4,10 +4,10 @@ mod check;
 mod schema;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, ObjectKey, WorkQueue};
+use ferry_client::{Api, Change, Error, ObjectKey, WorkQueue};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::json;
 
 use crate::Context;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{
-    Change, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
+    Api, Change, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
 };
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::plan::{self, Observed, Plan};
 use super::pod::{fit, pod_for};

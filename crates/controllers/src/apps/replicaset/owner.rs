@@ -8,13 +8,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{Metadata, NamespaceResourceScope};
 use kube::Resource;
-use serde::Serialize;
 
 use crate::common::selector::Selector;
 
 /// An object that keeps a number of equal pods.
 pub(crate) trait ReplicaOwner:
-    Cached + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Metadata<Ty = ObjectMeta> + Serialize
+    Cached + Clone + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Metadata<Ty = ObjectMeta>
 {
     const CONTROLLER: &'static str;
     const KIND: &'static str;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{Api, Change, Error, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 
 use super::owner::ReplicaOwner;
 use super::plan::{self, Plan};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::plan::{self, Observed, Revision, Step};
 use super::{claims, pod as identity};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
 use ferry_meta::selector::LabelSelector;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::{
@@ -13,7 +13,7 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{Api, Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{PostParams, PropagationPolicy};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::plan::{self, Plan};
 use crate::Context;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{
-    Change, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
+    Api, Change, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
 };
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 

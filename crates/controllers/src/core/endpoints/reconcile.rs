@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 
 use super::plan;
 use crate::Context;

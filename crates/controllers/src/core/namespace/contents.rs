@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use ferry_client::Api;
 use ferry_client::discovery::{self, ServerResource};
 use ferry_client::write;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client};
 
 use super::plan::Outcome;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Change, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 
 use super::{contents, plan};
 use crate::Context;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::informer::Cached;
-use ferry_client::{Change, Error, Informer, ObjectKey, Selection, WorkQueue, discovery, write};
+use ferry_client::{Api, Change, Error, Informer, ObjectKey, Selection, WorkQueue, discovery, write};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, ResourceQuotaStatus, Secret, Service,
@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;

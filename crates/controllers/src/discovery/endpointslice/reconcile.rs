@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{
+    Api, Change, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, write,
+};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::plan::{self, MANAGER, MANAGER_LABEL, SERVICE_LABEL};
 use crate::Context;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Change, Error, EventType, Index, Informer, ObjectKey, Recorder, Selection, WorkQueue, write};
+use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, Selection, WorkQueue, write};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;

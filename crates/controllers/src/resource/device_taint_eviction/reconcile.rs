@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{Api, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{DeviceTaintRule, ResourceClaim, ResourceSlice};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 

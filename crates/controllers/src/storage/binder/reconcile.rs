@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Error, EventType, Informer, ObjectKey, Recorder, WorkQueue};
+use ferry_client::{Api, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue};
 use k8s_openapi::api::core::v1::{
     Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus, PersistentVolumeStatus,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::PostParams;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 
 use super::plan::{self, ClaimStep, Seen, Told, VolumeStep};
 use crate::Context;

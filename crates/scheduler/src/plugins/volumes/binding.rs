@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ferry_client::Api;
+use ferry_client::informer::until;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};
-use kube::runtime::wait::await_condition;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -246,7 +247,7 @@ async fn settled(
         let given_up = given_up.clone();
         move |claim: Option<&PersistentVolumeClaim>| claim.is_none_or(|claim| is_bound(claim) || given_up(claim))
     };
-    let claim = await_condition(claims.clone(), name, ended).await.map_err(|error| BindError(error.to_string()))?;
+    let claim = until(claims.clone(), name, ended).await;
     match claim {
         None => Err(BindError(format!("persistentvolumeclaim \"{name}\" not found"))),
         Some(claim) if is_bound(&claim) => Ok(()),

@@ -1,0 +1,113 @@
+//! How each kind is read from and written to the wire.
+//!
+//! A decoder of a large kind is some thousand functions, and a generic one is compiled anew in every crate that calls
+//! it. Here each is compiled once: whoever needs another kind adds it to the list.
+
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingAdmissionPolicy,
+    apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
+    authentication::v1::{TokenRequest, TokenReview},
+    authorization::v1::SubjectAccessReview,
+    autoscaling::v1::Scale,
+    autoscaling::v2::HorizontalPodAutoscaler,
+    batch::v1::{CronJob, Job},
+    certificates::v1::{CertificateSigningRequest, ClusterTrustBundle, PodCertificateRequest},
+    coordination::v1::Lease,
+    core::v1::{
+        ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplateSpec,
+        ReplicationController, ResourceQuota, Secret, Service, ServiceAccount,
+    },
+    discovery::v1::EndpointSlice,
+    networking::v1::{IPAddress, ServiceCIDR},
+    node::v1::RuntimeClass,
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+    resource::v1::{DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice},
+    storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment, VolumeAttributesClass},
+    storagemigration::v1::StorageVersionMigration,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::{DynamicObject, PartialObjectMeta};
+
+/// A kind, or a part of one, with its JSON form.
+pub trait Wire: Sized {
+    /// Only the metadata of such an object is asked for.
+    const METADATA_ONLY: bool = false;
+
+    fn decode(json: &[u8]) -> Result<Self, serde_json::Error>;
+    fn encode(&self) -> Result<Vec<u8>, serde_json::Error>;
+}
+
+macro_rules! kinds {
+    ($($kind:ty $(, only metadata: $metadata:literal)?;)*) => { $(
+        impl Wire for $kind {
+            $(const METADATA_ONLY: bool = $metadata;)?
+
+            #[inline(never)]
+            fn decode(json: &[u8]) -> Result<Self, serde_json::Error> {
+                serde_json::from_slice(json)
+            }
+
+            #[inline(never)]
+            fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
+                serde_json::to_vec(self)
+            }
+        }
+    )* };
+}
+
+kinds! {
+    CSIDriver;
+    CSINode;
+    CertificateSigningRequest;
+    ClusterRole;
+    ClusterRoleBinding;
+    ClusterTrustBundle;
+    ConfigMap;
+    ControllerRevision;
+    CronJob;
+    CustomResourceDefinition;
+    DaemonSet;
+    Deployment;
+    DeviceTaintRule;
+    EndpointSlice;
+    Endpoints;
+    Event;
+    HorizontalPodAutoscaler;
+    IPAddress;
+    Job;
+    Lease;
+    Namespace;
+    Node;
+    PersistentVolume;
+    PersistentVolumeClaim;
+    Pod;
+    PodCertificateRequest;
+    PodDisruptionBudget;
+    PodTemplateSpec;
+    ReplicaSet;
+    ReplicationController;
+    ResourceClaim;
+    ResourceClaimTemplate;
+    ResourceQuota;
+    ResourceSlice;
+    Role;
+    RoleBinding;
+    RuntimeClass;
+    Scale;
+    Secret;
+    Service;
+    ServiceAccount;
+    ServiceCIDR;
+    StatefulSet;
+    StorageClass;
+    StorageVersionMigration;
+    SubjectAccessReview;
+    TokenRequest;
+    TokenReview;
+    ValidatingAdmissionPolicy;
+    VolumeAttachment;
+    VolumeAttributesClass;
+    DynamicObject;
+    PartialObjectMeta<DynamicObject>, only metadata: true;
+}
