@@ -41,6 +41,14 @@ impl Answer {
         Self::Plain { code, content_type: "text/plain; charset=utf-8", body: text.into().into() }
     }
 
+    /// What goes wrong before a request is understood is told in plain text.
+    pub(crate) fn internal_error(context: &RequestContext, why: &str) -> Self {
+        let query = context.raw_query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
+        let uri = ferry_meta::field::quote(&format!("{}{query}", context.raw_path));
+        let text = format!("Internal Server Error: {uri}: {why}\n");
+        Self::text(500, text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
+    }
+
     /// What is behind no route.
     pub(crate) fn no_such_page() -> Self {
         Self::text(404, "404 page not found\n")

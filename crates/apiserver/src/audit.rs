@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ferry_audit::{Facts, Receipt, Record, Subject};
+use ferry_auth::Notes;
 use ferry_meta::{ApiError, Status};
 use http::Response;
 use http_body_util::BodyExt;
@@ -47,8 +48,10 @@ fn record(core: &Core, context: &RequestContext, authenticated: bool) -> Option<
 }
 
 /// The caller is known: from here on the request is on record.
-pub(crate) async fn begin(core: &Core, context: &mut RequestContext) -> Result<(), ApiError> {
+pub(crate) async fn begin(core: &Core, context: &mut RequestContext, notes: &Notes) -> Result<(), ApiError> {
+    notes.warnings().into_iter().for_each(|text| context.warn(text));
     let Some(record) = record(core, context, true) else { return Ok(()) };
+    notes.annotations().iter().for_each(|(key, value)| record.annotate(key, value));
     let strict = record.is_strict();
     let written = wait(record.received()).await;
     context.audit = Some(record);
@@ -58,9 +61,18 @@ pub(crate) async fn begin(core: &Core, context: &mut RequestContext) -> Result<(
     }
 }
 
+/// What authentication has to say of a token that a request is about.
+pub(crate) fn noted(context: &RequestContext, notes: &Notes) {
+    notes.warnings().into_iter().for_each(|text| context.warn(text));
+    if let Some(record) = &context.audit {
+        notes.annotations().iter().for_each(|(key, value)| record.annotate(key, value));
+    }
+}
+
 /// A caller who could not prove who they are.
-pub(crate) async fn refused(core: &Core, context: &RequestContext) {
+pub(crate) async fn refused(core: &Core, context: &RequestContext, notes: &Notes) {
     let Some(record) = record(core, context, false) else { return };
+    notes.annotations().iter().for_each(|(key, value)| record.annotate(key, value));
     let scheme = context.header("authorization").split(' ').next().unwrap_or_default().to_lowercase();
     let mut attempted = Vec::new();
     match &*scheme {
@@ -81,6 +93,9 @@ pub(crate) async fn refused(core: &Core, context: &RequestContext) {
 /// The decision of the authorizers.
 pub(crate) fn decided(context: &RequestContext, decision: &ferry_auth::Decision) {
     let Some(record) = &context.audit else { return };
+    if decision.error().is_some() {
+        return record.annotate("authorization.k8s.io/reason", "internal error");
+    }
     record.annotate("authorization.k8s.io/decision", if decision.is_allowed() { "allow" } else { "forbid" });
     record.annotate("authorization.k8s.io/reason", decision.reason());
 }

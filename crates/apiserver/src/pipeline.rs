@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ferry_auth::{Attributes, Authorizer, Credentials};
+use ferry_auth::{Attributes, Authorizer, Credentials, Notes};
 use ferry_meta::{ApiError, Reason};
 use futures::FutureExt;
 use http::{Method, Request, Response};
@@ -62,16 +62,17 @@ async fn run(
     // Who is asking.
     let credentials =
         Credentials { headers: &context.headers, certificates: &context.peer.certificates, path: &context.info.path };
-    context.user = match core.authentication.authenticate(&credentials).await {
+    let notes = Notes::default();
+    context.user = match core.authentication.authenticate(&credentials, &notes).await {
         Ok(user) => user,
         Err(error) => {
             tracing::debug!("refused: {error}");
-            audit::refused(core, context).await;
+            audit::refused(core, context, &notes).await;
             return Err(ApiError::unauthorized());
         }
     };
     context.stages.done(Stage::Authentication);
-    audit::begin(core, context).await?;
+    audit::begin(core, context, &notes).await?;
 
     // As whom, and whether they may.
     let fields = selector_fields(context);
@@ -89,6 +90,10 @@ async fn run(
     let wanted = attributes(context, &fields);
     let decision = core.authorization.authorize(&wanted).await;
     audit::decided(context, &decision);
+    if let Some(error) = decision.error() {
+        tracing::error!("who may do what could not be found out: {error}");
+        return Ok(Answer::internal_error(context, error));
+    }
     if !decision.is_allowed() {
         return Err(ferry_auth::forbidden(&wanted, decision.reason()));
     }

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use ferry_auth::testing::Objects;
 use ferry_auth::{
-    Attributes, Authorizer, AuthorizerChain, BootstrapTokens, Chain, Credentials, LoopbackTokens, NodeAuthorizer, Rbac,
-    ServiceAccountTokens, SigningKey, X509,
+    Attributes, Authorizer, AuthorizerChain, BootstrapTokens, Chain, Credentials, LoopbackTokens, NodeAuthorizer,
+    Notes, Rbac, ServiceAccountTokens, SigningKey, X509,
 };
 use ferry_meta::UserInfo;
 use rustls_pki_types::CertificateDer;
@@ -95,7 +95,7 @@ fn main() {
                 if round == 100 {
                     begin = Instant::now();
                 }
-                let user = authentication.authenticate(&credentials).await.expect("a user");
+                let user = authentication.authenticate(&credentials, &Notes::default()).await.expect("a user");
                 let attributes =
                     Attributes { namespace: "n7", version: "v1", ..Attributes::resource(&user, "list", "", "pods") };
                 assert!(authorization.authorize(&attributes).await.is_allowed());

@@ -1,6 +1,7 @@
 //! The contracts of authentication: what a request carries, and who may say whose it is.
 
 use ferry_meta::UserInfo;
+use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
 /// What a connection and its request carry to prove who is calling.
@@ -10,6 +11,33 @@ pub struct Credentials<'a> {
     pub certificates: &'a [CertificateDer<'static>],
     /// The request's path.
     pub path: &'a str,
+}
+
+/// What is to be said of a request beside who makes it, found on the way: for its answer and for its audit record.
+#[derive(Debug, Default)]
+pub struct Notes {
+    warnings: Mutex<Vec<&'static str>>,
+    annotations: Mutex<Vec<(&'static str, String)>>,
+}
+
+impl Notes {
+    pub fn warn(&self, text: &'static str) {
+        self.warnings.lock().push(text);
+    }
+
+    pub fn annotate(&self, key: &'static str, value: String) {
+        self.annotations.lock().push((key, value));
+    }
+
+    /// For headers of the answer.
+    pub fn warnings(&self) -> Vec<&'static str> {
+        self.warnings.lock().clone()
+    }
+
+    /// For the audit record.
+    pub fn annotations(&self) -> Vec<(&'static str, String)> {
+        self.annotations.lock().clone()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +65,16 @@ pub struct TokenIdentity {
 pub trait TokenAuthenticator: Send + Sync {
     /// `None`: not a token of this kind. An error text says why a token of this kind is refused.
     async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String>;
+
+    /// The same, by those who have something to say of the token's use.
+    async fn authenticate_noting(
+        &self,
+        token: &str,
+        audiences: &[String],
+        _notes: &Notes,
+    ) -> Result<Option<TokenIdentity>, String> {
+        self.authenticate_token(token, audiences).await
+    }
 }
 
 /// The token of an `Authorization: Bearer` header. An empty token is no token, as upstream has it.

@@ -59,6 +59,12 @@ pub enum Decision {
     NoOpinion {
         reason: String,
     },
+    /// It could not be found out. Unless it denies, the next authorizer decides; when none does, the request fails.
+    Failed {
+        reason: String,
+        error: String,
+        denies: bool,
+    },
 }
 
 impl Decision {
@@ -76,7 +82,23 @@ impl Decision {
 
     pub fn reason(&self) -> &str {
         match self {
-            Self::Allow { reason } | Self::Deny { reason } | Self::NoOpinion { reason } => reason,
+            Self::Allow { reason }
+            | Self::Deny { reason }
+            | Self::NoOpinion { reason }
+            | Self::Failed { reason, .. } => reason,
+        }
+    }
+
+    /// Whether nobody else is asked any more.
+    pub fn denies(&self) -> bool {
+        matches!(self, Self::Deny { .. } | Self::Failed { denies: true, .. })
+    }
+
+    /// Why it could not be found out.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Failed { error, .. } => Some(error),
+            _ => None,
         }
     }
 }
@@ -111,9 +133,12 @@ impl AuthorizerChain {
         self.authorizers.store(other.authorizers.load_full());
     }
 
-    /// The 403 of a refused request, or Ok.
+    /// The 403 of a refused request, the 500 of one that could not be decided on, or Ok.
     pub async fn check(&self, attributes: &Attributes<'_>) -> Result<(), ApiError> {
         let decision = self.authorize(attributes).await;
+        if let Some(error) = decision.error() {
+            return Err(ApiError::internal(error));
+        }
         if decision.is_allowed() { Ok(()) } else { Err(forbidden(attributes, decision.reason())) }
     }
 }
@@ -124,15 +149,22 @@ impl Authorizer for AuthorizerChain {
         if attributes.user.in_group(MASTERS) {
             return Decision::allow();
         }
-        let mut reasons = Vec::new();
+        let (mut reasons, mut errors) = (Vec::new(), Vec::new());
         for (name, authorizer) in self.authorizers.load_full().iter() {
-            match authorizer.authorize(attributes).await {
-                Decision::NoOpinion { reason } if reason.is_empty() => {}
-                Decision::NoOpinion { reason } => reasons.push(format!("{name}: {reason}")),
-                decided => return decided,
+            let decision = authorizer.authorize(attributes).await;
+            if decision.is_allowed() || decision.denies() {
+                return decision;
+            }
+            errors.extend(decision.error().map(str::to_owned));
+            if !decision.reason().is_empty() {
+                reasons.push(format!("{name}: {}", decision.reason()));
             }
         }
-        Decision::no_opinion(reasons.join("\n"))
+        let reason = reasons.join("\n");
+        if errors.is_empty() {
+            return Decision::NoOpinion { reason };
+        }
+        Decision::Failed { reason, error: crate::chain::aggregate(errors), denies: false }
     }
 }
 
@@ -193,6 +225,19 @@ mod tests {
         let user = UserInfo::new("bob", &[]);
         let attributes = Attributes::resource(&user, "get", "", "pods");
         assert_eq!(chain.authorize(&attributes).await.reason(), "node: a\nrbac: b");
+        let failed = |denies| Arc::new(Fixed(Decision::Failed { reason: String::new(), error: "away".into(), denies }));
+        let allows = Arc::new(Fixed(Decision::allow()));
+        for (chain, allowed, denied, error) in [
+            (AuthorizerChain::new().with("a", failed(false)).with("b", allows.clone()), true, false, None),
+            (AuthorizerChain::new().with("a", failed(true)).with("b", allows.clone()), false, true, Some("away")),
+            (AuthorizerChain::new().with("a", failed(false)).with("b", fixed("no")), false, false, Some("away")),
+            (AuthorizerChain::new().with("a", failed(false)).with("b", failed(false)), false, false, Some("away")),
+        ] {
+            let decision = chain.authorize(&attributes).await;
+            assert_eq!((decision.is_allowed(), decision.denies(), decision.error()), (allowed, denied, error));
+            let code = chain.check(&attributes).await.map_err(|error| error.code());
+            assert_eq!(code, if allowed { Ok(()) } else { Err(500) });
+        }
         let master = UserInfo::new("root", &[MASTERS]);
         assert!(chain.check(&Attributes { user: &master, ..attributes }).await.is_ok());
     }

@@ -7,7 +7,7 @@ use ferry_meta::UserInfo;
 use ferry_meta::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS};
 
 use crate::authenticate::{
-    Authenticator, AuthnError, Credentials, TokenAuthenticator, TokenIdentity, bearer_token, websocket_token,
+    Authenticator, AuthnError, Credentials, Notes, TokenAuthenticator, TokenIdentity, bearer_token, websocket_token,
 };
 
 /// Built once at start: `Chain::new(api_audiences).with(x509).with_tokens(loopback)…`.
@@ -73,7 +73,7 @@ impl Chain {
     }
 
     /// Who makes the request. An error is always answered with 401.
-    pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<UserInfo, AuthnError> {
+    pub async fn authenticate(&self, credentials: &Credentials<'_>, notes: &Notes) -> Result<UserInfo, AuthnError> {
         let mut errors = Vec::new();
         for authenticator in &self.requests {
             match authenticator.authenticate(credentials).await {
@@ -91,7 +91,7 @@ impl Chain {
             }
         };
         if let Some(token) = token {
-            match self.review(token, &self.audiences).await {
+            match self.review(token, &self.audiences, notes).await {
                 Ok(identity) => return Ok(identity.user),
                 Err(error) => errors.push(error),
             }
@@ -110,12 +110,12 @@ impl Chain {
 
     /// What a TokenReview answers: the token's owner and its audiences, or the text of `status.error`.
     /// An empty `audiences` asks for this API server's own.
-    pub async fn review(&self, token: &str, audiences: &[String]) -> Result<TokenIdentity, String> {
+    pub async fn review(&self, token: &str, audiences: &[String], notes: &Notes) -> Result<TokenIdentity, String> {
         let audiences = if audiences.is_empty() { &self.audiences } else { audiences };
         let mut errors = vec!["invalid bearer token".to_owned()];
         let settings = self.settings.load_full();
         for authenticator in self.tokens.iter().chain(&settings.providers).chain(&self.last) {
-            match authenticator.authenticate_token(token, audiences).await {
+            match authenticator.authenticate_noting(token, audiences, notes).await {
                 Ok(Some(identity)) => {
                     return Ok(TokenIdentity { user: authenticated(identity.user), audiences: identity.audiences });
                 }
@@ -161,7 +161,7 @@ mod tests {
         if let Some(value) = authorization {
             headers.insert(http::header::AUTHORIZATION, value.parse().expect("a header"));
         }
-        chain.authenticate(&Credentials { headers: &headers, certificates: &[], path: "/" }).await
+        chain.authenticate(&Credentials { headers: &headers, certificates: &[], path: "/" }, &Notes::default()).await
     }
 
     fn chain() -> Chain {
@@ -192,9 +192,10 @@ mod tests {
     async fn reviews_answer_with_the_shared_audiences() {
         let chain = chain();
         let asked = ["https://kubernetes.default.svc.cluster.local".to_owned(), "other".to_owned()];
-        let identity = chain.review("bobtoken", &asked).await.expect("bob");
+        let notes = Notes::default();
+        let identity = chain.review("bobtoken", &asked, &notes).await.expect("bob");
         assert_eq!(identity.audiences, asked[..1]);
-        assert_eq!(chain.review("bobtoken", &["nobody".into()]).await, Err("invalid bearer token".into()));
-        assert_eq!(chain.review("nope", &[]).await, Err("invalid bearer token".into()));
+        assert_eq!(chain.review("bobtoken", &["nobody".into()], &notes).await, Err("invalid bearer token".into()));
+        assert_eq!(chain.review("nope", &[], &notes).await, Err("invalid bearer token".into()));
     }
 }

@@ -15,7 +15,7 @@
 //!     .with_tokens(Arc::new(StaticTokens::parse(&file, audiences.clone())?))
 //!     .with_tokens(Arc::new(accounts))
 //!     .with_tokens(Arc::new(BootstrapTokens::new(reader.clone(), audiences)));
-//! let user = authentication.authenticate(&Credentials { headers, certificates, path }).await?;   // Err: 401
+//! let user = authentication.authenticate(&Credentials { headers, certificates, path }, &notes).await?;   // Err: 401
 //!
 //! let rbac = Arc::new(Rbac::new(reader.clone()));
 //! let authorization = Arc::new(AuthorizerChain::new()
@@ -51,7 +51,7 @@ mod tokens;
 mod webhook;
 mod x509;
 
-pub use authenticate::{Authenticator, AuthnError, Credentials, TokenAuthenticator, TokenIdentity};
+pub use authenticate::{Authenticator, AuthnError, Credentials, Notes, TokenAuthenticator, TokenIdentity};
 pub use authorize::{AlwaysAllow, AlwaysDeny, Attributes, Authorizer, AuthorizerChain, Decision, forbidden};
 pub use bootstrap_token::BootstrapTokens;
 pub use chain::{Chain, Settings};

@@ -234,7 +234,11 @@ async fn ask(authorizer: &dyn Authorizer, user: &UserInfo, question: &Question) 
             authorizer.authorize(&attributes).await
         }
     };
-    Verdict { allowed: decision.is_allowed(), reason: decision.reason().to_owned(), error: None }
+    Verdict {
+        allowed: decision.is_allowed(),
+        reason: decision.reason().to_owned(),
+        error: decision.error().map(str::to_owned),
+    }
 }
 
 /// Whether the conditions of a webhook hold.

@@ -17,7 +17,7 @@ use crate::options::WriteOptions;
 use crate::route::not_found;
 use crate::server::Core;
 use crate::write::Write;
-use crate::{codec, negotiate};
+use crate::{audit, codec, negotiate};
 
 pub(crate) async fn handle(
     core: &Arc<Core>,
@@ -49,7 +49,7 @@ pub(crate) async fn handle(
     admission::validate(core, context, &attributes, Some(&mut review), None).await?;
     match &*row.gvk.kind {
         "SelfSubjectReview" => self_review(context, &mut review),
-        "TokenReview" => token_review(core, &mut review).await?,
+        "TokenReview" => token_review(core, context, &mut review).await?,
         "SelfSubjectAccessReview" => {
             let mut errors = attribute_errors(&review, false);
             errors.extend(metadata_error(&review, false));
@@ -78,17 +78,19 @@ fn self_review(context: &RequestContext, review: &mut Value) {
     review["status"] = json!({"userInfo": context.user});
 }
 
-async fn token_review(core: &Core, review: &mut Value) -> Result<(), ApiError> {
+async fn token_review(core: &Core, context: &RequestContext, review: &mut Value) -> Result<(), ApiError> {
     let token = object::text(review, "/spec/token").to_owned();
     if token.is_empty() {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
     let audiences: Vec<String> =
         object::items(review, "/spec/audiences").iter().filter_map(|a| a.as_str().map(str::to_owned)).collect();
-    review["status"] = match core.authentication.review(&token, &audiences).await {
+    let notes = ferry_auth::Notes::default();
+    review["status"] = match core.authentication.review(&token, &audiences, &notes).await {
         Ok(identity) => json!({"authenticated": true, "user": identity.user, "audiences": identity.audiences}),
         Err(error) => json!({"user": {}, "error": error}),
     };
+    audit::noted(context, &notes);
     Ok(())
 }
 
@@ -228,8 +230,11 @@ async fn access(core: &Core, user: &UserInfo, review: &mut Value) {
         core.authorization.authorize(&Access::path(user, &verb, &path)).await
     };
     let mut status = json!({"allowed": decision.is_allowed()});
-    if matches!(decision, ferry_auth::Decision::Deny { .. }) {
+    if decision.denies() {
         status["denied"] = true.into();
+    }
+    if let Some(error) = decision.error() {
+        status["evaluationError"] = error.into();
     }
     if !decision.reason().is_empty() {
         status["reason"] = decision.reason().into();

@@ -62,8 +62,8 @@ impl AccessWebhook {
         self
     }
 
-    fn failed(&self) -> Decision {
-        if self.options.deny_on_failure { Decision::Deny { reason: String::new() } } else { Decision::no_opinion("") }
+    fn failed(&self, error: String) -> Decision {
+        Decision::Failed { reason: String::new(), error, denies: self.options.deny_on_failure }
     }
 }
 
@@ -119,7 +119,7 @@ impl Authorizer for AccessWebhook {
             Ok(false) => return Decision::no_opinion(""),
             Err(why) => {
                 tracing::error!("a condition of the webhook authorizer failed: {why}");
-                return self.failed();
+                return self.failed(why);
             }
         }
         let question = question(&self.options.version, attributes);
@@ -132,14 +132,15 @@ impl Authorizer for AccessWebhook {
             Ok(answer) => answer,
             Err(why) => {
                 tracing::error!("failed to make webhook authorizer request: {why}");
-                return self.failed();
+                return self.failed(why);
             }
         };
         let flag = |field: &str| answer.pointer(&format!("/status/{field}")) == Some(&Value::Bool(true));
         let reason = text(&answer, "/status/reason").to_owned();
         let decision = match (flag("allowed"), flag("denied")) {
             (true, true) => {
-                Decision::Deny { reason: "webhook subject access review returned both allow and deny response".into() }
+                let error = "webhook subject access review returned both allow and deny response".into();
+                Decision::Failed { reason, error, denies: true }
             }
             (true, false) => Decision::Allow { reason },
             (false, true) => Decision::Deny { reason },

@@ -46,6 +46,7 @@ async fn an_access_webhook_allows_denies_or_has_no_opinion() {
         let status = match review["spec"]["user"].as_str() {
             Some("friend") => json!({"allowed": true, "reason": "a friend"}),
             Some("foe") => json!({"allowed": false, "denied": true, "reason": "a foe"}),
+            Some("torn") => json!({"allowed": true, "denied": true}),
             Some("broken") => return (400, String::new()),
             _ => json!({"allowed": false}),
         };
@@ -60,7 +61,9 @@ async fn an_access_webhook_allows_denies_or_has_no_opinion() {
     let webhook = AccessWebhook::new(remote(&tasks), AccessWebhookOptions::default());
     let strict =
         AccessWebhook::new(remote(&tasks), AccessWebhookOptions { deny_on_failure: true, ..Default::default() });
-    for (name, want) in [("friend", "allow"), ("foe", "deny"), ("stranger", "none"), ("broken", "none")] {
+    for (name, want) in
+        [("friend", "allow"), ("foe", "deny"), ("stranger", "none"), ("broken", "failed"), ("torn", "failed")]
+    {
         for _ in 0..2 {
             let user = UserInfo::new(name, &["g"]);
             let attributes = Attributes { namespace: "a", name: "x", ..Attributes::resource(&user, "get", "", "pods") };
@@ -68,15 +71,19 @@ async fn an_access_webhook_allows_denies_or_has_no_opinion() {
                 crate::Decision::Allow { .. } => "allow",
                 crate::Decision::Deny { .. } => "deny",
                 crate::Decision::NoOpinion { .. } => "none",
+                crate::Decision::Failed { denies, .. } => {
+                    assert_eq!(denies, name == "torn");
+                    "failed"
+                }
             };
             assert_eq!(have, want, "{name}");
         }
     }
     // A failure is not remembered, an answer is.
-    assert_eq!(asked.count(), 5);
+    assert_eq!(asked.count(), 6);
     let user = UserInfo::new("broken", &[]);
     let decision = strict.authorize(&Attributes::path(&user, "get", "/x")).await;
-    assert!(matches!(decision, crate::Decision::Deny { .. }));
+    assert!(decision.denies() && decision.error() == Some("the webhook answered 400"), "{decision:?}");
     assert_eq!(asked.last()["spec"]["nonResourceAttributes"], json!({"path": "/x", "verb": "get"}));
     tasks.stop(Duration::from_secs(10)).await;
 }

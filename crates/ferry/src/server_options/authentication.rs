@@ -187,7 +187,8 @@ mod tests {
         let chain = options.with_others(Chain::new(vec!["api".into()]), &["api".into()], &reloads, &tasks).unwrap();
         let allowed = async |path: &str| {
             let headers = http::HeaderMap::new();
-            chain.authenticate(&Credentials { headers: &headers, certificates: &[], path }).await.is_ok()
+            let credentials = Credentials { headers: &headers, certificates: &[], path };
+            chain.authenticate(&credentials, &ferry_auth::Notes::default()).await.is_ok()
         };
         for (anonymous, of_health, of_pods) in [
             (json!({ "enabled": true }), true, true),

@@ -14,11 +14,12 @@ use ferry_meta::ObjectReader;
 use ferry_meta::object::{items, text};
 use ferry_outbound::Remote;
 use ferry_tasks::Tasks;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{duration, read_document};
 use crate::reload::Reloads;
 
+const MODES: [&str; 5] = ["AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Args, Clone, Debug, Default)]
@@ -108,12 +109,31 @@ fn configured(path: &Path, parts: &Parts) -> Result<AuthorizerChain> {
         for (index, one) in list.iter().enumerate() {
             let place = || format!("authorizers[{index}]");
             let (mode, name) = (text(one, "/type"), text(one, "/name"));
+            ensure!(!mode.is_empty(), "{}.type: Required value", place());
+            ensure!(
+                MODES.contains(&mode),
+                "{}.type: Unsupported value: {mode:?}: supported values: {}",
+                place(),
+                MODES.map(|mode| format!("{mode:?}")).join(", ")
+            );
             let repeated = list[..index].iter().any(|before| text(before, "/type") == mode);
             ensure!(mode == "Webhook" || !repeated, "{}.type: Duplicate value: {mode:?}", place());
             ensure!(!name.is_empty(), "{}.name: Required value", place());
             ensure!(!names.contains(&name), "{}.name: Duplicate value: {name:?}", place());
+            let wrong = ferry_meta::names::dns1123_subdomain(name);
+            ensure!(
+                wrong.is_empty(),
+                "{}.name: Invalid value: {name:?}: authorizer name is invalid: {}",
+                place(),
+                wrong.join(", ")
+            );
             names.push(name);
             if mode == "Webhook" {
+                ensure!(
+                    one.get("webhook").is_some_and(Value::is_object),
+                    "{}.webhook: Required value: required when type=Webhook",
+                    place()
+                );
                 chain = chain.with("webhook", Arc::new(webhook(one, &parts.tasks).with_context(place)?));
             } else {
                 ensure!(
@@ -149,6 +169,7 @@ fn webhook(one: &Value, tasks: &Tasks) -> Result<AccessWebhook> {
     ensure!(!timeout.is_zero(), "timeout: Required value");
     ensure!(timeout <= LONGEST_TIMEOUT, "timeout: Invalid value: {:?}: must be > 0s and <= 30s", of("timeout"));
     let version = of("subjectAccessReviewVersion");
+    ensure!(!version.is_empty(), "subjectAccessReviewVersion: Required value");
     ensure!(
         matches!(version, "v1" | "v1beta1"),
         "subjectAccessReviewVersion: Unsupported value: {version:?}: supported values: \"v1\", \"v1beta1\""
@@ -156,6 +177,7 @@ fn webhook(one: &Value, tasks: &Tasks) -> Result<AccessWebhook> {
     let deny_on_failure = match of("failurePolicy") {
         "Deny" => true,
         "NoOpinion" => false,
+        "" => bail!("failurePolicy: Required value"),
         other => bail!("failurePolicy: Unsupported value: {other:?}: supported values: \"NoOpinion\", \"Deny\""),
     };
     let conditions = items(one, "/webhook/matchConditions");
@@ -166,15 +188,7 @@ fn webhook(one: &Value, tasks: &Tasks) -> Result<AccessWebhook> {
     );
     let expressions: Vec<&str> = conditions.iter().map(|condition| text(condition, "/expression")).collect();
     let conditions = AccessConditions::compile(&expressions).map_err(|why| anyhow!("{why}"))?;
-    let connection = of("connectionInfo/type");
-    ensure!(
-        connection == "KubeConfigFile",
-        "connectionInfo.type: {connection:?} is not supported; use KubeConfigFile, this server is in no pod of its cluster"
-    );
-    let path = PathBuf::from(of("connectionInfo/kubeConfigFile"));
-    ensure!(path.is_absolute(), "connectionInfo.kubeConfigFile: {path:?} must be an absolute path");
-    let remote = Remote::from_kubeconfig(&read_document(&path)?, &path, tasks)
-        .map_err(|why| anyhow!("{}: {why}", path.display()))?;
+    let remote = remote_of(&one["webhook"]["connectionInfo"], tasks)?;
     let flag = |field: &str| one.pointer(&format!("/webhook/{field}")).and_then(Value::as_bool).unwrap_or(true);
     let options = AccessWebhookOptions {
         version: version.to_owned(),
@@ -188,14 +202,61 @@ fn webhook(one: &Value, tasks: &Tasks) -> Result<AccessWebhook> {
     Ok(AccessWebhook::new(remote, options).when(conditions))
 }
 
+/// Where a webhook is: in a file, or where a pod finds the API server of its cluster.
+fn remote_of(connection: &Value, tasks: &Tasks) -> Result<Remote> {
+    let file = text(connection, "/kubeConfigFile");
+    let (document, path) = match text(connection, "/type") {
+        "" => bail!("connectionInfo.type: Required value"),
+        "InClusterConfig" => {
+            ensure!(
+                file.is_empty(),
+                "connectionInfo.kubeConfigFile: Invalid value: {file:?}: can only be set when type=KubeConfigFile"
+            );
+            let variable = |name: &str| std::env::var(name).unwrap_or_default();
+            let address = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"));
+            (in_cluster(&address.0, &address.1)?, Path::new(ACCOUNT).join("kubeconfig"))
+        }
+        "KubeConfigFile" => {
+            ensure!(!file.is_empty(), "connectionInfo.kubeConfigFile: Required value");
+            let path = PathBuf::from(file);
+            let wrong = |why: &str| format!("connectionInfo.kubeConfigFile: Invalid value: {file:?}: {why}");
+            ensure!(path.is_absolute(), wrong("must be an absolute path"));
+            let about = std::fs::metadata(&path).with_context(|| wrong("error loading file"))?;
+            ensure!(about.is_file(), wrong("must be a regular file"));
+            (read_document(&path)?, path)
+        }
+        other => bail!(
+            "connectionInfo.type: Unsupported value: {other:?}: supported values: \"InClusterConfig\", \"KubeConfigFile\""
+        ),
+    };
+    Remote::from_kubeconfig(&document, &path, tasks).map_err(|why| anyhow!("{}: {why}", path.display()))
+}
+
+/// Where a pod finds the token and the CA of its account.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+fn in_cluster(host: &str, port: &str) -> Result<Value> {
+    ensure!(
+        !host.is_empty() && !port.is_empty(),
+        "connectionInfo.type: InClusterConfig: unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined"
+    );
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    Ok(json!({
+        "clusters": [{ "name": "in-cluster", "cluster": {
+            "server": format!("https://{host}:{port}"), "certificate-authority": format!("{ACCOUNT}/ca.crt"),
+        } }],
+        "users": [{ "name": "account", "user": { "tokenFile": format!("{ACCOUNT}/token") } }],
+        "contexts": [{ "name": "pod", "context": { "cluster": "in-cluster", "user": "account" } }],
+        "current-context": "pod",
+    }))
+}
+
 #[cfg(test)]
 mod tests {
-    use ferry_auth::{Attributes, Authorizer};
-    use ferry_meta::UserInfo;
-    use serde_json::json;
-
     use super::*;
     use crate::server_options::ServerOptions;
+    use ferry_auth::{Attributes, Authorizer};
+    use ferry_meta::UserInfo;
 
     struct Nothing;
 
@@ -229,6 +290,17 @@ mod tests {
         .to_string()
     }
 
+    #[test]
+    fn a_pod_finds_its_cluster() {
+        let found = in_cluster("10.0.0.1", "443").unwrap();
+        assert_eq!(found["clusters"][0]["cluster"]["server"], "https://10.0.0.1:443");
+        assert_eq!(
+            in_cluster("fd00::1", "6443").unwrap()["clusters"][0]["cluster"]["server"],
+            "https://[fd00::1]:6443"
+        );
+        assert!(in_cluster("10.0.0.1", "").is_err());
+    }
+
     #[tokio::test]
     async fn the_authorization_file_is_checked_and_read_again() {
         let folder = tempfile::tempdir().unwrap();
@@ -259,7 +331,37 @@ mod tests {
                 "authorizers[1].name: Duplicate value",
             ),
             (json!([{ "type": "RBAC", "name": "a", "webhook": {} }]), "may only be specified"),
-            (json!([{ "type": "Magic", "name": "a" }]), "Magic"),
+            (json!([{ "type": "Magic", "name": "a" }]), "authorizers[0].type: Unsupported value: \"Magic\""),
+            (json!([{ "name": "a" }]), "authorizers[0].type: Required value"),
+            (json!([{ "type": "RBAC", "name": "No!" }]), "authorizer name is invalid"),
+            (json!([{ "type": "Webhook", "name": "w" }]), "required when type=Webhook"),
+            (
+                changed("matchConditions", json!([{ "expression": "true" }, { "expression": "true" }])),
+                "Duplicate value",
+            ),
+            (changed("matchConditions", json!([{ "expression": " " }])), "Required value"),
+            (changed("authorizedTTL", json!("-1s")), "authorizedTTL"),
+            (changed("failurePolicy", Value::Null), "failurePolicy: Required value"),
+            (changed("subjectAccessReviewVersion", Value::Null), "subjectAccessReviewVersion: Required value"),
+            (changed("connectionInfo", json!({})), "connectionInfo.type: Required value"),
+            (changed("connectionInfo", json!({ "type": "Magic" })), "connectionInfo.type: Unsupported value"),
+            (changed("connectionInfo", json!({ "type": "KubeConfigFile" })), "kubeConfigFile: Required value"),
+            (
+                changed("connectionInfo", json!({ "type": "KubeConfigFile", "kubeConfigFile": "here" })),
+                "must be an absolute path",
+            ),
+            (
+                changed("connectionInfo", json!({ "type": "KubeConfigFile", "kubeConfigFile": "/nowhere/at/all" })),
+                "error loading file",
+            ),
+            (
+                changed("connectionInfo", json!({ "type": "KubeConfigFile", "kubeConfigFile": "/tmp" })),
+                "must be a regular file",
+            ),
+            (
+                changed("connectionInfo", json!({ "type": "InClusterConfig", "kubeConfigFile": "/tmp" })),
+                "can only be set when type=KubeConfigFile",
+            ),
             (changed("timeout", Value::Null), "timeout: Required value"),
             (changed("timeout", json!("31s")), "<= 30s"),
             (changed("failurePolicy", json!("Allow")), "failurePolicy"),
@@ -269,7 +371,10 @@ mod tests {
                 "matchConditionSubjectAccessReviewVersion",
             ),
             (changed("matchConditions", json!([{ "expression": "request.usr == ''" }])), "undefined field 'usr'"),
-            (changed("connectionInfo", json!({ "type": "InClusterConfig" })), "InClusterConfig"),
+            (
+                changed("connectionInfo", json!({ "type": "InClusterConfig" })),
+                "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined",
+            ),
         ] {
             std::fs::write(&path, document(&authorizers)).unwrap();
             let error = options.chain(&reader, &rbac, &reloads, &tasks).err().map(|error| format!("{error:#}"));
@@ -289,6 +394,8 @@ mod tests {
         assert!(asks(&eve).await, "nobody has looked yet");
         reloads.look();
         assert!(!asks(&eve).await && asks(&bob).await);
+        let refused = chain.authorize(&Attributes::resource(&eve, "get", "", "pods")).await;
+        assert!(refused.denies() && refused.error().is_some_and(|error| error.contains("127.0.0.1:1")), "{refused:?}");
         std::fs::write(&path, "{}").unwrap();
         reloads.look();
         assert!(!asks(&eve).await && asks(&bob).await, "what cannot be used leaves things as they are");

@@ -87,7 +87,7 @@ struct FileKms {
     name: String,
     /// Of the first version of the protocol.
     #[serde(default, rename = "cachesize")]
-    _cache_size: Option<i64>,
+    cache_size: Option<i64>,
     #[serde(default)]
     endpoint: String,
     #[serde(default)]
@@ -126,8 +126,11 @@ impl EncryptionConfig {
             if rule.resources.is_empty() || rule.providers.is_empty() {
                 return Err(at("at least one resource and one provider are required".into()));
             }
-            for resource in &rule.resources {
-                check_resource(resource).map_err(at)?;
+            check_overlap(&rule.resources)
+                .map_err(|why| at(format!("resources: Invalid value: {:?}: {why}", rule.resources)))?;
+            for (place, resource) in rule.resources.iter().enumerate() {
+                let named = |why: &str| at(format!("resources[{place}]: Invalid value: {resource:?}: {why}"));
+                check_resource(resource).map_err(named)?;
             }
             let mut providers = Vec::new();
             for provider in rule.providers {
@@ -243,12 +246,53 @@ fn fits(pattern: &str, group: &str, resource: &str) -> bool {
     }
 }
 
-fn check_resource(resource: &str) -> Result<(), String> {
-    if resource.is_empty() || resource == "*" || resource.contains('/') || resource.chars().any(char::is_uppercase) {
-        let why = "write it like secrets, deployments.apps, *.apps, *. or *.*";
-        return Err(format!("{resource:?} is no resource; {why}"));
+/// A list in which one entry masks another says something else than its writer means.
+fn check_overlap(resources: &[String]) -> Result<(), &'static str> {
+    let split = |text: &str| {
+        let (resource, group) = text.split_once('.').unwrap_or((text, ""));
+        (resource.to_owned(), group.to_owned())
+    };
+    let all: Vec<(String, String)> = resources.iter().map(|text| split(text)).collect();
+    for (index, one) in all.iter().enumerate() {
+        for other in all[..index].iter() {
+            if one == other {
+                return Err("the same resource cannot be specified multiple times");
+            }
+            let everything = |entry: &(String, String)| entry.0 == "*" && entry.1 == "*";
+            let whole_group = one.1 == other.1 && (one.0 == "*" || other.0 == "*");
+            if everything(one) || everything(other) || whole_group {
+                return Err(
+                    "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked",
+                );
+            }
+        }
     }
     Ok(())
+}
+
+fn check_resource(resource: &str) -> Result<(), &'static str> {
+    let group = resource.split_once('.').map_or("", |(_, group)| group);
+    if resource.chars().any(char::is_uppercase) {
+        return Err("resource name should not contain capital letters");
+    }
+    match resource {
+        "*" => return Err("use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources"),
+        "apiserveripinfo" | "serviceipallocations" | "servicenodeportallocations" => {
+            return Err("resources which do not have REST API/s cannot be encrypted");
+        }
+        _ => {}
+    }
+    match group {
+        "events.k8s.io" => Err(
+            "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the config file",
+        ),
+        "extensions" => Err("'extensions' group has been removed and cannot be used for encryption"),
+        "*" if resource != "*.*" => Err("encrypting the same resource across groups is not supported"),
+        _ if resource.is_empty() || resource.starts_with('.') || resource.contains('/') => {
+            Err("write it like secrets, deployments.apps, *.apps, *. or *.*")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn read_provider(file: FileProvider) -> Result<Vec<Provider>, String> {
@@ -269,6 +313,9 @@ fn read_kms(file: &FileKms) -> Result<Kms, String> {
     if file.api_version != "v2" {
         let have = if file.api_version.is_empty() { "v1" } else { &file.api_version };
         return Err(format!("kms: apiVersion {have} is not supported; use v2"));
+    }
+    if file.cache_size.is_some() {
+        return Err("kms: cachesize is not supported in v2".into());
     }
     if file.name.is_empty() || file.name.contains(':') {
         return Err(format!("kms: invalid name {:?}: a name is required, and no colon may stand in it", file.name));

@@ -144,7 +144,23 @@ fn configurations_that_mean_nothing_are_refused() {
         (document(&["secrets"], json!([{"aesgcm": short}])), "16, 24 or 32 bytes"),
         (document(&["secrets"], json!([{"aesgcm": keys(&[("a", 1), ("a", 2)])}])), "twice"),
         (document(&["secrets"], json!([{"aesgcm": keys(&[("a:b", 1)])}])), "colon"),
-        (document(&["*"], json!([{"identity": {}}])), "is no resource"),
+        (
+            document(&["*"], json!([{"identity": {}}])),
+            "resources[0]: resources[0]: Invalid value: \"*\": use '*.' to encrypt",
+        ),
+        (document(&[""], json!([{"identity": {}}])), "write it like secrets"),
+        (document(&["Secrets"], json!([{"identity": {}}])), "capital letters"),
+        (document(&["pods", "secrets/status"], json!([{"identity": {}}])), "resources[1]"),
+        (document(&["secrets", "secrets"], json!([{"identity": {}}])), "specified multiple times"),
+        (document(&["secrets", "*."], json!([{"identity": {}}])), "overlapping resources"),
+        (document(&["*.", "pods", "secrets"], json!([{"identity": {}}])), "overlapping resources"),
+        (document(&["deployments.apps", "*.apps"], json!([{"identity": {}}])), "overlapping resources"),
+        (document(&["*.*", "secrets"], json!([{"identity": {}}])), "overlapping resources"),
+        (document(&["secrets", "*.*"], json!([{"identity": {}}])), "overlapping resources"),
+        (document(&["secrets.*"], json!([{"identity": {}}])), "across groups"),
+        (document(&["events.events.k8s.io"], json!([{"identity": {}}])), "Use 'events' instead"),
+        (document(&["ingresses.extensions"], json!([{"identity": {}}])), "has been removed"),
+        (document(&["servicenodeportallocations"], json!([{"identity": {}}])), "do not have REST API/s"),
         (document(&["secrets"], json!([{"secretbox": short}])), "32 bytes"),
         (document(&["secrets"], json!([{"kms": {"name": "a", "endpoint": "unix:///a"}}])), "apiVersion v1"),
         (
@@ -169,9 +185,21 @@ fn configurations_that_mean_nothing_are_refused() {
             ),
             "must be unique",
         ),
+        (
+            document(
+                &["secrets"],
+                json!([{"kms": {"apiVersion": "v2", "name": "a", "endpoint": "unix:///a", "cachesize": 3}}]),
+            ),
+            "cachesize is not supported in v2",
+        ),
         (document(&["secrets"], json!([{"rot13": {}}])), "unknown field"),
     ] {
         let error = EncryptionConfig::parse(&document).err().expect("refused").to_string();
         assert!(error.contains(want), "{error}");
+    }
+    // What overlaps in different lists is decided by the first.
+    let lists = [&["secrets", "*.apps"][..], &["pods", "deployments.apps", "*.batch"], &["*.", "*.apps"], &["*.*"]];
+    for resources in lists {
+        assert!(EncryptionConfig::parse(&document(resources, json!([{"identity": {}}]))).is_ok(), "{resources:?}");
     }
 }
