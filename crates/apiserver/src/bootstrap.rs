@@ -137,8 +137,8 @@ impl Bootstrap<'_> {
         }
         let wanted = json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
-            "metadata": {"name": "kubernetes"},
-            "spec": {"cidrs": [self.core.service_network.to_string()]},
+            "metadata": {"name": crate::allocate::DEFAULT},
+            "spec": {"cidrs": self.core.service_network.texts()},
         });
         let mut made = self.call(Method::POST, COLLECTION, Some(&wanted)).await?;
         made["status"] = json!({"conditions": [{
@@ -191,7 +191,7 @@ impl Bootstrap<'_> {
             "metadata": {"name": "kubernetes", "namespace": "default", "labels": labels},
             "spec": {
                 "type": "ClusterIP", "clusterIP": address, "clusterIPs": [address],
-                "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+                "ipFamilies": [self.core.service_network.families()[0]], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": endpoint.port}],
             },
         });

@@ -143,6 +143,7 @@ pub struct ApiserverOptions {
     /// The address other components reach the API server at.
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
+    /// Services get their addresses from here; after a comma a range of IPv6 may follow, for Services of both families.
     #[arg(long, default_value = "10.96.0.0/16")]
     pub service_cluster_ip_range: String,
     /// The serving certificate; one is made from the data folder's CA when not given.

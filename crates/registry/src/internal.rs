@@ -2,21 +2,19 @@
 //!
 //! `internal.tsv` holds one type per line with its fields as `name:json:kind`; an empty json name is the field's with a small
 //! first letter. Kinds: `s` text, `i` number, `b` boolean, `q` quantity, `x` number or text, `p` anything that is null when
-//! unset, `tT` a T, `*T` a T or null, `lT` a list of T, `dT` a map of T, `eT` the fields of T in place, `mT` those of the
-//! metadata in place, `AT` a T or a list of them and `BT` a T or a flag as definitions have them. `o` before a kind leaves out what is empty.
+//! unset, `tT` a T, `*T` a T or null, `lT` a list of T, `eT` the fields of T in place, `j` JSON as it is.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 struct Field {
     name: &'static str,
     json: String,
     kind: u8,
     target: &'static str,
-    omit_empty: bool,
 }
 
 static TYPES: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
@@ -35,37 +33,7 @@ fn field(text: &'static str) -> Option<Field> {
     } else {
         json.to_owned()
     };
-    let omitting = kind.strip_prefix('o');
-    let kind = omitting.unwrap_or(kind);
-    let omit_empty = omitting.is_some();
-    Some(Field { name, json, kind: *kind.as_bytes().first()?, target: &kind[1..], omit_empty })
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(flag) => !flag,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.is_empty(),
-    }
-}
-
-/// As `show`, for a value that upstream has a pointer to.
-pub fn show_pointer(name: &str, value: &Value) -> String {
-    if value.is_null() { "null".to_owned() } else { show(name, value) }
-}
-
-/// As `show`, for a list of such values.
-pub fn show_list(name: &str, value: &Value) -> String {
-    match value {
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(|item| show(name, item)).collect();
-            format!("[{}]", items.join(","))
-        }
-        _ => "null".to_owned(),
-    }
+    Some(Field { name, json, kind: *kind.as_bytes().first()?, target: &kind[1..] })
 }
 
 /// The value of an internal type on one line.
@@ -96,7 +64,7 @@ impl Printer {
     }
 
     fn key(&mut self, name: &str) {
-        let _ = write!(self.out, "{}:", Value::from(name));
+        let _ = write!(self.out, "\"{name}\":");
         if self.indent.is_some() {
             self.out.push(' ');
         }
@@ -119,12 +87,7 @@ impl Printer {
                 self.fields(field.target, value, depth, first);
                 continue;
             }
-            if field.kind == b'm' {
-                self.fields(field.target, value.get("metadata").unwrap_or(&Value::Null), depth, first);
-                continue;
-            }
-            let inner = value.get(&field.json).unwrap_or(&Value::Null);
-            if field.omit_empty && is_empty(inner) {
+            if field.kind == b'j' {
                 continue;
             }
             if !std::mem::replace(first, false) {
@@ -132,7 +95,7 @@ impl Printer {
             }
             self.line(depth + 1);
             self.key(field.name);
-            self.field_value(field, inner, depth + 1);
+            self.field_value(field, value.get(&field.json).unwrap_or(&Value::Null), depth + 1);
         }
     }
 
@@ -149,32 +112,8 @@ impl Printer {
                     printer.structure(field.target, &items[index], depth)
                 });
             }
-            (b'A' | b'B', Value::Null) => self.out.push_str("null"),
-            (b'A', Value::Array(_)) => self.structure("SchemasAndSchema", &json!({"jSONSchemas": value}), depth),
-            (b'A', value) => self.structure("SchemasAndSchema", &json!({"schema": value}), depth),
-            (b'B', Value::Bool(_)) => self.structure("SchemaOrBool", &json!({"allows": value}), depth),
-            (b'B', value) => self.structure("SchemaOrBool", &json!({"allows": true, "schema": value}), depth),
-            (b'd', Value::Object(map)) => self.map(map, depth, |printer, item, depth| {
-                printer.structure(field.target, item, depth);
-            }),
             (_, value) => self.json(value, depth),
         }
-    }
-
-    fn map(&mut self, map: &Map<String, Value>, depth: usize, item: impl Fn(&mut Self, &Value, usize)) {
-        self.out.push('{');
-        for (index, (key, value)) in map.iter().enumerate() {
-            if index > 0 {
-                self.out.push(',');
-            }
-            self.line(depth + 1);
-            self.key(key);
-            item(self, value, depth + 1);
-        }
-        if !map.is_empty() {
-            self.line(depth);
-        }
-        self.out.push('}');
     }
 
     fn list(&mut self, length: usize, depth: usize, mut item: impl FnMut(&mut Self, usize, usize)) {
@@ -198,7 +137,21 @@ impl Printer {
             Value::Array(items) => {
                 self.list(items.len(), depth, |printer, index, depth| printer.json(&items[index], depth))
             }
-            Value::Object(map) => self.map(map, depth, Self::json),
+            Value::Object(map) => {
+                self.out.push('{');
+                for (index, (key, value)) in map.iter().enumerate() {
+                    if index > 0 {
+                        self.out.push(',');
+                    }
+                    self.line(depth + 1);
+                    self.key(key);
+                    self.json(value, depth + 1);
+                }
+                if !map.is_empty() {
+                    self.line(depth);
+                }
+                self.out.push('}');
+            }
             other => {
                 let _ = write!(self.out, "{other}");
             }
@@ -208,21 +161,9 @@ impl Printer {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    #[test]
-    fn metadata_stands_in_place_and_selectors_have_their_order() {
-        let template = json!({"metadata": {"labels": {"a": "b"}, "name": ""}, "spec": {}});
-        assert!(show("PodTemplateSpec", &template).starts_with(r#"{"labels":{"a":"b"},"Spec":{"Volumes":null,"#));
-        let selector =
-            json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "k", "operator": "Exists"}], "x": 1});
-        assert_eq!(
-            show("LabelSelector", &selector),
-            r#"{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"k","operator":"Exists"}]}"#
-        );
-        assert_eq!(show_pointer("PodFailurePolicy", &Value::Null), "null");
-        assert_eq!(show_list("NodeSelectorTerm", &json!([{}])), r#"[{"MatchExpressions":null,"MatchFields":null}]"#);
-    }
+    use super::*;
 
     #[test]
     fn internal_values_print_with_all_their_fields() {

@@ -34,7 +34,9 @@ fn enabled(gates: &[String], gate: &str) -> bool {
 }
 
 async fn serve(options: &ApiserverOptions) -> Result<()> {
-    let service_cidr = Cidr::parse("service-cluster-ip-range", &options.service_cluster_ip_range)?;
+    // A second range is one of IPv6; the server's own address is in the first.
+    let ranges = &options.service_cluster_ip_range;
+    let service_cidr = Cidr::parse("service-cluster-ip-range", ranges.split(',').next().unwrap_or_default())?;
     // Nobody beyond this machine finds a server at its loopback address.
     let bound = Some(options.bind_address).filter(|address| !address.is_unspecified() && !address.is_loopback());
     let advertise =
@@ -71,7 +73,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
             state: &state,
             key_dir: &options.data_dir.join("pki"),
             signing_key: &pki.signing_key()?,
-            service_cidr: &service_cidr.to_string(),
+            service_cidr: ranges,
             advertise,
             port: options.secure_port,
             authorities,

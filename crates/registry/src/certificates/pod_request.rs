@@ -39,10 +39,7 @@ impl Strategy for PodCertificateRequest {
         }
         let mut errors = FieldErrors::new();
         let spec = At::root(object).get("spec");
-        if Some(spec.value) != old.get("spec") {
-            let error = FieldError::invalid(&spec.path, spec.value.clone(), crate::at::IMMUTABLE);
-            errors.push(error.shown_as(crate::internal::show("PodCertificateRequestSpec", spec.value)));
-        }
+        errors.immutable(spec.path.clone(), spec.value, old.get("spec").unwrap_or(&Value::Null));
         errors
     }
 

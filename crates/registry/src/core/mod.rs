@@ -17,4 +17,5 @@ pub mod resource_quota;
 pub mod secret;
 pub mod service;
 pub mod service_account;
+mod service_families;
 mod service_rules;

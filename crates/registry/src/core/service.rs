@@ -1,11 +1,12 @@
 //! Services: defaults, rules, and the fields that follow from type and addresses. Handing out addresses and node ports is the
 //! server's work; what it needs to know of a Service stands here.
 
-use ferry_meta::{FieldError, FieldErrors, object};
+use ferry_meta::{FieldErrors, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::doubtful::address;
+pub use super::service_families::default_families;
 use super::service_rules;
 use crate::at::{At, default_to, map_mut, maps_mut, object_at};
 use crate::cells;
@@ -77,8 +78,7 @@ pub fn keep_allocated(object: &mut Value, old: &Value) {
         if spec.text("clusterIP").is_empty() {
             changes.push(("clusterIP", before.raw("clusterIP").clone()));
         }
-        let same = spec.text("clusterIP").is_empty() || spec.text("clusterIP") == before.text("clusterIP");
-        if spec.array("clusterIPs").is_empty() && same {
+        if spec.array("clusterIPs").is_empty() && spec.text("clusterIP").is_empty() {
             changes.push(("clusterIPs", before.raw("clusterIPs").clone()));
         }
     }
@@ -116,54 +116,6 @@ pub fn keep_allocated(object: &mut Value, old: &Value) {
             }
         }
     }
-}
-
-/// Fills in the address families of a cluster that has `families` (`IPv4`, or both); errors are all that is told then.
-pub fn default_families(object: &mut Value, old: Option<&Value>, families: &[&str]) -> FieldErrors {
-    let mut errors = FieldErrors::new();
-    let service = At::root(object);
-    let spec = service.get("spec");
-    if !needs_cluster_ip(&service) {
-        return errors;
-    }
-    service_rules::cluster_ips(&mut errors, &service, old.map(At::root).as_ref());
-    if !errors.is_empty() {
-        return errors;
-    }
-    let given: Vec<String> = spec.texts("ipFamilies").map(str::to_owned).collect();
-    let addresses: Vec<&str> = spec.texts("clusterIPs").filter(|ip| *ip != "None").collect();
-    let family_of = |ip: &str| if ip.contains(':') { "IPv6".to_owned() } else { "IPv4".to_owned() };
-    let selectorless = is_headless(&service) && spec.map("selector").is_empty();
-    let mut policy = spec.text("ipFamilyPolicy").to_owned();
-    let mut wanted = if given.is_empty() { addresses.iter().map(|ip| family_of(ip)).collect() } else { given.clone() };
-    if policy.is_empty() {
-        let two = wanted.len() == 2 || (selectorless && wanted.is_empty());
-        policy = if two { "RequireDualStack" } else { "SingleStack" }.to_owned();
-    }
-    if !selectorless {
-        for (index, family) in given.iter().enumerate().filter(|(_, family)| !families.contains(&family.as_str())) {
-            let path = spec.at("ipFamilies").index(index);
-            errors.push(FieldError::invalid(&path, family.as_str(), "not configured on this cluster"));
-        }
-        if policy == "RequireDualStack" && families.len() < 2 && old.is_none() {
-            let detail = "this cluster is not configured for dual-stack services";
-            errors.push(FieldError::invalid(&spec.at("ipFamilyPolicy"), policy.as_str(), detail));
-        }
-    }
-    if !errors.is_empty() {
-        return errors;
-    }
-    if wanted.is_empty() {
-        wanted.push(families.first().copied().unwrap_or("IPv4").to_owned());
-    }
-    let both = policy == "RequireDualStack" || (policy == "PreferDualStack" && families.len() == 2);
-    if both && wanted.len() == 1 && (families.len() == 2 || selectorless) {
-        wanted.push(if wanted[0] == "IPv4" { "IPv6" } else { "IPv4" }.to_owned());
-    }
-    let spec = object_at(object, &["spec"]);
-    spec.insert("ipFamilyPolicy".into(), policy.into());
-    spec.insert("ipFamilies".into(), wanted.into());
-    errors
 }
 
 /// What a change of type leaves behind is dropped, unless the client wrote it anew.

@@ -92,8 +92,8 @@ impl Strategy for StorageClass {
         errors
     }
 
-    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let mut errors = self.validate_create(context, object);
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
         let keys = ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"];
         stays(&mut errors, &At::root(object), &At::root(old), &keys);
         errors
@@ -157,15 +157,12 @@ impl Strategy for VolumeAttributesClass {
         errors
     }
 
-    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, was) = (At::root(object), At::root(old));
+        let (new, old) = (At::root(object), At::root(old));
         for key in ["driverName", "parameters"] {
-            if new.raw(key) != was.raw(key) {
-                errors.forbidden(new.at(key), format!("updates to {key} are forbidden."));
-            }
+            errors.immutable(new.at(key), new.raw(key), old.raw(key));
         }
-        errors.extend(self.validate_create(context, object));
         errors
     }
 }
@@ -200,12 +197,9 @@ impl Strategy for CsiStorageCapacity {
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate_create(context, object);
         let (new, old) = (At::root(object), At::root(old));
-        if new.raw("nodeTopology") != old.raw("nodeTopology") {
-            let topology = new.raw("nodeTopology");
-            let error = FieldError::invalid(&Path::new("nodeTopology"), topology.clone(), IMMUTABLE);
-            errors.push(error.shown_as(crate::internal::show_pointer("LabelSelector", topology)));
+        for key in ["nodeTopology", "storageClassName"] {
+            errors.immutable(Path::new(key), new.raw(key), old.raw(key));
         }
-        errors.immutable(Path::new("storageClassName"), new.raw("storageClassName"), old.raw("storageClassName"));
         errors
     }
 }

@@ -4,10 +4,12 @@
 //! per port. Two writers that choose the same one collide on that key, so there is no state in memory that could go stale,
 //! and nothing to repair after a crash.
 
-use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+mod ranges;
 
-use ferry_meta::{ApiError, FieldError, GroupVersionKind, Path, object, time};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ferry_meta::{ApiError, FieldError, GroupResource, GroupVersionKind, ObjectReader, Path, object, time};
 use ferry_registry::Resource;
 use ferry_registry::at::At;
 use ferry_registry::core::service as service_rules;
@@ -19,57 +21,11 @@ use crate::codec;
 use crate::objects;
 use crate::server::Core;
 
+pub(crate) use ranges::DEFAULT;
+pub use ranges::{BadNetwork, ServiceNetwork};
+
 const ADDRESS_PREFIX: &str = "/registry/ipaddresses/";
 const PORT_PREFIX: &str = "/registry/ranges/servicenodeports/";
-
-/// The range Service addresses come from.
-#[derive(Clone, Copy, Debug)]
-pub struct ServiceNetwork {
-    base: u32,
-    size: u32,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no IPv4 range such as 10.96.0.0/16")]
-pub struct BadNetwork(String);
-
-impl ServiceNetwork {
-    pub fn parse(text: &str) -> Result<Self, BadNetwork> {
-        let bad = || BadNetwork(text.to_owned());
-        let (address, bits) = text.split_once('/').ok_or_else(bad)?;
-        let address: Ipv4Addr = address.parse().map_err(|_| bad())?;
-        let bits: u32 = bits.parse().ok().filter(|b| (8..=30).contains(b)).ok_or_else(bad)?;
-        let size = 1_u32 << (32 - bits);
-        Ok(Self { base: u32::from(address) & !(size - 1), size })
-    }
-
-    /// The address of the `kubernetes` Service.
-    pub fn first(&self) -> Ipv4Addr {
-        Ipv4Addr::from(self.base + 1)
-    }
-
-    fn contains(&self, address: Ipv4Addr) -> bool {
-        let address = u32::from(address);
-        address > self.base && address < self.base + self.size - 1
-    }
-
-    /// The lower part is kept for addresses that people choose: random ones come from above it while there are any.
-    fn random(&self) -> Ipv4Addr {
-        let reserved = (self.size / 16).clamp(16.min(self.size / 2), 256);
-        let offset = rand::rng().random_range(reserved.max(2)..self.size - 1);
-        Ipv4Addr::from(self.base + offset)
-    }
-
-    fn random_anywhere(&self) -> Ipv4Addr {
-        Ipv4Addr::from(self.base + rand::rng().random_range(2.min(self.size - 2)..self.size - 1))
-    }
-}
-
-impl std::fmt::Display for ServiceNetwork {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", Ipv4Addr::from(self.base), self.size.leading_zeros() + 1)
-    }
-}
 
 /// What one write of a Service takes and gives back.
 #[derive(Default)]
@@ -81,6 +37,9 @@ pub(crate) struct Allocation {
     taken_ports: BTreeSet<i64>,
     released_addresses: BTreeSet<String>,
     released_ports: BTreeSet<i64>,
+    /// Addresses that the Service had already, and those that others took meanwhile.
+    kept_addresses: BTreeSet<String>,
+    lost_addresses: BTreeSet<String>,
     /// Ports that are known to be in use, so that a second try does not take them again.
     avoid: BTreeSet<i64>,
     /// How often a chosen one was taken.
@@ -95,7 +54,7 @@ fn addresses(service: &Value) -> BTreeSet<String> {
     object::items(service, "/spec/clusterIPs")
         .iter()
         .filter_map(Value::as_str)
-        .filter(|a| a.parse::<std::net::IpAddr>().is_ok())
+        .filter(|a| a.parse::<IpAddr>().is_ok())
         .map(str::to_owned)
         .collect()
 }
@@ -110,7 +69,7 @@ pub(crate) fn for_create(core: &Core, row: &Resource, service: &mut Value) -> Re
     if !is_service(row) {
         return Ok(Allocation::default());
     }
-    default_families(row, service, None)?;
+    default_families(core, row, service, None)?;
     let mut allocation = Allocation::default();
     allocation.choose(core, row, service)?;
     allocation.taken_addresses = addresses(service);
@@ -127,8 +86,8 @@ pub(crate) fn for_update(
     if !is_service(row) {
         return Ok(Allocation::default());
     }
-    default_families(row, service, Some(old))?;
-    let mut allocation = Allocation { avoid: ports(old), ..Allocation::default() };
+    default_families(core, row, service, Some(old))?;
+    let mut allocation = Allocation { avoid: ports(old), kept_addresses: addresses(old), ..Allocation::default() };
     allocation.choose(core, row, service)?;
     let (now, before) = (addresses(service), addresses(old));
     allocation.taken_addresses = now.difference(&before).cloned().collect();
@@ -139,9 +98,8 @@ pub(crate) fn for_update(
     Ok(allocation)
 }
 
-/// The address families of a cluster that has IPv4 alone.
-fn default_families(row: &Resource, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
-    let errors = service_rules::default_families(service, old, &["IPv4"]);
+fn default_families(core: &Core, row: &Resource, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+    let errors = service_rules::default_families(service, old, &core.service_network.families());
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors)) }
 }
 
@@ -169,13 +127,8 @@ impl Allocation {
     fn choose(&mut self, core: &Core, row: &Resource, service: &mut Value) -> Result<(), ApiError> {
         let kind = object::text(service, "/spec/type").to_owned();
         let needs_address = matches!(&*kind, "ClusterIP" | "NodePort" | "LoadBalancer");
-        let address = object::text(service, "/spec/clusterIP").to_owned();
-        if needs_address && address.is_empty() {
-            let chosen = core.service_network.random().to_string();
-            set_address(service, &chosen);
-            self.chosen_addresses.insert(chosen);
-        } else if needs_address && address != "None" {
-            self.check_address(core, row, service, &address)?;
+        if needs_address && object::text(service, "/spec/clusterIP") != "None" {
+            self.choose_addresses(core, row, service)?;
         }
         let wants_ports = kind == "NodePort"
             || (kind == "LoadBalancer"
@@ -194,15 +147,58 @@ impl Allocation {
         Ok(())
     }
 
-    fn check_address(&self, core: &Core, row: &Resource, service: &Value, address: &str) -> Result<(), ApiError> {
-        let inside = address.parse().is_ok_and(|a| core.service_network.contains(a));
-        // What is no address at all is the validation's to refuse.
-        if inside || address.parse::<std::net::IpAddr>().is_err() {
+    /// One address of each family, in the order of the families.
+    fn choose_addresses(&mut self, core: &Core, row: &Resource, service: &mut Value) -> Result<(), ApiError> {
+        let texts = |pointer: &str| -> Vec<String> {
+            object::items(service, pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let (families, mut list) = (texts("/spec/ipFamilies"), texts("/spec/clusterIPs"));
+        for (index, family) in families.iter().enumerate() {
+            match list.get(index).filter(|address| !address.is_empty()).cloned() {
+                Some(address) => self.check_address(core, row, service, family, &address)?,
+                None => {
+                    let chosen = self.free_address(core, service, family)?.to_string();
+                    list.resize(list.len().max(index + 1), String::new());
+                    list[index].clone_from(&chosen);
+                    self.chosen_addresses.insert(chosen);
+                }
+            }
+        }
+        let spec = object::child_mut(service, "spec");
+        spec.insert("clusterIP".into(), list.first().cloned().unwrap_or_default().into());
+        spec.insert("clusterIPs".into(), list.into());
+        Ok(())
+    }
+
+    /// An address that is not known to be in use; the transaction has the last word.
+    fn free_address(&self, core: &Core, service: &Value, family: &str) -> Result<IpAddr, ApiError> {
+        let addresses = GroupResource::new("networking.k8s.io", "ipaddresses");
+        let taken = |address: IpAddr| {
+            let name = address.to_string();
+            self.lost_addresses.contains(&name) || core.cache.get(&addresses, "", &name).is_some()
+        };
+        let ranges = ranges::usable(&core.service_network, &*core.cache, family);
+        ranges.into_iter().find_map(|range| range.free(taken)).ok_or_else(|| {
+            let name = object::name(service);
+            ApiError::internal(format!("failed to allocate a serviceIP for Service {name:?}: range is full"))
+        })
+    }
+
+    fn check_address(
+        &self,
+        core: &Core,
+        row: &Resource,
+        service: &Value,
+        family: &str,
+        address: &str,
+    ) -> Result<(), ApiError> {
+        // What it has it keeps; and what is no address at all is the validation's to refuse.
+        let Ok(parsed) = address.parse::<IpAddr>() else { return Ok(()) };
+        let mut ranges = ranges::usable(&core.service_network, &*core.cache, family).into_iter();
+        if self.kept_addresses.contains(address) || ranges.any(|range| range.contains(parsed)) {
             return Ok(());
         }
-        let why = format!("failed to allocate IP {address}: the provided network does not match the current range");
-        let errors = vec![FieldError::invalid(&Path::new("spec").child("clusterIPs"), json!([address]), why)];
-        Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors))
+        Err(refused(row, service, address, "the provided network does not match the current range"))
     }
 
     fn choose_ports(&mut self, core: &Core, service: &mut Value) {
@@ -261,17 +257,16 @@ impl Allocation {
         self.lost += 1;
         if let Some(address) = key.strip_prefix(ADDRESS_PREFIX) {
             if self.chosen_addresses.remove(address) && self.lost < 1000 {
-                let network = &core.service_network;
-                let chosen = if self.lost > 8 { network.random_anywhere() } else { network.random() }.to_string();
-                set_address(service, &chosen);
+                self.lost_addresses.insert(address.to_owned());
+                let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+                let chosen = self.free_address(core, service, family)?.to_string();
+                replace_address(service, address, &chosen);
                 self.chosen_addresses.insert(chosen.clone());
                 self.taken_addresses.remove(address);
                 self.taken_addresses.insert(chosen);
                 return Ok(());
             }
-            let why = format!("failed to allocate IP {address}: provided IP is already allocated");
-            let errors = vec![FieldError::invalid(&Path::new("spec").child("clusterIPs"), json!([address]), why)];
-            return Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors));
+            return Err(refused(row, service, address, "provided IP is already allocated"));
         }
         let Some(port) = key.strip_prefix(PORT_PREFIX).and_then(|p| p.parse::<i64>().ok()) else {
             return Err(ApiError::internal(format!("the write lost a race for {key}")));
@@ -322,10 +317,24 @@ fn protocol_of(entry: &Value) -> String {
     entry.get("protocol").and_then(Value::as_str).unwrap_or("TCP").to_owned()
 }
 
-fn set_address(service: &mut Value, address: &str) {
+fn replace_address(service: &mut Value, from: &str, to: &str) {
     let spec = object::child_mut(service, "spec");
-    spec.insert("clusterIP".into(), address.into());
-    spec.insert("clusterIPs".into(), json!([address]));
+    if spec.get("clusterIP").and_then(Value::as_str) == Some(from) {
+        spec.insert("clusterIP".into(), to.into());
+    }
+    for one in spec.get_mut("clusterIPs").and_then(Value::as_array_mut).into_iter().flatten() {
+        if one.as_str() == Some(from) {
+            *one = to.into();
+        }
+    }
+}
+
+/// An address that its writer chose and cannot have.
+fn refused(row: &Resource, service: &Value, address: &str, why: &str) -> ApiError {
+    let list = service.pointer("/spec/clusterIPs").cloned().unwrap_or_default();
+    let path = Path::new("spec").child("clusterIPs");
+    let errors = vec![FieldError::invalid(&path, list, format!("failed to allocate IP {address}: {why}"))];
+    ApiError::invalid(&row.group_kind(), object::name(service), &errors)
 }
 
 fn address_object(address: &str, service: &Value) -> Vec<u8> {
