@@ -36,7 +36,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use kube::Client;
 
-pub use cloud::{Ensured, Local, Provider};
+pub use cloud::{Ensured, Instance, Local, Machine, Provider};
 pub use selection::Selection;
 
 /// The authority with which certificate requests are signed, as PEM.
@@ -158,6 +158,9 @@ const TABLE: &[(&str, Start)] = &[
     ("token-cleaner-controller", bootstrap::token_cleaner::start),
     ("ttl-controller", node::ttl::start),
     ("service-lb-controller", cloud::service::start),
+    ("cloud-node-controller", cloud::instance::start),
+    ("cloud-node-lifecycle-controller", cloud::lifecycle::start),
+    ("node-route-controller", cloud::route::start),
     ("horizontal-pod-autoscaler-controller", autoscaling::hpa::start),
     ("resourceclaim-controller", resource::claim::start),
     ("device-taint-eviction-controller", resource::device_taint_eviction::start),

@@ -2,19 +2,18 @@
 
 /// Upstream's controllers that have nothing to do here: their features are off by default, or the API server does their
 /// work. Scripts may name them all the same.
-const OTHERS: [&str; 6] = [
+const OTHERS: [&str; 4] = [
     "podgroup-protection-controller",
     "storageversion-garbage-collector-controller",
     "resourcepoolstatusrequest-controller",
     "selinux-warning-controller",
-    "node-route-controller",
-    "cloud-node-lifecycle-controller",
 ];
 
 /// The names that upstream's controllers had before.
-const ALIASES: [(&str, &str); 42] = [
+const ALIASES: [(&str, &str); 43] = [
     ("attachdetach", "persistentvolume-attach-detach-controller"),
     ("bootstrapsigner", "bootstrap-signer-controller"),
+    ("cloud-node", "cloud-node-controller"),
     ("cloud-node-lifecycle", "cloud-node-lifecycle-controller"),
     ("clusterrole-aggregation", "clusterrole-aggregation-controller"),
     ("cronjob", "cronjob-controller"),

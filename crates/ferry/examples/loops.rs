@@ -1,6 +1,6 @@
 //! Figures of the control plane for `make bench`, as JSON lines: run it against a cluster with simulated nodes.
 //!
-//! `loops --kubeconfig K [--rounds 50] [--pods 5000] [--keep 1000]`; leaves a Deployment of `--keep` pods behind, whose idle
+//! `loops --kubeconfig K [--rounds 50] [--pods 5000] [--crowd 10000] [--keep 1000]`; leaves a Deployment of `--keep` pods behind, whose idle
 //! cost the caller measures.
 
 use std::path::PathBuf;
@@ -29,6 +29,9 @@ struct Options {
     rounds: usize,
     #[arg(long, default_value_t = 5000)]
     pods: usize,
+    /// So many pods in one selector, at last.
+    #[arg(long, default_value_t = 10_000)]
+    crowd: usize,
     #[arg(long, default_value_t = 1000)]
     keep: usize,
 }
@@ -131,9 +134,55 @@ async fn main() -> Result<()> {
         begin.elapsed().as_secs_f64()
     );
     slices.figures(&client, &pods).await?;
+    while heard.try_recv().is_ok() {}
+    deployments.patch("many", &PatchParams::default(), &scale(options.crowd)).await?;
+    crowd(&client, &pods, &slices, &mut heard, &options).await?;
     deployments.patch("many", &PatchParams::default(), &scale(options.keep)).await?;
     until(&pods, options.keep).await?;
     tasks.stop(Duration::from_secs(5)).await;
+    Ok(())
+}
+
+/// What one pod costs among very many: from its deletion to its replacement, and how many slices were written for both.
+async fn crowd(
+    client: &Client,
+    pods: &Informer<Pod>,
+    slices: &Slices,
+    heard: &mut mpsc::UnboundedReceiver<Heard>,
+    options: &Options,
+) -> Result<()> {
+    let begin = Instant::now();
+    let mut changes = pods.subscribe();
+    let all_ready = async {
+        while pods.list().iter().filter(|pod| is_ready(pod)).count() < options.crowd {
+            for _ in 0..100 {
+                let _: Change<Pod> = changes.next().await;
+                if pods.len() >= options.crowd {
+                    break;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, all_ready).await.context("they do not become ready")?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let before = slices.settled().await;
+    while heard.try_recv().is_ok() {}
+    let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let mut times = Vec::new();
+    for _ in 0..options.rounds {
+        let there = pods.list().into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none());
+        let name = there.context("a pod")?.name_any();
+        let begin = Instant::now();
+        api.delete(&name, &DeleteParams::default()).await?;
+        times.push(created(heard, "many").await?.saturating_duration_since(begin));
+    }
+    times.sort();
+    let middle = times[times.len() / 2].as_secs_f64() * 1000.0;
+    let writes = slices.settled().await - before;
+    println!(
+        r#"{{"what":"{} pods in one selector","seconds_to_ready":{seconds:.2},"replaced":{},"replacement_p50_ms":{middle:.1},"slice_writes":{writes}}}"#,
+        options.crowd, options.rounds
+    );
     Ok(())
 }
 

@@ -1,6 +1,9 @@
 //! What a cloud does for a cluster, behind one interface: load balancers, addresses of nodes, routes. The built-in
 //! provider has no cloud: it gives LoadBalancer Services the addresses of the nodes themselves.
 
+pub(crate) mod instance;
+pub(crate) mod lifecycle;
+pub(crate) mod route;
 pub(crate) mod service;
 
 use std::sync::Arc;
@@ -17,15 +20,44 @@ pub trait Provider: Send + Sync {
     /// Takes away what `ensure_load_balancer` made; called until it succeeds.
     fn delete_load_balancer(&self, service: &Service) -> Result<(), String>;
 
-    /// Addresses the provider knows of a node, beyond those the kubelet tells. None leaves them as they are.
-    fn node_addresses(&self, _node: &Node) -> Option<Vec<NodeAddress>> {
-        None
+    /// What became of the machine that a node is. Without a cloud it is always there, and nothing more is known of it.
+    fn instance(&self, _node: &Node) -> Result<Instance, String> {
+        Ok(Instance::Running(Machine::default()))
     }
 
-    /// Sends what is for a node's pods to the node. True when the network needs no route for it.
-    fn ensure_route(&self, _node: &Node, _pod_cidr: &str) -> Result<bool, String> {
-        Ok(true)
+    /// Whether pods are only reached through routes that the provider makes.
+    fn has_routes(&self) -> bool {
+        false
     }
+
+    /// Sends what is for a range of pods to the node.
+    fn ensure_route(&self, _node: &str, _pod_cidr: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Takes away what `ensure_route` made.
+    fn delete_route(&self, _node: &str, _pod_cidr: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Instance {
+    Running(Machine),
+    /// It is there, and switched off.
+    Stopped,
+    /// There is none any more: its node goes too.
+    Gone,
+}
+
+/// What a provider tells of a machine; what it leaves out stays as the kubelet has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Machine {
+    pub provider_id: Option<String>,
+    pub instance_type: Option<String>,
+    pub zone: Option<String>,
+    pub region: Option<String>,
+    pub addresses: Option<Vec<NodeAddress>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

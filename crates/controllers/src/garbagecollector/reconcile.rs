@@ -57,6 +57,16 @@ impl Collector {
     pub(super) fn changed(&self, resource: &Arc<ServerResource>, change: &Change<Metadata>) {
         let meta = &change.object().metadata;
         let Some(uid) = &meta.uid else { return };
+        // Most changes, such as renewals of leases, change nothing that the graph knows.
+        if let Change::Modified { old, .. } = change {
+            let old = &old.metadata;
+            if old.owner_references == meta.owner_references
+                && old.finalizers == meta.finalizers
+                && old.deletion_timestamp == meta.deletion_timestamp
+            {
+                return;
+            }
+        }
         let affected = match change {
             Change::Deleted(_) => self.graph.lock().remove(uid),
             _ => self.graph.lock().apply(uid, Node::new(resource, meta)),

@@ -1,5 +1,6 @@
 //! EndpointSlice: where the pods of a Service are, in slices of a hundred.
 
+mod hints;
 mod plan;
 mod reconcile;
 

@@ -1,6 +1,6 @@
 //! Which slices a Service should have, changed as little as possible: one pod's change is one slice's change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ferry_client::owner;
@@ -9,6 +9,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
+use super::hints::{self, Mode, Shares};
 use crate::common::{endpoint, pod};
 
 pub(in crate::discovery) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -22,19 +23,25 @@ pub(super) struct Plan {
     pub(super) create: Vec<EndpointSlice>,
     pub(super) update: Vec<EndpointSlice>,
     pub(super) delete: Vec<Arc<EndpointSlice>>,
+    /// By address family, for Services that share endpoints out by zone: why they are not.
+    pub(super) unshared: Vec<(String, String)>,
 }
 
 /// Slices are per address family and set of ports: named ports can differ from pod to pod.
 type Ports = Vec<EndpointPort>;
+/// What two equal sets of ports have in common: as many as there are pods may differ.
+type PortsKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
 /// By uid and address: a pod can be in a slice once.
 type Endpoints = BTreeMap<(String, String), Endpoint>;
 
-/// `pods` are those the Service selects, `existing` the slices of this controller for it, `zone` a node's zone.
+/// `pods` are those the Service selects, `existing` the slices of this controller for it, `zone` a node's zone, `shares` those of
+/// zones in the processors of all nodes.
 pub(super) fn plan(
     service: &Service,
     pods: &[Arc<Pod>],
     existing: &[Arc<EndpointSlice>],
     zone: impl Fn(&str) -> Option<String>,
+    shares: impl Fn() -> Shares,
 ) -> Plan {
     let mut plan = Plan::default();
     let families = families(service, pods);
@@ -45,19 +52,30 @@ pub(super) fn plan(
     }
     for family in families {
         let mut wanted: Vec<(Ports, Endpoints)> = Vec::new();
+        let mut places: HashMap<PortsKey, usize> = HashMap::new();
         for pod in pods.iter().filter(|pod| !pod::is_terminal(pod)) {
             let Some(address) = endpoint::address(pod, family == "IPv6") else { continue };
             let ports = ports(service, pod);
             let entry = endpoint_of(service, pod, address, &zone);
             let key = (pod.metadata.uid.clone().unwrap_or_default(), address.to_owned());
-            match wanted.iter_mut().find(|(known, _)| *known == ports) {
-                Some((_, endpoints)) => {
-                    endpoints.insert(key, entry);
-                }
-                None => wanted.push((ports, Endpoints::from([(key, entry)]))),
+            let place = *places.entry(ports_key(&ports)).or_insert(wanted.len());
+            if place == wanted.len() {
+                wanted.push((ports, Endpoints::new()));
             }
+            wanted[place].1.insert(key, entry);
         }
         let there: Vec<&Arc<EndpointSlice>> = existing.iter().filter(|slice| slice.address_type == family).collect();
+        let mode = hints::mode(service);
+        if mode != Mode::All {
+            let known = there.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+            let mut before: HashMap<(String, String), String> =
+                known.filter_map(|one| Some((key(one), hints::zone_of(one)?.to_owned()))).collect();
+            let all = wanted.iter_mut().flat_map(|(_, endpoints)| endpoints.iter_mut());
+            let mut all: Vec<_> = all.map(|(key, endpoint)| (endpoint, before.remove(key))).collect();
+            if let Err(why) = hints::assign(mode, &mut all, &shares) {
+                plan.unshared.push((family.to_owned(), why));
+            }
+        }
         if wanted.is_empty() {
             // Without pods one empty slice remains, so that watchers know that there are none.
             wanted.push((Vec::new(), Endpoints::new()));
@@ -141,6 +159,11 @@ fn key(endpoint: &Endpoint) -> (String, String) {
     (uid, endpoint.addresses.first().cloned().unwrap_or_default())
 }
 
+fn ports_key(ports: &Ports) -> PortsKey {
+    let parts = |port: &EndpointPort| (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone());
+    ports.iter().map(parts).collect()
+}
+
 fn sorted_ports(slice: &EndpointSlice) -> Ports {
     let mut ports = slice.ports.clone().unwrap_or_default();
     for port in &mut ports {
@@ -159,15 +182,18 @@ fn fit(
     there: &[&Arc<EndpointSlice>],
     plan: &mut Plan,
 ) {
+    let mut by_ports: HashMap<PortsKey, Vec<&Arc<EndpointSlice>>> =
+        wanted.iter().map(|(ports, _)| (ports_key(ports), Vec::new())).collect();
     for slice in there {
-        if !wanted.iter().any(|(ports, _)| *ports == sorted_ports(slice)) {
-            plan.delete.push((*slice).clone());
+        match by_ports.get_mut(&ports_key(&sorted_ports(slice))) {
+            Some(of_ports) => of_ports.push(slice),
+            None => plan.delete.push((*slice).clone()),
         }
     }
     let labels = labels(service);
     for (ports, mut missing) in wanted {
         let mut kept: Vec<Draft> = Vec::new();
-        for slice in there.iter().filter(|slice| sorted_ports(slice) == ports) {
+        for slice in by_ports.remove(&ports_key(&ports)).unwrap_or_default() {
             kept.push(Draft::keep(slice, &mut missing, &labels));
         }
         let mut missing: Vec<Endpoint> = missing.into_values().collect();
@@ -273,105 +299,4 @@ fn slice(
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn service(spec: Value) -> Service {
-        let mut json = json!({
-            "metadata": { "name": "web", "namespace": "a", "uid": "s", "labels": { "own": "label" } },
-            "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80, "targetPort": 8080 }] },
-        });
-        for (key, value) in spec.as_object().expect("a spec") {
-            json["spec"][key] = value.clone();
-        }
-        serde_json::from_value(json).expect("a service")
-    }
-
-    fn pod(number: usize, ready: bool) -> Arc<Pod> {
-        let ready = if ready { "True" } else { "False" };
-        let json = json!({
-            "metadata": { "name": format!("p{number}"), "namespace": "a", "uid": format!("u{number:04}") },
-            "spec": { "nodeName": "n", "containers": [{ "name": "c", "ports": [{ "name": "http", "containerPort": 8000 + number }] }] },
-            "status": {
-                "phase": "Running", "podIP": format!("10.0.{}.{}", number / 250, number % 250),
-                "conditions": [{ "type": "Ready", "status": ready }],
-            },
-        });
-        Arc::new(serde_json::from_value(json).expect("a pod"))
-    }
-
-    fn zone(_: &str) -> Option<String> {
-        Some("z".into())
-    }
-
-    /// Carries a plan out on the slices.
-    fn apply(slices: &mut Vec<Arc<EndpointSlice>>, plan: Plan) {
-        for slice in plan.delete {
-            slices.retain(|known| known.metadata.name != slice.metadata.name);
-        }
-        for slice in plan.update {
-            let known = slices.iter_mut().find(|known| known.metadata.name == slice.metadata.name).expect("a slice");
-            *known = Arc::new(slice);
-        }
-        for mut slice in plan.create {
-            slice.metadata.name = Some(format!("web-{}", slices.len()));
-            slices.push(Arc::new(slice));
-        }
-    }
-
-    fn sizes(slices: &[Arc<EndpointSlice>]) -> Vec<usize> {
-        slices.iter().map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len)).collect()
-    }
-
-    /// Sizes of slices after each number of pods in turn, and how many slices were written.
-    fn check(numbers: &[usize], expected: &[(&[usize], usize)]) {
-        let (service, mut slices) = (service(json!({})), Vec::new());
-        for (number, (wanted, writes)) in numbers.iter().zip(expected) {
-            let pods: Vec<Arc<Pod>> = (0..*number).map(|number| pod(number, true)).collect();
-            let made = plan(&service, &pods, &slices, zone);
-            let written = made.create.len() + made.update.len() + made.delete.len();
-            apply(&mut slices, made);
-            assert_eq!((sizes(&slices).as_slice(), written), (*wanted, *writes), "{number} of {numbers:?}");
-            assert_eq!(plan(&service, &pods, &slices, zone), Plan::default(), "comes to rest");
-        }
-    }
-
-    #[test]
-    fn slices_fill_and_change_little() {
-        check(&[0, 3, 2, 4, 0], &[(&[0], 1), (&[3], 1), (&[2], 1), (&[4], 1), (&[0], 1)]);
-        check(&[250, 251, 150, 160], &[(&[100, 100, 50], 3), (&[100, 100, 51], 1), (&[100, 50], 2), (&[100, 60], 1)]);
-    }
-
-    #[test]
-    fn an_endpoint_tells_all() {
-        let mut going = (*pod(1, true)).clone();
-        going.metadata.deletion_timestamp = Some(ferry_client::write::now());
-        let pods = [pod(0, true), Arc::new(going), pod(2, false)];
-        let conditions = |service: &Service| {
-            let made = plan(service, &pods, &[], zone);
-            let slice = made.create[0].clone();
-            let list = slice.endpoints.into_iter().flatten().filter_map(|endpoint| endpoint.conditions);
-            list.map(|c| (c.ready, c.serving, c.terminating)).collect::<Vec<_>>()
-        };
-        let (yes, no) = (Some(true), Some(false));
-        assert_eq!(conditions(&service(json!({}))), [(yes, yes, no), (no, yes, yes), (no, no, no)]);
-        let eager = service(json!({ "publishNotReadyAddresses": true }));
-        assert_eq!(conditions(&eager), [(yes, yes, no), (yes, yes, yes), (yes, no, no)]);
-        let slice = &plan(&service(json!({ "clusterIP": "None" })), &pods, &[], zone).create[0];
-        assert_eq!(slice.labels()[HEADLESS_LABEL], "");
-        assert_eq!(slice.labels()["own"], "label");
-        let first = &slice.endpoints.as_ref().expect("endpoints")[0];
-        assert_eq!((first.node_name.as_deref(), first.zone.as_deref()), (Some("n"), Some("z")));
-        assert_eq!(slice.ports.as_ref().expect("ports")[0].port, Some(8080));
-    }
-
-    #[test]
-    fn named_ports_that_differ_make_slices_of_their_own() {
-        let service = service(json!({ "ports": [{ "port": 80, "targetPort": "http" }] }));
-        let made = plan(&service, &[pod(0, true), pod(1, true)], &[], zone);
-        let ports: Vec<_> = made.create.iter().map(|slice| slice.ports.as_ref().expect("ports")[0].port).collect();
-        assert_eq!(ports, [Some(8000), Some(8001)]);
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! The loop of EndpointSlice.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
@@ -10,7 +11,9 @@ use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 
+use super::hints::{self, Mode};
 use super::plan::{self, MANAGER, MANAGER_LABEL, SERVICE_LABEL};
 use crate::Context;
 use crate::common::endpoint;
@@ -32,6 +35,8 @@ struct Loop {
     /// another.
     expectations: Expectations,
     queue: WorkQueue<ObjectKey>,
+    /// Services that share endpoints out by zone: what was told of each.
+    shared: Mutex<HashMap<ObjectKey, Vec<String>>>,
 }
 
 pub(crate) fn start(context: &Context) {
@@ -47,6 +52,7 @@ pub(crate) fn start(context: &Context) {
         slices: slices.index("service", |slice| service_of(slice).map(|key| key.to_string()).into_iter().collect()),
         expectations: Expectations::new(),
         queue: context.queue("endpoint_slice"),
+        shared: Mutex::default(),
     });
 
     let handler = this.clone();
@@ -54,12 +60,21 @@ pub(crate) fn start(context: &Context) {
         let key = ObjectKey::of(&**change.object());
         if matches!(change, Change::Deleted(_)) {
             handler.expectations.forget(&key);
+            handler.shared.lock().remove(&key);
         } else {
             handler.queue.add(key);
         }
     });
     let handler = this.clone();
     pods.on_change(move |change| endpoint::enqueue_services(&handler.services, &handler.queue, change));
+    // Zones, processors and readiness of nodes decide how endpoints are shared out.
+    let handler = this.clone();
+    nodes.on_change(move |change| {
+        let told = change.old().is_none_or(|old| hints::shares_of(old) != hints::shares_of(change.object()));
+        if told || matches!(change, Change::Deleted(_)) {
+            handler.shared.lock().keys().for_each(|key| handler.queue.add(key.clone()));
+        }
+    });
     let handler = this.clone();
     slices.on_change(move |change| {
         let Some(key) = service_of(change.object()) else { return };
@@ -105,7 +120,10 @@ impl Loop {
         pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
         let existing = self.slices.get(&key.to_string());
         let zone = |node: &str| self.nodes.get("", node)?.labels().get(ZONE_LABEL).cloned();
-        let result = self.carry_out(key, plan::plan(&service, &pods, &existing, zone)).await;
+        let shares = || hints::shares(self.nodes.list().iter().map(|node| &**node));
+        let plan = plan::plan(&service, &pods, &existing, zone, shares);
+        self.tell(key, &service, &plan);
+        let result = self.carry_out(key, plan).await;
         if let Err(error) = &result
             && !write::is_conflict(error)
         {
@@ -114,6 +132,36 @@ impl Loop {
         }
         result?;
         Ok(Action::Done)
+    }
+
+    /// Events of whether endpoints are shared out by zone, when that changes.
+    fn tell(&self, key: &ObjectKey, service: &Service, plan: &plan::Plan) {
+        let asked = hints::mode(service) == Mode::Shares;
+        let says = |(family, why): &(String, String)| format!("{why}, addressType: {family}");
+        let now: Option<Vec<String>> = asked.then(|| plan.unshared.iter().map(says).collect());
+        let mut known = self.shared.lock();
+        if known.get(key) == now.as_ref() {
+            return;
+        }
+        let before = match &now {
+            Some(now) => known.insert(key.clone(), now.clone()),
+            None => known.remove(key),
+        };
+        drop(known);
+        let (enabled, disabled) = ("TopologyAwareHintsEnabled", "TopologyAwareHintsDisabled");
+        match now {
+            Some(why) if why.is_empty() => {
+                let text = "Topology Aware Hints has been enabled, addressType: IPv4";
+                self.recorder.event(service, EventType::Normal, enabled, text);
+            }
+            Some(why) => why.into_iter().for_each(|text| {
+                self.recorder.event(service, EventType::Warning, disabled, text);
+            }),
+            None if before.is_some_and(|before| before.is_empty()) => {
+                self.recorder.event(service, EventType::Warning, disabled, "Topology Aware Hints has been disabled");
+            }
+            None => {}
+        }
     }
 
     async fn carry_out(&self, key: &ObjectKey, plan: plan::Plan) -> Result<(), kube::Error> {
