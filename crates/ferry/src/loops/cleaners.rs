@@ -1,10 +1,14 @@
-//! What goes by itself: finished jobs, and pods that do not tolerate a taint.
+//! What goes by itself: finished jobs, pods of nodes out of service, pods that do not tolerate a taint; and what stays
+//! because it is more likely that the fault is ours.
 
-use ferry_client::Api;
+use std::time::Duration;
+
+use ferry_client::{Api, Informers};
+use ferry_meta::UserInfo;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{Kit, is_ready};
@@ -55,5 +59,47 @@ async fn pods_stay_on_a_tainted_node_as_long_as_they_tolerate() {
     kit.until_pods("two pods", |pods| names(pods) == ["a-while", "for-ever"]).await;
     kit.until_pods("one pod", |pods| names(pods) == ["for-ever"]).await;
     kit.until_event("TaintManagerEviction").await;
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_no_node_is_heard_of_no_pod_is_driven_away() {
+    let kit = Kit::new().await;
+    let grace = Duration::from_secs(3);
+    kit.controllers(ferry_controllers::Config { node_monitor_grace_period: grace, ..kit.config() });
+    let informers = Informers::new(kit.client.clone(), kit.tasks.clone());
+    let client = kit.door.client(UserInfo::new("system:kube-scheduler", &[]));
+    ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, &informers, &kit.tasks).await.unwrap();
+    kit.simulate(2).await;
+    for node in ["node-0", "node-1"] {
+        kit.create::<Pod>(pod(&format!("on-{node}"), node, json!([]))).await;
+    }
+    kit.until_pods("two pods", |pods| pods.iter().filter(|pod| is_ready(pod)).count() == 2).await;
+    let nodes: Api<Node> = Api::all(kit.client.clone());
+    let silent =
+        Patch::Merge(json!({ "metadata": { "annotations": { ferry_simulator::annotation::SILENT: "true" } } }));
+    for node in ["node-0", "node-1"] {
+        nodes.patch(node, &PatchParams::default(), &silent).await.unwrap();
+    }
+    let taints = |node: &Node| {
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        taints
+            .map(|taint| format!("{}:{}", taint.key.trim_start_matches("node.kubernetes.io/"), taint.effect))
+            .collect::<Vec<_>>()
+    };
+    kit.until(nodes.clone(), "two unreachable nodes", |all| {
+        all.iter().all(|node| taints(node) == ["unreachable:NoSchedule"])
+    })
+    .await;
+    kit.at_rest().await;
+    assert_eq!(kit.api::<Pod>().list(&Default::default()).await.unwrap().items.len(), 2);
+
+    // A pod that was told to go stays on a node that says nothing, until an administrator gives the node up.
+    kit.api::<Pod>().delete("on-node-0", &DeleteParams::default().grace_period(30)).await.unwrap();
+    let given_up = Patch::Merge(
+        json!({ "spec": { "taints": [{ "key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "value": "nodeshutdown" }] } }),
+    );
+    nodes.patch("node-0", &PatchParams::default(), &given_up).await.unwrap();
+    kit.until_pods("no pod on it", |pods| pods.iter().all(|pod| pod.name_any() != "on-node-0")).await;
     kit.stop().await;
 }

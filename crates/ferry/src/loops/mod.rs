@@ -1,19 +1,24 @@
 //! Tests of the controllers through the API: a whole control plane in this process, with simulated nodes.
 
+mod authorizers;
 mod autoscaling;
 mod bad_input;
 mod batch;
 mod certificates;
 mod cleaners;
+mod cloud;
 mod deletion;
 mod devices;
+mod endpoints;
 mod faults;
 mod identities;
 mod legacy_tokens;
+mod migration;
 mod nodes;
 mod others;
 mod policies;
 mod rollout;
+mod service_ranges;
 mod storage;
 mod wire;
 mod witness;
@@ -42,7 +47,7 @@ use crate::server_options::{Authorities, CaSource, ServerOptions};
 use crate::state::State;
 
 /// Long enough for a machine that does other things too; nothing waits for it when all is well.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 const NAMESPACE: &str = "test";
 
 /// The API server's own flags, as they are when none is given.
@@ -71,6 +76,11 @@ impl Kit {
 
     /// The same, with flags.
     async fn with(flags: &[&str]) -> Self {
+        Self::with_ranges("10.96.0.0/16", flags).await
+    }
+
+    /// The same, with ranges for addresses of Services.
+    async fn with_ranges(service_cidr: &str, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let pki = Arc::new(Pki::open(&folder.path().join("pki")).unwrap());
         let server = Flags::parse_from([&["test"], flags].concat()).server;
@@ -84,7 +94,7 @@ impl Kit {
                 state: &State::Embedded { data_dir: folder.path().to_owned() },
                 key_dir: &folder.path().join("pki"),
                 signing_key: &pki.signing_key().unwrap(),
-                service_cidr: "10.96.0.0/16",
+                service_cidr,
                 advertise: [127, 0, 0, 1].into(),
                 port: 6443,
                 authorities: authorities.clone(),

@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use super::Kit;
 use crate::pki::{Leaf, Pair, Pki, Use, client_tls, server_tls_by};
 
-struct Wire {
-    kit: Kit,
+pub(super) struct Wire {
+    pub(super) kit: Kit,
     port: u16,
     log: std::path::PathBuf,
 }
@@ -55,11 +55,16 @@ fn leaf(pki: &Pki, name: &str, groups: &[&str]) -> Arc<dyn ResolvesClientCert> {
 
 impl Wire {
     async fn new(folder: &Path) -> Self {
+        Self::with(folder, &[]).await
+    }
+
+    pub(super) async fn with(folder: &Path, flags: &[&str]) -> Self {
         let (policy, log) = (folder.join("policy.json"), folder.join("audit.log"));
         let rules = json!({ "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{ "level": "Metadata" }] });
         std::fs::write(&policy, rules.to_string()).unwrap();
         let flag = |name: &str, path: &Path| format!("--{name}={}", path.display());
-        let kit = Kit::with(&[&flag("audit-policy-file", &policy), &flag("audit-log-path", &log)]).await;
+        let own = [flag("audit-policy-file", &policy), flag("audit-log-path", &log)];
+        let kit = Kit::with(&own.iter().map(String::as_str).chain(flags.iter().copied()).collect::<Vec<_>>()).await;
         let names = vec!["localhost".to_owned()];
         let usage = Use::Server { names, addresses: vec![] };
         let own = Leaf { name: "server".into(), common_name: "server".into(), organizations: vec![], usage };
@@ -109,6 +114,21 @@ impl Wire {
         (code(&answer), header(&answer, "audit-id"))
     }
 
+    /// What the audit log says of a request.
+    pub(super) fn on_record(&self, id: &str) -> Vec<Value> {
+        let log = std::fs::read_to_string(&self.log).unwrap();
+        let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["auditID"] == id).collect()
+    }
+
+    /// A GET with a token: all of the answer.
+    pub(super) async fn get_by(&self, token: &str, path: &str) -> String {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        );
+        self.send(nobody(), request.as_bytes(), 1).await.unwrap()
+    }
+
     /// Refused with one of the codes, and the audit log says so.
     async fn refused(
         &self,
@@ -121,21 +141,17 @@ impl Wire {
         let (code, id) = self.get(who, path, headers).await;
         assert!(codes.contains(&code), "{why}: {code}");
         assert!(!id.is_empty(), "{why}: no Audit-Id");
-        let log = std::fs::read_to_string(&self.log).unwrap();
-        let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let codes: Vec<Value> = events
-            .filter(|event| event["auditID"] == id)
-            .map(|event| event["responseStatus"]["code"].clone())
-            .collect();
+        let codes: Vec<Value> =
+            self.on_record(&id).iter().map(|event| event["responseStatus"]["code"].clone()).collect();
         assert!(codes.contains(&json!(code)), "{why}: on record are {codes:?} for {id}");
     }
 }
 
-fn code(answer: &str) -> u16 {
+pub(super) fn code(answer: &str) -> u16 {
     answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default()
 }
 
-fn header(answer: &str, name: &str) -> String {
+pub(super) fn header(answer: &str, name: &str) -> String {
     let head = answer.split("\r\n\r\n").next().unwrap_or_default().to_lowercase();
     let lines = head.lines().filter_map(|line| line.split_once(": "));
     lines.into_iter().find(|(have, _)| *have == name).map(|(_, value)| value.to_owned()).unwrap_or_default()

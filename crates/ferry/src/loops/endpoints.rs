@@ -1,0 +1,67 @@
+//! Slices of a Service with many pods: full, few, and written once for each change.
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use super::{Kit, is_ready};
+
+const PODS: usize = 350;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slices_of_many_pods_are_full_and_written_once_for_each_change() {
+    let kit = Kit::cluster(2).await;
+    let pod = |number: usize| -> Pod {
+        let json = json!({ "metadata": { "name": format!("web-{number}"), "labels": { "app": "web" } }, "spec": {
+            "nodeName": format!("node-{}", number % 2), "terminationGracePeriodSeconds": 0, "containers": [{ "name": "c", "image": "i" }],
+        } });
+        serde_json::from_value(json).unwrap()
+    };
+    let pods = kit.api::<Pod>();
+    stream::iter(0..PODS)
+        .for_each_concurrent(16, |number| {
+            let (pods, pod) = (pods.clone(), pod(number));
+            async move {
+                pods.create(&PostParams::default(), &pod).await.unwrap();
+            }
+        })
+        .await;
+    kit.until_pods("all pods", |pods| pods.iter().filter(|pod| is_ready(pod)).count() == PODS).await;
+    kit.create::<Service>(
+        json!({ "metadata": { "name": "web" }, "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80 }] } }),
+    )
+    .await;
+    let sizes = |all: &[std::sync::Arc<EndpointSlice>]| {
+        let mut sizes: Vec<usize> = all.iter().map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len)).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    kit.until(kit.api::<EndpointSlice>(), "full slices", |all| sizes(all) == [50, 100, 100, 100]).await;
+    kit.at_rest().await;
+
+    // A pod that stops being ready, one that goes, one that comes.
+    let writes = || kit.witness.writes("endpointslice-controller", "endpointslices");
+    let before = writes();
+    let unready = Patch::Strategic(json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }));
+    pods.patch_status("web-7", &PatchParams::default(), &unready).await.unwrap();
+    kit.at_rest().await;
+    // The node says that the pod is ready after all, which is a change of its own, and may undo the first unseen.
+    assert!(writes() - before <= 2, "{} writes for one change", writes() - before);
+
+    let before = writes();
+    pods.delete("web-8", &DeleteParams::default()).await.unwrap();
+    kit.until(kit.api::<EndpointSlice>(), "one less", |all| sizes(all).iter().sum::<usize>() == PODS - 1).await;
+    kit.at_rest().await;
+    // Terminating, then gone.
+    assert!(writes() - before <= 2, "{} writes for a deletion", writes() - before);
+
+    // Labels and annotations are nothing that a slice tells.
+    let before = writes();
+    let noted = Patch::Merge(json!({ "metadata": { "annotations": { "note": "x" }, "labels": { "colour": "red" } } }));
+    pods.patch("web-9", &PatchParams::default(), &noted).await.unwrap();
+    kit.at_rest().await;
+    assert_eq!(writes(), before);
+    kit.stop().await;
+}
