@@ -10,7 +10,7 @@ use ferry_meta::{ApiError, GroupResource, ObjectReader, object, time};
 use ferry_registry::Resource;
 use futures::{FutureExt, StreamExt};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::check::{self, Found, Unavailable};
 use super::{Remote, Remotes, ServiceReference};
@@ -119,15 +119,15 @@ impl Keeper {
     fn remote(&self, object: &Value, old: &Remotes) -> Option<Arc<Remote>> {
         let spec = object.get("spec")?;
         let service = spec.get("service").filter(|service| service.is_object())?;
-        let made_of = spec.to_string();
-        let same = |r: &&Arc<Remote>| r.made_of == made_of;
-        if let Some(known) = old.iter().find(same) {
+        let (group, version) = (text(spec, "/group"), text(spec, "/version"));
+        let known = old.iter().find(|r| r.group == group && r.version == version);
+        if let Some(known) = known.filter(|known| known.made_of == *spec) {
             return Some(known.clone());
         }
         let number = |at: &Value, key: &str| at.get(key).and_then(Value::as_i64).unwrap_or(0);
         Some(Arc::new(Remote {
-            group: text(spec, "/group").to_owned(),
-            version: text(spec, "/version").to_owned(),
+            group: group.to_owned(),
+            version: version.to_owned(),
             group_priority: number(spec, "groupPriorityMinimum"),
             version_priority: number(spec, "versionPriority"),
             service: ServiceReference {
@@ -136,10 +136,11 @@ impl Keeper {
                 port: u16::try_from(number(service, "port")).ok().filter(|p| *p > 0).unwrap_or(443),
             },
             tls: check::tls(spec, self.core.aggregation.front_proxy.as_ref()),
-            made_of,
-            available: false,
-            resources: None,
-            openapi: None,
+            made_of: spec.clone(),
+            // One that was changed stays what it was until it has been asked again.
+            available: known.is_some_and(|known| known.available),
+            resources: known.and_then(|known| known.resources.clone()),
+            openapi: known.and_then(|known| known.openapi.clone()),
         }))
     }
 
@@ -150,16 +151,9 @@ impl Keeper {
         };
         let name = format!("{}.{}", remote.version, remote.group);
         let changed = objects::modify(&self.core, &self.row, "", &name, |live| {
-            if live.get("spec").map(ToString::to_string).as_ref() != Some(&remote.made_of) {
-                return Ok(());
+            if live.get("spec") == Some(&remote.made_of) {
+                set_condition(object::child_mut(live, "status"), wanted.clone());
             }
-            let status = object::child_mut(live, "status");
-            let mut wanted = wanted.clone();
-            let have = status.get("conditions").and_then(|list| list.get(0));
-            if let Some(have) = have.filter(|have| have["status"] == wanted["status"]) {
-                wanted["lastTransitionTime"] = have["lastTransitionTime"].clone();
-            }
-            status.insert("conditions".into(), json!([wanted]));
             Ok(())
         });
         match changed.await {
@@ -198,6 +192,23 @@ impl Keeper {
 fn condition(status: &str, reason: &str, message: &str) -> Value {
     let now = time::time(time::now());
     json!({"type": "Available", "status": status, "lastTransitionTime": now, "reason": reason, "message": message})
+}
+
+/// Puts the condition in the place of the one of its type. What others have set stays.
+fn set_condition(status: &mut Map<String, Value>, mut wanted: Value) {
+    if !status.get("conditions").is_some_and(Value::is_array) {
+        status.insert("conditions".into(), json!([]));
+    }
+    let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) else { return };
+    match conditions.iter_mut().find(|have| have["type"] == wanted["type"]) {
+        Some(have) => {
+            if have["status"] == wanted["status"] {
+                wanted["lastTransitionTime"] = have["lastTransitionTime"].take();
+            }
+            *have = wanted;
+        }
+        None => conditions.push(wanted),
+    }
 }
 
 /// What is known of a server after a check. What an unreachable one served last stays listed, as stale.

@@ -44,7 +44,7 @@ pub(crate) struct Remote {
     service: ServiceReference,
     tls: Result<Arc<rustls::ClientConfig>, String>,
     /// What it was made of: when it is the same, so is it.
-    made_of: String,
+    made_of: Value,
     available: bool,
     /// Its resources as it listed them last, an APIResourceList.
     resources: Option<Value>,

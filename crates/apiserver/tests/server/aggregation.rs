@@ -185,12 +185,26 @@ async fn another_server_answers_for_its_group() {
     assert_eq!(group["versions"][0]["freshness"], "Current");
     assert_eq!(group["versions"][0]["resources"][0]["subresources"][0]["subresource"], "status");
 
+    // Changed: it answers on while it is asked again, and what others say of it stays.
+    let path = format!("{API_SERVICES}/v1.widgets.example.com");
+    let mut told = there.clone();
+    let seen = json!({"type": "Seen", "status": "True", "reason": "Test", "message": "seen"});
+    told["status"]["conditions"].as_array_mut().expect("conditions").push(seen);
+    assert_eq!(fixture.json("PUT", &format!("{path}/status"), &told).await.0, 200);
+    for priority in 1..50 {
+        let changed = json!({"spec": {"versionPriority": priority}}).to_string();
+        let patched = fixture.call(&fixture.admin, "PATCH", &path, "application/merge-patch+json", changed).await;
+        assert_eq!(patched.0, 200);
+        assert_eq!(fixture.json("GET", WIDGETS, &json!({})).await.0, 200);
+    }
+
     // Gone: refused at once, still listed, as stale.
     stop.cancel();
     let changed = json!({"metadata": {"annotations": {"look": "again"}}}).to_string();
     let path = format!("{SERVICES}/widgets");
     fixture.call(&fixture.admin, "PATCH", &path, "application/merge-patch+json", changed).await;
-    fixture.available("v1.widgets.example.com", "FailedDiscoveryCheck").await;
+    let gone = fixture.available("v1.widgets.example.com", "FailedDiscoveryCheck").await;
+    assert_eq!(gone["status"]["conditions"][1]["type"], "Seen");
     assert_eq!(fixture.json("GET", WIDGETS, &json!({})).await.0, 503);
     let items = fixture.aggregated_groups().await;
     let group = items.iter().find(|g| g["metadata"]["name"] == "widgets.example.com").expect("the group");

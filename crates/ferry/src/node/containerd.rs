@@ -161,6 +161,7 @@ impl Containerd {
         let pause = &config.pause_image;
         // netns_mounts_under_state_dir: what a killed runtime leaves there goes with the folder.
         // restrict_oom_score_adj: without CAP_SYS_RESOURCE a score cannot be lowered below the runtime's own.
+        // enable_unprivileged_*: without any capability a container may listen on port 80 and ping, as on any runtime of today.
         format!(
             r#"version = 2
 root = "{data}/containerd"
@@ -177,6 +178,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   sandbox_image = "{pause}"
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
+  enable_unprivileged_ports = true
+  enable_unprivileged_icmp = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".cni]

@@ -93,6 +93,19 @@ impl Apiserver {
         }
     }
 
+    /// Writes how other programs reach it as administrator.
+    pub fn write_kubeconfig(&self, path: &Path) {
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "clusters": [{ "name": "a", "cluster": {
+                "server": format!("https://127.0.0.1:{}", self.port), "insecure-skip-tls-verify": true,
+            } }],
+            "users": [{ "name": "a", "user": { "token": TOKEN } }],
+            "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+        });
+        std::fs::write(path, config.to_string()).unwrap();
+    }
+
     pub fn address(&self) -> (&'static str, u16) {
         ("127.0.0.1", self.port)
     }

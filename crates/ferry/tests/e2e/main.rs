@@ -18,6 +18,7 @@ mod kubectl_alone;
 mod spine;
 mod starting;
 mod store;
+mod succession;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -63,6 +64,7 @@ const ALONE: &[(&str, fn())] = &[
     ("etcd::the_api_server_stands_on_etcd", etcd::the_api_server_stands_on_etcd),
     ("etcd::the_api_server_shows_etcd_its_certificate", etcd::the_api_server_shows_etcd_its_certificate),
     ("etcd::a_cluster_stands_on_etcd", etcd::a_cluster_stands_on_etcd),
+    ("succession::killed_leaders_are_succeeded", succession::killed_leaders_are_succeeded),
     (
         "gauntlet::webhooks_change_refuse_and_fail_as_documented",
         gauntlet::webhooks_change_refuse_and_fail_as_documented,
