@@ -167,6 +167,7 @@ impl<'a> Write<'a> {
         for warning in self.row.strategy.early_warnings(&object) {
             self.context.warn(warning);
         }
+        self.row.drop_disabled(&mut object, true);
         self.row.strategy.prepare_create(&strategy, &mut object);
         let mut allocation = allocate::for_create(self.core, self.row, &mut object)?;
         let errors = self.said_once(self.row.validate_create(&strategy, &object));
@@ -310,6 +311,7 @@ impl<'a> Write<'a> {
         self.check_escalation(&object, Some(&live.object)).await?;
         let strategy = self.strategy_context();
         object_meta::prepare_update(&mut object, &live.object);
+        self.row.drop_disabled(&mut object, false);
         self.row.strategy.prepare_update(&strategy, &mut object, &live.object);
         let allocation = allocate::for_update(self.core, self.row, &mut object, &live.object)?;
         let errors = self.said_once(self.row.validate_update(&strategy, &object, &live.object));

@@ -2,19 +2,21 @@
 //!
 //! `internal.tsv` holds one type per line with its fields as `name:json:kind`; an empty json name is the field's with a small
 //! first letter. Kinds: `s` text, `i` number, `b` boolean, `q` quantity, `x` number or text, `p` anything that is null when
-//! unset, `tT` a T, `*T` a T or null, `lT` a list of T, `eT` the fields of T in place, `j` JSON as it is.
+//! unset, `tT` a T, `*T` a T or null, `lT` a list of T, `dT` a map of T, `eT` the fields of T in place, `mT` those of the
+//! metadata in place, `AT` a T or a list of them and `BT` a T or a flag as definitions have them. `o` before a kind leaves out what is empty.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 struct Field {
     name: &'static str,
     json: String,
     kind: u8,
     target: &'static str,
+    omit_empty: bool,
 }
 
 static TYPES: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
@@ -33,7 +35,37 @@ fn field(text: &'static str) -> Option<Field> {
     } else {
         json.to_owned()
     };
-    Some(Field { name, json, kind: *kind.as_bytes().first()?, target: &kind[1..] })
+    let omitting = kind.strip_prefix('o');
+    let kind = omitting.unwrap_or(kind);
+    let omit_empty = omitting.is_some();
+    Some(Field { name, json, kind: *kind.as_bytes().first()?, target: &kind[1..], omit_empty })
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+    }
+}
+
+/// As `show`, for a value that upstream has a pointer to.
+pub fn show_pointer(name: &str, value: &Value) -> String {
+    if value.is_null() { "null".to_owned() } else { show(name, value) }
+}
+
+/// As `show`, for a list of such values.
+pub fn show_list(name: &str, value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| show(name, item)).collect();
+            format!("[{}]", items.join(","))
+        }
+        _ => "null".to_owned(),
+    }
 }
 
 /// The value of an internal type on one line.
@@ -64,7 +96,7 @@ impl Printer {
     }
 
     fn key(&mut self, name: &str) {
-        let _ = write!(self.out, "\"{name}\":");
+        let _ = write!(self.out, "{}:", Value::from(name));
         if self.indent.is_some() {
             self.out.push(' ');
         }
@@ -87,7 +119,12 @@ impl Printer {
                 self.fields(field.target, value, depth, first);
                 continue;
             }
-            if field.kind == b'j' {
+            if field.kind == b'm' {
+                self.fields(field.target, value.get("metadata").unwrap_or(&Value::Null), depth, first);
+                continue;
+            }
+            let inner = value.get(&field.json).unwrap_or(&Value::Null);
+            if field.omit_empty && is_empty(inner) {
                 continue;
             }
             if !std::mem::replace(first, false) {
@@ -95,7 +132,7 @@ impl Printer {
             }
             self.line(depth + 1);
             self.key(field.name);
-            self.field_value(field, value.get(&field.json).unwrap_or(&Value::Null), depth + 1);
+            self.field_value(field, inner, depth + 1);
         }
     }
 
@@ -112,8 +149,32 @@ impl Printer {
                     printer.structure(field.target, &items[index], depth)
                 });
             }
+            (b'A' | b'B', Value::Null) => self.out.push_str("null"),
+            (b'A', Value::Array(_)) => self.structure("SchemasAndSchema", &json!({"jSONSchemas": value}), depth),
+            (b'A', value) => self.structure("SchemasAndSchema", &json!({"schema": value}), depth),
+            (b'B', Value::Bool(_)) => self.structure("SchemaOrBool", &json!({"allows": value}), depth),
+            (b'B', value) => self.structure("SchemaOrBool", &json!({"allows": true, "schema": value}), depth),
+            (b'd', Value::Object(map)) => self.map(map, depth, |printer, item, depth| {
+                printer.structure(field.target, item, depth);
+            }),
             (_, value) => self.json(value, depth),
         }
+    }
+
+    fn map(&mut self, map: &Map<String, Value>, depth: usize, item: impl Fn(&mut Self, &Value, usize)) {
+        self.out.push('{');
+        for (index, (key, value)) in map.iter().enumerate() {
+            if index > 0 {
+                self.out.push(',');
+            }
+            self.line(depth + 1);
+            self.key(key);
+            item(self, value, depth + 1);
+        }
+        if !map.is_empty() {
+            self.line(depth);
+        }
+        self.out.push('}');
     }
 
     fn list(&mut self, length: usize, depth: usize, mut item: impl FnMut(&mut Self, usize, usize)) {
@@ -137,21 +198,7 @@ impl Printer {
             Value::Array(items) => {
                 self.list(items.len(), depth, |printer, index, depth| printer.json(&items[index], depth))
             }
-            Value::Object(map) => {
-                self.out.push('{');
-                for (index, (key, value)) in map.iter().enumerate() {
-                    if index > 0 {
-                        self.out.push(',');
-                    }
-                    self.line(depth + 1);
-                    self.key(key);
-                    self.json(value, depth + 1);
-                }
-                if !map.is_empty() {
-                    self.line(depth);
-                }
-                self.out.push('}');
-            }
+            Value::Object(map) => self.map(map, depth, Self::json),
             other => {
                 let _ = write!(self.out, "{other}");
             }
@@ -161,9 +208,21 @@ impl Printer {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    #[test]
+    fn metadata_stands_in_place_and_selectors_have_their_order() {
+        let template = json!({"metadata": {"labels": {"a": "b"}, "name": ""}, "spec": {}});
+        assert!(show("PodTemplateSpec", &template).starts_with(r#"{"labels":{"a":"b"},"Spec":{"Volumes":null,"#));
+        let selector =
+            json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "k", "operator": "Exists"}], "x": 1});
+        assert_eq!(
+            show("LabelSelector", &selector),
+            r#"{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"k","operator":"Exists"}]}"#
+        );
+        assert_eq!(show_pointer("PodFailurePolicy", &Value::Null), "null");
+        assert_eq!(show_list("NodeSelectorTerm", &json!([{}])), r#"[{"MatchExpressions":null,"MatchFields":null}]"#);
+    }
 
     #[test]
     fn internal_values_print_with_all_their_fields() {

@@ -16,6 +16,7 @@ pub mod check;
 pub mod coordination;
 pub mod core;
 pub mod devices;
+mod disabled;
 pub mod discovery;
 pub mod flowcontrol;
 pub mod internal;

@@ -36,7 +36,6 @@ pub fn prepare_create(object: &mut Value, uid: &str, now: &str) {
 pub fn prepare_update(object: &mut Value, old: &Value) {
     let was = object::map(old, "/metadata");
     let metadata = object::metadata_mut(object);
-    metadata.remove("selfLink");
     keep(metadata, was, "generation");
     if metadata.get("uid").and_then(Value::as_str).unwrap_or_default().is_empty() {
         keep(metadata, was, "uid");
@@ -89,24 +88,38 @@ impl Resource {
         let strategy = &self.strategy;
         let mut errors =
             metadata_errors(object, self.namespaced, &path, &|name, prefix| strategy.validate_name(name, prefix));
-        errors.extend(kube_finalizers(object, self));
+        if self.checks_finalizers(true) {
+            errors.extend(kube_finalizers(object));
+        }
         errors.extend(strategy.validate_create(context, object));
         errors
     }
 
-    /// All errors of an update, in upstream's order, none twice.
+    /// All errors of an update, in upstream's order. Metadata is looked at more than once, so some are there more than once.
     pub fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let path = Path::new("metadata");
         let mut errors = metadata_errors(object, self.namespaced, &path, &names::path_segment_name);
         errors.extend(update_errors(object, old, &path));
-        errors.extend(self.strategy.validate_update(context, object, old));
-        let mut unique: FieldErrors = Vec::with_capacity(errors.len());
-        for error in errors {
-            if !unique.contains(&error) {
-                unique.push(error);
-            }
+        // The kind's own check begins with the metadata again.
+        errors.extend(update_errors(object, old, &path));
+        if self.checks_finalizers(false) {
+            errors.extend(kube_finalizers(object));
         }
-        unique
+        errors.extend(self.strategy.validate_update(context, object, old));
+        errors
+    }
+
+    /// Built-in kinds take no finalizer that is neither known nor qualified by a domain, but for those that are checked by
+    /// the generic rules alone.
+    fn checks_finalizers(&self, creating: bool) -> bool {
+        match (&*self.gvk.group, &*self.gvk.kind) {
+            ("admissionregistration.k8s.io" | "coordination.k8s.io", _)
+            | ("apiregistration.k8s.io" | "apiextensions.k8s.io", _)
+            | ("", "Event")
+            | ("policy", "PodDisruptionBudget") => false,
+            ("node.k8s.io", "RuntimeClass") => creating,
+            _ => self.strategy.custom_type().is_none(),
+        }
     }
 }
 
@@ -174,6 +187,9 @@ fn update_errors(object: &Value, old: &Value, path: &Path) -> FieldErrors {
             errors.push(FieldError::invalid(&path.child(field), value, "field is immutable"));
         }
     }
+    errors.extend(label_errors(labels(object), &path.child("labels")));
+    errors.extend(annotation_errors(annotations(object), &path.child("annotations")));
+    errors.extend(owner_errors(object::items(object, "/metadata/ownerReferences"), &path.child("ownerReferences")));
     errors
 }
 
@@ -267,15 +283,7 @@ fn finalizer_errors(finalizers: &[Value], path: &Path) -> FieldErrors {
     errors
 }
 
-/// Groups whose kinds are checked by the generic rules alone, which let any finalizer be.
-const ANY_FINALIZER: [&str; 4] =
-    ["admissionregistration.k8s.io", "coordination.k8s.io", "apiregistration.k8s.io", "apiextensions.k8s.io"];
-
-/// Built-in kinds take no finalizer that is neither known nor qualified by a domain.
-fn kube_finalizers(object: &Value, resource: &Resource) -> FieldErrors {
-    if ANY_FINALIZER.contains(&resource.gvk.group.as_str()) {
-        return FieldErrors::new();
-    }
+fn kube_finalizers(object: &Value) -> FieldErrors {
     let path = Path::new("metadata.finalizers");
     let strange = |name: &str| !name.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name);
     object::finalizers(object)
@@ -337,6 +345,30 @@ mod tests {
                 "metadata.ownerReferences[0]: Invalid value: {\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"e\",\"uid\":\"x\",\"controller\":true}: /v1, Kind=Event is disallowed from being an owner",
             ],
         );
+    }
+
+    #[test]
+    fn finalizers_are_judged_on_updates_too_and_each_kind_in_its_way() {
+        let table = ResourceTable::builtin();
+        let user = UserInfo::anonymous();
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false };
+        for (group, plural, refused) in [
+            ("", "configmaps", 1),
+            ("", "events", 0),
+            ("events.k8s.io", "events", 1),
+            ("policy", "poddisruptionbudgets", 0),
+            ("node.k8s.io", "runtimeclasses", 0),
+            ("coordination.k8s.io", "leases", 0),
+            ("rbac.authorization.k8s.io", "roles", 1),
+        ] {
+            let row = table.find(group, "v1", plural).expect(plural);
+            let old = json!({"metadata": {"name": "a", "namespace": "b", "resourceVersion": "1"}});
+            let mut new = old.clone();
+            new["metadata"]["finalizers"] = json!(["x"]);
+            let errors = row.validate_update(&context, &new, &old);
+            let found = errors.iter().filter(|error| error.line().starts_with("metadata.finalizers")).count();
+            assert_eq!(found, refused, "{group} {plural}");
+        }
     }
 
     #[test]

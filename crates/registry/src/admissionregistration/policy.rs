@@ -34,6 +34,21 @@ impl Strategy for Policy {
         rules::default_match(spec, "matchConstraints");
     }
 
+    fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
+        if context.subresource.is_empty() {
+            return self.validate_create(context, object);
+        }
+        let mut errors = FieldErrors::new();
+        let status = At::root(object).get("status");
+        for warning in status.get("typeChecking").items("expressionWarnings") {
+            for key in ["warning", "fieldRef"].into_iter().filter(|key| warning.text(key).is_empty()) {
+                errors.required(warning.at(key), "");
+            }
+        }
+        check::conditions(&mut errors, &status, "conditions");
+        errors
+    }
+
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let policy = At::root(object);
@@ -100,7 +115,14 @@ fn param_kind(errors: &mut FieldErrors, kind: &At<'_>) {
 }
 
 fn matching(errors: &mut FieldErrors, resources: &At<'_>) {
-    errors.one_of(resources.at("matchPolicy"), resources.text("matchPolicy"), &["Equivalent", "Exact"]);
+    let policies = ["Equivalent", "Exact"];
+    match resources.raw("matchPolicy").as_str() {
+        None => errors.required(resources.at("matchPolicy"), ""),
+        Some(policy) if !policies.contains(&policy) => {
+            errors.unsupported(resources.at("matchPolicy"), policy, &policies);
+        }
+        Some(_) => {}
+    }
     check::label_selector(errors, &resources.get("namespaceSelector"));
     check::label_selector(errors, &resources.get("objectSelector"));
     for rule in ["resourceRules", "excludeResourceRules"].iter().flat_map(|list| resources.items(list)) {

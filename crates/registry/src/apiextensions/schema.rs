@@ -1,6 +1,6 @@
 //! What a schema of custom resources may say. What rules in CEL mean is looked at in `rules`.
 
-use ferry_meta::FieldErrors;
+use ferry_meta::{FieldError, FieldErrors};
 use serde_json::{Value, json};
 
 use super::structural::{self, inconvertible};
@@ -97,7 +97,8 @@ fn root_with_status(errors: &mut FieldErrors, schema: &At<'_>) {
             let detail = format!(
                 "only [{allowed}] fields are allowed at the root of the schema if the status subresource is enabled"
             );
-            errors.invalid(schema.path.clone(), schema.value.clone(), detail);
+            let error = FieldError::invalid(&schema.path, schema.value.clone(), detail);
+            errors.push(error.shown_as(crate::internal::show("JSONSchemaProps", schema.value)));
             return;
         }
     }

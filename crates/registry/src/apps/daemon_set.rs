@@ -72,7 +72,7 @@ impl Strategy for DaemonSet {
         let selector = spec.get("selector");
         check::label_selector(&mut errors, &selector);
         let metadata = spec.get("template").get("metadata");
-        if !check::selects(selector.value, metadata.map("labels")) {
+        if check::is_sound_selector(&selector) && !check::selects(selector.value, metadata.map("labels")) {
             let labels = metadata.raw("labels").clone();
             errors.invalid(metadata.at("labels"), labels, "`selector` does not match template `labels`");
         }

@@ -83,8 +83,15 @@ impl Strategy for StatefulSet {
         let (spec, was) = (new.get("spec"), At::root(old).get("spec"));
         validate_spec(&mut errors, &spec);
         check::same_selector(&mut errors, &spec.get("selector"), &was.get("selector"));
-        for key in ["volumeClaimTemplates", "serviceName", "podManagementPolicy"] {
-            errors.immutable(spec.at(key), spec.raw(key), was.raw(key));
+        let claims = spec.raw("volumeClaimTemplates");
+        if claims != was.raw("volumeClaimTemplates") {
+            let error = FieldError::invalid(&spec.at("volumeClaimTemplates"), claims.clone(), crate::at::IMMUTABLE);
+            errors.push(error.shown_as(internal::show_list("PersistentVolumeClaim", claims)));
+        }
+        for key in ["serviceName", "podManagementPolicy"] {
+            if spec.text(key) != was.text(key) {
+                errors.invalid(spec.at(key), spec.text(key), crate::at::IMMUTABLE);
+            }
         }
         errors
     }

@@ -84,6 +84,16 @@ fn validate_v2(autoscaler: &At<'_>) -> FieldErrors {
     found
 }
 
+fn validate_status(object: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let status = At::root(object).get("status");
+    crate::apps::counts(&mut errors, &status, &["currentReplicas", "desiredReplicas"]);
+    for condition in status.items("conditions") {
+        crate::apps::counts(&mut errors, &condition, &["observedGeneration"]);
+    }
+    errors
+}
+
 /// The object that is scaled, or that a metric describes.
 fn target(errors: &mut FieldErrors, reference: &At<'_>) {
     for key in ["kind", "name"] {
@@ -308,6 +318,10 @@ impl Strategy for HorizontalPodAutoscaler {
         validate_v2(&At::root(object))
     }
 
+    fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
+        if context.subresource.is_empty() { self.validate_create(context, object) } else { validate_status(object) }
+    }
+
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         row(&At::root(object), now)
     }
@@ -324,6 +338,10 @@ impl Strategy for HorizontalPodAutoscalerV1 {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         validate_v2(&At::root(&convert::to_v2(object.clone())))
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
+        if context.subresource.is_empty() { self.validate_create(context, object) } else { validate_status(object) }
     }
 
     fn to_storage(&self, object: Value) -> Value {

@@ -31,7 +31,6 @@ impl Strategy for CronJob {
             template.entry("spec").or_insert_with(|| json!({}));
             if let Some(job) = map_mut(template, "spec") {
                 default_template(job);
-                job.remove("scheduling");
             }
         }
     }

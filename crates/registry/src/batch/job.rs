@@ -4,7 +4,7 @@ use ferry_meta::{FieldError, FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::job_policies;
+use super::{job_policies, job_status};
 use crate::apps::{counts, default_template, name_warning, template_warnings};
 use crate::at::{At, Report, default_absent, default_to, map_mut, maps_mut, object_at};
 use crate::cells;
@@ -62,7 +62,6 @@ impl Strategy for Job {
         let replacement = if unset(spec, "podFailurePolicy") { "TerminatingOrFailed" } else { "Failed" };
         default_absent(spec, "podReplacementPolicy", replacement);
         default_to(spec, "manualSelector", false);
-        spec.remove("scheduling");
         default_template(spec);
         for rule in map_mut(spec, "podFailurePolicy").into_iter().flat_map(|policy| maps_mut(policy, "rules")) {
             maps_mut(rule, "onPodConditions").for_each(|condition| default_to(condition, "status", "True"));
@@ -91,13 +90,13 @@ impl Strategy for Job {
         let mut errors = FieldErrors::new();
         let (new, was) = (At::root(object), At::root(old));
         if context.subresource == "status" {
-            status(&mut errors, &new, &was);
+            job_status::validate(&mut errors, &new, &was);
             return errors;
         }
-        let (spec, before) = (new.get("spec"), was.get("spec"));
+        let spec = new.get("spec");
         validate_spec(&mut errors, &spec);
         selects_template(&mut errors, &spec);
-        changes(&mut errors, &spec, &before);
+        changes(&mut errors, &new, &was);
         name_allows_completions(&mut errors, &new);
         errors
     }
@@ -158,7 +157,7 @@ impl Strategy for Job {
     }
 }
 
-fn has_condition(job: &Value, kind: &str) -> bool {
+pub(super) fn has_condition(job: &Value, kind: &str) -> bool {
     let conditions = object::items(job, "/status/conditions").iter();
     conditions.map(At::root).any(|c| c.text("type") == kind && c.text("status") == "True")
 }
@@ -204,7 +203,7 @@ fn selects_template(errors: &mut FieldErrors, spec: &At<'_>) {
         return errors.required(selector.path, "");
     }
     check::label_selector(errors, &selector);
-    if !check::selects(selector.value, metadata.map("labels")) {
+    if check::is_sound_selector(&selector) && !check::selects(selector.value, metadata.map("labels")) {
         let labels = metadata.raw("labels").clone();
         errors.invalid(metadata.at("labels"), labels, "`selector` does not match template `labels`");
     }
@@ -309,7 +308,8 @@ fn name_allows_completions(errors: &mut FieldErrors, job: &At<'_>) {
     }
 }
 
-fn changes(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
+fn changes(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
+    let (spec, was) = (job.get("spec"), old.get("spec"));
     let (completions, before) = (spec.raw("completions"), was.raw("completions"));
     if spec.text("completionMode") == "Indexed" {
         if completions != before && !completions.is_null() && completions != spec.raw("parallelism") {
@@ -320,23 +320,42 @@ fn changes(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
         errors.immutable(spec.at("completions"), completions, before);
     }
     check::same_selector(errors, &spec.get("selector"), &was.get("selector"));
-    let (template, old) = (spec.raw("template"), was.raw("template"));
-    if mutable_part_restored(spec, was) != *old {
-        let error = FieldError::invalid(&spec.at("template"), template.clone(), crate::at::IMMUTABLE);
-        errors.push(error.shown_as(crate::internal::show("PodTemplateSpec", template)));
-    }
+    template_changes(errors, job, old);
     for key in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
-        errors.immutable(spec.at(key), spec.raw(key), was.raw(key));
+        if spec.raw(key) == was.raw(key) {
+            continue;
+        }
+        let error = FieldError::invalid(&spec.at(key), spec.raw(key).clone(), crate::at::IMMUTABLE);
+        errors.push(match key {
+            "podFailurePolicy" => error.shown_as(crate::internal::show_pointer("PodFailurePolicy", spec.raw(key))),
+            "successPolicy" => error.shown_as(crate::internal::show_pointer("SuccessPolicy", spec.raw(key))),
+            _ => error,
+        });
     }
 }
 
-/// A suspended Job that never started may still be told where its pods run and what they use.
-fn mutable_part_restored(spec: &At<'_>, was: &At<'_>) -> Value {
-    let mut template = spec.raw("template").clone();
-    if !was.is_true("suspend") {
-        return template;
+/// A suspended Job without pods may still be told where its pods run and what they use.
+fn template_changes(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
+    let (spec, was) = (job.get("spec"), old.get("spec"));
+    let (template, before) = (spec.raw("template"), was.raw("template"));
+    let status = old.get("status");
+    let idle = (!status.has("startTime") || has_condition(old.value, "Suspended")) && status.number("active") == 0;
+    if !was.is_true("suspend") || !idle {
+        if template != before {
+            let error = FieldError::invalid(&spec.at("template"), template.clone(), crate::at::IMMUTABLE);
+            errors.push(error.shown_as(crate::internal::show("PodTemplateSpec", template)));
+        }
+        return;
     }
-    let old = was.raw("template");
+    let pod = template.get("spec").cloned().unwrap_or_default();
+    let old_pod = before.get("spec").cloned().unwrap_or_default();
+    if with_mutable_parts_of(pod.clone(), &old_pod) != old_pod {
+        let error = FieldError::invalid(&spec.at("template.spec"), pod.clone(), crate::at::IMMUTABLE);
+        errors.push(error.shown_as(crate::internal::show("PodSpec", &pod)));
+    }
+}
+
+fn with_mutable_parts_of(mut pod: Value, old: &Value) -> Value {
     let restore = |target: &mut Value, source: &Value, keys: &[&str]| {
         let Some(target) = target.as_object_mut() else { return };
         for key in keys {
@@ -346,47 +365,25 @@ fn mutable_part_restored(spec: &At<'_>, was: &At<'_>) -> Value {
             };
         }
     };
-    if let Some(metadata) = template.get_mut("metadata") {
-        restore(metadata, &old["metadata"], &["labels", "annotations"]);
+    restore(&mut pod, old, &["nodeSelector", "tolerations", "schedulingGates"]);
+    match (pod.get_mut("affinity"), old.get("affinity")) {
+        (Some(affinity), Some(before)) => restore(affinity, before, &["nodeAffinity"]),
+        (Some(affinity), None) if affinity.as_object().is_some_and(|a| a.keys().all(|key| key == "nodeAffinity")) => {
+            restore(&mut pod, old, &["affinity"]);
+        }
+        (None, Some(before)) if before.as_object().is_some_and(|a| a.keys().all(|key| key == "nodeAffinity")) => {
+            restore(&mut pod, old, &["affinity"]);
+        }
+        _ => {}
     }
-    if let Some(pod) = template.get_mut("spec") {
-        restore(pod, &old["spec"], &["nodeSelector", "tolerations", "schedulingGates", "affinity"]);
-        for list in ["containers", "initContainers"] {
-            let before = old["spec"][list].as_array().cloned().unwrap_or_default();
-            let now = pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
-            now.zip(&before).for_each(|(container, before)| restore(container, before, &["resources"]));
+    for list in ["containers", "initContainers"] {
+        let before = old.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        let Some(now) = pod.get_mut(list).and_then(Value::as_array_mut).filter(|now| now.len() == before.len()) else {
+            continue;
+        };
+        for (container, before) in now.iter_mut().zip(&before).filter(|(new, old)| new["name"] == old["name"]) {
+            restore(container, before, &["resources"]);
         }
     }
-    template
-}
-
-fn status(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
-    let (status, before) = (new.get("status"), old.get("status"));
-    counts(errors, &status, &["active", "succeeded", "failed", "ready", "terminating"]);
-    let on = |job: &At<'_>, kind: &str| has_condition(job.value, kind);
-    let conditions = status.at("conditions");
-    for kind in ["Failed", "Complete", "FailureTarget"] {
-        if on(old, kind) && !on(new, kind) {
-            let detail = format!("cannot disable the terminal {kind}=True condition");
-            errors.push(job_policies::without_value(&conditions, &detail));
-        }
-    }
-    for (key, what) in [("failed", "failed"), ("succeeded", "succeeded")] {
-        if status.number(key) < before.number(key) {
-            errors.invalid(status.at(key), status.number(key), format!("cannot decrease the {what} counter"));
-        }
-    }
-    let (done, was_done) = (status.raw("completionTime"), before.raw("completionTime"));
-    if !done.is_null() && !was_done.is_null() && done != was_done {
-        errors.invalid(status.at("completionTime"), done.clone(), crate::at::IMMUTABLE);
-    }
-    let running = !new.get("spec").is_true("suspend");
-    if before.has("startTime") && status.raw("startTime") != before.raw("startTime") && running {
-        let detail = "field is immutable for unsuspended job once set";
-        errors.invalid(status.at("startTime"), status.raw("startTime").clone(), detail);
-    }
-    if on(old, "SuccessCriteriaMet") && !on(new, "SuccessCriteriaMet") {
-        let detail = "cannot disable the SuccessCriteriaMet=True condition";
-        errors.push(job_policies::without_value(&conditions, detail));
-    }
+    pod
 }

@@ -115,13 +115,14 @@ pub(super) fn success(errors: &mut FieldErrors, spec: &At<'_>) {
     }
     let completions = spec.number("completions");
     for rule in rules {
-        let (count, indexes) = (rule.int("succeededCount"), rule.raw("succeededIndexes").as_str());
-        if count.is_none() && indexes.is_none() {
+        let (count, named) = (rule.int("succeededCount"), rule.raw("succeededIndexes").as_str());
+        if count.is_none() && named.is_none() {
             let detail = "at least one of succeededCount or succeededIndexes must be specified";
             errors.required(rule.path.clone(), detail);
         }
-        let total = indexes.map(|text| index_count(text, completions));
-        if let (Some(text), Some(Err(reason))) = (indexes, &total) {
+        // Indexes that cannot be read count as none.
+        let total = named.map(|text| indexes(text, completions));
+        if let (Some(text), Some(Err(reason))) = (named, &total) {
             let detail = format!("error parsing succeededIndexes: {reason}");
             errors.invalid(rule.at("succeededIndexes"), text, detail);
         }
@@ -131,7 +132,8 @@ pub(super) fn success(errors: &mut FieldErrors, spec: &At<'_>) {
             let detail = format!("must be less than or equal to {completions} (the number of specified completions)");
             errors.invalid(rule.at("succeededCount"), count, detail);
         }
-        if let Some(Ok(total)) = total
+        let total = total.map(|named| named.map_or(0, |named| named.iter().map(|(low, high)| high - low + 1).sum()));
+        if let Some(total) = total
             && count > total
         {
             let detail = format!(
@@ -142,28 +144,31 @@ pub(super) fn success(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-/// How many indexes `1,3-5` names; they must rise and stay below the completions.
-fn index_count(text: &str, completions: i64) -> Result<i64, String> {
-    let (mut total, mut last) = (0, -1);
+/// The intervals that `1,3-5` names; they must rise and stay below the completions.
+pub(super) fn indexes(text: &str, completions: i64) -> Result<Vec<(i64, i64)>, String> {
+    let mut found: Vec<(i64, i64)> = Vec::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
-        let mut ends = part.splitn(2, '-');
-        let parse = |text: &str| {
-            text.parse::<i64>().map_err(|_| format!("cannot convert string to integer for index: {text:?}"))
-        };
-        let low = parse(ends.next().unwrap_or_default())?;
-        let high = ends.next().map_or(Ok(low), parse)?;
-        if low <= last {
-            return Err(format!("non-increasing order, previous: {last}, current: {low}"));
+        let ends: Vec<&str> = part.split('-').collect();
+        if ends.len() > 2 {
+            return Err(format!(
+                "the fragment {part:?} violates the requirement that an index interval can have at most two parts separated by '-'"
+            ));
         }
-        if low >= completions || high >= completions {
-            let bad = if low >= completions { low } else { high };
-            return Err(format!("too large index: \"{bad}\""));
+        let mut interval = [0; 2];
+        for (end, text) in interval.iter_mut().zip(&ends) {
+            *end = text.parse::<i64>().map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
+            if *end >= completions {
+                return Err(format!("too large index: {text:?}"));
+            }
         }
-        if high < low {
+        let [low, high] = if ends.len() == 1 { [interval[0]; 2] } else { interval };
+        if ends.len() == 2 && low >= high {
             return Err(format!("non-increasing order, previous: {low}, current: {high}"));
         }
-        total += high - low + 1;
-        last = high;
+        if let Some((_, last)) = found.last().filter(|(_, last)| *last >= low) {
+            return Err(format!("non-increasing order, previous: {last}, current: {low}"));
+        }
+        found.push((low, high));
     }
-    Ok(total)
+    Ok(found)
 }

@@ -3,4 +3,5 @@
 pub mod cron_job;
 pub mod job;
 mod job_policies;
+mod job_status;
 mod schedule;

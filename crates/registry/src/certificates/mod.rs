@@ -118,6 +118,25 @@ fn conditions(errors: &mut FieldErrors, status: &At<'_>) {
     }
 }
 
+/// Whether an issued certificate is at least one block of PEM that holds a certificate.
+fn certificates_in(encoded: &str) -> Result<(), &'static str> {
+    use x509_parser::pem::Pem;
+
+    let bytes = STANDARD.decode(encoded).unwrap_or_default();
+    let mut found = false;
+    for block in Pem::iter_from_buffer(&bytes) {
+        let Ok(block) = block else { break };
+        if block.label != "CERTIFICATE" {
+            return Err("only CERTIFICATE PEM blocks are allowed");
+        }
+        if block.parse_x509().is_err() {
+            return Err("found CERTIFICATE PEM block containing 0 certificates");
+        }
+        found = true;
+    }
+    if found { Ok(()) } else { Err("must contain at least one CERTIFICATE PEM block") }
+}
+
 fn of_type(request: &At<'_>, kind: &str) -> Vec<Value> {
     let list = request.get("status");
     list.array("conditions").iter().filter(|c| c["type"].as_str() == Some(kind)).cloned().collect()
@@ -206,6 +225,8 @@ impl Strategy for CertificateSigningRequest {
                 errors.forbidden(path, "updates may not set certificate content");
             } else if !before.is_empty() {
                 errors.forbidden(path, "updates may not modify existing certificate content");
+            } else if let Err(detail) = certificates_in(now) {
+                errors.invalid(path, "<certificate data>", detail);
             }
         }
         errors

@@ -39,7 +39,10 @@ impl Strategy for PodCertificateRequest {
         }
         let mut errors = FieldErrors::new();
         let spec = At::root(object).get("spec");
-        errors.immutable(spec.path.clone(), spec.value, old.get("spec").unwrap_or(&Value::Null));
+        if Some(spec.value) != old.get("spec") {
+            let error = FieldError::invalid(&spec.path, spec.value.clone(), crate::at::IMMUTABLE);
+            errors.push(error.shown_as(crate::internal::show("PodCertificateRequestSpec", spec.value)));
+        }
         errors
     }
 

@@ -242,12 +242,16 @@ impl Strategy for Event {
             if new.raw(field) == old.raw(field) {
                 continue;
             }
-            let error = FieldError::invalid(&new.at(shown), new.raw(field).clone(), crate::at::IMMUTABLE);
-            let is_reference = ["involvedObject", "related"].contains(&field);
-            errors.push(if is_reference {
-                error.shown_as(crate::internal::show("ObjectReference", new.raw(field)))
-            } else {
-                error
+            let value = new.raw(field);
+            let error = FieldError::invalid(&new.at(shown), value.clone(), crate::at::IMMUTABLE);
+            errors.push(match field {
+                "involvedObject" => error.shown_as(crate::internal::show("ObjectReference", value)),
+                "related" => error.shown_as(crate::internal::show_pointer("ObjectReference", value)),
+                "source" => error.shown_as(crate::internal::show("EventSource", value)),
+                "count" if value.is_null() => error.shown_as("0"),
+                "firstTimestamp" | "lastTimestamp" | "eventTime" => error,
+                _ if value.is_null() => error.shown_as("\"\""),
+                _ => error,
             });
         }
         errors

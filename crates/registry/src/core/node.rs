@@ -55,6 +55,10 @@ impl Strategy for Node {
             (true, Some(first)) => {
                 spec.insert("podCIDR".into(), first.into());
             }
+            // The single one counts where the two differ.
+            (false, Some(first)) if first != single => {
+                spec.insert("podCIDRs".into(), json!([single]));
+            }
             _ => {}
         }
     }
@@ -72,6 +76,7 @@ impl Strategy for Node {
         let spec = node.get("spec");
         scheduling::taints(&mut errors, &spec);
         node_resources(&mut errors, &node);
+        declared_features(&mut errors, &node.get("status"));
         for cidr in spec.items("podCIDRs") {
             check::cidr(&mut errors, cidr.path.clone(), cidr.as_text());
         }
@@ -88,6 +93,7 @@ impl Strategy for Node {
         let (node, old) = (At::root(object), At::root(old));
         let (spec, was) = (node.get("spec"), old.get("spec"));
         node_resources(&mut errors, &node);
+        declared_features(&mut errors, &node.get("status"));
         let mut seen: Vec<&Value> = Vec::new();
         for address in node.get("status").items("addresses") {
             if seen.contains(&address.value) {
@@ -100,6 +106,9 @@ impl Strategy for Node {
         if !before.is_empty() && before != spec.array("podCIDRs") {
             let detail = "node updates may not change podCIDR except from \"\" to valid";
             errors.forbidden(spec.at("podCIDRs"), detail);
+        }
+        if spec.text("externalID") != was.text("externalID") {
+            errors.forbidden(spec.at("externalID"), "may not be updated");
         }
         scheduling::taints(&mut errors, &spec);
         let (provider, before) = (spec.text("providerID"), was.text("providerID"));
@@ -172,6 +181,30 @@ fn roles(node: &Value) -> String {
     roles.sort_unstable();
     roles.dedup();
     cells::joined(roles.into_iter())
+}
+
+/// The features a kubelet says it has: `Name` or `Name/part`, sorted.
+fn declared_features(errors: &mut FieldErrors, status: &At<'_>) {
+    let features = status.items("declaredFeatures");
+    for (index, feature) in features.iter().enumerate() {
+        let name = feature.as_text();
+        let sound = name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.split('/').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric()));
+        if !sound {
+            let detail = format!(
+                "invalid feature name {name:?}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+            );
+            errors.invalid(feature.path.clone(), name, detail);
+        }
+        let Some(next) = features.get(index + 1) else { continue };
+        match name.cmp(next.as_text()) {
+            std::cmp::Ordering::Equal => errors.duplicate(next.path.clone(), name),
+            std::cmp::Ordering::Greater => {
+                errors.invalid(next.path.clone(), next.as_text(), "list must be sorted alphabetically");
+            }
+            std::cmp::Ordering::Less => {}
+        }
+    }
 }
 
 fn node_resources(errors: &mut FieldErrors, node: &At<'_>) {

@@ -91,18 +91,31 @@ impl Strategy for PersistentVolume {
         }
         let (spec, was) = (At::root(object).get("spec"), At::root(old).get("spec"));
         validate_spec(&mut errors, &spec);
-        if source_of(spec.value) != source_of(was.value) {
-            let name = "PersistentVolumeSpec";
-            let (before, after) = (source_of(was.value), source_of(spec.value));
+        let mut munged = spec.value.clone();
+        let secret = "controllerExpandSecretRef";
+        if was.has("csi")
+            && !was.get("csi").has(secret)
+            && let Some(csi) = munged.pointer_mut("/csi").and_then(Value::as_object_mut)
+        {
+            csi.remove(secret);
+        }
+        if source_of(&munged) != source_of(was.value) {
+            let name = "PersistentVolumeSource";
+            let (before, after) = (source_of(was.value), source_of(&munged));
             let shown = difference(&internal::show_lines(name, &before), &internal::show_lines(name, &after));
             let detail = format!("spec.persistentvolumesource is immutable after creation\n{shown}");
             errors.forbidden(spec.at("persistentvolumesource"), detail);
         }
         errors.immutable(ferry_meta::Path::new("volumeMode"), spec.raw("volumeMode"), was.raw("volumeMode"));
         let (affinity, before) = (spec.raw("nodeAffinity"), was.raw("nodeAffinity"));
-        if !before.is_null() && affinity != before {
-            let error = FieldError::invalid(&spec.at("nodeAffinity"), affinity.clone(), IMMUTABLE);
-            errors.push(error.shown_as(internal::show("VolumeNodeAffinity", affinity)));
+        if !before.is_null() && !same_affinity(affinity, before) {
+            let detail = format!("{IMMUTABLE}, except for updating from beta label to GA");
+            let error = FieldError::invalid(&ferry_meta::Path::new("nodeAffinity"), affinity.clone(), detail);
+            errors.push(error.shown_as(internal::show_pointer("VolumeNodeAffinity", affinity)));
+        }
+        let class = "volumeAttributesClassName";
+        if was.has(class) && !spec.has(class) {
+            errors.forbidden(spec.at(class), "update from non-nil value to nil is forbidden");
         }
         errors
     }
@@ -134,6 +147,37 @@ impl Strategy for PersistentVolume {
             unset("volumeMode").into(),
         ]
     }
+}
+
+/// Old labels and the names that took their place.
+const RENAMED: [(&str, &str); 5] = [
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+];
+
+/// Whether two affinities are the same but for labels that got new names.
+fn same_affinity(new: &Value, old: &Value) -> bool {
+    match (new, old) {
+        (Value::Array(new), Value::Array(old)) => {
+            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| same_affinity(new, old))
+        }
+        (Value::Object(new), Value::Object(old)) => {
+            let keys = new.keys().chain(old.keys());
+            keys.into_iter().all(|key| {
+                let (new, old) = (new.get(key).unwrap_or(&Value::Null), old.get(key).unwrap_or(&Value::Null));
+                same_affinity(new, old) || (key == "key" && renamed(old) == new.as_str().unwrap_or_default())
+            })
+        }
+        _ => new == old,
+    }
+}
+
+fn renamed(old: &Value) -> &'static str {
+    let old = old.as_str().unwrap_or_default();
+    RENAMED.iter().find(|(before, _)| *before == old).map(|(_, after)| *after).unwrap_or_default()
 }
 
 /// The fields of a spec that are not the volume's source.

@@ -65,12 +65,35 @@ pub fn validate_template(errors: &mut FieldErrors, template: &At<'_>) {
     let metadata = template.get("metadata");
     errors.extend(crate::object_meta::annotation_errors(metadata.map("annotations"), &metadata.at("annotations")));
     errors.extend(crate::object_meta::label_errors(metadata.map("labels"), &metadata.at("labels")));
-    for key in ["name", "generateName", "namespace", "uid", "ownerReferences", "finalizers"] {
-        if metadata.has(key) && metadata.raw(key).as_str() != Some("") {
-            errors.forbidden(metadata.at(key), "cannot be set");
+    unset_metadata(errors, &metadata);
+    validate_spec(errors, &template.get("spec"));
+}
+
+/// What the metadata of a template may not have.
+pub fn unset_metadata(errors: &mut FieldErrors, metadata: &At<'_>) {
+    const UNSET: [&str; 13] = [
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    ];
+    for key in UNSET {
+        let value = metadata.raw(key);
+        if !value.is_null() && value.as_str() != Some("") && value.as_i64() != Some(0) {
+            // Upstream makes the name of the field from Go's.
+            let shown = if key == "uid" { "uID" } else { key };
+            errors.forbidden(metadata.at(shown), "cannot be set");
         }
     }
-    validate_spec(errors, &template.get("spec"));
 }
 
 pub fn validate_access_modes(errors: &mut FieldErrors, spec: &At<'_>) {
@@ -163,6 +186,7 @@ fn validate_change(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
     {
         before.insert("volumeName".into(), name.clone());
     }
+    immutable_class_annotation(errors, new, old);
     let annotation = old.get("metadata").map("annotations").get(CLASS_ANNOTATION).and_then(Value::as_str);
     let from_nil = spec.has("storageClassName")
         && !was.has("storageClassName")
@@ -204,6 +228,63 @@ fn validate_change(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
     }
     if spec.text("volumeMode") != was.text("volumeMode") {
         errors.invalid(ferry_meta::Path::new("volumeMode"), spec.text("volumeMode"), crate::at::IMMUTABLE);
+    }
+}
+
+/// The class in the annotation stays; it may only move into the field.
+fn immutable_class_annotation(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+    let class = new.get("metadata").get("annotations").text(CLASS_ANNOTATION);
+    let was = old.get("metadata").get("annotations").text(CLASS_ANNOTATION);
+    let moved = !was.is_empty()
+        && !old.get("spec").has("storageClassName")
+        && new.get("spec").raw("storageClassName").as_str() == Some(was);
+    if !moved && class != was {
+        let path = new.at("metadata").child("annotations").key(CLASS_ANNOTATION);
+        errors.invalid(path, class, crate::at::IMMUTABLE);
+    }
+}
+
+fn validate_status(errors: &mut FieldErrors, status: &At<'_>) {
+    const STATES: [&str; 5] = [
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    for (_, at) in status.entries("capacity") {
+        let quantity = at.as_quantity().unwrap_or_default();
+        if quantity.is_negative() {
+            errors.invalid(at.path, quantity.value(), "must be a valid resource quantity");
+        }
+    }
+    let path = status.at("allocatedResourceStatuses");
+    for (key, state) in status.map("allocatedResourceStatuses") {
+        claimed_resource(errors, &path, key);
+        if !state.as_str().is_some_and(|state| STATES.contains(&state)) {
+            let mut sorted = STATES;
+            sorted.sort_unstable();
+            errors.unsupported(path.clone(), key.as_str(), &sorted);
+        }
+    }
+    for (key, at) in status.entries("allocatedResources") {
+        let before = errors.len();
+        claimed_resource(errors, &status.at("allocatedResources"), key);
+        if errors.len() == before {
+            resources::amount(errors, &at.path, "storage", &at.as_quantity().unwrap_or_default());
+        }
+    }
+}
+
+/// A resource of a claim: storage, or one of somebody's own domain.
+fn claimed_resource(errors: &mut FieldErrors, path: &ferry_meta::Path, key: &str) {
+    let reasons = names::qualified_name(key);
+    if !reasons.is_empty() {
+        return errors.reasons(path.clone(), key, reasons);
+    }
+    let own = key.contains('/') && !key.split('/').next().is_some_and(|domain| domain.ends_with("kubernetes.io"));
+    if key != "storage" && !own {
+        errors.unsupported(path.clone(), key, &["storage"]);
     }
 }
 
@@ -252,7 +333,10 @@ impl Strategy for PersistentVolumeClaim {
         }
         common::keep(object, old, "status");
         let spec = object_at(object, &["spec"]);
-        drop_unknown_source(spec);
+        // A source that is there stays, whatever it is.
+        if !At::root(old).get("spec").has("dataSource") && !At::root(old).get("spec").has("dataSourceRef") {
+            drop_unknown_source(spec);
+        }
         same_source(spec);
     }
 
@@ -267,6 +351,8 @@ impl Strategy for PersistentVolumeClaim {
         if context.subresource.is_empty() {
             errors = self.validate_create(context, object);
             validate_change(&mut errors, &At::root(object), &At::root(old));
+        } else {
+            validate_status(&mut errors, &At::root(object).get("status"));
         }
         errors
     }

@@ -78,7 +78,8 @@ pub fn keep_allocated(object: &mut Value, old: &Value) {
         if spec.text("clusterIP").is_empty() {
             changes.push(("clusterIP", before.raw("clusterIP").clone()));
         }
-        if spec.array("clusterIPs").is_empty() && spec.text("clusterIP").is_empty() {
+        let same = spec.text("clusterIP").is_empty() || spec.text("clusterIP") == before.text("clusterIP");
+        if spec.array("clusterIPs").is_empty() && same {
             changes.push(("clusterIPs", before.raw("clusterIPs").clone()));
         }
     }

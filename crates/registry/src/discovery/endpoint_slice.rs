@@ -50,10 +50,8 @@ impl Strategy for EndpointSlice {
         if new.raw("endpoints") != old.raw("endpoints") {
             endpoints(&mut errors, &new);
         }
-        if new.raw("addressType") == old.raw("addressType") {
-            address_type(&mut errors, &new);
-        } else {
-            errors.clear();
+        address_type(&mut errors, &new);
+        if new.raw("addressType") != old.raw("addressType") {
             errors.invalid(new.at("addressType"), Value::Null, crate::at::IMMUTABLE);
         }
         errors
@@ -109,7 +107,9 @@ fn ports(errors: &mut FieldErrors, slice: &At<'_>) {
         } else {
             seen.push(name);
         }
-        errors.one_of(port.at("protocol"), port.text("protocol"), &PROTOCOLS);
+        if !PROTOCOLS.contains(&port.text("protocol")) {
+            errors.unsupported(port.at("protocol"), port.text("protocol"), &PROTOCOLS);
+        }
         if let Some(protocol) = port.raw("appProtocol").as_str() {
             errors.reasons(port.at("appProtocol"), protocol, names::qualified_name(protocol));
         }

@@ -51,8 +51,8 @@ impl Strategy for IpAddress {
         errors
     }
 
-    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate_create(context, object);
         let (new, old) = (At::root(object).get("spec"), At::root(old).get("spec"));
         if new.raw("parentRef") != old.raw("parentRef") {
             errors.invalid(new.at("parentRef"), Value::Null, IMMUTABLE);
@@ -117,6 +117,7 @@ fn networks(errors: &mut FieldErrors, spec: &At<'_>) {
     }
     let six = |at: &At<'_>| at.as_text().contains(':');
     if let [first, second] = cidrs.as_slice()
+        && cidrs.iter().all(|cidr| check::Cidr::parse(cidr.as_text()).is_some())
         && six(first) == six(second)
     {
         let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";

@@ -41,7 +41,9 @@ impl Strategy for IngressClass {
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let (spec, was) = (At::root(object).get("spec"), At::root(old).get("spec"));
-        errors.immutable(spec.at("controller"), spec.raw("controller"), was.raw("controller"));
+        if spec.text("controller") != was.text("controller") {
+            errors.invalid(spec.at("controller"), spec.text("controller"), crate::at::IMMUTABLE);
+        }
         errors.extend(self.validate_create(context, object));
         errors
     }

@@ -45,8 +45,8 @@ impl Strategy for RuntimeClass {
         errors
     }
 
-    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate_create(context, object);
         let (new, old) = (At::root(object), At::root(old));
         if new.raw("handler") != old.raw("handler") {
             errors.invalid(new.at("handler"), Value::Null, IMMUTABLE);

@@ -45,6 +45,7 @@ impl Strategy for PodDisruptionBudget {
         }
         let mut errors = FieldErrors::new();
         let status = At::root(object).get("status");
+        check::conditions(&mut errors, &status, "conditions");
         counts(&mut errors, &status, &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]);
         errors
     }

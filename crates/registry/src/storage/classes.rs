@@ -92,8 +92,8 @@ impl Strategy for StorageClass {
         errors
     }
 
-    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate_create(context, object);
         let keys = ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"];
         stays(&mut errors, &At::root(object), &At::root(old), &keys);
         errors
@@ -157,12 +157,15 @@ impl Strategy for VolumeAttributesClass {
         errors
     }
 
-    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, old) = (At::root(object), At::root(old));
+        let (new, was) = (At::root(object), At::root(old));
         for key in ["driverName", "parameters"] {
-            errors.immutable(new.at(key), new.raw(key), old.raw(key));
+            if new.raw(key) != was.raw(key) {
+                errors.forbidden(new.at(key), format!("updates to {key} are forbidden."));
+            }
         }
+        errors.extend(self.validate_create(context, object));
         errors
     }
 }
@@ -197,9 +200,12 @@ impl Strategy for CsiStorageCapacity {
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate_create(context, object);
         let (new, old) = (At::root(object), At::root(old));
-        for key in ["nodeTopology", "storageClassName"] {
-            errors.immutable(Path::new(key), new.raw(key), old.raw(key));
+        if new.raw("nodeTopology") != old.raw("nodeTopology") {
+            let topology = new.raw("nodeTopology");
+            let error = FieldError::invalid(&Path::new("nodeTopology"), topology.clone(), IMMUTABLE);
+            errors.push(error.shown_as(crate::internal::show_pointer("LabelSelector", topology)));
         }
+        errors.immutable(Path::new("storageClassName"), new.raw("storageClassName"), old.raw("storageClassName"));
         errors
     }
 }

@@ -1,6 +1,6 @@
 //! CSIDrivers and CSINodes.
 
-use ferry_meta::{FieldErrors, Path, names};
+use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::{Value, json};
 
 use crate::apps::counts;
@@ -51,7 +51,8 @@ impl Strategy for CsiDriver {
         validate_driver(&mut errors, &spec);
         errors.immutable(spec.at("attachedRequired"), spec.raw("attachRequired"), was.raw("attachRequired"));
         if spec.raw("volumeLifecycleModes") != was.raw("volumeLifecycleModes") {
-            errors.invalid(spec.at("volumeLifecycleModes"), Value::Null, IMMUTABLE);
+            let modes = spec.raw("volumeLifecycleModes").clone();
+            errors.invalid(spec.at("volumeLifecycleModes"), modes, IMMUTABLE);
         }
         errors
     }
@@ -158,7 +159,8 @@ impl Strategy for CsiNode {
         for was in At::root(old).get("spec").array("drivers") {
             let same = new.array("drivers").iter().find(|driver| driver["name"] == was["name"]);
             if let Some(driver) = same.filter(|driver| without_count(driver) != without_count(was)) {
-                errors.invalid(Path::new("spec.drivers"), driver.clone(), IMMUTABLE);
+                let error = FieldError::invalid(&Path::new("spec.drivers"), driver.clone(), IMMUTABLE);
+                errors.push(error.shown_as(crate::internal::show("CSINodeDriver", &without_count(driver))));
             }
         }
         errors

@@ -52,6 +52,11 @@ impl Strategy for VolumeAttachment {
                 errors.invalid(Path::new("spec"), Value::Null, IMMUTABLE);
             }
         }
+        for failure in ["attachError", "detachError"].map(|key| At::root(object).get("status").get(key)) {
+            if let Some(code) = failure.int("errorCode").filter(|code| *code < 0) {
+                errors.invalid(failure.at("errorCode"), code, names::in_range(0, i32::MAX.into()));
+            }
+        }
         errors
     }
 }

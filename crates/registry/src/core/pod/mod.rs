@@ -57,7 +57,6 @@ pub fn default_template(template: &mut Map<String, Value>) {
     template.entry("spec").or_insert_with(|| json!({}));
     if let Some(spec) = map_mut(template, "spec") {
         default_spec(spec);
-        drop_disabled(spec);
     }
 }
 
@@ -91,47 +90,6 @@ fn metadata_and_spec(errors: &mut FieldErrors, pod: &At<'_>) {
     }
     for container in spec.items("containers").iter().chain(&spec.items("initContainers")) {
         container::image_has_no_padding(errors, container);
-    }
-}
-
-/// Fields whose features are off are dropped on the way in.
-fn drop_disabled(spec: &mut Map<String, Value>) {
-    for key in ["schedulingGroup", "evictionResponders"] {
-        spec.remove(key);
-    }
-    for volume in maps_mut(spec, "volumes") {
-        if let Some(empty) = map_mut(volume, "emptyDir") {
-            empty.remove("mode");
-        }
-    }
-    for list in ["containers", "initContainers", "ephemeralContainers"] {
-        for container in maps_mut(spec, list) {
-            for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
-                if let Some(probe) = map_mut(container, key) {
-                    drop_from_handler(probe);
-                }
-            }
-            if let Some(lifecycle) = map_mut(container, "lifecycle") {
-                lifecycle.remove("stopSignal");
-                for hook in ["postStart", "preStop"] {
-                    if let Some(hook) = map_mut(lifecycle, hook) {
-                        drop_from_handler(hook);
-                    }
-                }
-            }
-            for mount in maps_mut(container, "volumeMounts") {
-                mount.remove("bindMountOptions");
-            }
-        }
-    }
-}
-
-fn drop_from_handler(handler: &mut Map<String, Value>) {
-    if let Some(get) = map_mut(handler, "httpGet") {
-        get.remove("protocol");
-    }
-    if let Some(grpc) = map_mut(handler, "grpc") {
-        grpc.remove("mode");
     }
 }
 
@@ -196,7 +154,6 @@ impl Strategy for Pod {
         let spec = object_at(object, &["spec"]);
         defaults::spec(spec);
         defaults::pod(spec);
-        drop_disabled(spec);
         if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
             defaults::status(status);
         }

@@ -15,6 +15,17 @@ pub fn validate(errors: &mut FieldErrors, key: &str, source: &At<'_>, shared: bo
         "flocker" => flocker(errors, source),
         "quobyte" => quobyte(errors, source),
         "azureDisk" => azure_disk(errors, source),
+        "glusterfs" if shared => {
+            if let Some(namespace) = source.raw("endpointsNamespace").as_str() {
+                let path = source.at("endpointsNamespace");
+                if namespace.is_empty() {
+                    let detail = "if the endpointnamespace is set, it must be a valid namespace name";
+                    errors.invalid(path, "", detail);
+                } else {
+                    errors.reasons(path, namespace, names::dns1123_label(namespace));
+                }
+            }
+        }
         "cinder" => secret(errors, source, shared),
         "storageos" => {
             let (name, namespace) = (source.text("volumeName"), source.text("volumeNamespace"));

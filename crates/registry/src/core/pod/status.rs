@@ -1,6 +1,6 @@
 //! The rules of a pod's status.
 
-use ferry_meta::{FieldErrors, names};
+use ferry_meta::{FieldError, FieldErrors, names};
 use serde_json::{Map, Value, json};
 
 use crate::at::{At, Report};
@@ -70,6 +70,7 @@ pub fn validate(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
     for (key, list) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
         transitions(errors, &status, &before, key, &spec, list);
     }
+    claims(errors, &status, &new.get("spec"));
     addresses(errors, &status, &before, "podIP", "podIPs");
     addresses(errors, &status, &before, "hostIP", "hostIPs");
 }
@@ -130,19 +131,77 @@ fn addresses(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, single:
         check::ip(errors, item.path.clone(), item.text("ip"));
     }
     let families = |four: bool| items.iter().filter(|i| i.text("ip").contains('.') == four).count();
-    if items.len() > 2 || families(true) > 1 || families(false) > 1 {
-        let detail = "may specify no more than one IP for each IP family";
-        errors.invalid(status.at(list), status.raw(list).clone(), detail);
-    }
-    match (status.text(single), items.first()) {
-        ("", Some(_)) | (_, None) if (status.text(single).is_empty()) != items.is_empty() => {
-            let detail = format!("{single} and {list} must either both be set or both be unset");
-            errors.invalid(status.at(list), status.raw(list).clone(), detail);
+    let refuse = |errors: &mut FieldErrors, detail: &str| {
+        let error = FieldError::invalid(&status.at(list), status.raw(list).clone(), detail);
+        errors.push(error.shown_as(crate::internal::show_list("IP", status.raw(list))));
+    };
+    let both = |errors: &mut FieldErrors| {
+        if items.len() < 2 {
+            return;
         }
-        (address, Some(first)) if address != first.text("ip") && !address.is_empty() => {
-            let detail = format!("must be equal to `{single}`");
-            errors.invalid(first.at("ip"), first.text("ip"), detail);
+        let wrong = items.iter().enumerate().find(|(_, item)| item.text("ip").parse::<std::net::IpAddr>().is_err());
+        if let Some((index, item)) = wrong {
+            let detail = format!("failed to check for dual stack with error:invalid IP[{index}]: {}", item.text("ip"));
+            errors.push(FieldError::internal(&status.at(list), detail));
         }
-        _ => {}
+        if wrong.is_some() || items.len() > 2 || families(true) > 1 || families(false) > 1 {
+            refuse(errors, "may specify no more than one IP for each IP family");
+        }
+    };
+    let equal = |errors: &mut FieldErrors| {
+        if let Some(first) = items.first().filter(|first| first.text("ip") != status.text(single)) {
+            errors.invalid(first.at("ip"), first.text("ip"), format!("must be equal to `{single}`"));
+        }
+    };
+    // A host's single address may stand alone.
+    if single == "hostIP" {
+        equal(errors);
+        return both(errors);
     }
+    both(errors);
+    if status.text(single).is_empty() != items.is_empty() {
+        refuse(errors, &format!("{single} and {list} must either both be set or both be unset"));
+    } else {
+        equal(errors);
+    }
+}
+
+/// What a status tells of claims must be of the pod's own.
+fn claims(errors: &mut FieldErrors, status: &At<'_>, spec: &At<'_>) {
+    let names: Vec<&str> = spec.array("resourceClaims").iter().filter_map(|claim| claim["name"].as_str()).collect();
+    let mut seen: Vec<&str> = Vec::new();
+    for claim in status.items("resourceClaimStatuses") {
+        let name = claim.text("name");
+        if !names.contains(&name) {
+            errors.invalid(claim.at("name"), name, "must match the name of an entry in `spec.resourceClaims`");
+        }
+        if seen.contains(&name) {
+            errors.duplicate(claim.at("name"), name);
+        }
+        seen.push(name);
+        if let Some(named) = claim.raw("resourceClaimName").as_str() {
+            errors.reasons(claim.at("name"), named, names::dns1123_subdomain(named));
+        }
+    }
+    extended_claim(errors, &status.get("extendedResourceClaimStatus"), spec);
+}
+
+fn extended_claim(errors: &mut FieldErrors, claim: &At<'_>, spec: &At<'_>) {
+    if !claim.exists() {
+        return;
+    }
+    let mappings = claim.items("requestMappings");
+    if mappings.is_empty() {
+        errors.required(claim.at("requestMappings"), "at least one request mapping is required");
+    }
+    let lists = ["initContainers", "containers"];
+    for mapping in &mappings {
+        let name = mapping.text("containerName");
+        let known = lists.iter().flat_map(|list| spec.array(list)).any(|c| c["name"].as_str() == Some(name));
+        if !known {
+            let detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
+            errors.invalid(mapping.at("containerName"), name, detail);
+        }
+    }
+    errors.named(claim.at("resourceClaimName"), claim.text("resourceClaimName"), names::dns1123_subdomain);
 }

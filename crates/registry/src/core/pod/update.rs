@@ -1,6 +1,6 @@
 //! What an update of a pod may change: the main resource, its ephemeral containers and its size.
 
-use ferry_meta::{FieldErrors, Path, names};
+use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::{Map, Value};
 
 use super::{diff, resources, scheduling};
@@ -43,6 +43,9 @@ pub fn validate(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
     if spec.value == was.value {
         return;
     }
+    if !was.array("schedulingGates").is_empty() {
+        node_choice(errors, &spec, &was);
+    }
     let munged = with_changeable_fields_of(&spec, &was);
     if munged != *was.value {
         let shown =
@@ -84,7 +87,45 @@ fn restore(map: &mut Map<String, Value>, old: &Value, key: &str) {
     };
 }
 
-/// A gated pod may narrow where it runs.
+/// A gated pod may narrow where it runs, never widen it.
+fn node_choice(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
+    let kept = was.map("nodeSelector").iter().all(|(key, value)| spec.map("nodeSelector").get(key) == Some(value));
+    if !kept {
+        let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        errors.invalid(spec.at("nodeSelector"), spec.raw("nodeSelector").clone(), detail);
+    }
+    let (new, old) = (required_nodes(spec), required_nodes(was));
+    let terms = new.items("nodeSelectorTerms");
+    let before = old.array("nodeSelectorTerms");
+    if before.is_empty() {
+        return;
+    }
+    if before.len() != terms.len() {
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        let value = new.raw("nodeSelectorTerms");
+        let error = FieldError::invalid(&new.at("nodeSelectorTerms"), value.clone(), detail);
+        return errors.push(error.shown_as(internal::show_list("NodeSelectorTerm", value)));
+    }
+    for (term, before) in terms.iter().zip(before).filter(|(term, before)| !only_adds(term, before)) {
+        let detail = "only additions are allowed (no mutations or deletions)";
+        let error = FieldError::invalid(&term.path, before.clone(), detail);
+        errors.push(error.shown_as(internal::show("NodeSelectorTerm", term.value)));
+    }
+}
+
+fn required_nodes<'a>(spec: &At<'a>) -> At<'a> {
+    spec.get("affinity").get("nodeAffinity").get("requiredDuringSchedulingIgnoredDuringExecution")
+}
+
+fn only_adds(term: &At<'_>, before: &Value) -> bool {
+    let old = At::root(before);
+    let lists = ["matchExpressions", "matchFields"];
+    if lists.iter().all(|list| old.array(list).is_empty()) {
+        return lists.iter().all(|list| term.array(list).is_empty());
+    }
+    lists.iter().all(|list| term.array(list).starts_with(old.array(list)))
+}
+
 fn restore_node_affinity(map: &mut Map<String, Value>, old: &Value) {
     let before = old.pointer("/affinity/nodeAffinity").cloned();
     let affinity = map.entry("affinity").or_insert_with(|| Value::Object(Map::new()));

@@ -81,19 +81,52 @@ pub fn validate_all<'a>(errors: &mut FieldErrors, spec: &At<'a>, metadata: &At<'
     good
 }
 
+/// The sources of PersistentVolumes in the order upstream looks at them.
+const PERSISTENT: [&str; 22] = [
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "cephfs",
+    "iscsi",
+    "cinder",
+    "fc",
+    "flexVolume",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
+];
+
 /// The source of a PersistentVolume, which stands among the fields of its spec.
 pub fn validate_source(errors: &mut FieldErrors, spec: &At<'_>) {
-    source(errors, spec, "");
+    let order = PERSISTENT.iter().filter_map(|key| SOURCES.iter().find(|source| source.0 == *key));
+    sources(errors, spec, "", order);
 }
 
 fn source(errors: &mut FieldErrors, volume: &At<'_>, pod: &str) {
+    sources(errors, volume, pod, SOURCES.iter());
+}
+
+fn sources<'a>(errors: &mut FieldErrors, volume: &At<'_>, pod: &str, order: impl Iterator<Item = &'a Source>) {
     let mut found = false;
-    for (key, other, shown, required) in SOURCES {
+    for (key, other, shown, required) in order.copied() {
         let source = volume.get_as(key, shown);
         if !source.exists() {
             continue;
         }
-        if std::mem::replace(&mut found, true) {
+        // A flexVolume beside another source of a PersistentVolume goes unnoticed.
+        let unnoticed = key == "flexVolume" && volume.text("name").is_empty();
+        if std::mem::replace(&mut found, true) && !unnoticed {
             errors.forbidden(volume.at(other), "may not specify more than 1 volume type");
             continue;
         }
@@ -138,6 +171,10 @@ fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: 
             check::file_mode(errors, source, "defaultMode");
             projection::sources(errors, source);
         }
+        "csi" if volume.is_empty() => persistent_csi(errors, source),
+        "local" if !source.text("path").is_empty() => {
+            check::no_backsteps(errors, source.at("path"), source.text("path"));
+        }
         "csi" => {
             csi_driver_name(errors, source.at("driver"), source.text("driver"));
             let secret = source.get("nodePublishSecretRef");
@@ -162,11 +199,28 @@ fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: 
             }
         }
         "image" => {
+            if source.text("reference").is_empty() {
+                errors.required(source.at("reference"), "");
+            }
             let policies = ["Always", "IfNotPresent", "Never"];
             errors.one_of(source.at("pullPolicy"), source.text("pullPolicy"), &policies);
         }
         // A volume of a pod has a name; the source of a PersistentVolume stands alone.
         key => remote_volume::validate(errors, key, source, volume.is_empty()),
+    }
+}
+
+/// The CSI source of a PersistentVolume, whose secrets may be in any namespace.
+fn persistent_csi(errors: &mut FieldErrors, source: &At<'_>) {
+    csi_driver_name(errors, source.at("driver"), source.text("driver"));
+    if source.text("volumeHandle").is_empty() {
+        errors.required(source.at("volumeHandle"), "");
+    }
+    let secrets =
+        ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"];
+    for secret in secrets.iter().map(|key| source.get(key)).filter(At::exists) {
+        errors.named(secret.at("name"), secret.text("name"), names::dns1123_subdomain);
+        errors.named(secret.at("namespace"), secret.text("namespace"), names::dns1123_label);
     }
 }
 
@@ -193,6 +247,9 @@ fn fibre_channel(errors: &mut FieldErrors, source: &At<'_>) {
     }
     if !targets.is_empty() && !source.has("lun") {
         errors.required(source.at("lun"), "lun is required if targetWWNs is specified");
+    }
+    if let Some(lun) = source.int("lun").filter(|lun| !targets.is_empty() && !(0..=255).contains(lun)) {
+        errors.invalid(source.at("lun"), lun, names::in_range(0, 255));
     }
 }
 

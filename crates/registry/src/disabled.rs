@@ -1,0 +1,132 @@
+//! Fields whose features are off. They are dropped once the writer's managed fields are known: a writer owns what it sent.
+
+use serde_json::Value;
+
+use crate::resource::Resource;
+
+/// Where each kind keeps a pod's spec.
+const POD_SPECS: [(&str, &str, &str); 9] = [
+    ("", "Pod", "spec"),
+    ("", "PodTemplate", "template.spec"),
+    ("", "ReplicationController", "spec.template.spec"),
+    ("apps", "ReplicaSet", "spec.template.spec"),
+    ("apps", "Deployment", "spec.template.spec"),
+    ("apps", "DaemonSet", "spec.template.spec"),
+    ("apps", "StatefulSet", "spec.template.spec"),
+    ("batch", "Job", "spec.template.spec"),
+    ("batch", "CronJob", "spec.jobTemplate.spec.template.spec"),
+];
+
+/// Paths below a pod's spec; `*` is every item of a list.
+const OF_PODS: [&str; 3] = ["schedulingGroup", "evictionResponders", "volumes.*.emptyDir.mode"];
+
+/// Paths below a container.
+const OF_CONTAINERS: [&str; 12] = [
+    "lifecycle.stopSignal",
+    "volumeMounts.*.bindMountOptions",
+    "livenessProbe.httpGet.protocol",
+    "livenessProbe.grpc.mode",
+    "readinessProbe.httpGet.protocol",
+    "readinessProbe.grpc.mode",
+    "startupProbe.httpGet.protocol",
+    "startupProbe.grpc.mode",
+    "lifecycle.postStart.httpGet.protocol",
+    "lifecycle.postStart.grpc.mode",
+    "lifecycle.preStop.httpGet.protocol",
+    "lifecycle.preStop.grpc.mode",
+];
+
+const OTHERS: [(&str, &str, &str); 15] = [
+    ("batch", "Job", "spec.scheduling"),
+    ("batch", "CronJob", "spec.jobTemplate.spec.scheduling"),
+    ("", "Node", "spec.configSource"),
+    ("", "Node", "spec.podPreemptionPolicy"),
+    ("", "ServiceAccount", "secrets.*.kind"),
+    ("", "ServiceAccount", "secrets.*.namespace"),
+    ("", "ServiceAccount", "secrets.*.uid"),
+    ("", "ServiceAccount", "secrets.*.apiVersion"),
+    ("", "ServiceAccount", "secrets.*.resourceVersion"),
+    ("", "ServiceAccount", "secrets.*.fieldPath"),
+    ("coordination.k8s.io", "Lease", "spec.preferredHolder"),
+    ("coordination.k8s.io", "Lease", "spec.strategy"),
+    ("resource.k8s.io", "ResourceSlice", "spec.devices.*.nodeAllocatableResources"),
+    ("resource.k8s.io", "ResourceSlice", "spec.partitionTypeAttribute"),
+    ("resource.k8s.io", "ResourceSlice", "spec.skipNodeOperations"),
+];
+
+impl Resource {
+    /// Drops what this server has no use for from an object on its way in.
+    pub fn drop_disabled(&self, object: &mut Value, creating: bool) {
+        if self.strategy.custom_type().is_some() {
+            return;
+        }
+        let own = |group: &str, kind: &str| group == self.gvk.group && kind == self.gvk.kind;
+        for (_, _, path) in POD_SPECS.iter().filter(|(group, kind, _)| own(group, kind)) {
+            let Some(spec) = object.pointer_mut(&format!("/{}", path.replace('.', "/"))) else { continue };
+            OF_PODS.iter().for_each(|path| drop(spec, path));
+            for list in ["containers", "initContainers", "ephemeralContainers"] {
+                for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                    OF_CONTAINERS.iter().for_each(|path| drop(container, path));
+                }
+            }
+        }
+        OTHERS.iter().filter(|(group, kind, _)| own(group, kind)).for_each(|(_, _, path)| drop(object, path));
+        // The field of an older version can be given to a new slice only.
+        if !creating && own("discovery.k8s.io", "EndpointSlice") {
+            drop(object, "endpoints.*.deprecatedTopology");
+        }
+    }
+}
+
+fn drop(value: &mut Value, path: &str) {
+    match path.split_once('.') {
+        Some(("*", rest)) => value.as_array_mut().into_iter().flatten().for_each(|item| drop(item, rest)),
+        Some((key, rest)) => {
+            if let Some(inner) = value.get_mut(key) {
+                drop(inner, rest);
+            }
+        }
+        None => {
+            if let Some(map) = value.as_object_mut() {
+                map.remove(path);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::resource::ResourceTable;
+
+    #[test]
+    fn fields_without_their_feature_go() {
+        let table = ResourceTable::builtin();
+        let check = |group: &str, plural: &str, mut object: serde_json::Value, want: serde_json::Value| {
+            table.find(group, "v1", plural).expect(plural).drop_disabled(&mut object, false);
+            assert_eq!(object, want, "{plural}");
+        };
+        let container = json!({"lifecycle": {"stopSignal": "x", "preStop": {"grpc": {"mode": "x"}}}});
+        let kept = json!({"lifecycle": {"preStop": {"grpc": {}}}});
+        check(
+            "",
+            "pods",
+            json!({"spec": {"schedulingGroup": {}, "containers": [container]}}),
+            json!({"spec": {"containers": [kept]}}),
+        );
+        check(
+            "batch",
+            "cronjobs",
+            json!({"spec": {"jobTemplate": {"spec": {"scheduling": {}, "template": {"spec": {"evictionResponders": []}}}}}}),
+            json!({"spec": {"jobTemplate": {"spec": {"template": {"spec": {}}}}}}),
+        );
+        check(
+            "",
+            "serviceaccounts",
+            json!({"secrets": [{"name": "s", "kind": "k"}]}),
+            json!({"secrets": [{"name": "s"}]}),
+        );
+        check("", "configmaps", json!({"data": {"a": "b"}}), json!({"data": {"a": "b"}}));
+    }
+}
