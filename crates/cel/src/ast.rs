@@ -78,25 +78,27 @@ impl Expr {
     /// Calls `visit` for this expression and all below it.
     pub fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
         visit(self);
+        self.below(&mut |part| part.walk(visit));
+    }
+
+    /// How many expressions stand in each other.
+    pub fn depth(&self) -> usize {
+        let mut deepest = 0;
+        self.below(&mut |part| deepest = deepest.max(part.depth()));
+        deepest + 1
+    }
+
+    /// Calls `visit` for the parts of this expression.
+    pub fn below<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
         match &self.kind {
             Kind::Literal(_) | Kind::Ident(_) => {}
-            Kind::Select { operand, .. } => operand.walk(visit),
-            Kind::Call { target, arguments, .. } => {
-                if let Some(target) = target {
-                    target.walk(visit);
-                }
-                arguments.iter().for_each(|argument| argument.walk(visit));
-            }
-            Kind::List { elements, .. } => elements.iter().for_each(|element| element.walk(visit)),
-            Kind::Map(entries) => entries.iter().for_each(|entry| {
-                entry.key.walk(visit);
-                entry.value.walk(visit);
-            }),
-            Kind::Struct { fields, .. } => fields.iter().for_each(|field| field.value.walk(visit)),
+            Kind::Select { operand, .. } => visit(operand),
+            Kind::Call { target, arguments, .. } => target.as_deref().into_iter().chain(arguments).for_each(visit),
+            Kind::List { elements, .. } => elements.iter().for_each(visit),
+            Kind::Map(entries) => entries.iter().flat_map(|entry| [&entry.key, &entry.value]).for_each(visit),
+            Kind::Struct { fields, .. } => fields.iter().for_each(|field| visit(&field.value)),
             Kind::Fold(fold) => {
-                for part in [&fold.range, &fold.start, &fold.condition, &fold.step, &fold.result] {
-                    part.walk(visit);
-                }
+                [&fold.range, &fold.start, &fold.condition, &fold.step, &fold.result].into_iter().for_each(visit);
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::plan;
 use crate::program::Program;
 use crate::schema::{Decl, Field, Object};
 use crate::source;
+use crate::stack;
 use crate::types::Type;
 use crate::validators;
 
@@ -101,6 +102,11 @@ impl Environment {
 
     /// Compiles an expression; the error is worded and laid out as cel-go does.
     pub fn compile(&self, text: &str) -> Result<Program, String> {
+        // No text nests deeper than it is long.
+        stack::with_room(text.len(), || self.compiled(text))
+    }
+
+    fn compiled(&self, text: &str) -> Result<Program, String> {
         let (mut root, ids) = parser::parse(text).map_err(|issues| source::show(text, issues))?;
         let facts = checker::check(self, &mut root, ids).map_err(|issues| source::show(text, issues))?;
         let issues = validators::validate(&root, &facts);
@@ -120,6 +126,6 @@ impl Environment {
 
     /// The most an evaluation can cost, where `self` and `oldSelf` (and any other variable) are as `decl` says.
     pub fn estimate(&self, program: &Program, decl: Option<&Decl>) -> cost::Range {
-        cost::estimate(program.root(), program.facts(), decl)
+        stack::with_room(program.depth(), || cost::estimate(program.root(), program.facts(), decl))
     }
 }

@@ -43,6 +43,7 @@ mod plan;
 mod program;
 mod schema;
 mod source;
+mod stack;
 mod types;
 mod validators;
 mod value;

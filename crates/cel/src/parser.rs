@@ -7,10 +7,8 @@ use crate::source::Issue;
 
 /// Longer texts are refused.
 const MOST_CHARACTERS: usize = 100_000;
-/// Deeper nesting is refused, so that nothing that walks an expression runs out of stack, without optimisation neither. Upstream's
-/// limit, which the message names, is higher.
-const MOST_DEPTH: usize = 100;
-const NAMED_DEPTH: usize = 250;
+/// Deeper nesting is refused, of each rule of the grammar by itself, and of operators and selections in what it means.
+const MOST_DEPTH: usize = 250;
 /// Macros copy parts of what they are given; more expressions than this are refused.
 const MOST_EXPRESSIONS: usize = 200_000;
 
@@ -65,13 +63,17 @@ pub(crate) fn parse(source: &str) -> Result<(Expr, usize), Vec<Issue>> {
     }
     let mut issues = Vec::new();
     let lexemes = lexemes(&characters, &mut issues);
-    let mut parser = Parser { characters, besides: "", lexemes, position: 0, depth: 0, ids: 0, issues };
+    let depth = Depth::default();
+    let mut parser = Parser { characters, besides: "", lexemes, position: 0, depth, height: 0, ids: 0, issues };
     let parsed = parser.expression();
     let parsed = parsed.and_then(|expression| {
-        if parser.peek() == Token::End {
-            return Ok(expression);
+        if parser.peek() != Token::End {
+            return Err(parser.unexpected_end());
         }
-        Err(parser.unexpected_end())
+        if parser.height > MOST_DEPTH {
+            return Err(Issue { at: None, message: "max recursion depth exceeded".to_owned() });
+        }
+        Ok(expression)
     });
     match parsed {
         Ok(expression) if parser.issues.is_empty() => Ok((expression, parser.ids)),
@@ -89,9 +91,19 @@ pub(crate) struct Parser {
     besides: &'static str,
     lexemes: Vec<Lexeme>,
     position: usize,
-    depth: usize,
+    depth: Depth,
+    /// How many operators, selections and calls of members stand in each other in what was read last.
+    height: usize,
     ids: usize,
     issues: Vec<Issue>,
+}
+
+/// How often the rules that can contain themselves are being read.
+#[derive(Clone, Copy, Default)]
+struct Depth {
+    expression: usize,
+    relation: usize,
+    calculation: usize,
 }
 
 type Parsed = Result<Expr, Issue>;
@@ -101,7 +113,7 @@ fn syntax(at: usize, message: String) -> Issue {
 }
 
 fn too_deep() -> Issue {
-    Issue { at: None, message: format!("expression recursion limit exceeded: {NAMED_DEPTH}") }
+    Issue { at: None, message: format!("expression recursion limit exceeded: {MOST_DEPTH}") }
 }
 
 impl Parser {
@@ -181,41 +193,49 @@ impl Parser {
         copy
     }
 
-    fn enter(&mut self) -> Result<(), Issue> {
-        self.depth += 1;
-        if self.depth > MOST_DEPTH || self.ids > MOST_EXPRESSIONS { Err(too_deep()) } else { Ok(()) }
+    fn enter(&mut self, depth: Depth) -> Result<(), Issue> {
+        self.depth = depth;
+        let deepest = depth.expression.max(depth.relation).max(depth.calculation);
+        if deepest > MOST_DEPTH || self.ids > MOST_EXPRESSIONS { Err(too_deep()) } else { Ok(()) }
     }
 
     fn expression(&mut self) -> Parsed {
-        self.enter()?;
+        let before = self.depth;
+        self.enter(Depth { expression: before.expression + 1, ..before })?;
         let condition = self.logical()?;
         let expression = if let Some(at) = self.accept("?") {
+            let mut height = self.height;
             let first = self.logical()?;
+            height = height.max(self.height);
             self.expect(":", &[])?;
             let second = self.expression()?;
+            self.height = height.max(self.height) + 1;
             self.call(at, "_?_:_", None, vec![condition, first, second])?
         } else {
             condition
         };
-        self.depth -= 1;
+        self.depth = before;
         Ok(expression)
     }
 
     /// Terms joined by `||`, each of terms joined by `&&`. One function for both levels keeps nesting cheap.
     fn logical(&mut self) -> Parsed {
         let (mut either, mut places) = (Vec::new(), Vec::new());
+        let mut height = 0;
         loop {
             let (mut all, mut and_places) = (vec![Some(self.operation(0)?)], Vec::new());
+            height = height.max(self.height);
             while let Some(at) = self.accept("&&") {
                 and_places.push(at);
                 all.push(Some(self.operation(0)?));
+                height = height.max(self.height);
             }
             either.push(Some(self.balanced("_&&_", &mut all, &and_places)));
-            match self.accept("||") {
-                Some(at) => places.push(at),
-                None => return Ok(self.balanced("_||_", &mut either, &places)),
-            }
+            let Some(at) = self.accept("||") else { break };
+            places.push(at);
         }
+        self.height = height;
+        Ok(self.balanced("_||_", &mut either, &places))
     }
 
     /// Joins terms as a balanced tree: long chains are no deeper than short ones.
@@ -234,14 +254,20 @@ impl Parser {
 
     /// Operators that bind as tightly as `level` or more.
     fn operation(&mut self, level: usize) -> Parsed {
-        let mut left = self.unary()?;
         let before = self.depth;
-        while let Some((text, function, own)) =
+        // What stands beside a comparison is a relation of its own; what stands beside other operators is none.
+        let relation = before.relation + usize::from(level <= 1);
+        let own = Depth { relation, calculation: before.calculation + 1, ..before };
+        self.enter(own)?;
+        let mut left = self.unary()?;
+        while let Some((text, function, level)) =
             OPERATORS.iter().find(|(text, _, own)| *own >= level && self.found(text))
         {
             let at = self.accept(text).unwrap_or_default();
-            self.enter()?;
-            let right = self.operation(own + 1)?;
+            let height = self.height;
+            self.depth = if *level == 0 { Depth { calculation: before.calculation, ..own } } else { own };
+            let right = self.operation(level + 1)?;
+            self.height = height.max(self.height) + 1;
             left = self.call(at, function, None, vec![left, right])?;
         }
         self.depth = before;
@@ -272,20 +298,18 @@ impl Parser {
 
     fn member(&mut self) -> Parsed {
         let mut operand = self.primary()?;
-        let before = self.depth;
         loop {
             if let Some(at) = self.accept(".") {
-                self.enter()?;
                 operand = self.selection(operand, at)?;
             } else if let Some(at) = self.accept("[") {
-                self.enter()?;
+                let height = self.height;
                 let optional = self.accept("?").is_some();
                 self.besides = if optional { "" } else { "?" };
                 let index = self.expression()?;
+                self.height = height.max(self.height) + 1;
                 self.expect("]", &[])?;
                 operand = self.call(at, if optional { "_[?_]" } else { "_[_]" }, None, vec![operand, index])?;
             } else {
-                self.depth = before;
                 return Ok(operand);
             }
         }
@@ -313,6 +337,8 @@ impl Parser {
                 return Err(syntax(lexeme.at, format!("no viable alternative at input '{read}'")));
             }
         };
+        let height = self.height;
+        self.height += 1;
         if optional {
             let name = self.new_expr(lexeme.at, Kind::Literal(Literal::String(field)));
             let kind = Kind::Call { function: "_?._".to_owned(), target: None, arguments: vec![operand, name] };
@@ -320,19 +346,23 @@ impl Parser {
         }
         if let Some(at) = self.accept("(") {
             let arguments = self.arguments()?;
+            self.height = height.max(self.height) + 1;
             return self.call(at, &field, Some(operand), arguments);
         }
         Ok(self.new_expr(dot, Kind::Select { operand: Box::new(operand), field, test: false }))
     }
 
     fn arguments(&mut self) -> Result<Vec<Expr>, Issue> {
-        let mut arguments = Vec::new();
+        let (mut arguments, mut height) = (Vec::new(), 0);
+        self.height = 0;
         if self.accept(")").is_some() {
             return Ok(arguments);
         }
         self.besides = ")";
         loop {
             arguments.push(self.expression()?);
+            height = height.max(self.height);
+            self.height = height;
             if self.accept(",").is_none() {
                 self.expect(")", &[])?;
                 return Ok(arguments);
@@ -359,7 +389,8 @@ impl Parser {
 
     fn list(&mut self) -> Parsed {
         let at = self.take().at;
-        let (mut elements, mut optional) = (Vec::new(), Vec::new());
+        let (mut elements, mut optional, mut height) = (Vec::new(), Vec::new(), 0);
+        self.height = 0;
         if self.accept(",").is_some() {
             self.expect("]", &[])?;
             return Ok(self.new_expr(at, Kind::List { elements, optional }));
@@ -370,6 +401,8 @@ impl Parser {
             }
             optional.push(self.accept("?").is_some());
             elements.push(self.expression()?);
+            height = height.max(self.height);
+            self.height = height;
             if self.accept(",").is_none() {
                 self.expect("]", &[","])?;
                 break;
@@ -380,7 +413,8 @@ impl Parser {
 
     fn map(&mut self) -> Parsed {
         let at = self.take().at;
-        let mut entries = Vec::new();
+        let (mut entries, mut height) = (Vec::new(), 0);
+        self.height = 0;
         if self.accept(",").is_some() {
             self.expect("}", &[])?;
             return Ok(self.new_expr(at, Kind::Map(entries)));
@@ -388,8 +422,11 @@ impl Parser {
         while self.accept("}").is_none() {
             let optional = self.accept("?").is_some();
             let key = self.expression()?;
+            height = height.max(self.height);
             self.expect(":", &[])?;
             let value = self.expression()?;
+            height = height.max(self.height);
+            self.height = height;
             entries.push(Entry { key, value, optional });
             if self.accept(",").is_none() {
                 self.expect("}", &[","])?;
@@ -425,6 +462,7 @@ impl Parser {
             let arguments = self.arguments()?;
             return self.call(at, &name, None, arguments);
         }
+        self.height = 0;
         Ok(self.new_expr(lexeme.at, Kind::Ident(name)))
     }
 
@@ -445,7 +483,8 @@ impl Parser {
             name.push_str(&self.take().text);
         }
         let at = self.take().at;
-        let mut fields = Vec::new();
+        let (mut fields, mut height) = (Vec::new(), 0);
+        self.height = 0;
         while self.accept("}").is_none() {
             let optional = self.accept("?").is_some();
             let lexeme = self.take();
@@ -457,6 +496,8 @@ impl Parser {
             }
             let colon = self.expect(":", &[])?;
             let value = self.expression()?;
+            height = height.max(self.height);
+            self.height = height;
             fields.push(Field { at: colon, name: lexeme.text.trim_matches('`').to_owned(), value, optional });
             if self.accept(",").is_none() {
                 self.expect("}", &[","])?;
@@ -518,6 +559,7 @@ impl Parser {
                 return Err(syntax(at, format!("{word} input '{shown}' expecting {expecting}")));
             }
         };
+        self.height = 0;
         Ok(self.new_expr(at, Kind::Literal(literal)))
     }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::ast::Expr;
+use crate::ast::{Expr, Kind, Literal};
 use crate::authorization::{Question, Verdict};
 use crate::charge;
 use crate::checker::Facts;
 use crate::error::Error;
 use crate::operators;
 use crate::plan::{FoldNode, Node};
+use crate::stack;
 use crate::types::Type;
 use crate::value::{Key, List, Made, Map, Value};
 
@@ -82,11 +83,22 @@ pub struct Program {
     facts: Facts,
     node: Node,
     used: Vec<bool>,
+    depth: usize,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let nothing = Expr { id: 0, at: 0, kind: Kind::Literal(Literal::Null) };
+        let root = std::mem::replace(&mut self.root, nothing);
+        let node = std::mem::replace(&mut self.node, Node::Constant(Value::Null));
+        stack::with_room(self.depth, move || drop((root, node)));
+    }
 }
 
 impl Program {
     pub(crate) fn new(text: &str, root: Expr, facts: Facts, node: Node, used: Vec<bool>) -> Self {
-        Self { text: text.to_owned(), root, facts, node, used }
+        let depth = root.depth();
+        Self { text: text.to_owned(), root, facts, node, used, depth }
     }
 
     pub fn text(&self) -> &str {
@@ -107,6 +119,11 @@ impl Program {
         &self.root
     }
 
+    /// How many expressions stand in each other.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -118,7 +135,7 @@ impl Program {
         budget: &mut Budget,
     ) -> Result<Value<'a>, Error> {
         let mut machine = Machine { bindings: &Wrapped(bindings), budget, cost: 0, locals: Vec::new() };
-        let outcome = machine.run(&self.node);
+        let outcome = stack::with_room(self.depth, || machine.run(&self.node));
         let cost = machine.cost;
         if !budget.spend(cost) {
             return Err(Error::BudgetExhausted);

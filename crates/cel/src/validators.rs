@@ -53,7 +53,7 @@ fn walk(expression: &Expr, facts: &Facts, exempt: bool, issues: &mut Vec<Issue>)
         }
         _ => {}
     }
-    below(expression, &mut |inner| walk(inner, facts, exempt, issues));
+    expression.below(&mut |inner| walk(inner, facts, exempt, issues));
 }
 
 /// What is wrong with the clauses of a text and the values put in.
@@ -149,25 +149,5 @@ fn equivalent(one: &Type, two: &Type) -> bool {
             equivalent(key, other_key) && equivalent(value, other_value)
         }
         _ => one == two,
-    }
-}
-
-fn below<'a>(expression: &'a Expr, visit: &mut dyn FnMut(&'a Expr)) {
-    match &expression.kind {
-        Kind::Literal(_) | Kind::Ident(_) => {}
-        Kind::Select { operand, .. } => visit(operand),
-        Kind::Call { target, arguments, .. } => {
-            target.iter().for_each(|target| visit(target));
-            arguments.iter().for_each(visit);
-        }
-        Kind::List { elements, .. } => elements.iter().for_each(visit),
-        Kind::Map(entries) => entries.iter().for_each(|entry| {
-            visit(&entry.key);
-            visit(&entry.value);
-        }),
-        Kind::Struct { fields, .. } => fields.iter().for_each(|field| visit(&field.value)),
-        Kind::Fold(fold) => {
-            [&fold.range, &fold.start, &fold.condition, &fold.step, &fold.result].into_iter().for_each(visit);
-        }
     }
 }

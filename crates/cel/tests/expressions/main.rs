@@ -64,17 +64,72 @@ fn nothing_runs_or_grows_without_end() {
     stopped("sets.contains(self.list, self.list)");
 }
 
+/// What is repeated, around what, and how often it may be: as cel-go counts it.
+const NESTED: [(&str, &str, &str, usize); 28] = [
+    ("(", "1", ")", 249),
+    ("[", "1", "]", 249),
+    ("{1: ", "1", "}", 249),
+    ("", "1", " + 1", 250),
+    ("", "1", " * 1", 250),
+    ("", "1", " + 1 * 1", 249),
+    ("", "self", " == self", 250),
+    ("", "self", ".a", 250),
+    ("", "self", ".?a", 250),
+    ("", "self", "[0]", 250),
+    ("", "self", ".size()", 250),
+    ("self[", "0", "]", 249),
+    ("true ? 1 : ", "1", "", 249),
+    ("true ? (", "1", ") : 1", 249),
+    ("size(", "self", ")", 249),
+    ("[1].all(x, ", "true", ")", 249),
+    ("[1].map(x, ", "1", ")", 249),
+    ("!(", "true", ")", 249),
+    ("-(", "1", ")", 249),
+    ("(1 + ", "1", ")", 124),
+    ("(", "1", " + 1)", 248),
+    ("(1 + 1 + ", "1", ")", 124),
+    ("(1 + 1 * ", "1", ")", 83),
+    ("(self == ", "1", ")", 124),
+    ("(", "self", ".b)", 249),
+    ("self.b.c(", "1", ")", 249),
+    ("a.b{c: ", "1", "}", 249),
+    ("[1].all(x, 1 + 1 == 2 && self.b.c.d && ", "true", ")", 247),
+];
+
+#[test]
+fn expressions_nest_as_deep_as_upstream_lets_them() {
+    let environment = Environment::new().variable("self", Type::Dyn);
+    for (open, inner, close, most) in NESTED {
+        let nested = |depth: usize| format!("{}{inner}{}", open.repeat(depth), close.repeat(depth));
+        let too_deep = |depth: usize| match environment.compile(&nested(depth)) {
+            Ok(program) => {
+                let _ = environment.estimate(&program, None);
+                let _ = program.evaluate(&[Value::Int(1)], &mut Budget::new(u64::MAX));
+                false
+            }
+            Err(error) => error.contains("recursion"),
+        };
+        assert_eq!((too_deep(most), too_deep(most + 1)), (false, true), "{open}{inner}{close}");
+    }
+}
+
 #[test]
 fn nothing_nests_without_end() {
-    for (open, close) in [("(", ")"), ("[", "]"), ("!(", ")"), ("self[", "]"), ("size(", ")"), ("self.map(x, ", ")")] {
-        for depth in [90, 5000] {
-            let text = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+    let parts = NESTED.iter().map(|(open, inner, close, _)| (*open, *inner, *close));
+    let chains = [
+        ("", "true", " && true"),
+        ("", "true", " || true && true"),
+        ("!", "true", ""),
+        ("-", "1", ""),
+        ("", "self", ".optMap(x, x)"),
+        ("[1].exists_one(x, ![self].map(y, {1: [-(", "1", ")]}))"),
+        ("cel.bind(x, [1].filter(y, ", "true", "), x.size() == 1 || !x)"),
+    ];
+    for (open, inner, close) in parts.chain(chains) {
+        for depth in [60, 124, 249, 5000] {
             // Refused or not, it neither overflows the stack nor takes long.
-            let _ = evaluate(&text);
+            let _ = evaluate(&format!("{}{inner}{}", open.repeat(depth), close.repeat(depth)));
         }
-    }
-    for chain in ["1 + ", "true && ", "self.a.", "1 == ", "self.optMap(x, x).", "true ? 1 : "] {
-        let _ = evaluate(&format!("{}1", chain.repeat(5000)));
     }
     assert!(evaluate(&"1 + ".repeat(30_000)).is_err());
 }
