@@ -21,6 +21,8 @@ pub(crate) struct WriteOptions {
     pub field_manager: String,
     pub field_validation: FieldValidation,
     pub force: Option<bool>,
+    /// The new object came without labels.
+    pub bare_labels: bool,
 }
 
 fn invalid(kind: &str, errors: &FieldErrors) -> ApiError {
@@ -55,7 +57,7 @@ impl WriteOptions {
             }
         };
         if errors.is_empty() {
-            Ok(Self { kind, dry_run, field_manager: manager, field_validation, force })
+            Ok(Self { kind, dry_run, field_manager: manager, field_validation, force, bare_labels: false })
         } else {
             Err(invalid(kind, &errors))
         }

@@ -169,10 +169,13 @@ impl<'a> Write<'a> {
         }
         self.row.drop_disabled(&mut object, true);
         self.row.strategy.prepare_create(&strategy, &mut object);
+        if self.options.bare_labels {
+            self.row.strategy.share_labels(&mut object);
+        }
         let mut allocation = allocate::for_create(self.core, self.row, &mut object)?;
         let errors = self.said_once(self.row.validate_create(&strategy, &object));
         if !errors.is_empty() {
-            return Err(ApiError::invalid(&self.row.group_kind(), object::name(&object), &errors));
+            return Err(self.invalid(&object, &errors));
         }
         for warning in self.row.strategy.warnings(&strategy, &object, None) {
             self.context.warn(warning);
@@ -269,6 +272,22 @@ impl<'a> Write<'a> {
         once
     }
 
+    /// The message says each error once; the causes are all there.
+    fn invalid(&self, object: &Value, errors: &FieldErrors) -> ApiError {
+        let mut once = FieldErrors::new();
+        for error in errors {
+            if !once.iter().any(|other| other.line() == error.line()) {
+                once.push(error.clone());
+            }
+        }
+        let (kind, name) = (self.row.group_kind(), object::name(object));
+        let mut refusal = ApiError::invalid(&kind, name, errors);
+        if once.len() < errors.len() {
+            refusal.0.message = ApiError::invalid(&kind, name, &once).0.message;
+        }
+        refusal
+    }
+
     async fn create_by_update(&self, mut object: Value) -> Result<Written, ApiError> {
         let uid = object::uid(&object);
         if !uid.is_empty() {
@@ -316,7 +335,7 @@ impl<'a> Write<'a> {
         let allocation = allocate::for_update(self.core, self.row, &mut object, &live.object)?;
         let errors = self.said_once(self.row.validate_update(&strategy, &object, &live.object));
         if !errors.is_empty() {
-            return Err(ApiError::invalid(&self.row.group_kind(), object::name(&object), &errors));
+            return Err(self.invalid(&object, &errors));
         }
         for warning in self.row.strategy.warnings(&strategy, &object, Some(&live.object)) {
             self.context.warn(warning);

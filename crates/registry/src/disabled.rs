@@ -18,7 +18,25 @@ const POD_SPECS: [(&str, &str, &str); 9] = [
 ];
 
 /// Paths below a pod's spec; `*` is every item of a list.
-const OF_PODS: [&str; 3] = ["schedulingGroup", "evictionResponders", "volumes.*.emptyDir.mode"];
+const OF_PODS: [&str; 17] = [
+    "schedulingGroup",
+    "evictionResponders",
+    "volumes.*.emptyDir.mode",
+    "volumes.*.configMap.defaultUser",
+    "volumes.*.configMap.items.*.user",
+    "volumes.*.secret.defaultUser",
+    "volumes.*.secret.items.*.user",
+    "volumes.*.downwardAPI.defaultUser",
+    "volumes.*.downwardAPI.items.*.user",
+    "volumes.*.projected.defaultUser",
+    "volumes.*.projected.sources.*.configMap.items.*.user",
+    "volumes.*.projected.sources.*.secret.items.*.user",
+    "volumes.*.projected.sources.*.downwardAPI.items.*.user",
+    "volumes.*.projected.sources.*.serviceAccountToken.user",
+    "volumes.*.projected.sources.*.clusterTrustBundle.user",
+    "volumes.*.projected.sources.*.podCertificate.user",
+    "volumes.*.emptyDir.user",
+];
 
 /// Paths below a container.
 const OF_CONTAINERS: [&str; 12] = [
@@ -66,7 +84,12 @@ impl Resource {
             OF_PODS.iter().for_each(|path| drop(spec, path));
             for list in ["containers", "initContainers", "ephemeralContainers"] {
                 for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                    let stops = container.pointer("/lifecycle/stopSignal").is_some();
                     OF_CONTAINERS.iter().for_each(|path| drop(container, path));
+                    // A lifecycle that held nothing else goes with it.
+                    if stops && container["lifecycle"].as_object().is_some_and(serde_json::Map::is_empty) {
+                        drop(container, "lifecycle");
+                    }
                 }
             }
         }
@@ -108,12 +131,13 @@ mod tests {
             assert_eq!(object, want, "{plural}");
         };
         let container = json!({"lifecycle": {"stopSignal": "x", "preStop": {"grpc": {"mode": "x"}}}});
+        let bare = json!({"name": "c", "lifecycle": {"stopSignal": "x"}});
         let kept = json!({"lifecycle": {"preStop": {"grpc": {}}}});
         check(
             "",
             "pods",
-            json!({"spec": {"schedulingGroup": {}, "containers": [container]}}),
-            json!({"spec": {"containers": [kept]}}),
+            json!({"spec": {"schedulingGroup": {}, "containers": [container, bare]}}),
+            json!({"spec": {"containers": [kept, {"name": "c"}]}}),
         );
         check(
             "batch",

@@ -199,6 +199,11 @@ impl Printer {
                 self.list(items.len(), depth, |printer, index, depth| printer.json(&items[index], depth))
             }
             Value::Object(map) => self.map(map, depth, Self::json),
+            // Go writes these three so that JSON can stand in HTML.
+            Value::String(text) if text.contains(['<', '>', '&']) => {
+                let text = value.to_string();
+                self.out.push_str(&text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"));
+            }
             other => {
                 let _ = write!(self.out, "{other}");
             }
@@ -220,6 +225,7 @@ mod tests {
             show("LabelSelector", &selector),
             r#"{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"k","operator":"Exists"}]}"#
         );
+        assert!(show("ValidationRule", &json!({"rule": "self < 1"})).starts_with(r#"{"Rule":"self \u003c 1","#));
         assert_eq!(show_pointer("PodFailurePolicy", &Value::Null), "null");
         assert_eq!(show_list("NodeSelectorTerm", &json!([{}])), r#"[{"MatchExpressions":null,"MatchFields":null}]"#);
     }

@@ -88,7 +88,7 @@ impl Resource {
         let strategy = &self.strategy;
         let mut errors =
             metadata_errors(object, self.namespaced, &path, &|name, prefix| strategy.validate_name(name, prefix));
-        if self.checks_finalizers(true) {
+        if self.checks_finalizers() {
             errors.extend(kube_finalizers(object));
         }
         errors.extend(strategy.validate_create(context, object));
@@ -102,7 +102,7 @@ impl Resource {
         errors.extend(update_errors(object, old, &path));
         // The kind's own check begins with the metadata again.
         errors.extend(update_errors(object, old, &path));
-        if self.checks_finalizers(false) {
+        if self.checks_finalizers() {
             errors.extend(kube_finalizers(object));
         }
         errors.extend(self.strategy.validate_update(context, object, old));
@@ -111,13 +111,13 @@ impl Resource {
 
     /// Built-in kinds take no finalizer that is neither known nor qualified by a domain, but for those that are checked by
     /// the generic rules alone.
-    fn checks_finalizers(&self, creating: bool) -> bool {
+    fn checks_finalizers(&self) -> bool {
         match (&*self.gvk.group, &*self.gvk.kind) {
             ("admissionregistration.k8s.io" | "coordination.k8s.io", _)
             | ("apiregistration.k8s.io" | "apiextensions.k8s.io", _)
             | ("", "Event")
-            | ("policy", "PodDisruptionBudget") => false,
-            ("node.k8s.io", "RuntimeClass") => creating,
+            | ("policy", "PodDisruptionBudget")
+            | ("node.k8s.io", "RuntimeClass") => false,
             _ => self.strategy.custom_type().is_none(),
         }
     }

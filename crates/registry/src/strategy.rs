@@ -65,6 +65,9 @@ pub trait Strategy: Send + Sync {
         common::prepare_create(self.has_status(), self.has_generation(), context, object);
     }
 
+    /// A new object that came without labels got those of its template by default, and has them in common with it.
+    fn share_labels(&self, _object: &mut Value) {}
+
     /// Keeps from `old` what this request may not change: status for the main resource, all but status for `status`.
     fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
         common::prepare_update(self.has_status(), self.has_generation(), context, object, old);

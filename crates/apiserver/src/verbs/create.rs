@@ -1,7 +1,7 @@
 //! POST to a collection.
 
 use bytes::Bytes;
-use ferry_meta::ApiError;
+use ferry_meta::{ApiError, object};
 use ferry_registry::Resource;
 
 use crate::answer::Answer;
@@ -19,8 +19,9 @@ pub(crate) async fn handle(
 ) -> Result<Answer, ApiError> {
     core.definitions.check_create(row)?;
     let encoding = negotiate::input(&context.headers)?;
-    let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
+    let mut options = WriteOptions::read(&context.query, "CreateOptions", None)?;
     let mut object = codec::decode_row(context, row, encoding, &body, options.field_validation)?;
+    options.bare_labels = object::labels(&object).is_empty();
     row.strategy.default(&mut object);
     context.stages.done(Stage::Decode);
     let info = &context.info;

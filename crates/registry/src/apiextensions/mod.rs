@@ -119,15 +119,18 @@ impl Strategy for CustomResourceDefinition {
         let definition = At::root(object);
         let spec = definition.get("spec");
         let name = object::name(object);
-        if name != format!("{}.{}", spec.get("names").text("plural"), spec.text("group")) {
-            let detail = "must be spec.names.plural+\".\"+spec.group";
-            errors.invalid(definition.at("metadata").child("name"), name, detail);
+        let detail = "must be spec.names.plural+\".\"+spec.group";
+        let wanted = format!("{}.{}", spec.get("names").text("plural"), spec.text("group"));
+        for (key, given) in [("generateName", object::text(object, "/metadata/generateName")), ("name", name)] {
+            if given != wanted && !given.is_empty() {
+                errors.invalid(definition.at("metadata").child(key), given, detail);
+            }
         }
         validate_spec(&mut errors, &spec);
         stored_versions(&mut errors, &definition);
         if spec.is_true("preserveUnknownFields") {
-            let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
-            errors.invalid(spec.at("preserveUnknownFields"), true, detail);
+            keeps_unknown_fields(&mut errors, &spec);
+            errors.invalid(spec.at("preserveUnknownFields"), true, KEEPS_UNKNOWN);
         }
         errors
     }
@@ -140,6 +143,12 @@ impl Strategy for CustomResourceDefinition {
         let (definition, was) = (At::root(object), At::root(old));
         let (spec, before) = (definition.get("spec"), was.get("spec"));
         validate_spec(&mut errors, &spec);
+        if spec.is_true("preserveUnknownFields") {
+            keeps_unknown_fields(&mut errors, &spec);
+            if !before.is_true("preserveUnknownFields") {
+                errors.invalid(spec.at("preserveUnknownFields"), true, KEEPS_UNKNOWN);
+            }
+        }
         let names = spec.get("names");
         if has_condition(old, "Established") {
             errors.immutable(spec.at("scope"), spec.raw("scope"), before.raw("scope"));
@@ -296,6 +305,31 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
         }
     }
     conversion(errors, &spec.get("conversion"));
+}
+
+const KEEPS_UNKNOWN: &str =
+    "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+
+/// Defaults are for those who prune.
+fn keeps_unknown_fields(errors: &mut FieldErrors, spec: &At<'_>) {
+    fn has_default(schema: &Value) -> bool {
+        match schema {
+            Value::Object(map) => map.iter().any(|(key, value)| {
+                (key == "default" && !value.is_null())
+                    || match key.as_str() {
+                        "properties" => value.as_object().is_some_and(|fields| fields.values().any(has_default)),
+                        "items" | "additionalProperties" => has_default(value),
+                        _ => false,
+                    }
+            }),
+            _ => false,
+        }
+    }
+    let schemas = spec.items("versions");
+    if schemas.iter().any(|version| has_default(version.get("schema").raw("openAPIV3Schema"))) {
+        let detail = "must be false in order to use defaults in the schema";
+        errors.invalid(spec.at("preserveUnknownFields"), true, detail);
+    }
 }
 
 /// Versions as upstream holds them: without what they all share.

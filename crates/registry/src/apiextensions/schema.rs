@@ -187,7 +187,7 @@ fn unsupported_parts(errors: &mut FieldErrors, schema: &At<'_>, around: &Surroun
     let keys = ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];
     for key in keys.into_iter().filter(|key| schema.has(key)) {
         let empty = schema.raw(key).as_object().is_some_and(|map| map.is_empty()) || schema.raw(key) == "";
-        if !empty || key == "dependencies" || key == "$ref" {
+        if !empty || ["dependencies", "$ref", "additionalItems"].contains(&key) {
             errors.forbidden(schema.at(key), format!("{key} is not supported"));
         }
     }

@@ -152,14 +152,13 @@ fn narrow(errors: &mut FieldErrors, part: &At<'_>, any_of: bool) {
     narrowing(errors, part, any_of, false);
     narrow(errors, &part.get("items"), false);
     fields(part).iter().for_each(|(_, field)| narrow(errors, field, false));
-    const FORBIDDEN: [(&str, &str); 14] = [
+    const FORBIDDEN: [(&str, &str); 13] = [
         ("type", "empty"),
         ("additionalProperties", "undefined"),
         ("default", "undefined"),
         ("title", "empty"),
         ("description", "empty"),
         ("nullable", "false"),
-        ("externalDocs", "undefined"),
         (PRESERVE, "false"),
         (EMBEDDED, "false"),
         (INT_OR_STRING, "false"),

@@ -44,13 +44,22 @@ impl Strategy for ApiService {
         common::keep_metadata(object, old);
     }
 
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+    fn validate_create(&self, context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let spec = At::root(object).get("spec");
         let (group, version) = (spec.text("group"), spec.text("version"));
         let name = object::name(object);
         let required = format!("{version}.{group}");
-        if name != required && names::path_segment(name).is_empty() {
+        let generated = object::text(object, "/metadata/generateName");
+        if !context.patch
+            && !generated.is_empty()
+            && generated != required
+            && object::resource_version(object).is_empty()
+        {
+            let detail = format!("must be `spec.version+\".\"+spec.group`: \"{required}\"");
+            errors.invalid(At::root(object).at("metadata").child("generateName"), generated, detail);
+        }
+        if name != required && !name.is_empty() && names::path_segment(name).is_empty() {
             let detail = format!("must be `spec.version+\".\"+spec.group`: \"{required}\"");
             errors.invalid(At::root(object).at("metadata").child("name"), name, detail);
         }
@@ -73,7 +82,17 @@ impl Strategy for ApiService {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
         if context.subresource.is_empty() {
-            return self.validate_create(context, object);
+            // Metadata is looked at once more, as that of a new object.
+            let path = ferry_meta::Path::new("metadata");
+            let spec = At::root(object).get("spec");
+            let required = format!("{}.{}", spec.text("version"), spec.text("group"));
+            let named = |name: &str, prefix: bool| {
+                let detail = format!("must be `spec.version+\".\"+spec.group`: \"{required}\"");
+                if prefix && name != required { vec![detail] } else { Vec::new() }
+            };
+            let mut errors = crate::object_meta::metadata_errors(object, false, &path, &named);
+            errors.extend(self.validate_create(context, object));
+            return errors;
         }
         let mut errors = FieldErrors::new();
         for condition in At::root(object).get("status").items("conditions") {

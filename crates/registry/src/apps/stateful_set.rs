@@ -57,7 +57,7 @@ impl Strategy for StatefulSet {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        validate_spec(&mut errors, &At::root(object).get("spec"));
+        validate_spec(&mut errors, &At::root(object).get("spec"), true);
         errors
     }
 
@@ -81,7 +81,7 @@ impl Strategy for StatefulSet {
             return errors;
         }
         let (spec, was) = (new.get("spec"), At::root(old).get("spec"));
-        validate_spec(&mut errors, &spec);
+        validate_spec(&mut errors, &spec, false);
         check::same_selector(&mut errors, &spec.get("selector"), &was.get("selector"));
         let claims = spec.raw("volumeClaimTemplates");
         if claims != was.raw("volumeClaimTemplates") {
@@ -118,7 +118,7 @@ impl Strategy for StatefulSet {
     }
 }
 
-fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
+fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>, creating: bool) {
     match spec.text("podManagementPolicy") {
         "" => errors.required(spec.at("podManagementPolicy"), ""),
         "OrderedReady" | "Parallel" => {}
@@ -137,7 +137,7 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
         errors.non_negative(spec.at("ordinals.start"), ordinals.number("start"));
     }
     let service = spec.text("serviceName");
-    if !service.is_empty() {
+    if creating && !service.is_empty() {
         errors.reasons(spec.at("serviceName"), service, names::dns1123_label(service));
     }
     let selector = spec.get("selector");
@@ -153,6 +153,11 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
         return check::bad_selector(errors, &selector, "");
     }
     super::matches_template(errors, spec);
+    if creating {
+        for claim in spec.items("volumeClaimTemplates") {
+            persistent_volume_claim::validate_spec(errors, &claim.get("spec"));
+        }
+    }
     let template = with_claimed_volumes(spec);
     pod::validate_template(errors, &At::new(&template, spec.at("template")));
     long_running(errors, spec, "StatefulSet");
@@ -194,8 +199,10 @@ fn update_strategy(errors: &mut FieldErrors, strategy: &At<'_>) {
 /// The template as its pods will be: with a volume for each claim, and without the names the controller sets.
 fn with_claimed_volumes(spec: &At<'_>) -> Value {
     let mut template = spec.raw("template").clone();
-    let claims: Vec<&str> =
-        spec.array("volumeClaimTemplates").iter().filter_map(|c| c.pointer("/metadata/name")?.as_str()).collect();
+    let name = |claim: &Value| claim.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut claims: Vec<String> = spec.array("volumeClaimTemplates").iter().map(name).collect();
+    claims.sort_unstable();
+    claims.dedup();
     let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
     pod.remove("subdomain");
     pod.remove("hostname");
@@ -205,7 +212,8 @@ fn with_claimed_volumes(spec: &At<'_>) -> Value {
     let mut volumes: Vec<Value> =
         claims.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})).collect();
     let own = pod.get("volumes").and_then(Value::as_array).cloned().unwrap_or_default();
-    volumes.extend(own.into_iter().filter(|v| !claims.contains(&v["name"].as_str().unwrap_or_default())));
+    let taken = |volume: &Value| claims.iter().any(|claim| volume["name"].as_str().unwrap_or_default() == claim);
+    volumes.extend(own.into_iter().filter(|volume| !taken(volume)));
     pod.insert("volumes".into(), volumes.into());
     template
 }

@@ -75,6 +75,12 @@ impl Strategy for Job {
         default_labels(object);
     }
 
+    fn share_labels(&self, object: &mut Value) {
+        if let Some(labels) = object.pointer("/spec/template/metadata/labels").filter(|l| l.is_object()).cloned() {
+            object::metadata_mut(object).insert("labels".into(), labels);
+        }
+    }
+
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let job = At::root(object);
@@ -283,7 +289,7 @@ fn completion_mode(errors: &mut FieldErrors, spec: &At<'_>) {
         {
             errors.invalid(spec.at("maxFailedIndexes"), failed, "must be less than or equal to completions");
         }
-    } else if mode.is_empty() || mode == "NonIndexed" {
+    } else if !spec.has("completionMode") || mode == "NonIndexed" {
         for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if let Some(value) = spec.int(key) {
                 errors.invalid(spec.at(key), value, "requires indexed completion mode");

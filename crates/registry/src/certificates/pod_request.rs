@@ -58,7 +58,7 @@ impl Strategy for PodCertificateRequest {
 fn validate(errors: &mut FieldErrors, spec: &At<'_>) {
     signer_name(errors, spec, "signerName");
     for key in spec.map("unverifiedUserAnnotations").keys() {
-        errors.reasons(spec.at("unverifiedUserAnnotations"), key, names::label_key(&key.to_lowercase()));
+        user_annotation(errors, &spec.at("unverifiedUserAnnotations"), key);
     }
     for (name, uid) in [("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")] {
         errors.reasons(spec.at(name), spec.text(name), subdomain_name(spec.text(name), false));
@@ -97,6 +97,16 @@ fn validate(errors: &mut FieldErrors, spec: &At<'_>) {
             errors.push(FieldError::invalid(&spec.path, Value::Null, detail).shown_as(""));
         }
     }
+}
+
+/// A key that a pod's author made up: of a domain, judged in small letters.
+pub fn user_annotation(errors: &mut FieldErrors, path: &ferry_meta::Path, key: &str) {
+    let lower = key.to_lowercase();
+    let reasons = names::label_key(&lower);
+    if reasons.is_empty() && !key.contains('/') {
+        errors.invalid(path.clone(), key, "must be a domain-prefixed key (such as \"acme.io/foo\")");
+    }
+    errors.reasons(path.clone(), &lower, reasons);
 }
 
 fn decoded(text: &str) -> Vec<u8> {

@@ -18,6 +18,7 @@ const OMITTED: &str = "<value omitted>";
 fn validate_name(errors: &mut FieldErrors, bundle: &At<'_>) {
     let metadata = bundle.get("metadata");
     let (name, signer) = (metadata.text("name"), bundle.get("spec").text("signerName"));
+    let generated = metadata.text("generateName");
     let path = metadata.at("name");
     if signer.is_empty() {
         if name.contains(':') {
@@ -28,7 +29,12 @@ fn validate_name(errors: &mut FieldErrors, bundle: &At<'_>) {
         return;
     }
     let prefix = signer.replace('/', ":") + ":";
+    if !generated.is_empty() && !generated.starts_with(&prefix) {
+        let detail = format!("ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}");
+        errors.invalid(bundle.at("metadata").child("generateName"), generated, detail);
+    }
     match name.strip_prefix(&prefix) {
+        None if name.is_empty() => {}
         None => {
             let detail = format!("ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}");
             errors.invalid(path, name, detail);

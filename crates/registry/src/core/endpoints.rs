@@ -66,7 +66,7 @@ impl Strategy for Endpoints {
                     ("hostname", names::dns1123_label as fn(&str) -> Vec<String>),
                     ("nodeName", names::dns1123_subdomain),
                 ] {
-                    if !address.text(key).is_empty() {
+                    if !address.text(key).is_empty() || (key == "nodeName" && address.has(key)) {
                         errors.reasons(address.at(key), address.text(key), check(address.text(key)));
                     }
                 }

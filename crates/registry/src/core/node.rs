@@ -77,14 +77,7 @@ impl Strategy for Node {
         scheduling::taints(&mut errors, &spec);
         node_resources(&mut errors, &node);
         declared_features(&mut errors, &node.get("status"));
-        for cidr in spec.items("podCIDRs") {
-            check::cidr(&mut errors, cidr.path.clone(), cidr.as_text());
-        }
-        let families = |four: bool| spec.texts("podCIDRs").filter(|c| c.contains('.') == four).count();
-        if families(true) > 1 || families(false) > 1 {
-            let detail = "may specify no more than one CIDR for each IP family";
-            errors.invalid(spec.at("podCIDRs"), spec.raw("podCIDRs").clone(), detail);
-        }
+        networks(&mut errors, &spec);
         errors
     }
 
@@ -109,6 +102,9 @@ impl Strategy for Node {
         }
         if spec.text("externalID") != was.text("externalID") {
             errors.forbidden(spec.at("externalID"), "may not be updated");
+        }
+        if spec.array("podCIDRs") != before {
+            networks(&mut errors, &spec);
         }
         scheduling::taints(&mut errors, &spec);
         let (provider, before) = (spec.text("providerID"), was.text("providerID"));
@@ -181,6 +177,17 @@ fn roles(node: &Value) -> String {
     roles.sort_unstable();
     roles.dedup();
     cells::joined(roles.into_iter())
+}
+
+fn networks(errors: &mut FieldErrors, spec: &At<'_>) {
+    for cidr in spec.items("podCIDRs") {
+        check::cidr(errors, cidr.path.clone(), cidr.as_text());
+    }
+    let families = |four: bool| spec.texts("podCIDRs").filter(|c| c.contains('.') == four).count();
+    if families(true) > 1 || families(false) > 1 {
+        let detail = "may specify no more than one CIDR for each IP family";
+        errors.invalid(spec.at("podCIDRs"), spec.raw("podCIDRs").clone(), detail);
+    }
 }
 
 /// The features a kubelet says it has: `Name` or `Name/part`, sorted.

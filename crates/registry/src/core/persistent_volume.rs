@@ -60,11 +60,7 @@ impl Strategy for PersistentVolume {
         default_to(spec, "persistentVolumeReclaimPolicy", "Retain");
         default_absent(spec, "volumeMode", "Filesystem");
         resource_list(spec, "capacity");
-        if let Some(path) = crate::at::map_mut(spec, "hostPath")
-            && path.get("type").is_none_or(Value::is_null)
-        {
-            path.insert("type".into(), "".into());
-        }
+        super::pod::default_remote_volume(spec);
     }
 
     fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
@@ -237,9 +233,6 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
         }
     }
     validate_volume_source(errors, spec);
-    if spec.has("local") && !required.exists() {
-        errors.required(spec.at("nodeAffinity"), "Local volume requires node affinity");
-    }
     let path = spec.get("hostPath").text("path");
     if path == "/" && policy == "Recycle" {
         errors.forbidden(spec.at("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'");

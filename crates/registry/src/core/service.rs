@@ -159,7 +159,9 @@ fn drop_type_dependent(object: &mut Value, old: &Value) {
 
 /// A mere name has no traffic of its own to steer.
 fn drop_internal_policy(object: &mut Value) {
-    if object::text(object, "/spec/type") == "ExternalName" {
+    // What it says is judged all the same.
+    let known = ["", "Cluster", "Local"].contains(&object::text(object, "/spec/internalTrafficPolicy"));
+    if object::text(object, "/spec/type") == "ExternalName" && known {
         object_at(object, &["spec"]).remove("internalTrafficPolicy");
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use ferry_meta::{FieldErrors, Path, names};
+use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::{Map, Value};
 
 use super::{
-    binding_conditions, configuration, fits, fully_qualified_name, immutable, pool_name, repeated, selectors,
-    toleration,
+    binding_conditions, configuration, fits, fully_qualified_name, immutable, pool_name, repeated, repeated_items,
+    selectors, toleration,
 };
 use crate::at::{At, Report, default_number, default_to, map_mut, maps_mut, object_at};
 use crate::check;
@@ -42,7 +42,9 @@ impl Strategy for ResourceClaim {
             return status(&claim, &At::root(old));
         }
         let mut errors = FieldErrors::new();
-        immutable(&mut errors, "ResourceClaimSpec", &claim.get("spec"), old.get("spec").unwrap_or(&Value::Null));
+        if Some(claim.get("spec").value) != old.get("spec") {
+            errors.invalid(claim.at("spec"), Value::Null, crate::at::IMMUTABLE);
+        }
         errors
     }
 
@@ -65,7 +67,9 @@ impl Strategy for ResourceClaimTemplate {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let spec = At::root(object).get("spec");
         let metadata = spec.get("metadata");
-        let mut errors = object_meta::label_errors(metadata.map("labels"), &metadata.at("labels"));
+        let mut errors = object_meta::annotation_errors(metadata.map("annotations"), &metadata.at("annotations"));
+        errors.extend(object_meta::label_errors(metadata.map("labels"), &metadata.at("labels")));
+        crate::core::persistent_volume_claim::unset_metadata(&mut errors, &metadata);
         errors.extend(claim_errors(&spec.get("spec")));
         errors
     }
@@ -104,7 +108,7 @@ fn claim_errors(spec: &At<'_>) -> FieldErrors {
         for request in &requests {
             one_request(&mut errors, &mut late, request);
         }
-        repeated(&mut late, &requests, |request| request.raw("name").clone());
+        repeated_items(&mut late, "DeviceRequest", &requests, |request| request.raw("name").clone());
     }
     if fits(&mut late, &devices, "constraints", 32) {
         for constraint in devices.items("constraints") {
@@ -148,7 +152,7 @@ fn one_request(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_
                     errors.reasons(alternative.at("name"), name, names::dns1123_label(name));
                     wanted(errors, late, alternative, true);
                 }
-                repeated(late, &alternatives, |alternative| alternative.raw("name").clone());
+                repeated_items(late, "DeviceSubRequest", &alternatives, |item| item.raw("name").clone());
             }
         }
     }
@@ -237,7 +241,7 @@ fn status(claim: &At<'_>, old: &At<'_>) -> FieldErrors {
                 }
             }
         }
-        repeated(&mut late, &users, |user| user.raw("uid").clone());
+        repeated_items(&mut late, "ResourceClaimConsumerReference", &users, |user| user.raw("uid").clone());
     }
     let allocated: Vec<String> = allocation.get("devices").items("results").iter().map(device_id).collect();
     let devices = status.items("devices");
@@ -247,7 +251,9 @@ fn status(claim: &At<'_>, old: &At<'_>) -> FieldErrors {
         errors.reasons(device.at("device"), device.text("device"), names::dns1123_label(device.text("device")));
         let id = device_id(device);
         if !allocated.contains(&id) {
-            errors.invalid(device.path.clone(), id, "must be an allocated device in the claim");
+            let detail = "must be an allocated device in the claim";
+            let error = FieldError::invalid(&device.path, id, detail);
+            errors.push(error.shown_as(crate::internal::show("AllocatedDevice", device.value)));
         }
         check::conditions(&mut errors, device, "conditions");
         if device.has("data") {

@@ -59,6 +59,43 @@ fn repeated(errors: &mut FieldErrors, items: &[At<'_>], key: impl Fn(&At<'_>) ->
     }
 }
 
+/// Items whose key was there before, shown whole.
+fn repeated_items(errors: &mut FieldErrors, ty: &str, items: &[At<'_>], key: impl Fn(&At<'_>) -> Value) {
+    let mut seen: Vec<Value> = Vec::new();
+    for item in items {
+        let key = key(item);
+        if seen.contains(&key) {
+            let error = FieldError::duplicate(&item.path, item.value.clone());
+            errors.push(error.shown_as(shown(ty, item.value)));
+        } else {
+            seen.push(key);
+        }
+    }
+}
+
+/// The name of a driver, as the generic pass words it.
+pub(crate) fn driver_name(errors: &mut FieldErrors, path: Path, name: &str) {
+    if name.is_empty() {
+        return errors.required(path, "");
+    }
+    if !names::dns1123_subdomain(&name.to_lowercase()).is_empty() {
+        let detail = names::regex_reason(
+            "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
+            r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
+            &["Example.com"],
+        );
+        errors.invalid(path.clone(), name, detail);
+    }
+    if name.len() > 253 {
+        errors.invalid(path.clone(), name, "must be no more than 253 bytes");
+    }
+    if name.chars().count() > 63 {
+        let mut error = FieldError::too_long(&path, 63);
+        error.detail = error.detail.replace("bytes", "characters");
+        errors.push(error);
+    }
+}
+
 fn pool_name(errors: &mut FieldErrors, path: &Path, name: &str) {
     if name.is_empty() {
         return errors.required(path.clone(), "");
@@ -90,7 +127,7 @@ fn configuration(errors: &mut FieldErrors, late: &mut FieldErrors, config: &At<'
     if !opaque.exists() {
         return errors.required(opaque.path.clone(), "");
     }
-    csi_driver_name(late, opaque.at("driver"), opaque.text("driver"));
+    driver_name(late, opaque.at("driver"), opaque.text("driver"));
     raw_object(errors, &opaque, "parameters");
 }
 
@@ -126,6 +163,8 @@ fn toleration(errors: &mut FieldErrors, late: &mut FieldErrors, toleration: &At<
         }
         "Exists" => {}
         "Equal" => errors.reasons(toleration.at("value"), value, names::label_value(value)),
+        // Upstream takes none as Equal.
+        "" => {}
         other => late.one_of(toleration.at("operator"), other, &["Equal", "Exists"]),
     }
     let effect = toleration.text("effect");

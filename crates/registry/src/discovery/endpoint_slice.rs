@@ -129,8 +129,6 @@ fn endpoints(errors: &mut FieldErrors, slice: &At<'_>) {
         if let Some(node) = endpoint.raw("nodeName").as_str() {
             errors.reasons(endpoint.at("nodeName"), node, names::dns1123_subdomain(node));
         }
-        let topology = endpoint.map("deprecatedTopology");
-        errors.extend(crate::object_meta::label_errors(topology, &endpoint.at("deprecatedTopology")));
         if let Some(name) = endpoint.raw("hostname").as_str() {
             errors.reasons(endpoint.at("hostname"), name, names::dns1123_label(name));
         }

@@ -4,7 +4,7 @@ use ferry_meta::{FieldError, FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::at::{At, Report, default_to, map_mut, object_at};
+use crate::at::{At, Report, default_absent, map_mut, object_at};
 use crate::cells;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
@@ -18,7 +18,7 @@ impl Strategy for IngressClass {
 
     fn default(&self, object: &mut Value) {
         if let Some(parameters) = map_mut(object_at(object, &["spec"]), "parameters") {
-            default_to(parameters, "scope", "Cluster");
+            default_absent(parameters, "scope", "Cluster");
         }
     }
 
@@ -79,7 +79,7 @@ pub fn domain_prefixed_path(errors: &mut FieldErrors, parent: &At<'_>, key: &str
 fn scope(errors: &mut FieldErrors, parameters: &At<'_>) {
     let namespace = parameters.raw("namespace").as_str();
     match (parameters.text("scope"), namespace) {
-        ("", _) => errors.required(parameters.at("scope"), ""),
+        ("", _) if !parameters.has("scope") => errors.required(parameters.at("scope"), ""),
         ("Namespace", None) => {
             errors.required(parameters.at("namespace"), "`parameters.scope` is set to 'Namespace'");
         }

@@ -108,8 +108,9 @@ fn one_peer(errors: &mut FieldErrors, peer: &At<'_>) {
     let (pods, namespaces, block) = (peer.get("podSelector"), peer.get("namespaceSelector"), peer.get("ipBlock"));
     check::label_selector(errors, &pods);
     check::label_selector(errors, &namespaces);
+    let mut later = FieldErrors::new();
     if block.exists() {
-        ip_block(errors, &block);
+        ip_block(errors, &mut later, &block);
     }
     match [&pods, &namespaces, &block].iter().filter(|part| part.exists()).count() {
         0 => errors.required(peer.path.clone(), "must specify a peer"),
@@ -118,12 +119,14 @@ fn one_peer(errors: &mut FieldErrors, peer: &At<'_>) {
         }
         _ => {}
     }
+    // What is missing altogether is found by a later pass.
+    errors.extend(later);
 }
 
-fn ip_block(errors: &mut FieldErrors, block: &At<'_>) {
+fn ip_block(errors: &mut FieldErrors, later: &mut FieldErrors, block: &At<'_>) {
     let text = block.text("cidr");
     if text.is_empty() {
-        return errors.required(block.at("cidr"), "");
+        return later.required(block.at("cidr"), "");
     }
     check::cidr(errors, block.at("cidr"), text);
     let Some(whole) = Cidr::parse(text) else { return };

@@ -1,6 +1,6 @@
 //! The group node.k8s.io.
 
-use ferry_meta::{FieldErrors, names};
+use ferry_meta::{FieldError, FieldErrors, names};
 use serde_json::{Value, json};
 
 use crate::at::{At, IMMUTABLE, Report, object_at};
@@ -39,18 +39,29 @@ impl Strategy for RuntimeClass {
         }
         let rules = class.get("scheduling");
         errors.extend(crate::object_meta::label_errors(rules.map("nodeSelector"), &rules.at("nodeSelector")));
+        let tolerations = rules.items("tolerations");
+        for (index, toleration) in tolerations.iter().enumerate() {
+            if tolerations[..index].iter().any(|other| other.value == toleration.value) {
+                let error = FieldError::duplicate(&toleration.path, toleration.value.clone());
+                errors.push(error.shown_as(crate::internal::show("Toleration", toleration.value)));
+            }
+        }
         scheduling::tolerations(&mut errors, &rules);
         // The handler is checked after everything else.
-        errors.named(class.at("handler"), class.text("handler"), names::dns1123_label);
+        errors.named(class.at("handler"), class.text("handler"), |handler| {
+            let reasons = names::dns1123_label(handler).into_iter();
+            reasons.map(|reason| reason.replace("no more than 63 characters", "no more than 63 bytes")).collect()
+        });
         errors
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let mut errors = self.validate_create(context, object);
+        let mut errors = FieldErrors::new();
         let (new, old) = (At::root(object), At::root(old));
         if new.raw("handler") != old.raw("handler") {
             errors.invalid(new.at("handler"), Value::Null, IMMUTABLE);
         }
+        errors.extend(self.validate_create(context, object));
         errors
     }
 }

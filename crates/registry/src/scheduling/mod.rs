@@ -3,7 +3,7 @@
 use ferry_meta::FieldErrors;
 use serde_json::Value;
 
-use crate::at::{At, Report, default_to};
+use crate::at::{At, Report, default_absent};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -30,7 +30,7 @@ impl Strategy for PriorityClass {
 
     fn default(&self, object: &mut Value) {
         if let Some(class) = object.as_object_mut() {
-            default_to(class, "preemptionPolicy", "PreemptLowerPriority");
+            default_absent(class, "preemptionPolicy", "PreemptLowerPriority");
         }
     }
 

@@ -80,7 +80,8 @@ impl Strategy for StorageClass {
         for (key, values) in
             [("reclaimPolicy", ["Delete", "Retain"]), ("volumeBindingMode", ["Immediate", "WaitForFirstConsumer"])]
         {
-            if let Some(value) = class.raw(key).as_str().filter(|value| !values.contains(value)) {
+            let unset = |value: &str| key == "reclaimPolicy" && value.is_empty();
+            if let Some(value) = class.raw(key).as_str().filter(|value| !values.contains(value) && !unset(value)) {
                 errors.unsupported(class.at(key), value, &values);
             }
         }
@@ -117,7 +118,12 @@ impl Strategy for StorageClass {
 }
 
 fn topologies(errors: &mut FieldErrors, class: &At<'_>) {
-    for term in class.items("allowedTopologies") {
+    let terms = class.items("allowedTopologies");
+    for (index, term) in terms.iter().enumerate() {
+        let same = |other: &At<'_>| other.raw("matchLabelExpressions") == term.raw("matchLabelExpressions");
+        if terms[..index].iter().any(same) {
+            errors.duplicate(term.at("matchLabelExpressions"), "");
+        }
         let mut seen: Vec<&str> = Vec::new();
         for requirement in term.items("matchLabelExpressions") {
             let values = requirement.items("values");

@@ -4,7 +4,6 @@ use ferry_meta::{FieldErrors, Path, names};
 use serde_json::Value;
 
 use crate::at::{At, IMMUTABLE, Report};
-use crate::core::pod::csi_driver_name;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -35,12 +34,12 @@ impl Strategy for VolumeAttachment {
         }
         let node = spec.text("nodeName");
         errors.reasons(spec.at("nodeName"), node, names::dns1123_subdomain(node));
-        if let Some(volume) = source.raw("persistentVolumeName").as_str().filter(|name| !name.is_empty()) {
+        if let Some(volume) = source.raw("persistentVolumeName").as_str() {
             let path = Path::new("spec.source.persistentVolumeName");
             errors.reasons(path, volume, names::dns1123_subdomain(volume));
         }
         // The attacher's shape is found by a later pass.
-        csi_driver_name(&mut errors, spec.at("attacher"), spec.text("attacher"));
+        crate::devices::driver_name(&mut errors, spec.at("attacher"), spec.text("attacher"));
         errors
     }
 

@@ -141,6 +141,21 @@ fn one_volume(volume: &mut Object) {
     if !volume::has_source(volume) {
         volume.insert("emptyDir".into(), json!({}));
     }
+    remote_volume(volume);
+    for key in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(source) = map_mut(volume, key) {
+            default_to(source, "defaultMode", 420);
+        }
+    }
+    if let Some(image) = map_mut(volume, "image") {
+        let policy = pull_policy(image.get("reference").and_then(Value::as_str).unwrap_or_default());
+        default_to(image, "pullPolicy", policy);
+    }
+    own_sources(volume);
+}
+
+/// The defaults of sources that PersistentVolumes have too.
+pub fn remote_volume(volume: &mut Object) {
     for (source, defaults) in [
         ("iscsi", &[("iscsiInterface", "default")][..]),
         ("rbd", &[("pool", "rbd"), ("user", "admin"), ("keyring", "/etc/ceph/keyring")]),
@@ -164,15 +179,9 @@ fn one_volume(volume: &mut Object) {
     {
         path.insert("type".into(), "".into());
     }
-    for key in ["secret", "configMap", "downwardAPI", "projected"] {
-        if let Some(source) = map_mut(volume, key) {
-            default_to(source, "defaultMode", 420);
-        }
-    }
-    if let Some(image) = map_mut(volume, "image") {
-        let policy = pull_policy(image.get("reference").and_then(Value::as_str).unwrap_or_default());
-        default_to(image, "pullPolicy", policy);
-    }
+}
+
+fn own_sources(volume: &mut Object) {
     if let Some(downward) = map_mut(volume, "downwardAPI") {
         maps_mut(downward, "items").for_each(reference);
     }

@@ -28,7 +28,7 @@ use crate::core::doubtful::address;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
-pub use defaults::{resource_list, spec as default_spec};
+pub use defaults::{remote_volume as default_remote_volume, resource_list, spec as default_spec};
 pub use diff::unified as difference;
 pub use projection::signer_name;
 pub use volume::{csi_driver_name, validate_source as validate_volume_source};

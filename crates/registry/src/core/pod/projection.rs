@@ -100,6 +100,11 @@ fn trust_bundle(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) 
             if name.is_empty() {
                 errors.required(part.at("name"), "must be a valid object name");
             }
+            let rest = name.rsplit_once(':').map_or(name, |(_, rest)| rest);
+            for reason in names::dns1123_subdomain(rest).into_iter().filter(|_| !name.is_empty()) {
+                let detail = format!("not a valid clustertrustbundlename: {reason}");
+                errors.invalid(part.at("name"), name, detail);
+            }
             if part.has("labelSelector") {
                 let detail = "labelSelector must be unset if name is specified";
                 errors.invalid(part.at("labelSelector"), part.raw("labelSelector").clone(), detail);
@@ -125,6 +130,9 @@ fn trust_bundle(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) 
 fn certificate(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) {
     const KEYS: [&str; 6] = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
     signer_name(errors, part, "signerName");
+    for key in part.map("userAnnotations").keys() {
+        crate::certificates::pod_request::user_annotation(errors, &part.at("userAnnotations"), key);
+    }
     if !KEYS.contains(&part.text("keyType")) {
         errors.unsupported(part.at("keyType"), part.text("keyType"), &KEYS);
     }

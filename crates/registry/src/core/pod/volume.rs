@@ -110,14 +110,14 @@ const PERSISTENT: [&str; 22] = [
 /// The source of a PersistentVolume, which stands among the fields of its spec.
 pub fn validate_source(errors: &mut FieldErrors, spec: &At<'_>) {
     let order = PERSISTENT.iter().filter_map(|key| SOURCES.iter().find(|source| source.0 == *key));
-    sources(errors, spec, "", order);
+    sources(errors, spec, None, order);
 }
 
 fn source(errors: &mut FieldErrors, volume: &At<'_>, pod: &str) {
-    sources(errors, volume, pod, SOURCES.iter());
+    sources(errors, volume, Some(pod), SOURCES.iter());
 }
 
-fn sources<'a>(errors: &mut FieldErrors, volume: &At<'_>, pod: &str, order: impl Iterator<Item = &'a Source>) {
+fn sources<'a>(errors: &mut FieldErrors, volume: &At<'_>, pod: Option<&str>, order: impl Iterator<Item = &'a Source>) {
     let mut found = false;
     for (key, other, shown, required) in order.copied() {
         let source = volume.get_as(key, shown);
@@ -125,7 +125,7 @@ fn sources<'a>(errors: &mut FieldErrors, volume: &At<'_>, pod: &str, order: impl
             continue;
         }
         // A flexVolume beside another source of a PersistentVolume goes unnoticed.
-        let unnoticed = key == "flexVolume" && volume.text("name").is_empty();
+        let unnoticed = key == "flexVolume" && pod.is_none();
         if std::mem::replace(&mut found, true) && !unnoticed {
             errors.forbidden(volume.at(other), "may not specify more than 1 volume type");
             continue;
@@ -137,13 +137,17 @@ fn sources<'a>(errors: &mut FieldErrors, volume: &At<'_>, pod: &str, order: impl
             }
         }
         one(errors, key, &source, volume.text("name"), pod, &volume.path);
+        if key == "local" && !volume.get("nodeAffinity").has("required") {
+            errors.required(volume.at("nodeAffinity"), "Local volume requires node affinity");
+        }
     }
     if !found {
         errors.required(volume.path.clone(), "must specify a volume type");
     }
 }
 
-fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: &str, volume_path: &Path) {
+/// `pod` is the name of the pod; None for the source of a PersistentVolume.
+fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: Option<&str>, volume_path: &Path) {
     match key {
         "emptyDir" if source.quantity("sizeLimit").is_some_and(|limit: Quantity| limit.is_negative()) => {
             errors.forbidden(source.at("sizeLimit"), "SizeLimit field must be a valid resource quantity");
@@ -171,7 +175,7 @@ fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: 
             check::file_mode(errors, source, "defaultMode");
             projection::sources(errors, source);
         }
-        "csi" if volume.is_empty() => persistent_csi(errors, source),
+        "csi" if pod.is_none() => persistent_csi(errors, source),
         "local" if !source.text("path").is_empty() => {
             check::no_backsteps(errors, source.at("path"), source.text("path"));
         }
@@ -191,6 +195,7 @@ fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: 
             } else {
                 errors.required(template.path, "");
             }
+            let pod = pod.unwrap_or_default();
             let claim = format!("{pod}-{volume}");
             if !pod.is_empty() && !volume.is_empty() {
                 for reason in names::dns1123_subdomain(&claim) {
@@ -205,8 +210,7 @@ fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: 
             let policies = ["Always", "IfNotPresent", "Never"];
             errors.one_of(source.at("pullPolicy"), source.text("pullPolicy"), &policies);
         }
-        // A volume of a pod has a name; the source of a PersistentVolume stands alone.
-        key => remote_volume::validate(errors, key, source, volume.is_empty()),
+        key => remote_volume::validate(errors, key, source, pod.is_none()),
     }
 }
 
