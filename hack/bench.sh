@@ -41,6 +41,28 @@ line "API server, start to ready" ms "$(since "$begin")"
 line "API server, idle" rss_mb "$(resident $server)"
 "$load" --server 127.0.0.1:18443 --token bench-token --connections 32 --count 5000 | tee -a "$work/lines"
 line "API server, after the load" rss_mb "$(resident $server)"
+
+say "10,000 simulated nodes, without controllers"
+cat >"$work/alone.kubeconfig" <<KUBECONFIG
+{"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+ "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:18443", "insecure-skip-tls-verify": true}}],
+ "users": [{"name": "u", "user": {"token": "bench-token"}}]}
+KUBECONFIG
+"$ferry" node simulate --nodes 10000 --kubeconfig "$work/alone.kubeconfig" >"$work/many.log" 2>&1 &
+many=$!
+until grep -q registered "$work/many.log"; do sleep 0.2; done
+# Every node has its turn once in ten seconds: the first makes the lease, the others renew it.
+sleep 15
+renewals() { curl -sk -H "Authorization: Bearer bench-token" https://127.0.0.1:18443/metrics | awk '/^apiserver_request_total/ && /leases/ && /PATCH/ {sum += $NF} END {printf "%d", sum}'; }
+share() { awk -v t="$1" -v h="$(getconf CLK_TCK)" 'BEGIN {printf "%.2f", t / h / 20 * 100}'; }
+before=($(renewals) $(ticks $server) $(ticks $many)); sleep 20
+after=($(renewals) $(ticks $server) $(ticks $many))
+line "10,000 nodes, leases renewed" per_second "$(((after[0] - before[0]) / 20))"
+line "10,000 nodes, the API server" cpu_percent "$(share $((after[1] - before[1])))"
+line "10,000 nodes, the simulator" cpu_percent "$(share $((after[2] - before[2])))"
+line "10,000 nodes, the API server" rss_mb "$(resident $server)"
+line "10,000 nodes, the simulator" rss_mb "$(resident $many)"
+kill $many; wait $many 2>/dev/null || true
 kill $server; wait $server 2>/dev/null || true
 
 say "the cluster"
