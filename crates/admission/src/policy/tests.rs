@@ -216,3 +216,17 @@ async fn mutations_change_objects() {
         assert_eq!(found, wanted, "{mutations:?}");
     }
 }
+
+#[tokio::test]
+async fn variables_may_build_on_each_other_a_thousandfold() {
+    let mut variables = vec![json!({"name": "v0", "expression": "1"})];
+    let next =
+        |number: usize| json!({"name": format!("v{number}"), "expression": format!("variables.v{} + 1", number - 1)});
+    variables.extend((1..1000).map(next));
+    let spec = |wanted: usize| {
+        let expression = format!("variables.v999 == {wanted}");
+        json!({"variables": variables, "validations": [{"expression": expression}]})
+    };
+    assert_eq!(validated(spec(1000), json!({})).await.ok(), Some(vec![]));
+    assert!(validated(spec(1001), json!({})).await.is_err());
+}
