@@ -172,7 +172,7 @@ impl<'a> Write<'a> {
         if self.options.bare_labels {
             self.row.strategy.share_labels(&mut object);
         }
-        let mut allocation = allocate::for_create(self.core, self.row, &mut object)?;
+        let mut allocation = allocate::for_create(self.core, self.row, &mut object, self.options.dry_run)?;
         let errors = self.said_once(self.row.validate_create(&strategy, &object));
         if !errors.is_empty() {
             return Err(self.invalid(&object, &errors));
@@ -332,7 +332,7 @@ impl<'a> Write<'a> {
         object_meta::prepare_update(&mut object, &live.object);
         self.row.drop_disabled(&mut object, false);
         self.row.strategy.prepare_update(&strategy, &mut object, &live.object);
-        let allocation = allocate::for_update(self.core, self.row, &mut object, &live.object)?;
+        let allocation = allocate::for_update(self.core, self.row, &mut object, &live.object, self.options.dry_run)?;
         let errors = self.said_once(self.row.validate_update(&strategy, &object, &live.object));
         if !errors.is_empty() {
             return Err(self.invalid(&object, &errors));

@@ -42,6 +42,8 @@ pub(crate) struct Allocation {
     lost_addresses: BTreeSet<String>,
     /// Ports that are known to be in use, so that a second try does not take them again.
     avoid: BTreeSet<i64>,
+    /// Nothing is taken in the end, and refusals have other words.
+    dry_run: bool,
     /// How often a chosen one was taken.
     lost: usize,
 }
@@ -65,12 +67,17 @@ fn ports(service: &Value) -> BTreeSet<i64> {
     listed.chain(health).filter(|p| *p > 0).collect()
 }
 
-pub(crate) fn for_create(core: &Core, row: &Resource, service: &mut Value) -> Result<Allocation, ApiError> {
+pub(crate) fn for_create(
+    core: &Core,
+    row: &Resource,
+    service: &mut Value,
+    dry_run: bool,
+) -> Result<Allocation, ApiError> {
     if !is_service(row) {
         return Ok(Allocation::default());
     }
     default_families(core, row, service, None)?;
-    let mut allocation = Allocation::default();
+    let mut allocation = Allocation { dry_run, ..Allocation::default() };
     allocation.choose(core, row, service)?;
     allocation.taken_addresses = addresses(service);
     allocation.taken_ports = ports(service);
@@ -82,12 +89,14 @@ pub(crate) fn for_update(
     row: &Resource,
     service: &mut Value,
     old: &Value,
+    dry_run: bool,
 ) -> Result<Allocation, ApiError> {
     if !is_service(row) {
         return Ok(Allocation::default());
     }
     default_families(core, row, service, Some(old))?;
-    let mut allocation = Allocation { avoid: ports(old), kept_addresses: addresses(old), ..Allocation::default() };
+    let kept_addresses = addresses(old);
+    let mut allocation = Allocation { avoid: ports(old), kept_addresses, dry_run, ..Allocation::default() };
     allocation.choose(core, row, service)?;
     let (now, before) = (addresses(service), addresses(old));
     allocation.taken_addresses = now.difference(&before).cloned().collect();
@@ -194,9 +203,14 @@ impl Allocation {
     ) -> Result<(), ApiError> {
         // What it has it keeps; and what is no address at all is the validation's to refuse.
         let Ok(parsed) = address.parse::<IpAddr>() else { return Ok(()) };
-        let mut ranges = ranges::usable(&core.service_network, &*core.cache, family).into_iter();
-        if self.kept_addresses.contains(address) || ranges.any(|range| range.contains(parsed)) {
+        let ranges = ranges::usable(&core.service_network, &*core.cache, family);
+        if self.kept_addresses.contains(address) || ranges.iter().any(|range| range.contains(parsed)) {
             return Ok(());
+        }
+        if let Some(range) = ranges.first().filter(|_| self.dry_run) {
+            let why =
+                format!("the provided IP ({address}) is not in the valid range. The range of valid IPs is {range}");
+            return Err(refused(row, service, address, &why));
         }
         Err(refused(row, service, address, "the provided network does not match the current range"))
     }

@@ -132,17 +132,17 @@ impl ServiceNetwork {
 /// The name of the ServiceCIDR that the server makes of its own ranges.
 pub(crate) const DEFAULT: &str = "kubernetes";
 
-/// Where addresses of a family may come from now: from ServiceCIDRs that are ready and stay.
+/// Where addresses of a family may come from now: from ServiceCIDRs that are ready and stay. One of which nobody says whether it
+/// is ready is: there may be no controller manager.
 pub(super) fn usable(network: &ServiceNetwork, reader: &dyn ObjectReader, family: &str) -> Vec<Range> {
     let mut found: Vec<Range> = Vec::new();
     let objects = reader.list(&GroupResource::new("networking.k8s.io", "servicecidrs"), "");
     let leaves = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
-    let default_leaves =
-        objects.iter().any(|one| object::name(one) == DEFAULT && (leaves(one) || ready(one) == "False"));
-    if !default_leaves {
+    let serves = |one: &Value| !leaves(one) && matches!(ready(one), "" | "True");
+    if objects.iter().all(|one| object::name(one) != DEFAULT || serves(one)) {
         found.extend(&network.ranges);
     }
-    let usable = objects.iter().filter(|one| !leaves(one) && ready(one) == "True");
+    let usable = objects.iter().filter(|one| serves(one));
     let listed = usable.flat_map(|one| object::items(one, "/spec/cidrs")).filter_map(Value::as_str);
     found.extend(listed.filter_map(Range::parse));
     let mut kept: Vec<Range> = Vec::new();

@@ -48,9 +48,22 @@ async fn services_get_addresses_of_every_range_that_is_ready() {
     let chosen = || json!({ "clusterIP": "10.200.0.3" });
     let small = json!({ "metadata": { "name": "small" }, "spec": { "cidrs": ["10.200.0.0/29"] } });
     kit.create_in(ranges.clone(), small).await;
-    // Nobody has said yet that it is ready.
+    // Nobody says whether it is ready, for there is nobody; then it is said that it is not.
+    assert_eq!(addresses(&create("early", chosen()).await.unwrap()), ["10.200.0.3"]);
+    services.delete("early", &DeleteParams::default()).await.unwrap();
+    let state = |status: &str| {
+        let now = ferry_client::write::now();
+        let condition =
+            json!({ "type": "Ready", "status": status, "reason": "", "message": "", "lastTransitionTime": now });
+        Patch::Merge(json!({ "status": { "conditions": [condition] } }))
+    };
+    ranges.patch_status("small", &PatchParams::default(), &state("False")).await.unwrap();
     let refused = create("early", chosen()).await.unwrap_err().to_string();
     assert!(refused.contains("failed to allocate IP 10.200.0.3: the provided network does not match"), "{refused}");
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let refused = services.create(&dry, &service("early", chosen())).await.unwrap_err().to_string();
+    let words = "the provided IP (10.200.0.3) is not in the valid range. The range of valid IPs is 10.96.0.0/16";
+    assert!(refused.contains(words), "{refused}");
     kit.controllers(kit.config());
     until_ready(&kit, "small", "True").await;
     for network in ["10.200.0.0", "10.200.0.7"] {
