@@ -342,11 +342,15 @@ pub(crate) fn decode_delete_options(encoding: Encoding, body: &[u8]) -> Result<V
         _ => ferry_schema::decode::type_meta(body, format).map_err(|e| e.to_string()),
     }
     .map_err(ApiError::bad_request)?;
+    if !said.api_version.is_empty() && GroupVersion::parse(&said.api_version).is_none() {
+        return Err(ApiError::bad_request(format!("unexpected GroupVersion string: {}", said.api_version)));
+    }
     if !said.kind.is_empty() && said.kind != "DeleteOptions" {
         return Err(ApiError::bad_request(format!(
             "no kind {:?} is registered for version {:?} in scheme \
              \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
-            said.kind, said.api_version
+            said.kind,
+            if said.api_version.is_empty() { "meta.k8s.io/v1" } else { &said.api_version }
         )));
     }
     let ty = type_of(&GroupVersionKind::new("meta.k8s.io", "v1", "DeleteOptions"))

@@ -15,7 +15,7 @@ pub(crate) async fn handle(
     let names: &[&str] =
         if root == "readyz" { &["ping", "log", "etcd", "informer-sync", "shutdown"] } else { &["ping", "log", "etcd"] };
     match rest {
-        [] | [""] => {}
+        [] => {}
         [one] if names.contains(one) => {
             return Ok(match check(core, one).await {
                 Ok(()) => Answer::text(200, "ok"),

@@ -203,7 +203,16 @@ fn transform(clause: &Clause<'_>, encoding: Encoding, offer: Offer, stream: bool
 /// The encoding of a request's body; an absent type means JSON.
 pub(crate) fn input(headers: &HeaderMap) -> Result<Encoding, ApiError> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    match content_type.split(';').next().unwrap_or_default().trim() {
+    let mut parts = content_type.split(';');
+    let media_type = parts.next().unwrap_or_default().trim();
+    // A parameter has a value; only the last one may be missing altogether.
+    let parameters: Vec<&str> = parts.map(str::trim).collect();
+    let (last, others) = parameters.split_last().unwrap_or((&"", &[]));
+    let named = |parameter: &str| parameter.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+    if !(others.iter().all(|parameter| named(parameter)) && (last.is_empty() || named(last))) {
+        return Err(unsupported_media_type(REPRESENTATIONS));
+    }
+    match media_type {
         "" | "application/json" => Ok(Encoding::Json),
         "application/yaml" => Ok(Encoding::Yaml),
         "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
@@ -224,6 +233,21 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, accept.parse().expect("a header"));
         headers
+    }
+
+    #[test]
+    fn parameters_of_a_content_type_have_values() {
+        for (content_type, fits) in [
+            ("application/json", true),
+            ("application/json;", true),
+            ("application/json; charset=utf-8", true),
+            ("application/json; x", false),
+            ("application/json;; charset=utf-8", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, content_type.parse().expect("a header"));
+            assert_eq!(input(&headers).is_ok(), fits, "{content_type}");
+        }
     }
 
     #[test]

@@ -170,7 +170,10 @@ fn metadata_error(review: &Value, local: bool) -> Option<FieldError> {
     let mut given = metadata.keys().filter(|key| *key != "managedFields" && !(local && *key == "namespace"));
     let why = if local { "must be empty except for namespace" } else { "must be empty" };
     given.next()?;
-    Some(FieldError::invalid(&Path::new("metadata"), Value::Object(metadata.clone()), why))
+    let error = FieldError::invalid(&Path::new("metadata"), Value::Object(metadata.clone()), why);
+    let ty = ferry_schema::builtin().named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")?;
+    let shown = ferry_schema::encode_json(&ty, &Value::Object(metadata.clone()));
+    Some(error.shown_as(String::from_utf8_lossy(&shown).into_owned()))
 }
 
 fn local_errors(review: &Value, namespace: &str) -> FieldErrors {

@@ -14,10 +14,9 @@ pub(super) fn validate(errors: &mut FieldErrors, schema: &At<'_>) {
     for (name, of) in schema.raw("properties").as_object().into_iter().flatten() {
         validate(errors, &At::new(of, schema.at("properties").key(name)));
     }
-    for key in ["items", "additionalProperties"] {
-        if schema.raw(key).is_object() {
-            validate(errors, &schema.get(key));
-        }
+    // What stands below additionalProperties is not looked at, as upstream does not.
+    if schema.raw("items").is_object() {
+        validate(errors, &schema.get("items"));
     }
 }
 
@@ -35,7 +34,6 @@ fn one(errors: &mut FieldErrors, schema: &Value, default: &Value, path: &Path) {
         let below = error.path.as_str();
         error.path = match below.chars().next() {
             None => path.clone(),
-            Some('[') => Path::new(format!("{path}{below}")),
             Some(_) => path.child(below),
         };
         errors.push(error);

@@ -8,6 +8,7 @@ mod structural;
 
 pub mod custom;
 mod defaults;
+mod guards;
 pub mod json_path;
 pub mod rows;
 
@@ -128,9 +129,10 @@ impl Strategy for CustomResourceDefinition {
         }
         validate_spec(&mut errors, &spec);
         stored_versions(&mut errors, &definition);
+        guards::approval(&mut errors, object, None);
         if spec.is_true("preserveUnknownFields") {
-            keeps_unknown_fields(&mut errors, &spec);
-            errors.invalid(spec.at("preserveUnknownFields"), true, KEEPS_UNKNOWN);
+            guards::keeps_unknown_fields(&mut errors, &spec);
+            errors.invalid(spec.at("preserveUnknownFields"), true, guards::KEEPS_UNKNOWN);
         }
         errors
     }
@@ -144,9 +146,9 @@ impl Strategy for CustomResourceDefinition {
         let (spec, before) = (definition.get("spec"), was.get("spec"));
         validate_spec(&mut errors, &spec);
         if spec.is_true("preserveUnknownFields") {
-            keeps_unknown_fields(&mut errors, &spec);
+            guards::keeps_unknown_fields(&mut errors, &spec);
             if !before.is_true("preserveUnknownFields") {
-                errors.invalid(spec.at("preserveUnknownFields"), true, KEEPS_UNKNOWN);
+                errors.invalid(spec.at("preserveUnknownFields"), true, guards::KEEPS_UNKNOWN);
             }
         }
         let names = spec.get("names");
@@ -157,6 +159,7 @@ impl Strategy for CustomResourceDefinition {
         errors.immutable(spec.at("group"), spec.raw("group"), before.raw("group"));
         errors.immutable(names.at("plural"), names.raw("plural"), before.get("names").raw("plural"));
         stored_versions(&mut errors, &definition);
+        guards::approval(&mut errors, object, Some(old));
         errors
     }
 
@@ -267,7 +270,7 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
     }
     let whole = |detail: &str| {
         FieldError::invalid(&spec.at("versions"), spec.raw("versions").clone(), detail)
-            .shown_as(shown(&versions, &shared))
+            .shown_as(if spec.has("versions") { shown(&versions, &shared) } else { "null".to_owned() })
     };
     if !unique {
         errors.push(whole("must contain unique version names"));
@@ -305,31 +308,6 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
         }
     }
     conversion(errors, &spec.get("conversion"));
-}
-
-const KEEPS_UNKNOWN: &str =
-    "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
-
-/// Defaults are for those who prune.
-fn keeps_unknown_fields(errors: &mut FieldErrors, spec: &At<'_>) {
-    fn has_default(schema: &Value) -> bool {
-        match schema {
-            Value::Object(map) => map.iter().any(|(key, value)| {
-                (key == "default" && !value.is_null())
-                    || match key.as_str() {
-                        "properties" => value.as_object().is_some_and(|fields| fields.values().any(has_default)),
-                        "items" | "additionalProperties" => has_default(value),
-                        _ => false,
-                    }
-            }),
-            _ => false,
-        }
-    }
-    let schemas = spec.items("versions");
-    if schemas.iter().any(|version| has_default(version.get("schema").raw("openAPIV3Schema"))) {
-        let detail = "must be false in order to use defaults in the schema";
-        errors.invalid(spec.at("preserveUnknownFields"), true, detail);
-    }
 }
 
 /// Versions as upstream holds them: without what they all share.

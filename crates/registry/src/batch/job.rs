@@ -196,8 +196,12 @@ fn generated_selector(errors: &mut FieldErrors, job: &At<'_>) {
         }
     }
     let selector = spec.get("selector");
-    let own = selector.get("matchLabels").text(UID_LABELS[1]) == uid;
-    if !own {
+    // Whoever adds to it finds nothing with it.
+    let mut expected = serde_json::Map::new();
+    for (keys, value) in [(UID_LABELS, uid), (NAME_LABELS, metadata.text("name"))] {
+        expected.extend(keys.map(|key| (key.to_owned(), Value::from(value))));
+    }
+    if check::is_sound_selector(&selector) && !check::selects(selector.value, &expected) {
         let detail = "`selector` not auto-generated";
         check::bad_selector(errors, &selector, detail);
     }
@@ -206,7 +210,7 @@ fn generated_selector(errors: &mut FieldErrors, job: &At<'_>) {
 fn selects_template(errors: &mut FieldErrors, spec: &At<'_>) {
     let (selector, metadata) = (spec.get("selector"), spec.get("template").get("metadata"));
     if !selector.exists() {
-        return errors.required(selector.path, "");
+        errors.required(selector.path.clone(), "");
     }
     check::label_selector(errors, &selector);
     if check::is_sound_selector(&selector) && !check::selects(selector.value, metadata.map("labels")) {

@@ -29,8 +29,9 @@ pub(super) fn validate(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
         let detail = "terminating>0 is invalid for finished job";
         errors.invalid(status.at("terminating"), status.number("terminating"), detail);
     }
-    if (changed("ready") || changed("active")) && status.number("ready") > status.number("active") {
-        errors.invalid(status.at("ready"), status.number("ready"), "cannot set more ready pods than active");
+    let ready = status.int("ready").filter(|ready| *ready > status.number("active"));
+    if let Some(ready) = ready.filter(|_| changed("ready") || changed("active")) {
+        errors.invalid(status.at("ready"), ready, "cannot set more ready pods than active");
     }
     transitions(errors, job, old);
 }

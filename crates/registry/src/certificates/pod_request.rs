@@ -138,10 +138,12 @@ fn settled(status: &At<'_>) -> Option<&'static str> {
 fn status(new: &At<'_>, old: &At<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let mut known = 0;
-    for condition in new.items("conditions") {
+    for (index, condition) in new.items("conditions").into_iter().enumerate() {
         let kind = condition.text("type");
         if !SETTLED.contains(&kind) {
-            errors.unsupported(condition.at("type"), kind, &SETTLED);
+            // Upstream puts the index where a field would stand.
+            let path = new.at("conditions").child(&format!("[{index}]")).child("type");
+            errors.unsupported(path, kind, &SETTLED);
             continue;
         }
         known += 1;

@@ -46,10 +46,10 @@ fn same_source(spec: &mut Map<String, Value>) {
     let (one, other) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
     match (one, other) {
         (Some(source), None) if !source.is_null() => {
+            // Both always tell the group, if only that there is none.
             let mut reference = source;
             if let Some(map) = reference.as_object_mut() {
                 map.entry("apiGroup").or_insert(Value::Null);
-                map.retain(|_, v| !v.is_null());
             }
             spec.insert("dataSourceRef".into(), reference);
         }

@@ -44,7 +44,7 @@ impl Strategy for FlowSchema {
         }
         let _ = old;
         let mut errors = FieldErrors::new();
-        conditions(&mut errors, &At::root(object).get("status"), "must not be empty");
+        conditions(&mut errors, &At::root(object).get("status"), "");
         errors
     }
 

@@ -32,6 +32,7 @@ pub fn json_patch(mut document: Value, patch: &Value) -> Result<Value, PatchErro
 fn wrong_patch(patch: &Value) -> String {
     let found = match patch {
         Value::Object(_) => "object",
+        Value::Array(_) => "array",
         Value::String(_) => "string",
         Value::Bool(_) => "bool",
         _ => "number",
@@ -51,7 +52,14 @@ pub(super) fn check_operations(patch: &Value, validation: Validation) -> Result<
         other => return Err(PatchError::BadRequest(wrong_patch(other))),
     };
     for (index, operation) in operations.iter().enumerate() {
-        let Value::Object(members) = operation else { continue };
+        let members = match operation {
+            Value::Object(members) => members,
+            Value::Null => continue,
+            other => {
+                let why = wrong_patch(other).replace("[]handlers", "handlers");
+                return Err(PatchError::BadRequest(why));
+            }
+        };
         for (name, value) in members {
             match (&**name, value) {
                 ("value", _) | ("op" | "path" | "from", Value::String(_) | Value::Null) => {}

@@ -126,10 +126,12 @@ fn may_restart(container: &At<'_>, spec: &At<'_>, exit_code: i64) -> bool {
 
 fn addresses(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, single: &str, list: &str) {
     let items = status.items(list);
-    let known: Vec<&str> = before.array(list).iter().filter_map(|ip| ip["ip"].as_str()).collect();
-    for item in items.iter().filter(|item| !known.contains(&item.text("ip"))) {
-        check::ip(errors, item.path.clone(), item.text("ip"));
-    }
+    let sound = |errors: &mut FieldErrors| {
+        let known: Vec<&str> = before.array(list).iter().filter_map(|ip| ip["ip"].as_str()).collect();
+        for item in items.iter().filter(|item| !known.contains(&item.text("ip"))) {
+            check::ip(errors, item.path.clone(), item.text("ip"));
+        }
+    };
     let families = |four: bool| items.iter().filter(|i| i.text("ip").contains('.') == four).count();
     let refuse = |errors: &mut FieldErrors, detail: &str| {
         let error = FieldError::invalid(&status.at(list), status.raw(list).clone(), detail);
@@ -156,8 +158,10 @@ fn addresses(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, single:
     // A host's single address may stand alone.
     if single == "hostIP" {
         equal(errors);
+        sound(errors);
         return both(errors);
     }
+    sound(errors);
     both(errors);
     if status.text(single).is_empty() != items.is_empty() {
         refuse(errors, &format!("{single} and {list} must either both be set or both be unset"));
@@ -180,7 +184,7 @@ fn claims(errors: &mut FieldErrors, status: &At<'_>, spec: &At<'_>) {
         }
         seen.push(name);
         if let Some(named) = claim.raw("resourceClaimName").as_str() {
-            errors.reasons(claim.at("name"), named, names::dns1123_subdomain(named));
+            errors.reasons(claim.at("resourceClaimName"), named, names::dns1123_subdomain(named));
         }
     }
     extended_claim(errors, &status.get("extendedResourceClaimStatus"), spec);
