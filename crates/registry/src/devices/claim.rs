@@ -316,7 +316,7 @@ mod tests {
         let check = |devices: Value, want: &[&str]| {
             let spec = json!({"devices": devices});
             let errors = claim_errors(&At::new(&spec, Path::new("spec")));
-            let lines: Vec<String> = errors.iter().map(ferry_meta::FieldError::line).collect();
+            let lines: Vec<String> = errors.iter().map(FieldError::line).collect();
             assert_eq!(lines, want);
         };
         let one = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1});
