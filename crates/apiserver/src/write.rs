@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use ferry_admission::Operation;
-use ferry_meta::{ApiError, FieldError, FieldErrors, GroupKind, Path, object, time};
+use ferry_meta::{ApiError, FieldError, GroupKind, Path, object, time};
 use ferry_registry::{Context, Resource, object_meta};
 use ferry_store::{Op, Revision, StoreError, Transaction};
 use rand::Rng;
@@ -173,9 +173,9 @@ impl<'a> Write<'a> {
             self.row.strategy.share_labels(&mut object);
         }
         let mut allocation = allocate::for_create(self.core, self.row, &mut object, self.options.dry_run)?;
-        let errors = self.said_once(self.row.validate_create(&strategy, &object));
+        let errors = self.row.validate_create(&strategy, &object);
         if !errors.is_empty() {
-            return Err(self.invalid(&object, &errors));
+            return Err(self.row.refusal(&object, errors));
         }
         for warning in self.row.strategy.warnings(&strategy, &object, None) {
             self.context.warn(warning);
@@ -257,37 +257,6 @@ impl<'a> Write<'a> {
         Err(ApiError::modified(&self.row.group_resource(), self.name))
     }
 
-    /// The same error is said once, but for the groups whose rules upstream writes by hand alone.
-    fn said_once(&self, errors: FieldErrors) -> FieldErrors {
-        let group = &*self.row.gvk.group;
-        if codec::is_custom(self.row) || ["apiextensions.k8s.io", "apiregistration.k8s.io"].contains(&group) {
-            return errors;
-        }
-        let mut once = FieldErrors::new();
-        for error in errors {
-            if !once.iter().any(|other| other.line() == error.line()) {
-                once.push(error);
-            }
-        }
-        once
-    }
-
-    /// The message says each error once; the causes are all there.
-    fn invalid(&self, object: &Value, errors: &FieldErrors) -> ApiError {
-        let mut once = FieldErrors::new();
-        for error in errors {
-            if !once.iter().any(|other| other.line() == error.line()) {
-                once.push(error.clone());
-            }
-        }
-        let (kind, name) = (self.row.group_kind(), object::name(object));
-        let mut refusal = ApiError::invalid(&kind, name, errors);
-        if once.len() < errors.len() {
-            refusal.0.message = ApiError::invalid(&kind, name, &once).0.message;
-        }
-        refusal
-    }
-
     async fn create_by_update(&self, mut object: Value) -> Result<Written, ApiError> {
         let uid = object::uid(&object);
         if !uid.is_empty() {
@@ -333,9 +302,9 @@ impl<'a> Write<'a> {
         self.row.drop_disabled(&mut object, false);
         self.row.strategy.prepare_update(&strategy, &mut object, &live.object);
         let allocation = allocate::for_update(self.core, self.row, &mut object, &live.object, self.options.dry_run)?;
-        let errors = self.said_once(self.row.validate_update(&strategy, &object, &live.object));
+        let errors = self.row.validate_update(&strategy, &object, &live.object);
         if !errors.is_empty() {
-            return Err(self.invalid(&object, &errors));
+            return Err(self.row.refusal(&object, errors));
         }
         for warning in self.row.strategy.warnings(&strategy, &object, Some(&live.object)) {
             self.context.warn(warning);

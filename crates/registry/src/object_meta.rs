@@ -1,7 +1,7 @@
 //! The metadata common to all objects: what the server sets, what a client may send, what an update may change.
 
 use ferry_meta::object::{self, annotations, labels, text};
-use ferry_meta::{FieldError, FieldErrors, GroupVersion, Path, names};
+use ferry_meta::{ApiError, FieldError, FieldErrors, GroupVersion, Path, names};
 use serde_json::{Map, Value, json};
 
 use crate::resource::Resource;
@@ -107,6 +107,27 @@ impl Resource {
         }
         errors.extend(self.strategy.validate_update(context, object, old));
         errors
+    }
+
+    /// The refusal of an object for what is wrong with it. The message says each error once; so do the causes, but for kinds
+    /// whose rules upstream writes by hand alone.
+    pub fn refusal(&self, object: &Value, errors: FieldErrors) -> ApiError {
+        let mut once = FieldErrors::new();
+        for error in &errors {
+            if !once.iter().any(|other| other.line() == error.line()) {
+                once.push(error.clone());
+            }
+        }
+        let (kind, name) = (self.group_kind(), object::name(object));
+        let refusal = ApiError::invalid(&kind, name, &once);
+        let by_hand = self.strategy.custom_type().is_some()
+            || ["apiextensions.k8s.io", "apiregistration.k8s.io"].contains(&&*self.gvk.group);
+        if !by_hand || once.len() == errors.len() {
+            return refusal;
+        }
+        let mut whole = ApiError::invalid(&kind, name, &errors);
+        whole.0.message = refusal.0.message;
+        whole
     }
 
     /// Built-in kinds take no finalizer that is neither known nor qualified by a domain, but for those that are checked by

@@ -111,7 +111,7 @@ impl Server {
             normalize(&kind, &mut new);
             let errors = row.validate_create(&context, &new);
             if !errors.is_empty() {
-                return Some(Err(ApiError::invalid(&row.group_kind(), object::name(&new), &errors)));
+                return Some(Err(row.refusal(&new, errors)));
             }
             object::metadata_mut(&mut new).insert("resourceVersion".into(), "1".into());
             let key = self.key(target, object::name(&new));
@@ -157,7 +157,7 @@ impl Server {
         normalize(&kind, &mut new);
         let errors = row.validate_update(&context, &new, &old);
         if !errors.is_empty() {
-            return Some(Err(ApiError::invalid(&row.group_kind(), object::name(&new), &errors)));
+            return Some(Err(row.refusal(&new, errors)));
         }
         self.objects.insert(key, new.clone());
         Some(Ok(new))
