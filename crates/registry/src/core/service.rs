@@ -33,6 +33,11 @@ pub fn needs_node_port(service: &At<'_>) -> bool {
     }
 }
 
+/// Whether the type may have node ports. A load balancer that is to get none from now on keeps those that its writer leaves in.
+fn may_have_node_ports(service: &At<'_>) -> bool {
+    ["NodePort", "LoadBalancer"].contains(&service.get("spec").text("type"))
+}
+
 pub fn needs_health_check_port(service: &At<'_>) -> bool {
     let spec = service.get("spec");
     spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
@@ -90,11 +95,12 @@ pub fn keep_allocated(object: &mut Value, old: &Value) {
         changes.push(("healthCheckNodePort", was.get("spec").raw("healthCheckNodePort").clone()));
     }
     let keep_ports = needs_node_port(&was) && needs_node_port(&new);
-    let ports: Vec<(i64, String, i64)> = was
+    // By name: the writer may have changed anything else of a port.
+    let ports: Vec<(String, i64)> = was
         .get("spec")
         .items("ports")
         .iter()
-        .map(|p| (p.number("port"), p.text("protocol").to_owned(), p.number("nodePort")))
+        .map(|port| (port.text("name").to_owned(), port.number("nodePort")))
         .collect();
     let spec = object_at(object, &["spec"]);
     for (key, value) in changes.into_iter().filter(|(_, value)| !value.is_null()) {
@@ -106,14 +112,11 @@ pub fn keep_allocated(object: &mut Value, old: &Value) {
             .filter(|n| *n != 0)
             .collect();
         for port in maps_mut(spec, "ports") {
-            let at = |key: &str| port.get(key).and_then(Value::as_i64).unwrap_or_default();
-            let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or_default();
-            let before = ports.iter().find(|(number, theirs, _)| *number == at("port") && theirs == protocol);
-            if let Some((_, _, node_port)) =
-                before.filter(|(_, _, n)| at("nodePort") == 0 && *n != 0 && !taken.contains(n))
-            {
-                let node_port = *node_port;
-                port.insert("nodePort".into(), node_port.into());
+            let name = port.get("name").and_then(Value::as_str).unwrap_or_default();
+            let has_one = port.get("nodePort").and_then(Value::as_i64).unwrap_or_default() != 0;
+            let before = ports.iter().rfind(|(known, _)| known == name).map_or(0, |(_, node_port)| *node_port);
+            if !has_one && before != 0 && !taken.contains(&before) {
+                port.insert("nodePort".into(), before.into());
             }
         }
     }
@@ -131,8 +134,11 @@ fn drop_type_dependent(object: &mut Value, old: &Value) {
         }
         drop.extend(["ipFamilies", "ipFamilyPolicy"].into_iter().filter(|key| same(key)));
     }
-    let ports = |at: &At<'_>| at.items("ports").iter().map(|p| p.number("nodePort")).collect::<Vec<_>>();
-    let drop_ports = needs_node_port(&was) && !needs_node_port(&new) && ports(&spec) == ports(&before);
+    let ports = |at: &At<'_>| {
+        let all = at.items("ports").into_iter().map(|port| port.number("nodePort")).filter(|port| *port != 0);
+        all.collect::<std::collections::BTreeSet<_>>()
+    };
+    let drop_ports = may_have_node_ports(&was) && !may_have_node_ports(&new) && ports(&spec).is_subset(&ports(&before));
     if needs_health_check_port(&was) && !needs_health_check_port(&new) && same("healthCheckNodePort") {
         drop.push("healthCheckNodePort");
     }
@@ -351,4 +357,43 @@ fn warnings(service: &At<'_>) -> Vec<String> {
         found.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".to_owned());
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The node ports of an update that was prepared, in the order of its ports.
+    fn node_ports(before: Value, after: Value) -> Vec<i64> {
+        let whole = |spec: Value| json!({ "metadata": { "name": "s" }, "spec": spec });
+        let (old, mut new) = (whole(before), whole(after));
+        keep_allocated(&mut new, &old);
+        drop_type_dependent(&mut new, &old);
+        let number = |port: &Value| port.get("nodePort").and_then(Value::as_i64).unwrap_or_default();
+        object::items(&new, "/spec/ports").iter().map(number).collect()
+    }
+
+    #[test]
+    fn node_ports_stay_with_their_names_and_go_with_the_type() {
+        let two =
+            json!([{ "name": "a", "port": 80, "nodePort": 30001 }, { "name": "b", "port": 81, "nodePort": 30002 }]);
+        let turned = json!([{ "name": "b", "port": 80 }, { "name": "a", "port": 81 }]);
+        let given = json!([{ "name": "b", "port": 80, "nodePort": 30001 }, { "name": "a", "port": 81 }]);
+        let other =
+            json!([{ "name": "a", "port": 80, "nodePort": 30009 }, { "name": "b", "port": 81, "nodePort": 30002 }]);
+        for (kind, allocate, ports, wanted) in [
+            ("NodePort", None, &turned, [30002, 30001]),
+            ("LoadBalancer", None, &turned, [30002, 30001]),
+            ("LoadBalancer", Some(false), &turned, [0, 0]),
+            // What its writer leaves in stays, whatever is to be given from now on.
+            ("LoadBalancer", Some(false), &two, [30001, 30002]),
+            ("NodePort", None, &given, [30001, 0]),
+            ("ClusterIP", None, &two, [0, 0]),
+            ("ClusterIP", None, &other, [30009, 30002]),
+        ] {
+            let before = json!({ "type": "NodePort", "ports": two });
+            let after = json!({ "type": kind, "ports": ports, "allocateLoadBalancerNodePorts": allocate });
+            assert_eq!(node_ports(before, after), wanted, "{kind} {allocate:?} {ports}");
+        }
+    }
 }
