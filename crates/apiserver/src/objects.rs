@@ -18,13 +18,17 @@ pub(crate) struct Stored {
     pub bytes: Bytes,
 }
 
-pub(crate) async fn load(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<Option<Stored>, ApiError> {
+/// As it is in the store.
+pub(crate) async fn find(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<Option<Entry>, ApiError> {
     let key = row.key(namespace, name);
     let started = std::time::Instant::now();
     let got = core.store.get(&key).await;
     core.metrics.stored("get", &key, started.elapsed(), got.is_err());
-    let got = got.map_err(|e| store_error(&e))?;
-    let Some(entry) = got.entry else { return Ok(None) };
+    Ok(got.map_err(|e| store_error(&e))?.entry)
+}
+
+pub(crate) async fn load(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<Option<Stored>, ApiError> {
+    let Some(entry) = find(core, row, namespace, name).await? else { return Ok(None) };
     if row.strategy.conversion().is_none() {
         return parse(row, &entry).map(Some);
     }

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ferry_admission::Operation;
 use ferry_meta::{ApiError, FieldError, FieldErrors, GroupResource, GroupVersionKind, Path, object, time};
+use ferry_registry::Resource;
+use ferry_store::{Op, StoreError, Transaction};
 use serde_json::{Value, json};
 
+use super::placing;
 use crate::admission::{self, Attributes};
 use crate::answer::Answer;
 use crate::context::RequestContext;
@@ -50,10 +53,28 @@ pub(crate) async fn handle(
     if options.dry_run {
         let mut live = objects::must_load(core, &row, namespace, &name).await?;
         assign(&mut live.object)?;
-    } else {
+    } else if !place(core, &row, namespace, &name, &binding).await? {
         modify(core, &row, namespace, &name, assign).await?;
     }
     super::status(&objects::success(201))
+}
+
+/// Whether the pod was a plain one, and has its node now.
+async fn place(core: &Core, row: &Resource, namespace: &str, name: &str, binding: &Value) -> Result<bool, ApiError> {
+    if !object::annotations(binding).is_empty() {
+        return Ok(false);
+    }
+    let Some(entry) = objects::find(core, row, namespace, name).await? else { return Ok(false) };
+    let (uid, node) = (object::uid(binding), object::text(binding, "/target/name"));
+    let placed = placing::place(&entry.value, uid, node, object::labels(binding), &time::time(time::now()));
+    let Some(value) = placed else { return Ok(false) };
+    let op = Op::Update { key: row.key(namespace, name), value, expected: entry.modified, lease: None };
+    match core.commit(Transaction::one(op)).await {
+        Ok(_) => Ok(true),
+        // Whoever was faster may have left it another pod.
+        Err(StoreError::Conflict { .. }) => Ok(false),
+        Err(error) => Err(objects::store_error(&error)),
+    }
 }
 
 fn check(binding: &Value) -> Result<(), ApiError> {
@@ -125,5 +146,17 @@ pub(super) fn set_condition(pod: &mut Value, mut condition: Value) {
             *old = condition;
         }
         None => list.push(condition),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// What the long way makes of a pod.
+    pub(crate) fn assigned(pod: &mut Value, node: &str, labels: &Value, now: &str) {
+        let binding = json!({"metadata": {"labels": labels}, "target": {"name": node}});
+        assert!(assign(pod, &binding, "key").is_ok());
+        pod["status"]["conditions"][0]["lastTransitionTime"] = now.into();
     }
 }

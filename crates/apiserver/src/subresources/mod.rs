@@ -4,6 +4,7 @@ mod binding;
 mod connect;
 mod eviction;
 mod log_socket;
+mod placing;
 mod proxy;
 mod reviews;
 mod rewrite;

@@ -1,0 +1,360 @@
+//! A pod gets its node by a change to its stored bytes: of a pod that waits to be placed little is read, and nothing is
+//! encoded anew. What is out of the ordinary is left to those who read all of it.
+
+use std::fmt;
+
+use bytes::Bytes;
+use ferry_schema::catalogue::TypeDef;
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// The pod on that node, with the labels it takes from there and does not have, its condition `PodScheduled` true since
+/// `now`. None where that takes a closer look: it is another pod, has a node or conditions already, is held back or being
+/// deleted.
+pub(super) fn place(stored: &[u8], uid: &str, node: &str, labels: &Map<String, Value>, now: &str) -> Option<Bytes> {
+    let plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.:_/".contains(&b));
+    let labels: Vec<(&str, &str)> =
+        labels.iter().map(|(key, value)| Some((&**key, value.as_str()?))).collect::<Option<_>>()?;
+    if !plain(node) || !plain(now) || !labels.iter().all(|(key, value)| plain(key) && plain(value)) {
+        return None;
+    }
+    let catalogue = ferry_schema::builtin();
+    let definition = |name: &str| Some(catalogue.get(catalogue.id(name)?));
+    let text = std::str::from_utf8(stored).ok()?;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let pod = Pod {
+        text,
+        metadata: definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")?,
+        spec: definition("io.k8s.api.core.v1.PodSpec")?,
+        status: definition("io.k8s.api.core.v1.PodStatus")?,
+    };
+    let (metadata, spec, status) = pod.deserialize(&mut reader).ok()?;
+    reader.end().ok()?;
+    if !uid.is_empty() && uid != metadata.uid {
+        return None;
+    }
+    let mut insertions =
+        vec![spec.filled("nodeName", &format!("\"{node}\"")), status.filled("conditions", &scheduled(now))];
+    insertions.extend(metadata.with_labels(&labels));
+    insertions.sort_by_key(|(at, _)| *at);
+    let mut out = Vec::with_capacity(text.len() + insertions.iter().map(|(_, new)| new.len()).sum::<usize>());
+    let mut copied = 0;
+    for (at, new) in insertions {
+        out.extend_from_slice(stored.get(copied..at)?);
+        out.extend_from_slice(new.as_bytes());
+        copied = at;
+    }
+    out.extend_from_slice(stored.get(copied..)?);
+    // It has just its size, for it stays as long as the pod does.
+    Some(out.into())
+}
+
+fn scheduled(now: &str) -> String {
+    format!(r#"[{{"type":"PodScheduled","status":"True","lastProbeTime":null,"lastTransitionTime":"{now}"}}]"#)
+}
+
+/// Where a field goes.
+#[derive(Clone, Copy)]
+struct Gap {
+    at: usize,
+    /// Nothing follows in its struct.
+    last: bool,
+}
+
+impl Gap {
+    /// What is to be written there.
+    fn filled(self, field: &str, value: &str) -> (usize, String) {
+        let text = if self.last { format!(",\"{field}\":{value}") } else { format!("\"{field}\":{value},") };
+        (self.at, text)
+    }
+}
+
+/// The uid, and where labels, the node and the conditions go.
+struct Pod<'c> {
+    text: &'c str,
+    metadata: &'c TypeDef,
+    spec: &'c TypeDef,
+    status: &'c TypeDef,
+}
+
+impl<'de> DeserializeSeed<'de> for Pod<'_> {
+    type Value = (Metadata<'de>, Gap, Gap);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Pod<'_> {
+    type Value = (Metadata<'de>, Gap, Gap);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a pod that waits for a node")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut metadata, mut spec, mut status) = (None, None, None);
+        let text = self.text;
+        let gap = |definition, field, refused| Struct { text, definition, field, refused };
+        while let Some(key) = map.next_key::<&str>()? {
+            match key {
+                "metadata" => metadata = Some(map.next_value_seed(InMetadata { text, definition: self.metadata })?),
+                "spec" => spec = Some(map.next_value_seed(gap(self.spec, "nodeName", "schedulingGates"))?),
+                "status" => status = Some(map.next_value_seed(gap(self.status, "conditions", ""))?),
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        match (metadata, spec, status) {
+            (Some(metadata), Some(spec), Some(status)) => Ok((metadata, spec, status)),
+            _ => Err(de::Error::missing_field("metadata, spec or status")),
+        }
+    }
+}
+
+/// Keys and values borrow from the text, so the distance of the two is their place.
+fn place_in(text: &str, part: &str) -> usize {
+    part.as_ptr() as usize - text.as_ptr() as usize
+}
+
+fn index<E: de::Error>(definition: &TypeDef, field: &str) -> Result<usize, E> {
+    definition.field_index(field).ok_or_else(|| E::custom("an unknown field"))
+}
+
+/// Of a pod that is not being deleted.
+struct Metadata<'de> {
+    uid: &'de str,
+    /// Each with the place of its opening quote.
+    labels: Vec<(&'de str, usize)>,
+    /// Where the next label goes; where all of them go when there are none.
+    gap: Gap,
+}
+
+impl Metadata<'_> {
+    /// Labels are ordered by their keys; those that are there stay.
+    fn with_labels(&self, new: &[(&str, &str)]) -> Vec<(usize, String)> {
+        if self.labels.is_empty() && !new.is_empty() {
+            let all: Vec<String> = new.iter().map(|(key, value)| format!("\"{key}\":\"{value}\"")).collect();
+            return vec![self.gap.filled("labels", &format!("{{{}}}", all.join(",")))];
+        }
+        let missing = new.iter().filter(|(key, _)| !self.labels.iter().any(|(have, _)| have == key));
+        missing
+            .map(|(key, value)| {
+                let next = self.labels.iter().find(|(have, _)| have > key);
+                let gap = next.map_or(self.gap, |(_, at)| Gap { at: *at, last: false });
+                gap.filled(key, &format!("\"{value}\""))
+            })
+            .collect()
+    }
+}
+
+struct InMetadata<'c> {
+    text: &'c str,
+    definition: &'c TypeDef,
+}
+
+impl<'de> DeserializeSeed<'de> for InMetadata<'_> {
+    type Value = Metadata<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for InMetadata<'_> {
+    type Value = Metadata<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the metadata of a pod that stays")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let wanted = index(self.definition, "labels")?;
+        let (mut uid, mut labels, mut before, mut end) = (None, None, None, None);
+        while let Some(key) = map.next_key::<&str>()? {
+            if before.is_none() && index::<A::Error>(self.definition, key)? > wanted {
+                before = Some(Gap { at: place_in(self.text, key) - 1, last: false });
+            }
+            match key {
+                "labels" => labels = Some(map.next_value_seed(Labels(self.text))?),
+                "deletionTimestamp" => return Err(de::Error::custom("it is being deleted")),
+                _ => {
+                    let value = map.next_value::<&RawValue>()?.get();
+                    if key == "uid" {
+                        uid = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+                    }
+                    end = Some(Gap { at: place_in(self.text, value) + value.len(), last: true });
+                }
+            }
+        }
+        let uid = uid.ok_or_else(|| de::Error::missing_field("uid"))?;
+        let gap = before.or(end).ok_or_else(|| de::Error::missing_field("uid"))?;
+        Ok(match labels {
+            Some((labels, gap)) => Metadata { uid, labels, gap },
+            None => Metadata { uid, labels: Vec::new(), gap },
+        })
+    }
+}
+
+/// The labels that are there, and where another one goes behind them.
+struct Labels<'c>(&'c str);
+
+impl<'de> DeserializeSeed<'de> for Labels<'_> {
+    type Value = (Vec<(&'de str, usize)>, Gap);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Labels<'_> {
+    type Value = (Vec<(&'de str, usize)>, Gap);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("labels")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut labels, mut end) = (Vec::new(), None);
+        while let Some(key) = map.next_key::<&str>()? {
+            let value: &RawValue = map.next_value()?;
+            labels.push((key, place_in(self.0, key) - 1));
+            end = Some(Gap { at: place_in(self.0, value.get()) + value.get().len(), last: true });
+        }
+        end.map(|end| (labels, end)).ok_or_else(|| de::Error::custom("labels without a label"))
+    }
+}
+
+/// Finds the place of a field in the order of its struct.
+struct Struct<'c> {
+    text: &'c str,
+    definition: &'c TypeDef,
+    field: &'static str,
+    /// Neither this nor the field itself may be there.
+    refused: &'static str,
+}
+
+impl<'de> DeserializeSeed<'de> for Struct<'_> {
+    type Value = Gap;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Gap, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Struct<'_> {
+    type Value = Gap;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a struct")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Gap, A::Error> {
+        let wanted = index(self.definition, self.field)?;
+        let (mut before, mut end) = (None, None);
+        while let Some(key) = map.next_key::<&str>()? {
+            if key == self.field || key == self.refused {
+                return Err(de::Error::custom("it is there"));
+            }
+            if before.is_none() && index::<A::Error>(self.definition, key)? > wanted {
+                // Its opening quote.
+                before = Some(place_in(self.text, key) - 1);
+            }
+            let value: &RawValue = map.next_value()?;
+            end = Some(place_in(self.text, value.get()) + value.get().len());
+        }
+        match (before, end) {
+            (Some(at), _) => Ok(Gap { at, last: false }),
+            (None, Some(at)) => Ok(Gap { at, last: true }),
+            (None, None) => Err(de::Error::custom("an empty struct")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::codec;
+
+    const NOW: &str = "2026-01-01T00:00:00Z";
+
+    fn pod(metadata: &Value, spec: &Value, status: &Value) -> Value {
+        let mut pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": status});
+        pod["metadata"]["name"] = "a".into();
+        pod["metadata"]["uid"] = "u-1".into();
+        pod
+    }
+
+    fn stored(pod: &Value) -> Bytes {
+        codec::encode_stored(&ferry_meta::GroupVersionKind::new("", "v1", "Pod"), pod)
+    }
+
+    fn placed(pod: &Value, uid: &str, node: &str, labels: &Value) -> Option<Bytes> {
+        place(&stored(pod), uid, node, labels.as_object().expect("labels"), NOW)
+    }
+
+    #[test]
+    fn it_is_what_a_whole_encoding_gives() {
+        let containers = json!([{"name": "c", "image": "i <&> \"\u{2028}", "resources": {}}]);
+        let metadata = [
+            json!({}),
+            json!({"namespace": "n", "generation": 1, "creationTimestamp": NOW}),
+            json!({"labels": {"b": "1"}}),
+            json!({"labels": {"m": "\"", "zone": "own"}, "annotations": {"x": "y"}, "managedFields": [{"manager": "m"}]}),
+        ];
+        let specs = [
+            json!({"containers": containers}),
+            json!({"containers": containers, "restartPolicy": "Always", "dnsPolicy": "Default"}),
+            json!({"containers": containers, "restartPolicy": "Always", "hostNetwork": true, "schedulerName": "x"}),
+        ];
+        let statuses = [
+            json!({"phase": "Pending"}),
+            json!({"phase": "Pending", "qosClass": "Burstable"}),
+            json!({"qosClass": "Burstable"}),
+        ];
+        let labels = [json!({}), json!({"zone": "z"}), json!({"a": "0", "example.com/region": "r", "zone": "z"})];
+        for (((metadata, spec), status), labels) in every(&metadata, &specs, &statuses, &labels) {
+            let mut pod = pod(metadata, spec, status);
+            let quick = placed(&pod, "u-1", "node-1", labels).expect("the quick way");
+            super::super::binding::tests::assigned(&mut pod, "node-1", labels, NOW);
+            assert_eq!(String::from_utf8_lossy(&quick), String::from_utf8_lossy(&stored(&pod)), "{labels}");
+        }
+    }
+
+    fn itertools<'a>(
+        metadata: &'a [Value],
+        specs: &'a [Value],
+        statuses: &'a [Value],
+        labels: &'a [Value],
+    ) -> impl Iterator<Item = (((&'a Value, &'a Value), &'a Value), &'a Value)> {
+        let pairs = metadata.iter().flat_map(|one| specs.iter().map(move |two| (one, two)));
+        let triples = pairs.flat_map(|two| statuses.iter().map(move |three| (two, three)));
+        triples.flat_map(|three| labels.iter().map(move |four| (three, four)))
+    }
+
+    #[test]
+    fn whatever_is_out_of_the_ordinary_is_left_to_others() {
+        let (none, spec, status) = (json!({}), json!({"containers": []}), json!({"phase": "Pending"}));
+        let plain = pod(&none, &spec, &status);
+        assert!(placed(&plain, "", "node", &none).is_some());
+        assert!(placed(&plain, "u-2", "node", &none).is_none(), "another pod");
+        assert!(placed(&plain, "", "no\"de", &none).is_none(), "a name to be escaped");
+        assert!(placed(&plain, "", "node", &json!({"a": "\""})).is_none(), "a label to be escaped");
+        let with = |field: &str, value: Value| {
+            let mut spec = spec.clone();
+            spec[field] = value;
+            pod(&none, &spec, &status)
+        };
+        assert!(placed(&with("nodeName", json!("m")), "", "n", &none).is_none());
+        assert!(placed(&with("schedulingGates", json!([{"name": "g"}])), "", "n", &none).is_none());
+        let mut deleted = plain.clone();
+        deleted["metadata"]["deletionTimestamp"] = NOW.into();
+        assert!(placed(&deleted, "", "n", &none).is_none());
+        let known = pod(&none, &spec, &json!({"conditions": [{"type": "PodScheduled", "status": "False"}]}));
+        assert!(placed(&known, "", "n", &none).is_none());
+        assert!(placed(&pod(&none, &spec, &none), "", "n", &none).is_none(), "nowhere to put it");
+        assert!(place(b"{", "", "n", &Map::new(), NOW).is_none());
+    }
+}
