@@ -47,8 +47,13 @@ async fn main() {
         let binding = json!({"metadata": {"name": format!("b{number}")}, "spec": {"policyName": format!("p{number}"), "validationActions": ["Deny"]}});
         objects.put(GROUP, "validatingadmissionpolicybindings", binding);
     }
-    let chain = Chain::new(Dependencies { reader: Arc::new(objects), authorizer: Arc::new(AlwaysDeny), quotas: None })
-        .with_policies(&PolicyOptions { defaulter: None, kinds: Arc::new(|_| None) });
+    let chain = Chain::new(Dependencies {
+        reader: Arc::new(objects),
+        authorizer: Arc::new(AlwaysDeny),
+        quotas: None,
+        node_labels: None,
+    })
+    .with_policies(&PolicyOptions { defaulter: None, kinds: Arc::new(|_| None) });
     let Some(plugin) = chain.plugins().iter().find(|plugin| plugin.name() == "ValidatingAdmissionPolicy") else {
         return;
     };

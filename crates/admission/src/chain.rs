@@ -25,7 +25,12 @@ pub struct Dependencies {
     pub authorizer: Arc<dyn Authorizer>,
     /// Where quota usage is reserved; None leaves quotas unenforced.
     pub quotas: Option<Arc<dyn QuotaStore>>,
+    /// A quicker way to the labels of nodes than through the reader, where there is one.
+    pub node_labels: Option<NodeLabels>,
 }
+
+/// The value of one label of the node of that name.
+pub type NodeLabels = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
 
 pub struct Chain {
     plugins: Vec<Arc<dyn Plugin>>,
@@ -35,7 +40,7 @@ pub struct Chain {
 impl Chain {
     /// The built-in plug-ins that upstream runs by default, and NodeRestriction.
     pub fn new(dependencies: Dependencies) -> Self {
-        let Dependencies { reader, authorizer, quotas } = dependencies;
+        let Dependencies { reader, authorizer, quotas, node_labels } = dependencies;
         let mut plugins: Vec<Arc<dyn Plugin>> = vec![
             Arc::new(NamespaceLifecycle::new(reader.clone())),
             Arc::new(LimitRanger::new(reader.clone())),
@@ -54,7 +59,7 @@ impl Chain {
             Arc::new(ClusterTrustBundleAttest::new(authorizer.clone())),
             Arc::new(CertificateSubjectRestriction),
             Arc::new(DefaultIngressClass::new(reader.clone())),
-            Arc::new(PodTopologyLabels::new(reader.clone())),
+            Arc::new(PodTopologyLabels::new(reader.clone(), node_labels)),
         ];
         // Last, so that only what everyone else lets pass is reserved.
         if let Some(quotas) = quotas {

@@ -2,7 +2,7 @@
 //!
 //! Reads cluster state only through `meta::ObjectReader`; must not depend on the store, the registry or the API server.
 //!
-//! `Chain::new(Dependencies { reader, authorizer, quotas })` has the built-in plug-ins in upstream's order, and
+//! `Chain::new(Dependencies { reader, authorizer, quotas, node_labels })` has the built-in plug-ins in upstream's order, and
 //! `.with_policies(PolicyOptions { defaulter, kinds })` and `.with_webhooks(WebhookOptions { tasks, defaulter })` add the cluster's own
 //! policies and webhooks at their place. The API server
 //! calls `chain.mutate(&mut request)` before it validates the object and `chain.validate(&mut request)` afterwards, for
@@ -26,7 +26,7 @@ mod webhook;
 use ferry_meta::{ApiError, GroupVersionKind, GroupVersionResource, UserInfo};
 use serde_json::Value;
 
-pub use chain::{Chain, Dependencies};
+pub use chain::{Chain, Dependencies, NodeLabels};
 pub use policy::{Kinds, PolicyOptions};
 pub use quota_store::QuotaStore;
 pub use webhook::{Defaulter, WebhookOptions, Webhooks};

@@ -88,6 +88,7 @@ impl Fixture {
             reader: cache.clone(),
             authorizer: authorization.clone(),
             quotas,
+            node_labels: Some(Arc::new(cache.node_labels())),
         });
         let mut config = Config {
             cache,

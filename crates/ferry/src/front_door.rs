@@ -68,6 +68,7 @@ impl FrontDoor {
         }
         let table = ResourceTable::builtin();
         let cache = Cache::start(store, tasks, Registration::of_table(&table)).await?;
+        let node_labels: ferry_admission::NodeLabels = Arc::new(cache.node_labels());
         let reader: Arc<dyn ObjectReader> = cache.clone();
 
         let audiences = vec![ISSUER.to_owned()];
@@ -97,6 +98,7 @@ impl FrontDoor {
             reader: reader.clone(),
             authorizer: authorization.clone(),
             quotas,
+            node_labels: Some(node_labels),
         })
         .with_policies(&PolicyOptions { defaulter: Some(defaulter(&table)), kinds: kinds(&table) })
         .with_webhooks(&WebhookOptions { tasks: tasks.clone(), defaulter: Some(defaulter(&table)) });

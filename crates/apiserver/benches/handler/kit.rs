@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use ferry_admission::{Dependencies, Kinds, PolicyOptions, QuotaStore, WebhookOptions};
+use ferry_admission::{Dependencies, Kinds, NodeLabels, PolicyOptions, QuotaStore, WebhookOptions};
 use ferry_apiserver::cache::{Cache, Registration};
 use ferry_apiserver::{ApiServer, Body, Config, Endpoint, Kubelets, Peer, Quotas, ServiceNetwork};
 use ferry_auth::{AuthorizerChain, Chain, LoopbackTokens, Rbac};
@@ -36,7 +36,9 @@ impl Kit {
         let rbac = Arc::new(Rbac::new(cache.clone()));
         let authorization = Arc::new(AuthorizerChain::new().with("rbac", rbac.clone()));
         let quotas = Quotas::new(cache.clone(), &table).map(|q| -> Arc<dyn QuotaStore> { Arc::new(q) });
-        let dependencies = Dependencies { reader: cache.clone(), authorizer: authorization.clone(), quotas };
+        let node_labels: Option<NodeLabels> = Some(Arc::new(cache.node_labels()));
+        let dependencies =
+            Dependencies { reader: cache.clone(), authorizer: authorization.clone(), quotas, node_labels };
         let rows = table.clone();
         let kinds: Kinds = Arc::new(move |kind| rows.find_kind(kind).map(|row| (row.group_resource(), row.namespaced)));
         let admission = ferry_admission::Chain::new(dependencies)
@@ -89,6 +91,18 @@ impl Kit {
         let bytes = response.into_body().collect().await.expect("a body").to_bytes();
         assert!(status.is_success(), "{method} {path}: {status}: {}", String::from_utf8_lossy(&bytes));
         bytes.len()
+    }
+
+    /// The length of an answer that goes on piece by piece, as a connection sends it.
+    pub async fn drain(&self, path: &str) -> usize {
+        let response = self.open("GET", path, "", String::new()).await;
+        assert!(response.status().is_success(), "GET {path}: {}", response.status());
+        let mut body = response.into_body();
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            length += frame.expect("a frame").into_data().map_or(0, |data| data.len());
+        }
+        length
     }
 
     /// `count` requests from 32 callers. Prints the processor's time for each, all threads together.

@@ -21,3 +21,11 @@ impl ObjectReader for Cache {
         self.find(resource).as_deref().map_or(0, ResourceCache::newest)
     }
 }
+
+impl Cache {
+    /// Labels of nodes, which are known without reading the node.
+    pub fn node_labels(self: &Arc<Self>) -> impl Fn(&str, &str) -> Option<String> + Send + Sync + 'static {
+        let (cache, nodes) = (self.clone(), GroupResource::new("", "nodes"));
+        move |node, label| cache.find(&nodes)?.get("", node)?.label(label).map(str::to_owned)
+    }
+}
