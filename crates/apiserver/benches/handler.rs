@@ -13,6 +13,10 @@ mod watches;
 #[path = "handler/writes.rs"]
 mod writes;
 
+/// As the binary has it.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let after = |flag: &str| arguments.iter().position(|have| have == flag).and_then(|at| arguments.get(at + 1));

@@ -67,6 +67,10 @@ use tokio::sync::watch;
 use front_door::{FrontDoor, Options};
 use workloads::{Churn, Workload};
 
+/// As the binary has it.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Requests of the load under way at once.
 const AT_ONCE: usize = 96;
 
