@@ -8,7 +8,7 @@ use ferry_meta::selector::{FieldSelector, LabelSelector};
 use ferry_store::Revision;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -246,12 +246,11 @@ struct Parts {
     wanted: Value,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Metadata {
-    labels: Option<std::collections::BTreeMap<Box<str>, Box<str>>>,
-    #[serde(rename = "resourceVersion")]
-    resource_version: Option<IgnoredAny>,
+/// For the rare object without a uid: its metadata as it stands.
+#[derive(Deserialize)]
+struct Whole<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
 }
 
 impl Parts {
@@ -259,39 +258,62 @@ impl Parts {
     fn read(json: &[u8], registration: &Registration) -> serde_json::Result<Option<Self>> {
         let text = std::str::from_utf8(json).map_err(de::Error::custom)?;
         let mut reader = serde_json::Deserializer::from_str(text);
-        let (metadata, wanted) = Top(registration).deserialize(&mut reader)?;
+        let (metadata, wanted) = Top { registration, text }.deserialize(&mut reader)?;
         reader.end()?;
         let metadata = metadata.ok_or_else(|| de::Error::custom("the object has no metadata"))?;
-        let content = metadata.get();
-        let parsed: Metadata = serde_json::from_str(content)?;
-        if parsed.resource_version.is_some() {
+        if metadata.has_version {
             return Ok(None);
         }
-        // The raw value borrows from `text`, so the distance of the two is its place.
-        let start = content.as_ptr() as usize - text.as_ptr() as usize;
-        let inside = content.strip_prefix('{').ok_or_else(|| de::Error::custom("the metadata is no object"))?;
-        const UID: &str = "\"uid\":\"";
-        // Quotes within strings are escaped, and only names come before: the first such text is the uid's own.
-        let uid_end = content.find(UID).and_then(|at| {
-            let value = at + UID.len();
-            content[value..].find('"').map(|length| value + length + 1)
-        });
-        Ok(Some(Self {
-            version_at: VersionAt {
-                place: start + uid_end.unwrap_or(1),
-                behind_uid: uid_end.is_some(),
-                last: inside.trim_start().starts_with('}'),
-            },
-            labels: parsed.labels.unwrap_or_default().into_iter().collect(),
-            wanted,
-        }))
+        let version_at = match metadata.uid_end {
+            Some(place) => VersionAt { place, behind_uid: true, last: false },
+            None => {
+                let content = serde_json::from_str::<Whole>(text)?.metadata.get();
+                let inside = content.strip_prefix('{').ok_or_else(|| de::Error::custom("the metadata is no object"))?;
+                let place = place_in(text, content) + 1;
+                VersionAt { place, behind_uid: false, last: inside.trim_start().starts_with('}') }
+            }
+        };
+        Ok(Some(Self { version_at, labels: metadata.labels, wanted }))
     }
 }
 
-struct Top<'a>(&'a Registration);
+/// What borrows from a text has its place in it.
+fn place_in(text: &str, part: &str) -> usize {
+    part.as_ptr() as usize - text.as_ptr() as usize
+}
+
+/// A key that is copied only where it is escaped.
+struct Key<'de>(std::borrow::Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Key<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Key(text.into()))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Key(text.to_owned().into()))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+struct Top<'a> {
+    registration: &'a Registration,
+    text: &'a str,
+}
 
 impl<'de> DeserializeSeed<'de> for Top<'_> {
-    type Value = (Option<&'de RawValue>, Value);
+    type Value = (Option<Metadata>, Value);
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
@@ -299,7 +321,7 @@ impl<'de> DeserializeSeed<'de> for Top<'_> {
 }
 
 impl<'de> Visitor<'de> for Top<'_> {
-    type Value = (Option<&'de RawValue>, Value);
+    type Value = (Option<Metadata>, Value);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
@@ -308,18 +330,62 @@ impl<'de> Visitor<'de> for Top<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut metadata = None;
         let mut wanted = Map::new();
-        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+        while let Some(Key(key)) = map.next_key()? {
             if key == "metadata" {
-                metadata = Some(map.next_value()?);
+                metadata = Some(map.next_value_seed(InMetadata(self.text))?);
                 continue;
             }
-            let below = Below::of(self.0.fields.iter().map(String::as_str), &key);
+            let below = Below::of(self.registration.fields.iter().map(String::as_str), &key);
             match below.is_empty() {
                 true => drop(map.next_value::<IgnoredAny>()?),
                 false => drop(wanted.insert(key.into_owned(), map.next_value_seed(below)?)),
             }
         }
         Ok((metadata, Value::Object(wanted)))
+    }
+}
+
+#[derive(Default)]
+struct Metadata {
+    labels: Box<[(Box<str>, Box<str>)]>,
+    /// Just behind the uid.
+    uid_end: Option<usize>,
+    has_version: bool,
+}
+
+/// Reads metadata of an object with this text.
+struct InMetadata<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for InMetadata<'_> {
+    type Value = Metadata;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Metadata, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for InMetadata<'_> {
+    type Value = Metadata;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the metadata of an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
+        type Labels = Option<std::collections::BTreeMap<Box<str>, Box<str>>>;
+        let mut found = Metadata::default();
+        while let Some(Key(key)) = map.next_key()? {
+            match &*key {
+                "labels" => found.labels = map.next_value::<Labels>()?.unwrap_or_default().into_iter().collect(),
+                "resourceVersion" => found.has_version = map.next_value::<Option<IgnoredAny>>()?.is_some(),
+                "uid" => {
+                    let value = map.next_value::<&RawValue>()?.get();
+                    found.uid_end = value.starts_with('"').then(|| place_in(self.0, value) + value.len());
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -347,24 +413,21 @@ impl<'de> DeserializeSeed<'de> for Below<'_> {
         if self.0.contains(&"") {
             return Value::deserialize(deserializer);
         }
-        let raw = <&RawValue>::deserialize(deserializer)?;
-        if !raw.get().starts_with('{') {
-            return Ok(Value::Null);
-        }
-        serde_json::Deserializer::from_str(raw.get()).deserialize_map(self).map_err(de::Error::custom)
+        deserializer.deserialize_any(self)
     }
 }
 
+/// Nothing is below what is no object.
 impl<'de> Visitor<'de> for Below<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
+        f.write_str("a value")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut wanted = Map::new();
-        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+        while let Some(Key(key)) = map.next_key()? {
             let below = Below::of(self.0.iter().copied(), &key);
             match below.is_empty() {
                 true => drop(map.next_value::<IgnoredAny>()?),
@@ -372,5 +435,89 @@ impl<'de> Visitor<'de> for Below<'_> {
             }
         }
         Ok(Value::Object(wanted))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Value::Null)
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_str<E: de::Error>(self, _: &str) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(text: &str) -> Option<CachedObject> {
+        let kind = ferry_meta::GroupVersionKind::new("", "v1", "Thing");
+        let resource = ferry_meta::GroupResource::new("", "things");
+        let value = |object: &Value, field: &str| {
+            field.split('.').try_fold(object, |value, part| value.get(part)).map_or(String::new(), Value::to_string)
+        };
+        let fields = vec!["spec.a.b".to_owned(), "spec.c".to_owned(), "top".to_owned()];
+        let registration = Arc::new(Registration::new(resource, kind, "things", false, fields, value));
+        CachedObject::ingest(&registration, "/registry/things/x".into(), &Bytes::from(text.to_owned()), 1, 7).ok()
+    }
+
+    #[test]
+    fn one_pass_finds_the_place_of_the_version_the_labels_and_the_fields() {
+        let cases = [
+            // Behind the uid, whatever comes before or after, and another's uid is not its own.
+            (
+                r#"{"metadata":{"name":"x","uid":"u","labels":{"k":"v"}}}"#,
+                r#"{"metadata":{"name":"x","uid":"u","resourceVersion":"7","labels":{"k":"v"}}}"#,
+            ),
+            (r#"{"metadata":{"uid":"u"}}"#, r#"{"metadata":{"uid":"u","resourceVersion":"7"}}"#),
+            (
+                r#"{"metadata":{ "name":"x","ownerReferences":[{"uid":"o"}]}}"#,
+                r#"{"metadata":{"resourceVersion":"7", "name":"x","ownerReferences":[{"uid":"o"}]}}"#,
+            ),
+            (r#"{"metadata":{}}"#, r#"{"metadata":{"resourceVersion":"7"}}"#),
+            // A version that somebody left in is replaced.
+            (r#"{"metadata":{"resourceVersion":"3","uid":"u"}}"#, r#"{"metadata":{"uid":"u","resourceVersion":"7"}}"#),
+        ];
+        for (stored, sent) in cases {
+            let object = read(stored).expect(stored);
+            assert_eq!(String::from_utf8_lossy(&object.json()), sent, "{stored}");
+        }
+        let object = read(
+            r#"{"top":[1],"metadata":{"uid":"u","labels":{"b":"2","a":"1"}},"spec":{"x":{"b":0},"a":{"b":"y","z":[{}]},"c":null}}"#,
+        );
+        let object = object.expect("an object");
+        assert_eq!((object.label("a"), object.label("b"), object.label("c")), (Some("1"), Some("2"), None));
+        assert_eq!([object.field("spec.a.b"), object.field("spec.c"), object.field("top")], [""y"", "null", "[1]"]);
+        for odd in [json!(null), json!(true), json!(-1), json!(2), json!(1.5), json!("s"), json!([{"b": 1}])] {
+            let object =
+                read(&json!({"metadata": {"labels": null}, "spec": {"a": odd}}).to_string()).expect("an object");
+            assert_eq!(object.field("spec.a.b"), "", "{odd}");
+        }
+        for bad in ["", "[]", "{}", r#"{"metadata":null}"#, r#"{"metadata":{}} x"#, r#"{"metadata":{"uid":"u"}"#] {
+            assert!(read(bad).is_none(), "{bad}");
+        }
     }
 }
