@@ -96,15 +96,15 @@ impl Drop for OpenWatch {
     }
 }
 
-fn series<T: Default>(family: &Family<T>, labels: String) -> Arc<T> {
-    if let Some(found) = family.read().get(&labels) {
+fn series<T: Default>(family: &Family<T>, labels: &str) -> Arc<T> {
+    if let Some(found) = family.read().get(labels) {
         return found.clone();
     }
     let mut family = family.write();
-    if family.len() >= SERIES && !family.contains_key(&labels) {
+    if family.len() >= SERIES && !family.contains_key(labels) {
         return Arc::default();
     }
-    family.entry(labels).or_default().clone()
+    family.entry(labels.to_owned()).or_default().clone()
 }
 
 fn kind_labels(row: &Resource) -> String {
@@ -122,13 +122,13 @@ impl Metrics {
     pub(crate) fn open_watch(&self, row: &Resource) -> OpenWatch {
         let labels = kind_labels(row);
         let labels = format!("component=\"apiserver\",{labels},scope=\"\",subresource=\"\",verb=\"WATCH\"");
-        let gauge = series(&self.watches, labels);
+        let gauge = series(&self.watches, &labels);
         gauge.fetch_add(1, Ordering::Relaxed);
         OpenWatch(gauge)
     }
 
     pub(crate) fn watch_events(&self, row: &Resource, sent: u64) {
-        series(&self.watch_events, kind_labels(row)).fetch_add(sent, Ordering::Relaxed);
+        series(&self.watch_events, &kind_labels(row)).fetch_add(sent, Ordering::Relaxed);
     }
 
     /// An operation of the store on the objects under a prefix.
@@ -169,13 +169,31 @@ impl Metrics {
             _ => 8,
         };
         let verb = VERBS[index];
-        let common = format!(
-            "component=\"apiserver\",group=\"{group}\",resource=\"{resource}\",scope=\"{scope}\",subresource=\"{subresource}\",verb=\"{verb}\",version=\"{version}\""
-        );
         let dry_run = if context.query.text("dryRun") == "All" { "All" } else { "" };
-        series(&self.requests, format!("code=\"{code}\",dry_run=\"{dry_run}\",{common}"))
-            .fetch_add(1, Ordering::Relaxed);
-        series(&self.durations, format!("dry_run=\"{dry_run}\",{common}")).record(context.stages.started.elapsed());
+        let mut labels = String::with_capacity(256);
+        let _ = write!(labels, "code=\"{code}\",");
+        let uncoded = labels.len();
+        for part in [
+            "dry_run=\"",
+            dry_run,
+            "\",component=\"apiserver\",group=\"",
+            group,
+            "\",resource=\"",
+            resource,
+            "\",scope=\"",
+            scope,
+            "\",subresource=\"",
+            subresource,
+            "\",verb=\"",
+            verb,
+            "\",version=\"",
+            version,
+            "\"",
+        ] {
+            labels.push_str(part);
+        }
+        series(&self.requests, &labels).fetch_add(1, Ordering::Relaxed);
+        series(&self.durations, &labels[uncoded..]).record(context.stages.started.elapsed());
         for (stage, took) in context.stages.durations() {
             if let Some(at) = STAGES.iter().position(|known| *known == stage) {
                 self.stages[index][at].record(took);
