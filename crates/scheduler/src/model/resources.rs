@@ -21,6 +21,30 @@ pub struct Resources {
     pub scalars: Vec<(String, i64)>,
 }
 
+/// One resource, found without a comparison of names where a node has many to be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resource {
+    Cpu,
+    Memory,
+    EphemeralStorage,
+    Scalar(String),
+}
+
+impl Resource {
+    pub fn named(name: &str) -> Self {
+        match name {
+            "cpu" => Self::Cpu,
+            "memory" => Self::Memory,
+            "ephemeral-storage" => Self::EphemeralStorage,
+            other => Self::Scalar(other.to_owned()),
+        }
+    }
+
+    pub fn is_scalar(&self) -> bool {
+        matches!(self, Self::Scalar(_))
+    }
+}
+
 impl Resources {
     pub fn from_list(list: &List) -> Self {
         let mut resources = Self::default();
@@ -43,12 +67,12 @@ impl Resources {
         self.scalars.iter().find(|(known, _)| known == name).map_or(0, |(_, amount)| *amount)
     }
 
-    pub fn get(&self, name: &str) -> i64 {
-        match name {
-            "cpu" => self.milli_cpu,
-            "memory" => self.memory,
-            "ephemeral-storage" => self.ephemeral_storage,
-            other => self.scalar(other),
+    pub fn get(&self, resource: &Resource) -> i64 {
+        match resource {
+            Resource::Cpu => self.milli_cpu,
+            Resource::Memory => self.memory,
+            Resource::EphemeralStorage => self.ephemeral_storage,
+            Resource::Scalar(name) => self.scalar(name),
         }
     }
 

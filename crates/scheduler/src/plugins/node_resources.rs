@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::config::wire::{NodeResourcesFitArgs, ResourceSpec, default_resources};
 use crate::framework::{Cycle, Data, Events, Happening, MAX_SCORE, Plugin, Point, PreScore, Rejection, Verdict};
+use crate::model::resources::Resource;
 use crate::model::{NodeInfo, PodInfo};
 
 /// How a node's use becomes a score.
@@ -18,7 +19,13 @@ pub(super) struct Fit {
     ignored: Vec<String>,
     ignored_groups: Vec<String>,
     strategy: Strategy,
-    weights: Vec<ResourceSpec>,
+    weights: Vec<(Resource, i64)>,
+}
+
+/// What counts, and how much.
+fn weighed(resources: Vec<ResourceSpec>) -> Vec<(Resource, i64)> {
+    let resources = if resources.is_empty() { default_resources() } else { resources };
+    resources.into_iter().map(|resource| (Resource::named(&resource.name), resource.weight)).collect()
 }
 
 impl Fit {
@@ -32,7 +39,7 @@ impl Fit {
             }
             _ => Strategy::Least,
         };
-        let weights = if scoring.resources.is_empty() { default_resources() } else { scoring.resources };
+        let weights = weighed(scoring.resources);
         let ignored = args.ignored_resources.into_iter().chain(ignored.iter().cloned()).collect();
         Self { ignored, ignored_groups: args.ignored_resource_groups, strategy, weights }
     }
@@ -107,14 +114,14 @@ impl Plugin for Fit {
     /// By default, the emptier the node would be, the better.
     fn score(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> i64 {
         let (mut score, mut weights) = (0_i64, 0_i64);
-        for ResourceSpec { name, weight } in &self.weights {
-            let wanted = cycle.pod.assumed_requests.get(name);
-            let allocatable = node.allocatable.get(name);
+        for (resource, weight) in &self.weights {
+            let wanted = cycle.pod.assumed_requests.get(resource);
+            let allocatable = node.allocatable.get(resource);
             // An extended resource that the pod does not ask for says nothing about it.
-            if allocatable == 0 || (wanted == 0 && is_scalar(name)) {
+            if allocatable == 0 || (wanted == 0 && resource.is_scalar()) {
                 continue;
             }
-            let requested = node.assumed_requested.get(name).saturating_add(wanted);
+            let requested = node.assumed_requested.get(resource).saturating_add(wanted);
             let share = |amount: i64| amount.saturating_mul(MAX_SCORE) / allocatable;
             let own = match &self.strategy {
                 Strategy::Least => share(allocatable.saturating_sub(requested).max(0)),
@@ -135,17 +142,13 @@ impl Plugin for Fit {
     }
 }
 
-fn is_scalar(resource: &str) -> bool {
-    !matches!(resource, "cpu" | "memory" | "ephemeral-storage")
-}
-
 pub(super) struct BalancedAllocation {
-    weights: Vec<ResourceSpec>,
+    weights: Vec<(Resource, i64)>,
 }
 
 impl BalancedAllocation {
     pub(super) fn new(resources: Vec<ResourceSpec>) -> Self {
-        Self { weights: if resources.is_empty() { default_resources() } else { resources } }
+        Self { weights: weighed(resources) }
     }
 }
 
@@ -160,7 +163,7 @@ impl Plugin for BalancedAllocation {
 
     /// Pods that ask for nothing balance nothing.
     fn pre_score(&self, cycle: &Cycle<'_>, _: &[&NodeInfo]) -> PreScore {
-        match self.weights.iter().all(|weight| cycle.pod.requests.get(&weight.name) == 0) {
+        match self.weights.iter().all(|(resource, _)| cycle.pod.requests.get(resource) == 0) {
             true => PreScore::Skip,
             false => PreScore::Continue(None),
         }
@@ -169,9 +172,9 @@ impl Plugin for BalancedAllocation {
     /// Better balanced than before is above 75, worse below.
     fn score(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> i64 {
         let (mut before, mut after) = (Shares::default(), Shares::default());
-        for ResourceSpec { name: resource, .. } in &self.weights {
+        for (resource, _) in &self.weights {
             let (wanted, allocatable) = (cycle.pod.requests.get(resource), node.allocatable.get(resource));
-            if allocatable == 0 || (wanted == 0 && is_scalar(resource)) {
+            if allocatable == 0 || (wanted == 0 && resource.is_scalar()) {
                 continue;
             }
             let share = |amount: i64| (amount as f64 / allocatable as f64).min(1.0);
