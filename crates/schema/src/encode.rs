@@ -320,7 +320,10 @@ impl Writer {
     /// `FieldsV1`: items of lists in the order of their keys, not of the text of them.
     fn owned_fields(&mut self, map: &Map<String, Value>) {
         let mut entries: Vec<(&String, &Value)> = map.iter().collect();
-        if map.keys().any(|key| key.starts_with("k:") || key.starts_with("v:")) {
+        // One item alone stands where it belongs, unless there are places in a list too, which come last.
+        let count = |kind: &str| map.keys().filter(|key| key.starts_with(kind)).count();
+        let items = count("k:") + count("v:");
+        if items > 1 || (items == 1 && count("i:") > 0) {
             entries.sort_by_cached_key(|(key, _)| (**key != ".", Element::parse(key)));
         }
         self.open(b'{');

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::typed::Reader;
+use super::typed::{Reader, Segment};
 use crate::catalogue::Shape;
 
 impl Reader<'_, '_> {
@@ -25,7 +25,7 @@ impl Reader<'_, '_> {
                     if self.watches_free_form && map.contains_key(&key) {
                         self.strict_error("duplicate", &key);
                     }
-                    let value = self.nested(format_args!(".{key}"), Self::any).unwrap_or_default();
+                    let value = self.nested(Segment::Field(&key), Self::any).unwrap_or_default();
                     map.insert(key, value);
                     if self.peek() == b',' {
                         self.at += 1;
@@ -38,7 +38,7 @@ impl Reader<'_, '_> {
                 let mut items = Vec::new();
                 self.at += 1;
                 while self.peek() != b']' && self.at < self.input.len() {
-                    let value = self.nested(format_args!("[{}]", items.len()), Self::any).unwrap_or_default();
+                    let value = self.nested(Segment::Item(items.len()), Self::any).unwrap_or_default();
                     items.push(value);
                     if self.peek() == b',' {
                         self.at += 1;
@@ -75,11 +75,10 @@ impl Reader<'_, '_> {
                 let mut items = Vec::new();
                 self.at += 1;
                 while self.peek() != b']' && self.at < self.input.len() {
-                    let value =
-                        self.nested(format_args!("[{}]", items.len()), |reader| match (reader.peek(), schema) {
-                            (b'{', Some(id)) => Value::Object(reader.object(id, Map::new())),
-                            _ => reader.any(),
-                        });
+                    let value = self.nested(Segment::Item(items.len()), |reader| match (reader.peek(), schema) {
+                        (b'{', Some(id)) => Value::Object(reader.object(id, Map::new())),
+                        _ => reader.any(),
+                    });
                     items.extend(value);
                     if self.peek() == b',' {
                         self.at += 1;

@@ -15,6 +15,12 @@ const MAX_DEPTH: usize = 100;
 /// As many unknown and duplicate fields are reported.
 const MAX_STRICT_ERRORS: usize = 100;
 
+/// A step on the way to a value.
+pub(super) enum Segment<'s> {
+    Field(&'s str),
+    Item(usize),
+}
+
 pub(crate) struct Reader<'i, 'c> {
     pub(super) input: &'i [u8],
     pub(super) at: usize,
@@ -127,11 +133,7 @@ impl<'i, 'c> Reader<'i, 'c> {
     }
 
     /// Runs on one nested value with the path extended; refuses what is nested too deeply.
-    pub(super) fn nested<T>(
-        &mut self,
-        segment: std::fmt::Arguments<'_>,
-        read: impl FnOnce(&mut Self) -> T,
-    ) -> Option<T> {
+    pub(super) fn nested<T>(&mut self, segment: Segment<'_>, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
         use std::fmt::Write;
         if self.depth >= MAX_DEPTH {
             self.skip();
@@ -139,7 +141,13 @@ impl<'i, 'c> Reader<'i, 'c> {
             return None;
         }
         let length = self.path.len();
-        let _ = self.path.write_fmt(segment);
+        match segment {
+            Segment::Field(name) => {
+                self.path.push('.');
+                self.path.push_str(name);
+            }
+            Segment::Item(index) => drop(write!(self.path, "[{index}]")),
+        }
         self.depth += 1;
         let result = read(self);
         self.depth -= 1;
@@ -151,6 +159,7 @@ impl<'i, 'c> Reader<'i, 'c> {
         let catalogue = self.catalogue;
         let definition = catalogue.get(id);
         let mut seen = 0u128;
+        let inherits = !map.is_empty();
         self.at += 1;
         while self.peek() == b'"' {
             let key = self.string();
@@ -158,7 +167,7 @@ impl<'i, 'c> Reader<'i, 'c> {
             self.at += 1; // the colon
             match definition.field_index(&key) {
                 None if definition.preserve_unknown => {
-                    let value = self.nested(format_args!(".{key}"), Self::any).unwrap_or_default();
+                    let value = self.nested(Segment::Field(&key), Self::any).unwrap_or_default();
                     map.insert(key, value);
                 }
                 None => {
@@ -170,8 +179,10 @@ impl<'i, 'c> Reader<'i, 'c> {
                     if seen & bit != 0 {
                         self.strict_error("duplicate", &key);
                     }
+                    // A field beyond the width of the bits may be there as well.
+                    let before = if inherits || seen & bit != 0 || bit == 0 { map.remove(&key) } else { None };
                     seen |= bit;
-                    self.field(id, &definition.fields[index], key, &mut map);
+                    self.field(id, &definition.fields[index], key, before, &mut map);
                 }
             }
             if self.peek() == b',' {
@@ -183,8 +194,14 @@ impl<'i, 'c> Reader<'i, 'c> {
         map
     }
 
-    fn field(&mut self, of: TypeId, field: &'c Field, key: String, map: &mut Map<String, Value>) {
-        let before = map.remove(&key);
+    fn field(
+        &mut self,
+        of: TypeId,
+        field: &'c Field,
+        key: String,
+        before: Option<Value>,
+        map: &mut Map<String, Value>,
+    ) {
         if self.peek() == b'n' {
             self.skip();
             // Null leaves a plain value as it is and takes away what can be absent.
@@ -199,7 +216,7 @@ impl<'i, 'c> Reader<'i, 'c> {
         let catalogue = self.catalogue;
         let (outer, depth) = (std::mem::replace(&mut self.within, &catalogue.get(of).leaf), self.stack.len());
         self.stack.push((of, &field.name));
-        let value = self.nested(format_args!(".{key}"), |reader| reader.value(&field.item, before)).flatten();
+        let value = self.nested(Segment::Field(&key), |reader| reader.value(&field.item, before)).flatten();
         self.stack.truncate(depth);
         self.within = outer;
         // An empty list of managed fields asks for them to be cleared: it must be told from an absent one.
@@ -315,7 +332,7 @@ impl<'i, 'c> Reader<'i, 'c> {
                 self.skip();
                 None
             } else {
-                self.nested(format_args!("[{}]", items.len()), |reader| reader.value(inner, None)).flatten()
+                self.nested(Segment::Item(items.len()), |reader| reader.value(inner, None)).flatten()
             };
             items.push(value.unwrap_or_else(|| zero::item(self.catalogue, inner)));
             if self.peek() == b',' {
@@ -340,7 +357,7 @@ impl<'i, 'c> Reader<'i, 'c> {
                 self.skip();
                 None
             } else {
-                self.nested(format_args!(".{key}"), |reader| reader.value(inner, None)).flatten()
+                self.nested(Segment::Field(&key), |reader| reader.value(inner, None)).flatten()
             };
             seen.insert(key, value.unwrap_or_else(|| zero::item(self.catalogue, inner)));
             if self.peek() == b',' {

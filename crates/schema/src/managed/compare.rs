@@ -23,15 +23,11 @@ impl Comparison {
     }
 
     /// Without what this request may not change anyway.
-    pub(super) fn without(self, ignored: &Set) -> Self {
-        if ignored.is_empty() {
-            return self;
+    pub(super) fn without(mut self, ignored: &Set) -> Self {
+        for set in [&mut self.removed, &mut self.modified, &mut self.added] {
+            set.remove_subtrees(ignored);
         }
-        Self {
-            removed: self.removed.without_subtrees(ignored),
-            modified: self.modified.without_subtrees(ignored),
-            added: self.added.without_subtrees(ignored),
-        }
+        self
     }
 }
 
@@ -54,14 +50,14 @@ impl<'c> Comparer<'c> {
             let (l, r) = (left.and_then(|m| m.get(key)), right.and_then(|m| m.get(key)));
             // Most of an object does not change: no need to look into what is equal.
             if l != r {
-                self.values(&Element::field(key), place, l, r, out);
+                self.values(Element::field(key), place, l, r, out);
             }
         }
     }
 
     fn values(
         &self,
-        element: &Element,
+        element: Element,
         place: Place<'c>,
         left: Option<&Value>,
         right: Option<&Value>,
@@ -77,9 +73,9 @@ impl<'c> Comparer<'c> {
         };
         if both_empty {
             match (left, right) {
-                (None, _) => out.added.members.insert(element.clone()),
-                (_, None) => out.removed.members.insert(element.clone()),
-                (Some(l), Some(r)) => l != r && out.modified.members.insert(element.clone()),
+                (None, _) => out.added.members.insert(element),
+                (_, None) => out.removed.members.insert(element),
+                (Some(l), Some(r)) => l != r && out.modified.members.insert(element),
             };
             return;
         }
@@ -88,11 +84,11 @@ impl<'c> Comparer<'c> {
             Merge::List(_) => self.lists(place, &merge, left, right, &mut inner),
             _ => self.maps(&merge, left, right, &mut inner),
         }
-        out.attach(element, inner);
+        out.attach(&element, inner);
         if left.is_none() {
-            out.added.members.insert(element.clone());
+            out.added.members.insert(element);
         } else if right.is_none() {
-            out.removed.members.insert(element.clone());
+            out.removed.members.insert(element);
         }
     }
 
@@ -115,7 +111,7 @@ impl<'c> Comparer<'c> {
             }
         }
         let item_place = Place::of_item(inner);
-        for (element, (left, right)) in &items {
+        for (element, (left, right)) in items {
             match (left.as_slice(), right.as_slice()) {
                 ([] | [_], [] | [_]) => {
                     self.values(element, item_place, left.first().copied(), right.first().copied(), out);
@@ -123,20 +119,20 @@ impl<'c> Comparer<'c> {
                 // Items that stand twice are owned as a whole.
                 ([_, _, ..], [_, _, ..]) => {
                     if left != right {
-                        out.modified.members.insert(element.clone());
+                        out.modified.members.insert(element);
                     }
                 }
                 ([_, _, ..], rest) => {
                     if let Some(one) = rest.first() {
-                        self.values(element, item_place, None, Some(one), out);
+                        self.values(element.clone(), item_place, None, Some(one), out);
                     }
-                    out.removed.members.insert(element.clone());
+                    out.removed.members.insert(element);
                 }
                 (rest, _) => {
                     if let Some(one) = rest.first() {
-                        self.values(element, item_place, Some(one), None, out);
+                        self.values(element.clone(), item_place, Some(one), None, out);
                     }
-                    out.added.members.insert(element.clone());
+                    out.added.members.insert(element);
                 }
             }
         }

@@ -97,10 +97,24 @@ impl Element {
 
     fn key_text(&self) -> String {
         match self {
-            Self::Field(name) => format!("f:{name}"),
+            Self::Field(name) => {
+                let mut text = String::with_capacity(2 + name.len());
+                text.push_str("f:");
+                text.push_str(name);
+                text
+            }
+            // Keys are sorted, as a map has them.
             Self::Key(keys) => {
-                let map: Map<String, Value> = keys.iter().map(|(k, v)| (k.clone(), v.0.clone())).collect();
-                format!("k:{}", Value::Object(map))
+                let mut text = String::with_capacity(48);
+                text.push_str("k:{");
+                for (at, (name, value)) in keys.iter().enumerate() {
+                    text.push_str(if at == 0 { "" } else { "," });
+                    text.push_str(&Value::from(&**name).to_string());
+                    text.push(':');
+                    text.push_str(&value.0.to_string());
+                }
+                text.push('}');
+                text
             }
             Self::Value(value) => format!("v:{}", value.0),
             Self::Index(index) => format!("i:{index}"),
@@ -229,20 +243,25 @@ impl Set {
     /// Without the paths of `other` and everything below them.
     #[must_use]
     pub fn without_subtrees(&self, other: &Self) -> Self {
-        let mut out =
-            Self { members: self.members.difference(&other.members).cloned().collect(), children: BTreeMap::new() };
-        for (element, ours) in &self.children {
-            if other.members.contains(element) {
-                continue;
-            }
-            match other.children.get(element) {
-                Some(theirs) => out.attach(element, ours.without_subtrees(theirs)),
-                None => {
-                    out.children.insert(element.clone(), ours.clone());
+        let mut out = self.clone();
+        out.remove_subtrees(other);
+        out
+    }
+
+    /// Takes the paths of `other` away, and everything below them.
+    pub(super) fn remove_subtrees(&mut self, other: &Self) {
+        for member in &other.members {
+            self.members.remove(member);
+            self.children.remove(member);
+        }
+        for (element, theirs) in &other.children {
+            if let Some(ours) = self.children.get_mut(element) {
+                ours.remove_subtrees(theirs);
+                if ours.is_empty() {
+                    self.children.remove(element);
                 }
             }
         }
-        out
     }
 
     /// Every path, those of a level before the deeper ones.
