@@ -112,19 +112,26 @@ async fn connection(
 /// gets to see the answer.
 pub(crate) async fn read_body(mut body: crate::answer::Body, limit: usize) -> Result<Option<Bytes>, BoxError> {
     const DRAINED: usize = 1 << 20;
-    let mut whole: Vec<u8> = Vec::new();
+    // Most bodies come in one piece, which need not be copied.
+    let (mut first, mut whole) = (Bytes::new(), Vec::new());
     let mut size = 0;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         size += data.len();
-        if size <= limit {
-            whole.extend_from_slice(&data);
-        } else {
-            whole = Vec::new();
+        if size > limit {
+            (first, whole) = (Bytes::new(), Vec::new());
             if size > limit + DRAINED {
                 break;
             }
+        } else if size == data.len() {
+            first = data;
+        } else {
+            if whole.is_empty() {
+                whole.extend_from_slice(&first);
+            }
+            whole.extend_from_slice(&data);
         }
     }
-    Ok((size <= limit).then(|| whole.into()))
+    let body = if whole.is_empty() { first } else { whole.into() };
+    Ok((size <= limit).then_some(body))
 }
