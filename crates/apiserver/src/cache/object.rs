@@ -510,7 +510,7 @@ mod tests {
         );
         let object = object.expect("an object");
         assert_eq!((object.label("a"), object.label("b"), object.label("c")), (Some("1"), Some("2"), None));
-        assert_eq!([object.field("spec.a.b"), object.field("spec.c"), object.field("top")], [""y"", "null", "[1]"]);
+        assert_eq!([object.field("spec.a.b"), object.field("spec.c"), object.field("top")], [r#""y""#, "null", "[1]"]);
         for odd in [json!(null), json!(true), json!(-1), json!(2), json!(1.5), json!("s"), json!([{"b": 1}])] {
             let object =
                 read(&json!({"metadata": {"labels": null}, "spec": {"a": odd}}).to_string()).expect("an object");

@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    fn itertools<'a>(
+    fn every<'a>(
         metadata: &'a [Value],
         specs: &'a [Value],
         statuses: &'a [Value],
