@@ -167,15 +167,15 @@ impl Keeper {
             return Ok(());
         }
         let (status, uid) = (wanted["status"].take(), object::uid(definition));
-        let outcome = objects::modify(&self.core, &self.row, "", object::name(definition), |live| {
-            if object::uid(live) == uid && live.get("spec") == definition.get("spec") {
-                let live = object::child_mut(live, "status");
-                for key in ["acceptedNames", "conditions"] {
-                    live.insert(key.into(), status[key].clone());
+        let outcome =
+            objects::modify_status(&self.core, &self.row, object::name(definition), "kube-apiserver", |live| {
+                if object::uid(live) == uid && live.get("spec") == definition.get("spec") {
+                    let live = object::child_mut(live, "status");
+                    for key in ["acceptedNames", "conditions"] {
+                        live.insert(key.into(), status[key].clone());
+                    }
                 }
-            }
-            Ok(())
-        });
+            });
         match outcome.await {
             // Gone meanwhile: its last event is on the way.
             Err(error) if error.code() == 404 => Ok(()),

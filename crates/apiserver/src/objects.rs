@@ -186,6 +186,25 @@ pub(crate) async fn modify(
     }
 }
 
+/// As `modify`, for the status, which then belongs to `manager`.
+pub(crate) async fn modify_status(
+    core: &Core,
+    row: &Resource,
+    name: &str,
+    manager: &str,
+    mut change: impl FnMut(&mut Value) + Send,
+) -> Result<Value, ApiError> {
+    modify(core, row, "", name, |object| {
+        let before = object.clone();
+        change(object);
+        if *object == before {
+            return Ok(());
+        }
+        codec::managed_update(&core.table(), row, "status", object, Some(&before), manager)
+    })
+    .await
+}
+
 /// `Status` of something that was done and has no object to show.
 pub(crate) fn success(code: u16) -> ferry_meta::Status {
     ferry_meta::Status {

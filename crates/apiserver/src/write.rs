@@ -335,7 +335,8 @@ impl<'a> Write<'a> {
                 return Ok(Some(Written { object, created: false, stored }));
             }
             if self.options.dry_run {
-                return Ok(Some(Written { object, created: false, stored: None }));
+                // The answer is what would come back from the store, where empty lists do not survive.
+                return Ok(Some(Written { object, created: false, stored: Some((bytes, live.revision)) }));
             }
             let lease = self.lease(&object).await?;
             let mut ops = vec![Op::Update { key: key.clone(), value: bytes.clone(), expected: live.revision, lease }];

@@ -150,11 +150,10 @@ impl Keeper {
             Err(why) => condition("False", why.reason, &why.message),
         };
         let name = format!("{}.{}", remote.version, remote.group);
-        let changed = objects::modify(&self.core, &self.row, "", &name, |live| {
+        let changed = objects::modify_status(&self.core, &self.row, &name, "kube-apiserver", |live| {
             if live.get("spec") == Some(&remote.made_of) {
                 set_condition(object::child_mut(live, "status"), wanted.clone());
             }
-            Ok(())
         });
         match changed.await {
             Err(error) if error.code() != 404 => Err(error),

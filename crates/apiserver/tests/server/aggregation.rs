@@ -248,7 +248,20 @@ async fn groups_of_custom_resources_are_among_the_api_services() {
     let made = fixture.available("v1.example.org", "Local").await;
     assert_eq!(made["metadata"]["labels"]["kube-aggregator.kubernetes.io/automanaged"], "true");
     assert_eq!((&made["spec"]["groupPriorityMinimum"], &made["spec"]["versionPriority"]), (&json!(1000), &json!(100)));
-    assert_eq!(fixture.json("DELETE", &format!("{definitions}/boats.example.org"), &json!({})).await.0, 200);
+    // What the server finds out about a definition belongs to the server.
+    let one = format!("{definitions}/boats.example.org");
+    let established = loop {
+        let (_, definition) = fixture.json("GET", &one, &json!({})).await;
+        if definition["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty()) {
+            break definition;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let entries = established["metadata"]["managedFields"].as_array().expect("managed fields").clone();
+    let status = entries.iter().find(|entry| entry["subresource"] == "status").expect("an entry for the status");
+    assert_eq!((&status["manager"], &status["operation"]), (&json!("kube-apiserver"), &json!("Update")));
+    assert!(status["fieldsV1"]["f:status"]["f:acceptedNames"]["f:kind"].is_object(), "{status}");
+    assert_eq!(fixture.json("DELETE", &one, &json!({})).await.0, 200);
     while fixture.json("GET", &format!("{API_SERVICES}/v1.example.org"), &json!({})).await.0 != 404 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

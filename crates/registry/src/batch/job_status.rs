@@ -141,7 +141,8 @@ fn indexes_of(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
         && let (Ok(done), Ok(bad)) = (indexes(done, completions), indexes(failed, completions))
     {
         let both = done.iter().flat_map(|(low, high)| {
-            bad.iter().filter_map(move |(from, to)| (from.max(low) <= to.min(high)).then(|| *from.max(low)))
+            let overlaps = bad.iter().filter(move |(from, to)| from.max(low) <= to.min(high));
+            overlaps.map(move |(from, _)| *from.max(low))
         });
         if let Some(index) = both.min() {
             let detail = format!("failedIndexes and completedIndexes overlap at index: {index}");
