@@ -185,6 +185,7 @@ impl ApiServer {
         bootstrap::Bootstrap { core: &self.core, token }.run(endpoint).await?;
         let keeper = aggregation::run(self.core.clone(), token.to_owned());
         self.core.tasks.spawn_until_stopped("aggregation", keeper);
+        self.core.tasks.spawn_until_stopped("addresses of Services", allocate::repair(self.core.clone()));
         Ok(())
     }
 

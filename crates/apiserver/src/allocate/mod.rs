@@ -2,9 +2,10 @@
 //!
 //! What is handed out is written in the same transaction as the Service: an IPAddress object per address and a marker key
 //! per port. Two writers that choose the same one collide on that key, so there is no state in memory that could go stale,
-//! and nothing to repair after a crash.
+//! and nothing to repair after a crash: only what was deleted by hand.
 
 mod ranges;
+mod repair;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -23,6 +24,7 @@ use crate::server::Core;
 
 pub(crate) use ranges::DEFAULT;
 pub use ranges::{BadNetwork, ServiceNetwork};
+pub(crate) use repair::run as repair;
 
 const ADDRESS_PREFIX: &str = "/registry/ipaddresses/";
 const PORT_PREFIX: &str = "/registry/ranges/servicenodeports/";

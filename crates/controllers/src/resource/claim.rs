@@ -173,21 +173,29 @@ impl Loop {
         Ok(Action::Done)
     }
 
+    /// Whether the pod needs what is reserved for it. The cache may not have heard of it yet: that it is gone, and its
+    /// devices with it, is believed of the API server alone.
+    async fn needs(&self, namespace: &str, name: &str, uid: &str) -> Result<bool, Error> {
+        let is = |pod: &Pod| pod.uid().as_deref() == Some(uid);
+        if let Some(pod) = self.pods.get(namespace, name).filter(|pod| is(pod)) {
+            return Ok(!is_done(&pod));
+        }
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        Ok(pods.get_opt(name).await?.is_some_and(|pod| is(&pod) && !is_done(&pod)))
+    }
+
     /// Takes back what is reserved for pods that are gone or done; with the last of them the devices are free.
     async fn claim(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(claim) = self.claims.get_key(key) else { return Ok(Action::Done) };
         let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &key.namespace);
         let status = claim.status.clone().unwrap_or_default();
         let reserved = status.reserved_for.clone().unwrap_or_default();
-        let needs = |name: &str, uid: &str| {
-            let pod = self.pods.get(&key.namespace, name);
-            pod.is_some_and(|pod| pod.uid().as_deref() == Some(uid) && !is_done(&pod))
-        };
-        let kept: Vec<_> = reserved
-            .iter()
-            .filter(|consumer| consumer.resource != "pods" || needs(&consumer.name, &consumer.uid))
-            .cloned()
-            .collect();
+        let mut kept = Vec::new();
+        for consumer in &reserved {
+            if consumer.resource != "pods" || self.needs(&key.namespace, &consumer.name, &consumer.uid).await? {
+                kept.push(consumer.clone());
+            }
+        }
         let free = kept.is_empty()
             && status.allocation.is_some()
             && (!reserved.is_empty() || claim.metadata.deletion_timestamp.is_some());

@@ -174,3 +174,26 @@ async fn ranges_of_services_are_held_while_they_are_used() {
     kit.until(ranges, "no range", |all| all.iter().all(|range| range.name_any() != "more")).await;
     kit.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_a_service_has_stays_taken() {
+    let kit = Kit::new().await;
+    let (services, all): (Api<Service>, Api<IPAddress>) = (kit.api(), Api::all(kit.client.clone()));
+    let one = services.create(&PostParams::default(), &service("one", json!({}))).await.unwrap();
+    let [address] = &addresses(&one)[..] else { panic!("one address") };
+    let before = all.get(address).await.unwrap();
+    all.delete(address, &DeleteParams::default()).await.unwrap();
+    let is_again = |all: &[Arc<IPAddress>]| {
+        all.iter().any(|found| found.name_any() == *address && found.uid() != before.uid() && found.spec == before.spec)
+    };
+    kit.until(all.clone(), "the address is taken again", is_again).await;
+    services.delete("one", &DeleteParams::default()).await.unwrap();
+    // What is mended for another Service later tells that nothing was mended for this one.
+    let two = services.create(&PostParams::default(), &service("two", json!({}))).await.unwrap();
+    let [other] = &addresses(&two)[..] else { panic!("one address") };
+    let old = all.get(other).await.unwrap().uid();
+    all.delete(other, &DeleteParams::default()).await.unwrap();
+    let mended = |all: &[Arc<IPAddress>]| all.iter().any(|found| found.name_any() == *other && found.uid() != old);
+    kit.until(all, "the other is taken again", mended).await;
+    assert!(other == address || !in_use(&kit).await.contains(address));
+}
