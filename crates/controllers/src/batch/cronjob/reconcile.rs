@@ -1,13 +1,16 @@
 //! The loop of CronJob.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{PostParams, PropagationPolicy};
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 
 use super::plan::{self, Plan};
 use crate::Context;
@@ -22,6 +25,8 @@ struct Loop {
     jobs: Index<Job>,
     clock: Clock,
     queue: WorkQueue<ObjectKey>,
+    /// The Job last created for each CronJob, until the cache has it: the status that names it may not have been written.
+    created: Mutex<HashMap<ObjectKey, ObjectReference>>,
 }
 
 pub(crate) fn start(context: &Context) {
@@ -34,6 +39,7 @@ pub(crate) fn start(context: &Context) {
         jobs: jobs.by_controller(),
         clock: context.config.clock.clone(),
         queue: context.queue("cronjob"),
+        created: Mutex::default(),
     });
     let handler = this.clone();
     crons.on_change(move |change| handler.queue.add(ObjectKey::of(&**change.object())));
@@ -57,9 +63,12 @@ pub(crate) fn start(context: &Context) {
 
 impl Loop {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
-        let Some(cron) = self.crons.get_key(key) else { return Ok(Action::Done) };
+        let Some(cron) = self.crons.get_key(key) else {
+            self.created.lock().remove(key);
+            return Ok(Action::Done);
+        };
         let mut jobs = self.jobs.get(cron.metadata.uid.as_deref().unwrap_or_default());
-        self.add_unseen(&cron, &mut jobs).await?;
+        self.add_unseen(key, &cron, &mut jobs).await?;
         let plan = plan::plan(&cron, &jobs, self.clock.seconds());
         let again = plan.again;
         self.carry_out(key, &cron, plan).await?;
@@ -67,14 +76,22 @@ impl Loop {
     }
 
     /// Adds the active jobs that the cache has not seen yet: only the API server knows that one is missing.
-    async fn add_unseen(&self, cron: &CronJob, jobs: &mut Vec<Arc<Job>>) -> Result<(), Error> {
-        let api: Api<Job> = Api::namespaced(self.client.clone(), &cron.namespace().unwrap_or_default());
-        for reference in cron.status.iter().flat_map(|status| status.active.iter().flatten()) {
+    async fn add_unseen(&self, key: &ObjectKey, cron: &CronJob, jobs: &mut Vec<Arc<Job>>) -> Result<(), Error> {
+        let api: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
+        let created = self.created.lock().get(key).cloned();
+        let active = cron.status.iter().flat_map(|status| status.active.iter().flatten());
+        let mut unseen = false;
+        for reference in active.chain(&created) {
             if jobs.iter().any(|job| job.metadata.uid == reference.uid) {
                 continue;
             }
             let found = api.get_opt(reference.name.as_deref().unwrap_or_default()).await?;
-            jobs.extend(found.filter(|job| job.metadata.uid == reference.uid).map(Arc::new));
+            let found = found.filter(|job| job.metadata.uid == reference.uid).map(Arc::new);
+            unseen |= found.is_some();
+            jobs.extend(found);
+        }
+        if created.is_some() && !unseen {
+            self.created.lock().remove(key);
         }
         Ok(())
     }
@@ -94,6 +111,7 @@ impl Loop {
         if let Some((job, due)) = plan.create
             && let Some(created) = self.create(&jobs, cron, &job).await?
         {
+            self.created.lock().insert(key.clone(), plan::reference_to(&created));
             let active = status.active.get_or_insert_default();
             if !active.iter().any(|known| known.uid == created.metadata.uid) {
                 active.push(plan::reference_to(&created));
