@@ -106,7 +106,10 @@ async fn requests_are_judged_signed_and_forgotten() {
     seconds.store(3700, Ordering::SeqCst);
     for name in ["node", "person", "wrong"] {
         let touch = Patch::Merge(json!({ "metadata": { "labels": { "touched": "yes" } } }));
-        api.patch(name, &PatchParams::default(), &touch).await.unwrap();
+        // Looking at one may have led to the others already.
+        if let Err(error) = api.patch(name, &PatchParams::default(), &touch).await {
+            assert!(ferry_client::write::is_not_found(&error), "{name}: {error}");
+        }
     }
     kit.until(api, "no requests", |all| all.is_empty()).await;
     kit.stop().await;

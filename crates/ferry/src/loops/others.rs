@@ -63,6 +63,7 @@ async fn classes_of_volume_attributes_stay_while_a_claim_names_them() {
         "resources": { "requests": { "storage": "1Gi" } },
     } }))
     .await;
+    kit.until(classes.clone(), "protected classes", |all| all.iter().all(|class| !class.finalizers().is_empty())).await;
     for name in ["gold", "spare"] {
         classes.delete(name, &DeleteParams::default()).await.unwrap();
     }
