@@ -144,10 +144,11 @@ impl State {
         self.pool_used = self.pool_used.saturating_sub(freed);
     }
 
-    /// The queue whose flows were served least so far.
+    /// The queue whose flows were served least so far; of equals the shortest, so that no flood goes before a single request.
     fn next_queue(&self, level: &Level) -> Option<usize> {
         let busy = level.queues.iter().enumerate().filter(|(_, queue)| !queue.waiting.is_empty());
-        busy.min_by(|(_, a), (_, b)| a.served.total_cmp(&b.served)).map(|(index, _)| index)
+        let order = |a: &Queue, b: &Queue| a.served.total_cmp(&b.served).then(a.waiting.len().cmp(&b.waiting.len()));
+        busy.min_by(|(_, a), (_, b)| order(a, b)).map(|(index, _)| index)
     }
 
     /// Lets run whoever can, levels below their share first.
