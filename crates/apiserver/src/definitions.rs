@@ -146,14 +146,14 @@ impl Keeper {
             Some((reason, message)) => condition("NamesAccepted", false, reason, message),
             None => condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
         };
-        set_condition(status, accepted);
+        objects::set_condition(status, accepted);
         let established = has_condition(definition, "Established");
         if established || refused.is_none() {
             // Served before it says so: who waits for the condition may write at once.
             self.serve(&wanted).await?;
         }
         if !established {
-            set_condition(
+            objects::set_condition(
                 object::child_mut(&mut wanted, "status"),
                 match refused {
                     None => {
@@ -393,25 +393,4 @@ fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Value {
     let status = if holds { "True" } else { "False" };
     let now = time::time(time::now());
     json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message})
-}
-
-/// Puts a condition in its place; one that says the same keeps its time.
-fn set_condition(status: &mut serde_json::Map<String, Value>, condition: Value) {
-    let list = status.entry("conditions").or_insert_with(|| json!([]));
-    if !list.is_array() {
-        *list = json!([]);
-    }
-    let Some(list) = list.as_array_mut() else { return };
-    match list.iter_mut().find(|have| have["type"] == condition["type"]) {
-        Some(have) => {
-            let time = if have["status"] == condition["status"] {
-                have["lastTransitionTime"].clone()
-            } else {
-                condition["lastTransitionTime"].clone()
-            };
-            *have = condition;
-            have["lastTransitionTime"] = time;
-        }
-        None => list.push(condition),
-    }
 }

@@ -5,7 +5,7 @@ use ferry_meta::error::{StatusCause, StatusDetails};
 use ferry_meta::{ApiError, GroupResource, Reason, object};
 use ferry_registry::Resource;
 use ferry_store::{Entry, Op, Revision, StoreError, Transaction};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::codec;
 use crate::server::Core;
@@ -203,6 +203,24 @@ pub(crate) async fn modify_status(
         codec::managed_update(&core.table(), row, "status", object, Some(&before), manager)
     })
     .await
+}
+
+/// Puts a condition in the place of the one of its type; where its status stays, so does the time of its last change.
+pub(crate) fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
+    let list = status.entry("conditions").or_insert_with(|| json!([]));
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    let Some(list) = list.as_array_mut() else { return };
+    match list.iter_mut().find(|have| have["type"] == condition["type"]) {
+        Some(have) => {
+            if have["status"] == condition["status"] {
+                condition["lastTransitionTime"] = have["lastTransitionTime"].clone();
+            }
+            *have = condition;
+        }
+        None => list.push(condition),
+    }
 }
 
 /// `Status` of something that was done and has no object to show.

@@ -10,7 +10,7 @@ use ferry_meta::{ApiError, GroupResource, ObjectReader, object, time};
 use ferry_registry::Resource;
 use futures::{FutureExt, StreamExt};
 use http::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::check::{self, Found, Unavailable};
 use super::{Remote, Remotes, ServiceReference};
@@ -152,7 +152,7 @@ impl Keeper {
         let name = format!("{}.{}", remote.version, remote.group);
         let changed = objects::modify_status(&self.core, &self.row, &name, "kube-apiserver", |live| {
             if live.get("spec") == Some(&remote.made_of) {
-                set_condition(object::child_mut(live, "status"), wanted.clone());
+                objects::set_condition(object::child_mut(live, "status"), wanted.clone());
             }
         });
         match changed.await {
@@ -191,23 +191,6 @@ impl Keeper {
 fn condition(status: &str, reason: &str, message: &str) -> Value {
     let now = time::time(time::now());
     json!({"type": "Available", "status": status, "lastTransitionTime": now, "reason": reason, "message": message})
-}
-
-/// Puts the condition in the place of the one of its type. What others have set stays.
-fn set_condition(status: &mut Map<String, Value>, mut wanted: Value) {
-    if !status.get("conditions").is_some_and(Value::is_array) {
-        status.insert("conditions".into(), json!([]));
-    }
-    let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) else { return };
-    match conditions.iter_mut().find(|have| have["type"] == wanted["type"]) {
-        Some(have) => {
-            if have["status"] == wanted["status"] {
-                wanted["lastTransitionTime"] = have["lastTransitionTime"].take();
-            }
-            *have = wanted;
-        }
-        None => conditions.push(wanted),
-    }
 }
 
 /// What is known of a server after a check. What an unreachable one served last stays listed, as stale.

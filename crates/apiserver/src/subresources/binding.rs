@@ -135,18 +135,7 @@ fn assign(pod: &mut Value, binding: &Value, key: &str) -> Result<(), ApiError> {
 pub(super) fn set_condition(pod: &mut Value, mut condition: Value) {
     condition["lastProbeTime"] = Value::Null;
     condition["lastTransitionTime"] = time::time(time::now()).into();
-    let status = object::child_mut(pod, "status");
-    let list = status.entry("conditions").or_insert_with(|| json!([]));
-    let Some(list) = list.as_array_mut() else { return };
-    match list.iter_mut().find(|c| c.get("type") == condition.get("type")) {
-        Some(old) => {
-            if old.get("status") == condition.get("status") {
-                condition["lastTransitionTime"] = old.get("lastTransitionTime").cloned().unwrap_or_default();
-            }
-            *old = condition;
-        }
-        None => list.push(condition),
-    }
+    objects::set_condition(object::child_mut(pod, "status"), condition);
 }
 
 #[cfg(test)]

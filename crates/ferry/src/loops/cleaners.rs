@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use ferry_client::{Api, Informers};
-use ferry_meta::UserInfo;
+use ferry_client::Api;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -64,13 +63,8 @@ async fn pods_stay_on_a_tainted_node_as_long_as_they_tolerate() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_no_node_is_heard_of_no_pod_is_driven_away() {
-    let kit = Kit::new().await;
-    let grace = Duration::from_secs(3);
-    kit.controllers(ferry_controllers::Config { node_monitor_grace_period: grace, ..kit.config() });
-    let informers = Informers::new(kit.client.clone(), kit.tasks.clone());
-    let client = kit.door.client(UserInfo::new("system:kube-scheduler", &[]));
-    ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, &informers, &kit.tasks).await.unwrap();
-    kit.simulate(2).await;
+    let node_monitor_grace_period = Duration::from_secs(3);
+    let kit = Kit::cluster_with(2, |config| ferry_controllers::Config { node_monitor_grace_period, ..config }).await;
     for node in ["node-0", "node-1"] {
         kit.create::<Pod>(pod(&format!("on-{node}"), node, json!([]))).await;
     }

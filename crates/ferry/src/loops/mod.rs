@@ -117,8 +117,15 @@ impl Kit {
 
     /// The API server, all controllers, the scheduler and that many nodes.
     async fn cluster(nodes: usize) -> Self {
+        Self::cluster_with(nodes, |config| config).await
+    }
+
+    async fn cluster_with(
+        nodes: usize,
+        change: impl FnOnce(ferry_controllers::Config) -> ferry_controllers::Config,
+    ) -> Self {
         let kit = Self::new().await;
-        kit.controllers(kit.config());
+        kit.controllers(change(kit.config()));
         let informers = Informers::new(kit.client.clone(), kit.tasks.clone());
         let client = kit.door.client(UserInfo::new("system:kube-scheduler", &[]));
         let config = ferry_scheduler::Config::new(&client);

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use ferry_client::{Api, Informers};
-use ferry_meta::UserInfo;
+use ferry_client::Api;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -18,14 +17,8 @@ fn node_of(pod: &Pod) -> &str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_of_a_lost_node_are_replaced_elsewhere() {
-    let kit = Kit::new().await;
-    let grace = Duration::from_secs(3);
-    kit.controllers(ferry_controllers::Config { node_monitor_grace_period: grace, ..kit.config() });
-    let informers = Informers::new(kit.client.clone(), kit.tasks.clone());
-    let client = kit.door.client(UserInfo::new("system:kube-scheduler", &[]));
-    ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, &informers, &kit.tasks).await.unwrap();
-    kit.simulate(2).await;
-    kit.until(kit.api::<ServiceAccount>(), "the default account", |all| !all.is_empty()).await;
+    let node_monitor_grace_period = Duration::from_secs(3);
+    let kit = Kit::cluster_with(2, |config| ferry_controllers::Config { node_monitor_grace_period, ..config }).await;
     let mut wanted = deployment("web", 4, "v1");
     wanted["spec"]["template"]["spec"]["tolerations"] = json!([{ "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0 }]);
     kit.create::<Deployment>(wanted).await;
