@@ -125,6 +125,10 @@ impl Metrics {
         family(name, "histogram", "How long workers hold keys.", &|out, queue, figures| {
             figures.worked.print(out, name, queue);
         });
+        let name = "ferry_events_lost_total";
+        let _ =
+            writeln!(out, "# HELP {name} Events that were not written because too many waited.\n# TYPE {name} counter");
+        let _ = writeln!(out, "{name} {}", crate::recorder::lost());
         out
     }
 }

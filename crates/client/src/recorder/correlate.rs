@@ -4,13 +4,13 @@
 //! ten in ten minutes that differ in their message alone become one "combined" event.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
 
-use super::{EventType, Happening};
+use super::Happening;
 
 const BURST: f64 = 25.0;
 const REFILL_PER_SECOND: f64 = 1.0 / 300.0;
@@ -24,23 +24,18 @@ pub(super) enum Verdict {
     Seen { key: Key, name: String, message: String, count: i32, first: Timestamp },
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Subject {
-    api_version: String,
-    kind: String,
-    namespace: String,
-    name: String,
-    uid: String,
-    field: String,
-}
+/// What stands for an object, or for what makes two events the same one: a hash under keys that nobody outside knows, so
+/// long that no two things share one. There are several of them to each event, of many texts each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Key(u64, u64);
 
-/// What makes two events the same one; the message is absent from a combined event's key.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Key {
-    subject: Subject,
-    kind: EventType,
-    reason: String,
-    message: Option<String>,
+#[derive(Default)]
+struct Keys(RandomState, RandomState);
+
+impl Keys {
+    fn of(&self, what: impl Hash) -> Key {
+        Key(self.0.hash_one(&what), self.1.hash_one(&what))
+    }
 }
 
 struct Bucket {
@@ -49,7 +44,7 @@ struct Bucket {
 }
 
 struct Similar {
-    messages: HashSet<String>,
+    messages: HashSet<Key>,
     last: Timestamp,
 }
 
@@ -61,23 +56,25 @@ struct Written {
 
 #[derive(Default)]
 pub(super) struct Correlator {
-    buckets: Memory<Subject, Bucket>,
+    keys: Keys,
+    buckets: Memory<Key, Bucket>,
     similar: Memory<Key, Similar>,
     written: Memory<Key, Written>,
 }
 
 impl Correlator {
     pub(super) fn judge(&mut self, happening: &Happening) -> Verdict {
-        let subject = subject(&happening.regarding);
-        if !self.allow(&subject, happening.at) {
+        let subject = self.keys.of(subject(&happening.regarding));
+        if !self.allow(subject, happening.at) {
             return Verdict::Dropped;
         }
-        let mut key = Key { subject, kind: happening.kind, reason: happening.reason.clone(), message: None };
-        let message = if self.is_flood(&key, happening) {
-            format!("(combined from similar events): {}", happening.message)
+        let (kind, reason) = (happening.kind, &happening.reason);
+        // The message is absent from a combined event's key.
+        let similar = self.keys.of((subject, kind, reason, None::<&str>));
+        let (key, message) = if self.is_flood(similar, happening) {
+            (similar, format!("(combined from similar events): {}", happening.message))
         } else {
-            key.message = Some(happening.message.clone());
-            happening.message.clone()
+            (self.keys.of((subject, kind, reason, Some(&*happening.message))), happening.message.clone())
         };
         match self.written.get(&key) {
             None => Verdict::New { key, message },
@@ -104,9 +101,9 @@ impl Correlator {
         self.written.entries.remove(key);
     }
 
-    fn allow(&mut self, subject: &Subject, now: Timestamp) -> bool {
-        let Some(bucket) = self.buckets.get(subject) else {
-            self.buckets.put(subject.clone(), Bucket { tokens: BURST - 1.0, at: now });
+    fn allow(&mut self, subject: Key, now: Timestamp) -> bool {
+        let Some(bucket) = self.buckets.get(&subject) else {
+            self.buckets.put(subject, Bucket { tokens: BURST - 1.0, at: now });
             return true;
         };
         let passed = now.duration_since(bucket.at).as_secs_f64().max(0.0);
@@ -119,11 +116,10 @@ impl Correlator {
         allowed
     }
 
-    fn is_flood(&mut self, key: &Key, happening: &Happening) -> bool {
-        let now = happening.at;
-        let Some(similar) = self.similar.get(key) else {
-            let messages = HashSet::from([happening.message.clone()]);
-            self.similar.put(key.clone(), Similar { messages, last: now });
+    fn is_flood(&mut self, key: Key, happening: &Happening) -> bool {
+        let (now, message) = (happening.at, self.keys.of(&happening.message));
+        let Some(similar) = self.similar.get(&key) else {
+            self.similar.put(key, Similar { messages: HashSet::from([message]), last: now });
             return false;
         };
         if now.duration_since(similar.last).unsigned_abs() > SIMILAR_WITHIN {
@@ -131,22 +127,16 @@ impl Correlator {
         }
         similar.last = now;
         if similar.messages.len() < SIMILAR {
-            similar.messages.insert(happening.message.clone());
+            similar.messages.insert(message);
         }
         similar.messages.len() >= SIMILAR
     }
 }
 
-fn subject(regarding: &ObjectReference) -> Subject {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    Subject {
-        api_version: text(&regarding.api_version),
-        kind: text(&regarding.kind),
-        namespace: text(&regarding.namespace),
-        name: text(&regarding.name),
-        uid: text(&regarding.uid),
-        field: text(&regarding.field_path),
-    }
+/// What tells one object from another.
+fn subject(regarding: &ObjectReference) -> [&str; 6] {
+    let ObjectReference { api_version, kind, namespace, name, uid, field_path, .. } = regarding;
+    [api_version, kind, namespace, name, uid, field_path].map(|part| part.as_deref().unwrap_or_default())
 }
 
 /// A map that forgets the half that was not used for longest when it is full.
@@ -183,6 +173,7 @@ impl<K: Eq + Hash, V> Memory<K, V> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::EventType;
     use super::*;
 
     fn happening(message: &str, second: i64) -> Happening {

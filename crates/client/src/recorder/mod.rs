@@ -1,9 +1,13 @@
 //! Records Events about objects, in the background, as upstream's recorders do: repeated ones are counted, floods cut.
+//!
+//! They are written behind what they tell of: while events keep coming (a thousand pods are being placed), a few are
+//! written at a time, so that the work itself is not held up by them; once it is calmer, all at once.
 
 mod correlate;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ferry_tasks::Tasks;
@@ -17,14 +21,19 @@ use kube::core::Request;
 use kube::{Client, Resource};
 use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
 
 use crate::write;
 use correlate::{Correlator, Key, Verdict};
 
 /// Events that wait to be written: many pods may be placed at once.
-const QUEUE: usize = 10_000;
+const QUEUE: usize = 32 * 1024;
 /// Events being written at once.
 const AT_ONCE: usize = 32;
+/// The same while more keep coming and fewer than half of the queue wait.
+const AT_ONCE_BEHIND: usize = 2;
+/// After as long without a new one, no more are coming.
+const CALM: Duration = Duration::from_millis(50);
 const ATTEMPTS: u32 = 5;
 const LONGEST_NAME: usize = 253;
 
@@ -41,6 +50,13 @@ impl EventType {
             Self::Warning => "Warning",
         }
     }
+}
+
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// Events that this process lost because too many waited.
+pub(crate) fn lost() -> u64 {
+    LOST.load(Ordering::Relaxed)
 }
 
 /// What happened to an object, before it is correlated with what happened before.
@@ -96,6 +112,7 @@ impl Recorder {
         if let Some(sender) = &self.sender
             && let Err(error) = sender.try_send(happening)
         {
+            LOST.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(reason, "an event was lost: {error}");
         }
     }
@@ -108,22 +125,25 @@ async fn record(client: Client, source: EventSource, receiver: Arc<Mutex<mpsc::R
     let mut correlator = Correlator::default();
     let mut writing = FuturesUnordered::new();
     let mut names = HashSet::new();
+    let mut pace = Pace::default();
     loop {
+        let at_once = pace.at_once(receiver.len(), Instant::now());
         let happening = tokio::select! {
             biased;
             Some(written) = writing.next(), if !writing.is_empty() => {
                 settle(&mut correlator, &mut names, written);
                 continue;
             }
-            happening = receiver.recv(), if writing.len() < AT_ONCE => happening,
+            happening = receiver.recv(), if writing.len() < at_once => happening,
         };
         let Some(happening) = happening else { return };
+        pace.took(receiver.len());
         let work = match correlator.judge(&happening) {
             Verdict::Dropped => continue,
             Verdict::New { key, message } => {
                 let event = event(&happening, &source, message, 1, happening.at);
                 let name = event.metadata.name.clone().unwrap_or_default();
-                correlator.written(key.clone(), name.clone(), happening.at);
+                correlator.written(key, name.clone(), happening.at);
                 Work { key, name, patch: None, event }
             }
             Verdict::Seen { key, name, message, count, first } => {
@@ -137,6 +157,31 @@ async fn record(client: Client, source: EventSource, receiver: Arc<Mutex<mpsc::R
         }
         names.insert(work.name.clone());
         writing.push(write_event(&client, work));
+    }
+}
+
+/// How many events are written at once.
+#[derive(Default)]
+struct Pace {
+    /// As many waited at the last look.
+    waited: usize,
+    /// When more waited than before.
+    grew: Option<Instant>,
+}
+
+impl Pace {
+    fn at_once(&mut self, waiting: usize, now: Instant) -> usize {
+        if waiting > self.waited {
+            self.grew = Some(now);
+        }
+        self.waited = waiting;
+        let calm = self.grew.is_none_or(|grew| now.duration_since(grew) >= CALM);
+        if calm || waiting >= QUEUE / 2 { AT_ONCE } else { AT_ONCE_BEHIND }
+    }
+
+    /// One of them was taken, which left so many; others may have come at the same time.
+    fn took(&mut self, left: usize) {
+        self.waited = self.waited.saturating_sub(1).min(left);
     }
 }
 
@@ -255,6 +300,59 @@ fn event(happening: &Happening, source: &EventSource, message: String, count: i3
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Events that come together are written behind, and all of them are once no more come.
+    #[tokio::test]
+    async fn a_burst_is_written_behind_and_in_full() {
+        const BURST: usize = 1000;
+        let (told, mut hears) = mpsc::unbounded_channel();
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        let opener = gate.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (told, gate) = (told.clone(), gate.clone());
+            async move {
+                let body = request.into_body().collect_bytes().await?;
+                let event: Event = serde_json::from_slice(&body).expect("an event");
+                told.send(event.involved_object.name).expect("the test listens");
+                let _open = gate.acquire().await.expect("a gate");
+                Ok::<_, kube::Error>(http::Response::new(kube::client::Body::from(b"{}".to_vec())))
+            }
+        });
+        let tasks = Tasks::new("test");
+        let recorder = Recorder::new(Client::new(service, "default"), "tester", &tasks);
+        for number in 0..BURST {
+            let regarding = ObjectReference { name: Some(format!("pod-{number}")), ..ObjectReference::default() };
+            recorder.event_for(regarding, EventType::Normal, "Scheduled", "to a node");
+        }
+        let mut names = HashSet::new();
+        for _ in 0..AT_ONCE_BEHIND {
+            names.insert(hears.recv().await.expect("an event"));
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(hears.try_recv().is_err(), "more are written while many wait");
+        opener.add_permits(AT_ONCE);
+        while names.len() < BURST {
+            names.insert(hears.recv().await.expect("an event"));
+        }
+        assert!(tasks.stop(Duration::from_secs(5)).await);
+    }
+
+    #[test]
+    fn the_pace_follows_what_waits() {
+        let (mut pace, begin) = (Pace::default(), Instant::now());
+        let after = |millis| begin + Duration::from_millis(millis);
+        assert_eq!(pace.at_once(0, begin), AT_ONCE);
+        assert_eq!(pace.at_once(5, begin), AT_ONCE_BEHIND);
+        assert_eq!(pace.at_once(5, after(49)), AT_ONCE_BEHIND);
+        pace.took(5);
+        assert_eq!(pace.at_once(5, after(49)), AT_ONCE_BEHIND, "another one came");
+        assert_eq!(pace.at_once(5, after(98)), AT_ONCE_BEHIND);
+        pace.took(4);
+        assert_eq!(pace.at_once(4, after(99)), AT_ONCE);
+        assert_eq!(pace.at_once(QUEUE / 2, after(99)), AT_ONCE);
+    }
 
     #[test]
     fn an_event_names_its_object_and_source() {
