@@ -26,6 +26,23 @@ impl Entry {
         if self.applied { "Apply" } else { "Update" }
     }
 
+    /// As it stands in an object, with its fields in their wire form.
+    pub(super) fn wire(&self, fields: Value) -> Value {
+        let mut map = Map::new();
+        map.insert("manager".into(), json!(self.manager));
+        map.insert("operation".into(), json!(self.operation()));
+        map.insert("apiVersion".into(), json!(self.api_version));
+        map.insert("fieldsType".into(), json!("FieldsV1"));
+        map.insert("fieldsV1".into(), fields);
+        if let Some(time) = &self.time {
+            map.insert("time".into(), json!(time));
+        }
+        if !self.subresource.is_empty() {
+            map.insert("subresource".into(), json!(self.subresource));
+        }
+        Value::Object(map)
+    }
+
     /// What makes entries one: appliers are the same manager in every version.
     pub(super) fn identifier(&self) -> String {
         let mut text = format!("{{\"manager\":{},\"operation\":\"{}\"", Value::from(&*self.manager), self.operation());
@@ -85,6 +102,11 @@ pub(super) fn read(managed_fields: Option<&Value>) -> Option<Managers> {
     Some(managers)
 }
 
+/// Whether an object says of nobody that they manage it.
+pub(super) fn are_none(managed_fields: Option<&Value>) -> bool {
+    managed_fields.is_none_or(Value::is_null) || is_reset(managed_fields)
+}
+
 /// Whether a client asks for the entries to be cleared: `[]` or `[{}]`.
 pub(super) fn is_reset(managed_fields: Option<&Value>) -> bool {
     match managed_fields {
@@ -109,22 +131,7 @@ pub(super) fn write(managers: &Managers) -> Value {
     if entries.is_empty() {
         return Value::Null;
     }
-    let write = |entry: &Entry| {
-        let mut map = Map::new();
-        map.insert("manager".into(), json!(entry.manager));
-        map.insert("operation".into(), json!(entry.operation()));
-        map.insert("apiVersion".into(), json!(entry.api_version));
-        map.insert("fieldsType".into(), json!("FieldsV1"));
-        map.insert("fieldsV1".into(), entry.set.to_fields());
-        if let Some(time) = &entry.time {
-            map.insert("time".into(), json!(time));
-        }
-        if !entry.subresource.is_empty() {
-            map.insert("subresource".into(), json!(entry.subresource));
-        }
-        Value::Object(map)
-    };
-    Value::Array(entries.into_iter().map(write).collect())
+    Value::Array(entries.into_iter().map(|entry| entry.wire(entry.set.to_fields())).collect())
 }
 
 /// Lumps the oldest updating managers together when there are too many.

@@ -7,6 +7,7 @@
 mod check;
 mod compare;
 mod conflict;
+mod created;
 mod entries;
 mod merge;
 pub mod scale;
@@ -70,6 +71,9 @@ pub fn update(ty: &Type, write: &Write<'_>, live: Option<&Value>, new: &mut Valu
     let empty;
     let live = match live {
         Some(live) => live,
+        None if ty.schema().is_none() && entries::are_none(object::at(new, "/metadata/managedFields")) => {
+            return create(ty, write, new);
+        }
         None => {
             empty = crate::zero::structure(ty.catalogue(), ty.id());
             &empty
@@ -97,6 +101,21 @@ pub fn update(ty: &Type, write: &Write<'_>, live: Option<&Value>, new: &mut Valu
         }
         // The change cannot be told in a version that someone wrote in: what was known before stays.
         Err(_) => set_managed_fields(new, live_fields.cloned().unwrap_or_default()),
+    }
+}
+
+/// A new object of a built-in type that nobody managed before.
+fn create(ty: &Type, write: &Write<'_>, new: &mut Value) {
+    set_managed_fields(new, Value::Null);
+    let fields = created::fields(write, new, || {
+        let nothing = crate::zero::structure(ty.catalogue(), ty.id());
+        let managers = after_update(ty, write, &nothing, new, Managers::new(), write.manager).unwrap_or_default();
+        managers.into_values().next().map(|entry| entry.set.to_fields()).unwrap_or_default()
+    });
+    if !fields.is_null() {
+        let mut entry = write.entry(write.manager, false, Set::default());
+        entry.time = Some(ferry_meta::time::time(write.now));
+        set_managed_fields(new, Value::Array(vec![entry.wire(Value::clone(&fields))]));
     }
 }
 
