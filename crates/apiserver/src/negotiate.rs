@@ -127,12 +127,18 @@ pub(crate) fn check_route(headers: &HeaderMap, streams: bool) -> Result<(), ApiE
 
 /// What a document that exists as JSON only answers with: other types may be named beside it.
 pub(crate) fn json_only(headers: &HeaderMap, query: &Query) -> Result<Negotiated, ApiError> {
+    only(headers, "application/json")?;
+    Ok(Negotiated { pretty: wants_pretty(headers, query, false), ..Negotiated::default() })
+}
+
+/// That a document which exists as one type is accepted as that.
+pub(crate) fn only(headers: &HeaderMap, media: &str) -> Result<(), ApiError> {
     let accept = accept(headers);
-    let fits = |clause: &str| matches!(clause.split(';').next().unwrap_or_default().trim(), "*/*" | "application/json");
+    let fits = |clause: &str| ["*/*", media].contains(&clause.split(';').next().unwrap_or_default().trim());
     if accept.trim().is_empty() || accept.split(',').any(fits) {
-        return Ok(Negotiated { pretty: wants_pretty(headers, query, false), ..Negotiated::default() });
+        return Ok(());
     }
-    let message = "406: Not Acceptable\n\nAvailable representations: application/json";
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {media}");
     Err(ApiError::new(406, Reason::NotAcceptable, message).with_details(Default::default()))
 }
 

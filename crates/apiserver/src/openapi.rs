@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ferry_meta::{ApiError, GroupVersion};
+use ferry_meta::{ApiError, GroupVersion, GroupVersionKind};
 use ferry_registry::{Resource, ResourceTable};
 use ferry_schema::openapi::{self, CustomKind, Operation};
 use http::header::{HeaderValue, LOCATION};
@@ -57,7 +57,7 @@ impl Documents {
 pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext, rest: &[&str]) -> Result<Answer, ApiError> {
     let name = match rest {
         ["v2"] => "v2".to_owned(),
-        ["v3"] | ["v3", ""] => String::new(),
+        ["v3"] => String::new(),
         ["v3", rest @ ..] => rest.join("/"),
         _ => return Ok(Answer::no_such_page()),
     };
@@ -70,7 +70,7 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext, rest: &[&
         return Ok(tagged_response(context, "application/json", body, &format!("\"{hash}\""), "no-cache, private"));
     }
     let table = core.table();
-    if !name.is_empty() && name != "v2" && !names(&table).contains(&name) {
+    if rest.len() > 1 && !names(&table).contains(&name) {
         let mut nothing = Response::new(full(""));
         *nothing.status_mut() = StatusCode::NOT_FOUND;
         return Ok(Answer::Ready(nothing));
@@ -188,14 +188,18 @@ fn make(core: &Core, table: &Arc<ResourceTable>, name: &str) -> Value {
         }
         "v2" => {
             let all: Vec<&Arc<Resource>> = table.rows().iter().collect();
-            openapi::v2(&all.iter().flat_map(|row| operations(row)).collect::<Vec<_>>(), &customs(&all))
+            let customs = customs(&all);
+            let mut names = names(table);
+            // Nobody tells of the resources of custom groups here.
+            names.retain(|name| !customs.iter().any(|custom| *name == format!("apis/{}", custom.kind.group_version())));
+            openapi::v2(&names, &all.iter().flat_map(|row| operations(row)).collect::<Vec<_>>(), &customs)
         }
         name => {
             let rows: Vec<&Arc<Resource>> =
                 table.rows().iter().filter(|row| root(row).trim_start_matches('/') == name).collect();
             let operations: Vec<Operation> = rows.iter().flat_map(|row| operations(row)).collect();
             let customs = customs(&rows);
-            if customs.is_empty() { openapi::v3(&operations) } else { openapi::v3_custom(&operations, &customs) }
+            if customs.is_empty() { openapi::v3(name, &operations) } else { openapi::v3_custom(&operations, &customs) }
         }
     }
 }
@@ -221,7 +225,8 @@ fn names(table: &ResourceTable) -> Vec<String> {
         ["version", "api", "apis", ".well-known/openid-configuration", "openid/v1/jwks"].map(String::from).into();
     for row in table.rows() {
         names.push(root(row).trim_start_matches('/').to_owned());
-        if !row.gvk.group.is_empty() {
+        // The groups of custom resources have no document of their own.
+        if !row.gvk.group.is_empty() && row.strategy.published_schema().is_none() {
             names.push(format!("apis/{}", row.gvk.group));
         }
     }
@@ -230,27 +235,40 @@ fn names(table: &ResourceTable) -> Vec<String> {
     names
 }
 
+/// The methods that a proxy passes on.
+const PROXIED: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
+
 /// Everything that can be asked of a row.
 fn operations(row: &Resource) -> Vec<Operation> {
     let root = root(row);
-    let collection = if row.namespaced {
-        format!("{root}/namespaces/{{namespace}}/{}", row.plural)
-    } else {
-        format!("{root}/{}", row.plural)
-    };
+    let custom = row.strategy.published_schema().is_some();
+    let scope = if row.namespaced { "/namespaces/{namespace}" } else { "" };
+    let collection = format!("{root}{scope}/{}", row.plural);
     let item = format!("{collection}/{{name}}");
+    let everywhere = format!("{root}/{}", row.plural);
     let mut all = Vec::new();
-    let mut add = |path: &str, method: &str, action: &str, kind: &ferry_meta::GroupVersionKind| {
-        let everywhere = row.namespaced && !path.contains("{namespace}");
-        let (path, method, action) = (path.into(), method.into(), action.into());
-        all.push(Operation { path, method, action, kind: kind.clone(), everywhere });
+    let mut add = |path: &str, method: &str, action: &str, body: &GroupVersionKind| {
+        all.push(Operation {
+            path: path.into(),
+            method: method.into(),
+            action: action.into(),
+            kind: if custom { row.gvk.clone() } else { body.clone() },
+            body: body.clone(),
+            list_kind: row.list_kind.clone(),
+            parent: row.gvk.kind.clone(),
+            everywhere: row.namespaced && !path.contains("{namespace}"),
+            custom,
+            watched: row.verbs.iter().any(|verb| verb == "watch"),
+            // Namespaces do, without saying so.
+            returns_deleted: row.strategy.delete_returns_object() && row.gvk.kind != "Namespace",
+        });
     };
     for verb in &row.verbs {
         match &**verb {
             "list" => {
                 add(&collection, "get", "list", &row.gvk);
                 if row.namespaced {
-                    add(&format!("{root}/{}", row.plural), "get", "list", &row.gvk);
+                    add(&everywhere, "get", "list", &row.gvk);
                 }
             }
             "create" => add(&collection, "post", "post", &row.gvk),
@@ -259,12 +277,28 @@ fn operations(row: &Resource) -> Vec<Operation> {
             "update" => add(&item, "put", "put", &row.gvk),
             "patch" => add(&item, "patch", "patch", &row.gvk),
             "delete" => add(&item, "delete", "delete", &row.gvk),
+            // The paths that watches had before the parameter.
+            "watch" if !custom => {
+                let watched = |path: &str| path.replacen(&root, &format!("{root}/watch"), 1);
+                add(&watched(&collection), "get", "watchlist", &row.gvk);
+                add(&watched(&item), "get", "watch", &row.gvk);
+                if row.namespaced {
+                    add(&watched(&everywhere), "get", "watchlist", &row.gvk);
+                }
+            }
             _ => {}
         }
     }
     for subresource in &row.subresources {
         let path = format!("{item}/{}", subresource.name);
         let connects = crate::route::is_stream(row, &subresource.name) && subresource.name != "log";
+        if connects && subresource.name == "proxy" {
+            for method in PROXIED {
+                add(&path, method, "connect", &subresource.kind);
+                add(&format!("{path}/{{path}}"), method, "connect", &subresource.kind);
+            }
+            continue;
+        }
         for verb in &subresource.verbs {
             let method = match &**verb {
                 "get" => "get",

@@ -49,8 +49,16 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
         }
         ["apis", group, version] | ["apis", group, version, ""] => resource_list(core, context, group, version),
         ["openapi", rest @ ..] => openapi::handle(core, context, rest).await,
-        [".well-known", "openid-configuration"] => Ok(core.openid_configuration()),
-        ["openid", "v1", "jwks"] => Ok(core.jwks()),
+        [".well-known", "openid-configuration"] => {
+            only_get(context)?;
+            negotiate::only(&context.headers, "application/json")?;
+            Ok(core.openid_configuration())
+        }
+        ["openid", "v1", "jwks"] => {
+            only_get(context)?;
+            negotiate::only(&context.headers, "application/jwk-set+json")?;
+            Ok(core.jwks())
+        }
         ["ferry", "v1", "secrets", "rotate"] => rotate_secrets(core, context).await,
         [""] => {
             let paths = root_paths(core);
@@ -213,11 +221,13 @@ fn root_paths(core: &Core) -> Vec<String> {
             paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
         }
     }
+    for root in ["healthz", "livez", "readyz"] {
+        paths.push(format!("/{root}"));
+        paths.extend(health::checks(root).map(|check| format!("/{root}/{check}")));
+    }
     paths.extend(
-        ["/healthz", "/healthz/etcd", "/healthz/ping", "/livez", "/livez/etcd", "/livez/ping"].map(String::from),
+        ["/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/version"].map(String::from),
     );
-    paths.extend(["/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks"].map(String::from));
-    paths.extend(["/readyz", "/readyz/etcd", "/readyz/ping", "/readyz/shutdown", "/version"].map(String::from));
     paths.sort();
     paths
 }

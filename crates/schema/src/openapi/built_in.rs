@@ -127,6 +127,7 @@ pub fn schemas() -> Map<String, Value> {
         k8s_openapi::apimachinery::pkg::apis::meta::v1::Status,
         k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService,
         k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions,
+        k8s_openapi::apimachinery::pkg::version::Info,
     );
     generator.take_definitions(true)
 }

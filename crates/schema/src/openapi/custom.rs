@@ -3,8 +3,7 @@
 use ferry_meta::GroupVersionKind;
 use serde_json::{Map, Value, json};
 
-use super::built_in;
-use super::operations::Dialect;
+use super::operations::{Dialect, reference};
 use crate::catalogue::META;
 
 /// A served version of a custom resource.
@@ -28,15 +27,18 @@ pub(super) fn type_name(kind: &GroupVersionKind) -> Option<String> {
 }
 
 /// The schemas of a kind and of its list, by name.
-pub(super) fn schemas(custom: &CustomKind<'_>, dialect: Dialect) -> Vec<(String, Value)> {
+pub(super) fn schemas(
+    custom: &CustomKind<'_>,
+    descriptions: &Map<String, Value>,
+    dialect: Dialect,
+) -> Vec<(String, Value)> {
     let list_kind = GroupVersionKind { kind: custom.list_kind.to_owned(), ..custom.kind.clone() };
     let (Some(name), Some(list_name)) = (type_name(&custom.kind), type_name(&list_kind)) else { return Vec::new() };
-    let root = if dialect == Dialect::V2 { "#/definitions" } else { "#/components/schemas" };
     // Clients that check against Swagger 2 refuse every field it does not list: where any is allowed, none is listed.
     let any = dialect == Dialect::V2 && keeps_unknown(custom.schema);
     let mut own = if any { json!({"type": "object"}) } else { published(custom.schema, dialect) };
     if !any {
-        resource_fields(&mut own, root);
+        resource_fields(&mut own, descriptions, dialect);
     }
     own["x-kubernetes-group-version-kind"] = gvk(&custom.kind);
     let mut list = json!({
@@ -47,16 +49,17 @@ pub(super) fn schemas(custom: &CustomKind<'_>, dialect: Dialect) -> Vec<(String,
             "items": {
                 "description": format!("List of {}. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md", custom.plural),
                 "type": "array",
-                "items": {"$ref": format!("{root}/{name}")}
+                "items": reference(&name, dialect)
             }
         },
         "x-kubernetes-group-version-kind": gvk(&list_kind),
     });
-    resource_fields(&mut list, root);
-    list["properties"]["metadata"] = json!({
-        "description": "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
-        "allOf": [{"$ref": format!("{root}/{META}.ListMeta")}],
-    });
+    resource_fields(&mut list, descriptions, dialect);
+    list["properties"]["metadata"] = metadata(
+        "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+        "ListMeta",
+        dialect,
+    );
     vec![(name, own), (list_name, list)]
 }
 
@@ -64,23 +67,49 @@ fn gvk(kind: &GroupVersionKind) -> Value {
     json!([{"group": kind.group, "kind": kind.kind, "version": kind.version}])
 }
 
+/// A reference to a kind of metadata, with a text beside it.
+fn metadata(description: &str, leaf: &str, dialect: Dialect) -> Value {
+    let mut to = reference(&format!("{META}.{leaf}"), dialect);
+    if dialect == Dialect::V3 {
+        to = json!({"allOf": [to]});
+    }
+    to["description"] = description.into();
+    to
+}
+
 /// `apiVersion`, `kind` and `metadata`, as every kind describes them.
-fn resource_fields(schema: &mut Value, root: &str) {
-    let pod = built_in::schemas();
+fn resource_fields(schema: &mut Value, descriptions: &Map<String, Value>, dialect: Dialect) {
     let described = |field: &str| {
-        let text =
-            pod.get("io.k8s.api.core.v1.Pod").and_then(|pod| pod.pointer(&format!("/properties/{field}/description")));
-        text.cloned().unwrap_or_default()
+        let pod = descriptions.get("io.k8s.api.core.v1.Pod");
+        let text = pod.and_then(|pod| pod.pointer(&format!("/properties/{field}/description")));
+        text.and_then(Value::as_str).unwrap_or_default().to_owned()
     };
     let Some(map) = schema.as_object_mut() else { return };
     map.entry("type").or_insert_with(|| "object".into());
     let properties = map.entry("properties").or_insert_with(|| json!({}));
     properties["apiVersion"] = json!({"description": described("apiVersion"), "type": "string"});
     properties["kind"] = json!({"description": described("kind"), "type": "string"});
-    properties["metadata"] = json!({
-        "description": described("metadata"),
-        "allOf": [{"$ref": format!("{root}/{META}.ObjectMeta")}],
-    });
+    properties["metadata"] = metadata(&described("metadata"), "ObjectMeta", dialect);
+}
+
+/// What a resource within a resource has in any case.
+fn embedded_fields(schema: &mut Map<String, Value>, dialect: Dialect) {
+    const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+    let properties = schema.entry("properties").or_insert_with(|| json!({}));
+    let version = "apiVersion defines the versioned schema of this representation of an object. More info:";
+    let kind = "kind is a string value representing the type of this object. In CamelCase. More info:";
+    properties["apiVersion"] = json!({"description": format!("{version} {CONVENTIONS}#resources"), "type": "string"});
+    properties["kind"] = json!({"description": format!("{kind} {CONVENTIONS}#types-kinds"), "type": "string"});
+    let text = format!("Standard object's metadata. More info: {CONVENTIONS}#metadata");
+    properties["metadata"] = metadata(&text, "ObjectMeta", dialect);
+    let required = schema.entry("required").or_insert_with(|| json!([]));
+    for name in ["kind", "apiVersion"] {
+        if let Some(list) = required.as_array_mut()
+            && !list.iter().any(|known| known == name)
+        {
+            list.push(name.into());
+        }
+    }
 }
 
 fn keeps_unknown(schema: &Value) -> bool {
@@ -94,8 +123,8 @@ fn published(schema: &Value, dialect: Dialect) -> Value {
     let mut out = Map::new();
     for (key, value) in map {
         let left_out = match key.as_str() {
-            "anyOf" | "oneOf" | "allOf" | "not" | "nullable" => true,
-            "type" => nullable,
+            "anyOf" | "oneOf" | "allOf" | "not" | "nullable" | "default" => true,
+            "type" => nullable || keeps_unknown(schema),
             "items" | "properties" => nullable || keeps_unknown(schema),
             _ => false,
         };
@@ -115,55 +144,9 @@ fn published(schema: &Value, dialect: Dialect) -> Value {
     if map.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) && dialect == Dialect::V3 {
         out.entry("anyOf").or_insert_with(|| json!([{"type": "integer"}, {"type": "string"}]));
     }
+    let embedded = map.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true));
+    if embedded && !(dialect == Dialect::V2 && (nullable || keeps_unknown(schema))) {
+        embedded_fields(&mut out, dialect);
+    }
     Value::Object(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn swagger_lists_no_fields_where_any_is_allowed() {
-        let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {}}});
-        let own = |schema: &Value, dialect| {
-            let kind = GroupVersionKind::new("stable.example.com", "v1", "Widget");
-            let custom = CustomKind { kind, list_kind: "WidgetList", plural: "widgets", schema };
-            schemas(&custom, dialect).remove(0).1
-        };
-        let gvk = json!([{"group": "stable.example.com", "kind": "Widget", "version": "v1"}]);
-        assert_eq!(own(&any, Dialect::V2), json!({"type": "object", "x-kubernetes-group-version-kind": gvk}));
-        assert!(own(&any, Dialect::V3)["properties"]["a"].is_object());
-        let below = json!({"type": "object", "properties": {"any": any, "null": {"type": "string", "nullable": true}}});
-        let two = own(&below, Dialect::V2);
-        let shown = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        assert_eq!((&two["properties"]["any"], &two["properties"]["null"]), (&shown, &json!({})));
-        assert!(two["properties"]["metadata"].is_object());
-    }
-
-    #[test]
-    fn definitions_are_published() {
-        let schema = json!({"description": "A widget.", "type": "object", "properties": {"spec": {"type": "object",
-            "properties": {"i": {"x-kubernetes-int-or-string": true}, "n": {"type": "string", "nullable": true}}}}});
-        let kind = GroupVersionKind::new("stable.example.com", "v1", "Widget");
-        let custom = CustomKind { kind, list_kind: "WidgetList", plural: "widgets", schema: &schema };
-        let operation = super::super::Operation {
-            path: "/apis/stable.example.com/v1/namespaces/{namespace}/widgets".into(),
-            method: "get".into(),
-            action: "list".into(),
-            kind: custom.kind.clone(),
-            everywhere: false,
-        };
-        let document = super::super::v3_custom(&[operation], &[custom]);
-        let schemas = &document["components"]["schemas"];
-        let widget = &schemas["com.example.stable.v1.Widget"];
-        assert_eq!(
-            widget["properties"]["spec"]["properties"]["i"]["anyOf"],
-            json!([{"type": "integer"}, {"type": "string"}])
-        );
-        assert_eq!(widget["x-kubernetes-group-version-kind"][0]["kind"], "Widget");
-        assert!(schemas[format!("{META}.ObjectMeta")].is_object());
-        assert!(!document["paths"].to_string().contains("protobuf"));
-        let text = document["paths"].to_string();
-        assert!(text.contains("#/components/schemas/com.example.stable.v1.WidgetList"), "{text}");
-    }
 }

@@ -4,15 +4,23 @@
 
 pub mod built_in;
 mod custom;
+mod enums;
+mod naming;
 mod operations;
+mod parameters;
 pub mod protobuf;
+mod roots;
 mod schemas;
+
+#[cfg(test)]
+mod tests;
 
 use ferry_meta::GroupVersionKind;
 use serde_json::{Map, Value, json};
 
 pub use custom::CustomKind;
 use operations::Dialect;
+use schemas::Schemas;
 
 /// One verb on one path.
 #[derive(Clone, Debug)]
@@ -23,53 +31,99 @@ pub struct Operation {
     pub method: String,
     /// `list`, `get`, `watch`, `watchlist`, `post`, `put`, `patch`, `delete`, `deletecollection` or `connect`.
     pub action: String,
-    /// What is sent and answered.
+    /// The kind that the operation is said to be of.
     pub kind: GroupVersionKind,
+    /// What is sent and answered: `Scale` for the scale of a custom resource, whose operation is of the resource's kind.
+    pub body: GroupVersionKind,
+    /// The kind of a list of them.
+    pub list_kind: String,
+    /// The kind of the resource that a subresource belongs to; otherwise the kind itself.
+    pub parent: String,
     /// A namespaced kind across all namespaces.
     pub everywhere: bool,
+    /// Of a resource that a definition made.
+    pub custom: bool,
+    /// Lists can be watched.
+    pub watched: bool,
+    /// Deleting answers with what was deleted.
+    pub returns_deleted: bool,
 }
 
-/// A version of the server, as `/version` says it.
-const INFO_VERSION: &str = "v1.37.0";
+/// The version that the documents tell of.
+const INFO_VERSION: &str = "1.37";
 
-/// The OpenAPI v3 document of one group and version: these operations, and the types they speak of.
-pub fn v3(operations: &[Operation]) -> Value {
+/// The OpenAPI v3 document of this name (`apis/apps/v1`, `version`): these operations, and the types they speak of.
+pub fn v3(name: &str, operations: &[Operation]) -> Value {
+    let mut paths = paths(operations, Dialect::V3);
+    paths.extend(roots::path(name, Dialect::V3));
+    let paths = Value::Object(paths);
+    let own: Vec<&str> = name.split('/').collect();
+    let mut spoken_of = vec![(String::new(), "v1".to_owned())];
+    if let ["apis", group, version] = own.as_slice() {
+        spoken_of.push(((*group).to_owned(), (*version).to_owned()));
+    }
     let descriptions = built_in::schemas();
-    let roots = roots(operations);
-    let schemas = schemas::Schemas::new(&descriptions, Dialect::V3).reachable(&roots);
+    let schemas = Schemas::new(&descriptions, Dialect::V3, spoken_of).reachable(&references(&paths));
+    let mut components = Map::new();
+    if !schemas.is_empty() {
+        components.insert("schemas".into(), schemas.into());
+    }
+    components.insert(
+        "securitySchemes".into(),
+        json!({"BearerToken": {
+            "type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"
+        }}),
+    );
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": INFO_VERSION},
-        "paths": paths(operations, Dialect::V3),
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"BearerToken": {
-                "type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"
-            }}
-        }
+        "paths": paths,
+        "components": components,
     })
 }
 
 /// The document of a group and version that definitions of custom resources made.
 pub fn v3_custom(operations: &[Operation], customs: &[CustomKind<'_>]) -> Value {
-    let mut document = v3(operations);
-    document["info"] = json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
-    for (name, schema) in customs.iter().flat_map(|custom| custom::schemas(custom, Dialect::V3)) {
-        document["components"]["schemas"][name] = schema;
+    let descriptions = built_in::schemas();
+    let paths = Value::Object(paths(operations, Dialect::V3));
+    let own: Map<String, Value> =
+        customs.iter().flat_map(|of| custom::schemas(of, &descriptions, Dialect::V3)).collect();
+    let own = Value::Object(own);
+    let mut roots = references(&paths);
+    roots.extend(references(&own));
+    roots.retain(|name| own.get(name).is_none());
+    let mut schemas = Schemas::new(&descriptions, Dialect::V3, roots::known_groups(true)).reachable(&roots);
+    if let Value::Object(own) = own {
+        schemas.extend(own);
     }
-    document
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    })
 }
 
-/// The OpenAPI v2 document of the whole server.
-pub fn v2(operations: &[Operation], customs: &[CustomKind<'_>]) -> Value {
+/// The OpenAPI v2 document of the whole server: the documents of these names, and these operations.
+pub fn v2(names: &[String], operations: &[Operation], customs: &[CustomKind<'_>]) -> Value {
     let descriptions = built_in::schemas();
-    let roots = roots(operations);
-    let mut definitions = schemas::Schemas::new(&descriptions, Dialect::V2).reachable(&roots);
-    definitions.extend(customs.iter().flat_map(|custom| custom::schemas(custom, Dialect::V2)));
+    let mut paths = paths(operations, Dialect::V2);
+    paths.extend(names.iter().flat_map(|name| roots::path(name, Dialect::V2)));
+    let paths = Value::Object(paths);
+    let own: Map<String, Value> =
+        customs.iter().flat_map(|of| custom::schemas(of, &descriptions, Dialect::V2)).collect();
+    let own = Value::Object(own);
+    let mut roots = references(&paths);
+    roots.extend(references(&own));
+    roots.retain(|name| own.get(name).is_none());
+    let mut definitions = Schemas::new(&descriptions, Dialect::V2, roots::known_groups(false)).reachable(&roots);
+    if let Value::Object(own) = own {
+        definitions.extend(own);
+    }
     json!({
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": INFO_VERSION},
-        "paths": paths(operations, Dialect::V2),
+        "paths": paths,
         "definitions": definitions,
         "securityDefinitions": {"BearerToken": {
             "description": "Bearer Token authentication", "type": "apiKey", "name": "authorization", "in": "header"
@@ -78,115 +132,43 @@ pub fn v2(operations: &[Operation], customs: &[CustomKind<'_>]) -> Value {
     })
 }
 
-/// OpenAPI names of the types the operations speak of.
-fn roots(operations: &[Operation]) -> Vec<String> {
-    let catalogue = crate::builtin();
-    let meta = |leaf: &str| format!("{}.{leaf}", crate::catalogue::META);
-    let mut names = vec![
-        meta("ObjectMeta"),
-        meta("ListMeta"),
-        meta("Status"),
-        meta("DeleteOptions"),
-        meta("WatchEvent"),
-        meta("Patch"),
-    ];
-    for operation in operations {
-        let mut kinds = vec![operation.kind.clone()];
-        kinds.push(GroupVersionKind { kind: format!("{}List", operation.kind.kind), ..operation.kind.clone() });
-        names.extend(kinds.iter().filter_map(|kind| catalogue.kind(kind)).map(|ty| ty.name().to_owned()));
+/// The names of all types that a value refers to.
+fn references(value: &Value) -> Vec<String> {
+    fn collect(value: &Value, names: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => {
+                if let Some(Value::String(reference)) = map.get("$ref") {
+                    names.push(reference.rsplit('/').next().unwrap_or_default().to_owned());
+                }
+                map.values().for_each(|value| collect(value, names));
+            }
+            Value::Array(items) => items.iter().for_each(|value| collect(value, names)),
+            _ => {}
+        }
     }
+    let mut names = Vec::new();
+    collect(value, &mut names);
     names.sort();
     names.dedup();
     names
 }
 
-fn paths(list: &[Operation], dialect: Dialect) -> Value {
-    let mut paths: Map<String, Value> = Map::new();
+fn paths(list: &[Operation], dialect: Dialect) -> Map<String, Value> {
+    let mut by_path: std::collections::BTreeMap<&str, Vec<&Operation>> = std::collections::BTreeMap::new();
     for operation in list {
-        let item = paths.entry(&*operation.path).or_insert_with(|| {
-            let parameters = operations::path_parameters(operation, dialect);
-            if parameters.is_empty() { json!({}) } else { json!({"parameters": parameters}) }
-        });
-        item[&*operation.method] = operations::operation(operation, dialect);
+        by_path.entry(&operation.path).or_default().push(operation);
     }
-    Value::Object(paths)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn operation(path: &str, method: &str, action: &str, kind: (&str, &str, &str)) -> Operation {
-        Operation {
-            path: path.into(),
-            method: method.into(),
-            action: action.into(),
-            kind: GroupVersionKind::new(kind.0, kind.1, kind.2),
-            everywhere: false,
+    let item = |on_path: Vec<&Operation>| {
+        let common = parameters::common(&on_path);
+        let mut item = Map::new();
+        for operation in on_path {
+            item.insert(operation.method.clone(), operations::operation(operation, &common, dialect));
         }
-    }
-
-    fn document() -> Value {
-        let deployment = ("apps", "v1", "Deployment");
-        v3(&[
-            operation("/apis/apps/v1/namespaces/{namespace}/deployments", "get", "list", deployment),
-            operation("/apis/apps/v1/namespaces/{namespace}/deployments", "post", "post", deployment),
-            operation("/apis/apps/v1/namespaces/{namespace}/deployments/{name}", "patch", "patch", deployment),
-        ])
-    }
-
-    #[test]
-    fn every_reference_is_there() {
-        fn check(value: &Value, schemas: &Map<String, Value>) {
-            match value {
-                Value::Object(map) => {
-                    if let Some(Value::String(reference)) = map.get("$ref") {
-                        let name = reference.rsplit('/').next().unwrap_or_default();
-                        assert!(schemas.contains_key(name), "{reference}");
-                    }
-                    map.values().for_each(|v| check(v, schemas));
-                }
-                Value::Array(items) => items.iter().for_each(|v| check(v, schemas)),
-                _ => {}
-            }
+        if !common.is_empty() {
+            let list: Vec<Value> = common.iter().map(|parameter| parameter.value(dialect)).collect();
+            item.insert("parameters".into(), list.into());
         }
-        let document = document();
-        let schemas = document.pointer("/components/schemas").and_then(Value::as_object).expect("schemas");
-        check(&document, schemas);
-        assert!(schemas.len() > 100, "{}", schemas.len());
-    }
-
-    #[test]
-    fn types_are_described_as_upstream_does() {
-        let document = document();
-        let schema = |name: &str| document["components"]["schemas"][name].clone();
-        let deployment = schema("io.k8s.api.apps.v1.Deployment");
-        assert_eq!(
-            deployment["x-kubernetes-group-version-kind"],
-            json!([{"group": "apps", "kind": "Deployment", "version": "v1"}])
-        );
-        assert_eq!(
-            deployment["properties"]["spec"]["allOf"],
-            json!([{"$ref": "#/components/schemas/io.k8s.api.apps.v1.DeploymentSpec"}])
-        );
-        assert_eq!(deployment["required"], json!(["spec"]));
-        let containers = &schema("io.k8s.api.core.v1.PodSpec")["properties"]["containers"];
-        assert_eq!(containers["x-kubernetes-list-type"], "map");
-        assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
-        assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
-        assert!(containers["description"].as_str().is_some_and(|d| !d.is_empty()));
-        assert_eq!(schema("io.k8s.api.core.v1.PodSpec")["required"], json!(["containers"]));
-        assert_eq!(schema("io.k8s.api.core.v1.ContainerPort")["properties"]["protocol"]["default"], "TCP");
-    }
-
-    #[test]
-    fn patches_tell_that_fields_are_validated() {
-        let document = document();
-        let patch = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
-        let names: Vec<&str> =
-            patch["parameters"].as_array().into_iter().flatten().filter_map(|p| p["name"].as_str()).collect();
-        assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
-        assert_eq!(patch["operationId"], "patchAppsV1NamespacedDeployment");
-        assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Deployment");
-    }
+        Value::Object(item)
+    };
+    by_path.into_iter().map(|(path, on_path)| (path.to_owned(), item(on_path))).collect()
 }

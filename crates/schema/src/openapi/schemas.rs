@@ -1,7 +1,11 @@
 //! Types of the catalogue as OpenAPI schemas.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 
+use super::enums;
 use super::operations::Dialect;
 use crate::catalogue::{Catalogue, Field, Item, ListType, META, Shape, TypeDef};
 
@@ -18,16 +22,60 @@ fn is_reference(leaf: &str) -> bool {
         || (holder && (leaf.starts_with("ConfigMap") || leaf.starts_with("Secret")))
 }
 
+/// What the published documents say where `k8s-openapi` has no text: lists above all, which are no types of it.
+static TEXTS: LazyLock<HashMap<&'static str, HashMap<&'static str, String>>> = LazyLock::new(|| {
+    let mut texts: HashMap<&'static str, HashMap<&'static str, String>> = HashMap::new();
+    for line in include_str!("descriptions.tsv").lines().skip(1) {
+        let mut cells = line.splitn(3, '\t');
+        if let (Some(of), Some(field), Some(text)) = (cells.next(), cells.next(), cells.next()) {
+            texts.entry(of).or_default().insert(field, text.replace("\\n", "\n"));
+        }
+    }
+    texts
+});
+
+fn text(of: &str, field: &str) -> Option<&'static str> {
+    TEXTS.get(of)?.get(field).map(String::as_str)
+}
+
+/// Defaults that say what Go has anyway, of fields that are left out when they have it.
+const ZERO_DEFAULTS: [(&str, &str, &str); 6] = [
+    ("AzureDiskVolumeSource", "readOnly", "false"),
+    ("FileKeySelector", "optional", "false"),
+    ("GRPCAction", "service", "\"\""),
+    ("NodeRuntimeHandler", "name", "\"\""),
+    ("ReplicationControllerSpec", "minReadySeconds", "0"),
+    ("ScaleSpec", "replicas", "0"),
+];
+
+/// Types of which one field at a time is used: by which field that is told, and the fields with the values that tell it.
+const UNIONS: [(&str, &str, &[&str]); 8] = [
+    ("AppArmorProfile", "type", &["localhostProfile"]),
+    ("LimitResponse", "type", &["queuing"]),
+    ("PodSchedulingGroup", "", &["podGroupName"]),
+    ("PriorityLevelConfigurationSpec", "type", &["exempt", "limited"]),
+    ("SeccompProfile", "type", &["localhostProfile"]),
+    ("Subject", "kind", &["group", "serviceAccount", "user"]),
+    ("WorkloadPodGroupDisruptionMode", "", &["all", "single"]),
+    ("WorkloadPodGroupSchedulingPolicy", "", &["basic", "gang"]),
+];
+
 pub(super) struct Schemas<'a> {
     catalogue: &'static Catalogue,
     /// What `k8s-openapi` says of each type.
     descriptions: &'a Map<String, Value>,
     dialect: Dialect,
+    /// The groups and versions that options of requests are known in.
+    spoken_of: Vec<(String, String)>,
 }
 
 impl<'a> Schemas<'a> {
-    pub(super) fn new(descriptions: &'a Map<String, Value>, dialect: Dialect) -> Self {
-        Self { catalogue: crate::builtin(), descriptions, dialect }
+    pub(super) fn new(
+        descriptions: &'a Map<String, Value>,
+        dialect: Dialect,
+        spoken_of: Vec<(String, String)>,
+    ) -> Self {
+        Self { catalogue: crate::builtin(), descriptions, dialect, spoken_of }
     }
 
     /// These types and all they refer to, by name.
@@ -48,29 +96,25 @@ impl<'a> Schemas<'a> {
     }
 
     fn description(&self, name: &str) -> Option<&str> {
-        self.descriptions.get(name)?.get("description")?.as_str()
+        text(name, "").or_else(|| self.descriptions.get(name)?.get("description")?.as_str())
     }
 
     fn property_description(&self, name: &str, field: &str) -> Option<String> {
-        let known =
-            self.descriptions.get(name).and_then(|s| s.pointer(&format!("/properties/{}/description", escape(field))));
-        if let Some(Value::String(text)) = known {
-            return Some(text.clone());
-        }
-        // Lists are no types of `k8s-openapi`.
-        match field {
-            "kind" | "apiVersion" => self.property_description_of("io.k8s.api.core.v1.Pod", field),
-            "metadata" if name.ends_with("List") => Some("Standard list metadata.".to_owned()),
-            "items" => {
+        let of = |name: &str| {
+            let text = self.descriptions.get(name)?.pointer(&format!("/properties/{}/description", escape(field)))?;
+            text.as_str().map(str::to_owned)
+        };
+        let known = text(name, field).map(str::to_owned).or_else(|| of(name));
+        let is_list = name.ends_with("List");
+        let text = known.or_else(|| match field {
+            "kind" | "apiVersion" if is_list => of("io.k8s.api.core.v1.Pod"),
+            "metadata" if is_list => Some("Standard list metadata.".to_owned()),
+            "items" if is_list => {
                 Some(format!("List of {}.", name.rsplit('.').next().unwrap_or_default().trim_end_matches("List")))
             }
             _ => None,
-        }
-    }
-
-    fn property_description_of(&self, name: &str, field: &str) -> Option<String> {
-        let text = self.descriptions.get(name)?.pointer(&format!("/properties/{}/description", escape(field)))?;
-        text.as_str().map(str::to_owned)
+        });
+        text.filter(|text| !text.is_empty())
     }
 
     fn structure(&self, definition: &TypeDef, open: &mut Vec<String>) -> Value {
@@ -78,12 +122,8 @@ impl<'a> Schemas<'a> {
         let mut required = Vec::new();
         for field in &definition.fields {
             properties.insert(field.name.to_string(), self.property(definition, field, open));
-            // `k8s-openapi` requires metadata, and the names of references, whose default is empty; upstream does not.
-            let name = &*field.name;
-            let optional =
-                field.omit_empty && (name == "metadata" || (name == "name" && is_reference(&definition.leaf)));
-            if field.required && !optional {
-                required.push(Value::from(name));
+            if is_required(definition, field) {
+                required.push(Value::from(&*field.name));
             }
         }
         let mut schema = Map::new();
@@ -107,33 +147,60 @@ impl<'a> Schemas<'a> {
         if definition.atomic {
             schema.insert("x-kubernetes-map-type".into(), "atomic".into());
         }
+        if let Some(union) = union(definition) {
+            schema.insert("x-kubernetes-unions".into(), json!([union]));
+        }
         if definition.is_kind {
-            let (group, version) = (&*definition.group, &*definition.version);
-            // Kinds of the meta group are registered in the groups that use them; the core one stands for all.
-            let group = if group == "meta.k8s.io" { "" } else { group };
-            schema.insert(
-                "x-kubernetes-group-version-kind".into(),
-                json!([{"group": group, "kind": definition.leaf, "version": version}]),
-            );
+            schema.insert("x-kubernetes-group-version-kind".into(), self.kinds(definition));
         }
         schema.into()
     }
 
+    /// Where a kind is known. Kinds of the meta group are registered in the groups that use them; the core one stands for
+    /// all, but for those that come with every request.
+    fn kinds(&self, definition: &TypeDef) -> Value {
+        let kind = &*definition.leaf;
+        let of = |group: &str, version: &str| json!({"group": group, "kind": kind, "version": version});
+        if &*definition.group != "meta.k8s.io" {
+            return json!([of(&definition.group, &definition.version)]);
+        }
+        if !matches!(kind, "DeleteOptions" | "WatchEvent") {
+            return json!([of("", &definition.version)]);
+        }
+        self.spoken_of.iter().map(|(group, version)| of(group, version)).collect()
+    }
+
     fn property(&self, definition: &TypeDef, field: &Field, open: &mut Vec<String>) -> Value {
         let mut schema = self.item(&field.item, open);
-        if let Some(description) = self.property_description(&definition.name, &field.name) {
-            // Nothing may stand beside a `$ref` in v3.
-            if let (Dialect::V3, Some(reference)) = (self.dialect, schema.remove("$ref")) {
-                schema.insert("allOf".into(), json!([{"$ref": reference}]));
-            }
+        let values = match field.item.shape {
+            Shape::String => enums::values(&field.item.go_type),
+            _ => None,
+        };
+        let mut description = self.property_description(&definition.name, &field.name);
+        if let Some(values) = values {
+            let explained = enums::explained(values);
+            description = Some(description.map_or_else(|| explained.clone(), |text| format!("{text}\n\n{explained}")));
+        }
+        if let Some(description) = description {
             schema.insert("description".into(), description.into());
         }
-        if let (Dialect::V3, Some(default)) = (self.dialect, self.default(field))
-            && !schema.contains_key("$ref")
-        {
+        if let (Dialect::V3, Some(default)) = (self.dialect, default(definition, field)) {
             schema.insert("default".into(), default);
         }
-        if matches!(field.item.shape, Shape::List(_)) {
+        self.extensions(field, &mut schema);
+        // Nothing may stand beside a `$ref` in v3.
+        if self.dialect == Dialect::V3
+            && schema.len() > 1
+            && let Some(reference) = schema.remove("$ref")
+        {
+            schema.insert("allOf".into(), json!([{"$ref": reference}]));
+        }
+        schema.into()
+    }
+
+    /// How values of a field are merged.
+    fn extensions(&self, field: &Field, schema: &mut Map<String, Value>) {
+        if matches!(field.item.shape, Shape::List(_) | Shape::Bytes) {
             let list_type = match field.list_type {
                 ListType::Atomic if field.atomic_map => Some("atomic"),
                 ListType::Atomic => None,
@@ -149,6 +216,8 @@ impl<'a> Schemas<'a> {
             }
         } else if field.atomic_map {
             schema.insert("x-kubernetes-map-type".into(), "atomic".into());
+        } else if field.granular {
+            schema.insert("x-kubernetes-map-type".into(), "granular".into());
         }
         let strategies: Vec<&str> =
             [(field.patch.merge, "merge"), (field.patch.retain_keys, "retainKeys"), (field.patch.replace, "replace")]
@@ -160,24 +229,6 @@ impl<'a> Schemas<'a> {
         }
         if !field.merge_key.is_empty() {
             schema.insert("x-kubernetes-patch-merge-key".into(), (&*field.merge_key).into());
-        }
-        schema.into()
-    }
-
-    /// Values Go has when nobody set them.
-    fn default(&self, field: &Field) -> Option<Value> {
-        if field.default.is_some() {
-            return field.default.clone();
-        }
-        if field.item.pointer {
-            return None;
-        }
-        match (&field.item.shape, field.required) {
-            (Shape::Struct(_), _) => Some(json!({})),
-            (Shape::String, true) => Some("".into()),
-            (Shape::Bool, true) => Some(false.into()),
-            (Shape::Int32 | Shape::Int64, true) => Some(0.into()),
-            _ => None,
         }
     }
 
@@ -199,7 +250,13 @@ impl<'a> Schemas<'a> {
             map
         };
         match &item.shape {
-            Shape::String => typed("string", ""),
+            Shape::String => {
+                let mut map = typed("string", "");
+                if let Some(values) = enums::values(&item.go_type) {
+                    map.insert("enum".to_owned(), values.iter().map(|(value, _)| *value).collect());
+                }
+                map
+            }
             Shape::Bool => typed("boolean", ""),
             Shape::Int32 | Shape::Uint32 => typed("integer", "int32"),
             Shape::Int64 | Shape::Uint64 => typed("integer", "int64"),
@@ -231,6 +288,22 @@ impl<'a> Schemas<'a> {
         }
     }
 
+    /// A type of text fields that is none of the catalogue's.
+    fn plain(&self, name: &str) -> Value {
+        let known = self.descriptions.get(name).cloned().unwrap_or_default();
+        let mut required = known.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+        // What tells the version comes first.
+        let order = ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion"];
+        required.sort_by_key(|name| order.iter().position(|known| *known == name).unwrap_or(order.len()));
+        let mut properties = known.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+        for (field, schema) in &mut properties {
+            if self.dialect == Dialect::V3 && required.iter().any(|name| name == field) {
+                schema["default"] = "".into();
+            }
+        }
+        json!({"type": "object", "required": required, "properties": properties})
+    }
+
     /// Types with a JSON form of their own.
     fn special(&self, name: &str) -> Value {
         let mut schema = match name.rsplit('.').next().unwrap_or_default() {
@@ -243,6 +316,7 @@ impl<'a> Schemas<'a> {
             }
             "IntOrString" => json!({"type": "string", "format": "int-or-string"}),
             "RawExtension" | "FieldsV1" | "Patch" => json!({"type": "object"}),
+            "Info" => self.plain(name),
             _ => json!({}),
         };
         let patch = "Patch is provided to give a concrete name and type to the Kubernetes PATCH request body.";
@@ -252,6 +326,60 @@ impl<'a> Schemas<'a> {
         }
         schema
     }
+}
+
+/// Whether a field must be there. `k8s-openapi` requires metadata, and the names of references, whose default is empty;
+/// upstream does not.
+fn is_required(definition: &TypeDef, field: &Field) -> bool {
+    let name = &*field.name;
+    if &*definition.name == "io.k8s.api.events.v1.Event" {
+        return name == "eventTime";
+    }
+    let optional = field.omit_empty && (name == "metadata" || (name == "name" && is_reference(&definition.leaf)));
+    field.required && !optional
+}
+
+/// Values that are there when nobody set them: those that are always written, and structs.
+fn default(definition: &TypeDef, field: &Field) -> Option<Value> {
+    if field.default.is_some() {
+        return field.default.clone();
+    }
+    if &*field.name == "name" && field.omit_empty && is_reference(&definition.leaf) {
+        return Some("".into());
+    }
+    let zero = ZERO_DEFAULTS.iter().find(|(of, name, _)| *of == &*definition.leaf && *name == &*field.name);
+    if let Some((_, _, text)) = zero {
+        return serde_json::from_str(text).ok();
+    }
+    if field.item.pointer {
+        return None;
+    }
+    match (&field.item.shape, !field.omit_empty) {
+        (Shape::Struct(_), _) => Some(json!({})),
+        (Shape::String, true) => Some("".into()),
+        (Shape::Bool, true) => Some(false.into()),
+        (Shape::Int32 | Shape::Int64, true) => Some(0.into()),
+        _ => None,
+    }
+}
+
+fn union(definition: &TypeDef) -> Option<Value> {
+    let (_, discriminator, fields) = UNIONS.iter().find(|(of, _, _)| *of == &*definition.leaf)?;
+    // Subjects of roles are another type of the same name.
+    fields.iter().all(|field| definition.field(field).is_some()).then(|| {
+        let told: Map<String, Value> =
+            fields.iter().map(|field| ((*field).to_owned(), capital(field).into())).collect();
+        let mut union = json!({"fields-to-discriminateBy": told});
+        if !discriminator.is_empty() {
+            union["discriminator"] = (*discriminator).into();
+        }
+        union
+    })
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + chars.as_str())
 }
 
 /// A JSON pointer token.
