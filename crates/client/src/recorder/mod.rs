@@ -32,7 +32,7 @@ const QUEUE: usize = 32 * 1024;
 const AT_ONCE: usize = 32;
 /// The same while more keep coming and fewer than half of the queue wait.
 const AT_ONCE_BEHIND: usize = 2;
-/// After as long without a new one, no more are coming.
+/// How long nothing new comes before it is calm.
 const CALM: Duration = Duration::from_millis(50);
 const ATTEMPTS: u32 = 5;
 const LONGEST_NAME: usize = 253;
@@ -84,10 +84,16 @@ impl Recorder {
 
     /// A recorder of one node's component.
     pub fn with_host(client: Client, component: &str, host: Option<&str>, tasks: &Tasks) -> Self {
+        Self::start(client, component, host, CALM, tasks)
+    }
+
+    fn start(client: Client, component: &str, host: Option<&str>, calm: Duration, tasks: &Tasks) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let source = EventSource { component: Some(component.to_owned()), host: host.map(str::to_owned) };
         let receiver = Arc::new(Mutex::new(receiver));
-        tasks.spawn_restarted("recorder", move || record(client.clone(), source.clone(), receiver.clone()));
+        tasks.spawn_restarted("recorder", move || {
+            record(client.clone(), source.clone(), receiver.clone(), Pace::new(calm))
+        });
         Self { sender: Some(sender) }
     }
 
@@ -119,13 +125,12 @@ impl Recorder {
 }
 
 /// Several events are written at once, but those that are one object one after the other.
-async fn record(client: Client, source: EventSource, receiver: Arc<Mutex<mpsc::Receiver<Happening>>>) {
+async fn record(client: Client, source: EventSource, receiver: Arc<Mutex<mpsc::Receiver<Happening>>>, mut pace: Pace) {
     // Locked for as long as this runs; the next one takes over when it panics.
     let mut receiver = receiver.lock().await;
     let mut correlator = Correlator::default();
     let mut writing = FuturesUnordered::new();
     let mut names = HashSet::new();
-    let mut pace = Pace::default();
     loop {
         let at_once = pace.at_once(receiver.len(), Instant::now());
         let happening = tokio::select! {
@@ -161,8 +166,9 @@ async fn record(client: Client, source: EventSource, receiver: Arc<Mutex<mpsc::R
 }
 
 /// How many events are written at once.
-#[derive(Default)]
 struct Pace {
+    /// After as long without a new one, no more are coming.
+    calm: Duration,
     /// As many waited at the last look.
     waited: usize,
     /// When more waited than before.
@@ -170,12 +176,16 @@ struct Pace {
 }
 
 impl Pace {
+    fn new(calm: Duration) -> Self {
+        Self { calm, waited: 0, grew: None }
+    }
+
     fn at_once(&mut self, waiting: usize, now: Instant) -> usize {
         if waiting > self.waited {
             self.grew = Some(now);
         }
         self.waited = waiting;
-        let calm = self.grew.is_none_or(|grew| now.duration_since(grew) >= CALM);
+        let calm = self.grew.is_none_or(|grew| now.duration_since(grew) >= self.calm);
         if calm || waiting >= QUEUE / 2 { AT_ONCE } else { AT_ONCE_BEHIND }
     }
 
@@ -319,7 +329,8 @@ mod tests {
             }
         });
         let tasks = Tasks::new("test");
-        let recorder = Recorder::new(Client::new(service, "default"), "tester", &tasks);
+        // Never calm, however slow the machine is.
+        let recorder = Recorder::start(Client::new(service, "default"), "tester", None, Duration::MAX, &tasks);
         for number in 0..BURST {
             let regarding = ObjectReference { name: Some(format!("pod-{number}")), ..ObjectReference::default() };
             recorder.event_for(regarding, EventType::Normal, "Scheduled", "to a node");
@@ -341,7 +352,7 @@ mod tests {
 
     #[test]
     fn the_pace_follows_what_waits() {
-        let (mut pace, begin) = (Pace::default(), Instant::now());
+        let (mut pace, begin) = (Pace::new(CALM), Instant::now());
         let after = |millis| begin + Duration::from_millis(millis);
         assert_eq!(pace.at_once(0, begin), AT_ONCE);
         assert_eq!(pace.at_once(5, begin), AT_ONCE_BEHIND);
