@@ -78,8 +78,8 @@ impl Disk {
             let database = Database::builder(path)
                 // Objects and their history live in memory or are read once, in order.
                 .cache_size(4 << 20)
-                // One may flush while the other merges tables.
-                .worker_threads(2)
+                // Of two, one spins on the queue while the other merges tables.
+                .worker_threads(1)
                 .journal_compression(CompressionType::None)
                 .max_journaling_size(192 << 20)
                 .manual_journal_persist(true)
