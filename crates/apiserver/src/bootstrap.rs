@@ -46,12 +46,18 @@ impl Bootstrap<'_> {
     }
 
     pub(crate) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
+        // The fields of what is written belong to whoever writes them in upstream's server.
+        let agent = if path.starts_with("/apis/flowcontrol.apiserver.k8s.io/") {
+            "api-priority-and-fairness-config-producer-v1"
+        } else {
+            "kube-apiserver/v1.37.0"
+        };
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(AUTHORIZATION, format!("Bearer {}", self.token))
             .header(CONTENT_TYPE, "application/json")
-            .header(USER_AGENT, "kube-apiserver/v1.37.0")
+            .header(USER_AGENT, agent)
             .body(full(body.map_or_else(Bytes::new, |b| b.to_string().into())))
             .map_err(ApiError::internal)?;
         let response = pipeline::handle(self.core, request, Peer::default()).await;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_fairness::{Ask, Busy, FlowControl, Permit, SCHEMAS};
-use ferry_meta::{ApiError, GroupResource, Reason, object};
+use ferry_meta::{ApiError, GroupResource, GroupVersionKind, Reason, object};
 use ferry_registry::Resource;
+use ferry_schema::managed;
 use futures::StreamExt;
 use http::HeaderValue;
 use serde_json::{Value, json};
@@ -14,8 +15,8 @@ use crate::answer::{Answer, full};
 use crate::audit::is_long_running;
 use crate::cache::{ResourceCache, StartFrom, WatchOptions};
 use crate::context::RequestContext;
-use crate::objects;
 use crate::server::Core;
+use crate::{codec, objects};
 
 /// Objects in a list for each seat it takes, and the most seats that one takes.
 const OBJECTS_PER_SEAT: usize = 100;
@@ -103,7 +104,7 @@ async fn follow(core: &Core, schemas: &Arc<Resource>, levels: &Arc<Resource>) ->
     while changes.next().await.is_some() {
         for (name, condition) in ferry_fairness::wanted_conditions(&*core.cache) {
             let change = |object: &mut Value| {
-                set_condition(object, &condition);
+                *object = applied(&schemas.gvk, object, &condition)?;
                 Ok(())
             };
             match objects::modify(core, schemas, "", &name, change).await {
@@ -115,9 +116,21 @@ async fn follow(core: &Core, schemas: &Arc<Resource>, levels: &Arc<Resource>) ->
     Ok(())
 }
 
-fn set_condition(object: &mut Value, condition: &Value) {
-    let mut conditions: Vec<Value> = object::items(object, "/status/conditions").to_vec();
-    conditions.retain(|have| object::text(have, "/type") != object::text(condition, "/type"));
-    conditions.push(condition.clone());
-    object::child_mut(object, "status").insert("conditions".into(), json!(conditions));
+/// A FlowSchema with a condition that the server applied to its status.
+fn applied(gvk: &GroupVersionKind, schema: &Value, condition: &Value) -> Result<Value, ApiError> {
+    let config = json!({
+        "apiVersion": gvk.api_version(), "kind": gvk.kind, "metadata": {"name": object::name(schema)},
+        "status": {"conditions": [condition]},
+    });
+    let ty = codec::type_of(gvk).ok_or_else(|| ApiError::internal("the catalogue has no FlowSchema"))?;
+    let write = managed::Write {
+        gvk,
+        manager: "api-priority-and-fairness-config-consumer-v1",
+        subresource: "status",
+        reset: &["spec"],
+        now: ferry_meta::time::now(),
+        versions: None,
+    };
+    managed::apply(&ty, &write, Some(schema), &config, true)
+        .map_err(|error| ApiError::internal(format!("the status of a FlowSchema: {error:?}")))
 }

@@ -15,7 +15,7 @@ use crate::context::{Peer, RequestContext, Stage};
 use crate::listen::read_body;
 use crate::route::{self, Route};
 use crate::server::Core;
-use crate::{aggregation, audit, codec, fairness, negotiate, paths, subresources, verbs};
+use crate::{aggregation, audit, codec, fairness, negotiate, paths, render, subresources, verbs};
 
 /// The largest body that is read.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -129,7 +129,7 @@ async fn run(
         if !watch {
             // What is answered and not kept has no metadata to make rows of.
             let kept = found.stored || found.gvk.kind == "ComponentStatus";
-            let tables = kept && !matches!(&*subresource, "scale" | "token" | "binding" | "eviction");
+            let tables = kept && render::subresource_as_table(&found, &subresource);
             // A Scale is a Scale whatever it belongs to.
             let protobuf = !codec::is_custom(&found) || subresource == "scale";
             let offer = negotiate::Offer { transforms: true, tables, protobuf };

@@ -1,8 +1,8 @@
 //! Objects, lists and watch events as JSON: plain, as Tables, or their metadata alone.
 
 use bytes::Bytes;
-use ferry_meta::{ApiError, GroupVersionKind, Reason, time};
-use ferry_registry::Resource;
+use ferry_meta::{ApiError, GroupVersionKind, Reason, object, time};
+use ferry_registry::{Column, Resource};
 use ferry_store::Revision;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -88,6 +88,54 @@ pub(crate) fn object(
     Ok(Answer::Json { code, kind, json })
 }
 
+/// Whether upstream makes rows of what a subresource answers.
+pub(crate) fn subresource_as_table(row: &Resource, subresource: &str) -> bool {
+    match subresource {
+        "scale" => !codec::is_custom(row),
+        "status" => {
+            let kinds = ["APIService", "CustomResourceDefinition", "DeviceTaintRule", "ResourceClaim"];
+            codec::is_custom(row) || !kinds.contains(&&*row.gvk.kind)
+        }
+        "token" | "binding" | "eviction" | "approval" | "ephemeralcontainers" | "resize" => false,
+        _ => true,
+    }
+}
+
+/// A Scale, in the shape that was negotiated: its columns are its own, not those of the workload.
+pub(crate) fn scale(context: &RequestContext, row: &Resource, scale: &Value) -> Result<Answer, ApiError> {
+    let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
+    let Transform::Table(version) = &context.negotiated.transform else {
+        return object(context, row, 200, &kind, codec::encode(&kind, scale).into());
+    };
+    let include = IncludeObject::read(&context.query)?;
+    let item: Bytes = codec::encode(&kind, scale).into();
+    let meta = format!("{{\"resourceVersion\":\"{}\"}}", version_of(&item));
+    // What names and ages are is said of every kind alike.
+    let said = |name: &str| row.columns.iter().find(|c| c.name == name).map(|c| c.description.clone());
+    let column = |name: &str, kind: &str, description: String| Column {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        description,
+        ..Column::default()
+    };
+    let of = "of the scaled object.";
+    let columns = [
+        column("Name", "string", said("Name").unwrap_or_default()),
+        column("Desired", "integer", "replicas is the desired number of instances for the scaled object.".to_owned()),
+        column("Available", "integer", format!("replicas is the actual number of observed instances {of}")),
+        column("Age", "string", said("Age").unwrap_or_default()),
+    ];
+    let number = |pointer: &str| scale.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
+    let age = ferry_registry::cells::age(scale, time::now());
+    let cells = json!([object::name(scale), number("/spec/replicas"), number("/status/replicas"), age]);
+    let body = format!(
+        "{}{}",
+        table_head(version, &meta, Some(&columns)),
+        format_args!(",\"rows\":[{{\"cells\":{cells},\"object\":{}}}]}}", shown(version, &item, include)?)
+    );
+    Ok(Answer::Json { code: 200, kind: GroupVersionKind::new("meta.k8s.io", &**version, "Table"), json: body.into() })
+}
+
 /// A list of stored objects' JSON, each complete with kind and version.
 pub(crate) fn list(
     context: &RequestContext,
@@ -121,7 +169,7 @@ pub(crate) fn list(
         Transform::Table(version) => {
             let include = IncludeObject::read(&context.query)?;
             let kind = GroupVersionKind::new("meta.k8s.io", &**version, "Table");
-            (kind, table(row, version, &meta.json(), items, include, true)?)
+            (kind, table(row, version, &meta.json(), &in_order(row, items), include, true)?)
         }
         Transform::PartialMetadata(_) => {
             let message = format!(
@@ -230,6 +278,50 @@ fn without_annotations(mut object: Value, drop: &[&str]) -> Option<Vec<u8>> {
     Some(object.to_string().into_bytes())
 }
 
+/// A Table up to its rows.
+fn table_head(version: &str, meta: &str, columns: Option<&[Column]>) -> String {
+    let definition = |c: &Column| {
+        format!(
+            "{{\"name\":{},\"type\":{},\"format\":{},\"description\":{},\"priority\":{}}}",
+            json!(c.name),
+            json!(c.kind),
+            json!(c.format),
+            json!(c.description),
+            c.priority
+        )
+    };
+    let columns = columns.map_or_else(
+        || "null".to_owned(),
+        |columns| format!("[{}]", columns.iter().map(definition).collect::<Vec<_>>().join(",")),
+    );
+    format!(
+        "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{meta},\"columnDefinitions\":{columns}"
+    )
+}
+
+/// The object of a row, or as much of it as was asked for.
+fn shown(version: &str, item: &[u8], include: IncludeObject) -> Result<String, ApiError> {
+    Ok(match include {
+        IncludeObject::None => "null".to_owned(),
+        IncludeObject::Metadata => String::from_utf8_lossy(&partial_metadata(version, item, true)?).into_owned(),
+        IncludeObject::Object => String::from_utf8_lossy(item).into_owned(),
+    })
+}
+
+/// The order of rows where it is not that of the names: FlowSchemas come as they are tried.
+fn in_order<'a>(row: &Resource, items: &'a [Bytes]) -> std::borrow::Cow<'a, [Bytes]> {
+    if row.gvk.kind != "FlowSchema" || codec::is_custom(row) {
+        return items.into();
+    }
+    let key = |item: &Bytes| {
+        let object: Value = serde_json::from_slice(item).unwrap_or_default();
+        object.pointer("/spec/matchingPrecedence").and_then(Value::as_i64).unwrap_or_default()
+    };
+    let mut items = items.to_vec();
+    items.sort_by_cached_key(key);
+    items.into()
+}
+
 /// A Table of some objects. A watch sends the columns with its first event alone.
 pub(crate) fn table(
     row: &Resource,
@@ -239,28 +331,7 @@ pub(crate) fn table(
     include: IncludeObject,
     columns: bool,
 ) -> Result<Bytes, ApiError> {
-    let mut out = format!(
-        "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{meta},\"columnDefinitions\":"
-    );
-    if columns {
-        let definitions: Vec<String> = row
-            .columns
-            .iter()
-            .map(|c| {
-                format!(
-                    "{{\"name\":{},\"type\":{},\"format\":{},\"description\":{},\"priority\":{}}}",
-                    json!(c.name),
-                    json!(c.kind),
-                    json!(c.format),
-                    json!(c.description),
-                    c.priority
-                )
-            })
-            .collect();
-        out.push_str(&format!("[{}]", definitions.join(",")));
-    } else {
-        out.push_str("null");
-    }
+    let mut out = table_head(version, meta, columns.then_some(&row.columns));
     // Kinds without columns of their own, and definitions, have no rows rather than an empty list of them.
     let plain = row.columns.get(1).is_some_and(|column| column.name == "Created At");
     if items.is_empty() && (plain || row.gvk.kind == "CustomResourceDefinition") {
@@ -281,17 +352,45 @@ pub(crate) fn table(
             out.push_str(&format!(",\"conditions\":{}", Value::Array(conditions)));
         }
         out.push_str(",\"object\":");
-        match include {
-            IncludeObject::None => out.push_str("null"),
-            IncludeObject::Metadata => {
-                let stripped = without_annotations(object, row.strategy.carrier_annotations());
-                let item = stripped.as_deref().unwrap_or(item);
-                out.push_str(&String::from_utf8_lossy(&partial_metadata(version, item, true)?));
-            }
-            IncludeObject::Object => out.push_str(&String::from_utf8_lossy(item)),
-        }
+        let stripped = match include {
+            IncludeObject::Metadata => without_annotations(object, row.strategy.carrier_annotations()),
+            _ => None,
+        };
+        out.push_str(&shown(version, stripped.as_deref().unwrap_or(item), include)?);
         out.push('}');
     }
     out.push_str("]}");
     Ok(out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_subresources_have_rows() {
+        let table = ferry_registry::ResourceTable::builtin();
+        for (group, plural, subresource, rows) in [
+            ("", "pods", "status", true),
+            ("", "pods", "resize", false),
+            ("", "pods", "ephemeralcontainers", false),
+            ("apps", "deployments", "scale", true),
+            ("certificates.k8s.io", "certificatesigningrequests", "approval", false),
+            ("certificates.k8s.io", "certificatesigningrequests", "status", true),
+            ("apiextensions.k8s.io", "customresourcedefinitions", "status", false),
+            ("resource.k8s.io", "resourceclaims", "status", false),
+        ] {
+            let row = table.find(group, "v1", plural).expect("a row");
+            assert_eq!(subresource_as_table(row, subresource), rows, "{plural}/{subresource}");
+        }
+    }
+
+    #[test]
+    fn flow_schemas_are_shown_as_they_are_tried() {
+        let table = ferry_registry::ResourceTable::builtin();
+        let row = table.find("flowcontrol.apiserver.k8s.io", "v1", "flowschemas").expect("a row");
+        let schema = |precedence: i64| Bytes::from(json!({"spec": {"matchingPrecedence": precedence}}).to_string());
+        let items = [schema(10000), schema(1), schema(800)];
+        assert_eq!(*in_order(row, &items), [schema(1), schema(800), schema(10000)]);
+    }
 }

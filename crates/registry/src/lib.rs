@@ -20,6 +20,8 @@ mod disabled;
 pub mod discovery;
 pub mod flowcontrol;
 pub mod internal;
+#[cfg(test)]
+mod judged;
 pub mod networking;
 pub mod node;
 pub mod object_meta;

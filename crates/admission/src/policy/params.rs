@@ -27,6 +27,12 @@ impl Shared {
         Some((resource, text(definition, "/spec/scope") == "Namespaced"))
     }
 
+    /// Why no parameters of a policy can be had, whatever its bindings say.
+    pub(super) fn unknown_params(&self, policy: &Policy) -> Option<String> {
+        let kind = policy.param_kind.as_ref()?;
+        self.resource_of(kind).is_none().then(|| unknown_kind(kind))
+    }
+
     /// One evaluation for each parameter; None is one without.
     pub(super) fn params(
         &self,
@@ -36,8 +42,7 @@ impl Shared {
     ) -> Result<Vec<Option<Arc<Value>>>, String> {
         let (Some(kind), Some(reference)) = (&policy.param_kind, &binding.params) else { return Ok(vec![None]) };
         let Some((resource, namespaced)) = self.resource_of(kind) else {
-            let shown = format!("&ParamKind{{APIVersion:{},Kind:{},}}", kind.api_version(), kind.kind);
-            return Err(format!("failed to find resource referenced by paramKind: '{shown}'"));
+            return Err(unknown_kind(kind));
         };
         let namespace = match (namespaced, reference.namespace.as_str(), request.namespace) {
             (false, "", _) => "",
@@ -69,4 +74,8 @@ impl Shared {
         params.shrink_to_fit();
         Ok(params)
     }
+}
+
+fn unknown_kind(kind: &GroupVersionKind) -> String {
+    format!("failed to find resource referenced by paramKind: '{}, Kind={}'", kind.api_version(), kind.kind)
 }

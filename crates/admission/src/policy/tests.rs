@@ -121,6 +121,12 @@ async fn validations_decide() {
             Ok(vec![]),
         ),
         (
+            json!({"paramKind": {"apiVersion": "nope.io/v1", "kind": "Nope"}, "failurePolicy": "Ignore",
+                "validations": [{"expression": "false"}]}),
+            json!({"paramRef": {"name": "none", "parameterNotFoundAction": "Deny"}}),
+            Ok(vec![]),
+        ),
+        (
             one("namespaceObject.metadata.labels['env'] != 'prod'"),
             json!({}),
             refused("failed expression: namespaceObject.metadata.labels['env'] != 'prod'"),

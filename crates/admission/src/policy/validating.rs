@@ -94,6 +94,14 @@ impl ValidatingPolicies {
             if !policy.constraints.match_request(reader, request, &mut labels) {
                 continue;
             }
+            if let Some(why) = self.shared.unknown_params(policy) {
+                if !policy.ignore_failure {
+                    let (name, why) = (&policy.name, format!("failed to configure policy: {why}"));
+                    let text = format!("ValidatingAdmissionPolicy '{name}' denied request: {why}");
+                    outcome.refused.get_or_insert((text, Reason::Invalid));
+                }
+                continue;
+            }
             for binding in &bound.bindings {
                 let seen = binding.constraints.as_ref().is_none_or(|c| c.match_request(reader, request, &mut labels));
                 if !seen {

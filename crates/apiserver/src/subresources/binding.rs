@@ -31,6 +31,11 @@ pub(crate) async fn handle(
     let encoding = negotiate::input(&context.headers)?;
     let mut binding = codec::decode(context, &kind, encoding, &body, options.field_validation)?;
     let namespace = &context.info.namespace;
+    super::same_namespace(&binding, namespace)?;
+    if name.is_empty() {
+        // The collection is asked for a pod by its name alone.
+        object::metadata_mut(&mut binding).remove("uid");
+    }
     if !name.is_empty() && object::name(&binding) != name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
@@ -49,7 +54,10 @@ pub(crate) async fn handle(
     admission::mutate(core, context, &attributes, Some(&mut binding), None).await?;
     admission::validate(core, context, &attributes, Some(&mut binding), None).await?;
     check(&binding)?;
-    let assign = |pod: &mut Value| assign(pod, &binding, &row.key(namespace, &name));
+    let key = row.key(namespace, &name);
+    // A dry run does not come as far as the store, which adds its prefix.
+    let key = if options.dry_run { key.trim_start_matches("/registry") } else { &*key };
+    let assign = |pod: &mut Value| assign(pod, &binding, key);
     if options.dry_run {
         let mut live = objects::must_load(core, &row, namespace, &name).await?;
         assign(&mut live.object)?;
@@ -84,8 +92,12 @@ fn check(binding: &Value) -> Result<(), ApiError> {
     if !matches!(kind, "" | "Node") {
         errors.push(FieldError::not_supported(&target.child("kind"), kind, &["Node", "<empty>"]));
     }
-    if object::text(binding, "/target/name").is_empty() {
+    let node = object::text(binding, "/target/name");
+    if node.is_empty() {
         errors.push(FieldError::required(&target.child("name"), ""));
+    } else {
+        let reasons = ferry_meta::names::dns1123_subdomain(node);
+        errors.extend(reasons.into_iter().map(|why| FieldError::invalid(&target.child("name"), node, why)));
     }
     match errors.as_slice() {
         [] => Ok(()),
@@ -141,6 +153,21 @@ pub(super) fn set_condition(pod: &mut Value, mut condition: Value) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    #[test]
+    fn targets_are_nodes_with_a_name() {
+        let why = "target.name: Invalid value: \"N_\": a lowercase RFC 1123 subdomain";
+        for (target, want) in [
+            (json!({"name": "n"}), None),
+            (json!({"kind": "Node", "name": "n.example"}), None),
+            (json!({}), Some("target.name: Required value")),
+            (json!({"name": "N_"}), Some(why)),
+        ] {
+            let said = check(&json!({"target": target})).err().map(|error| error.0.message);
+            assert_eq!(said.is_none(), want.is_none(), "{target}");
+            assert!(said.unwrap_or_default().starts_with(want.unwrap_or_default()), "{target}");
+        }
+    }
 
     /// What the long way makes of a pod.
     pub(crate) fn assigned(pod: &mut Value, node: &str, labels: &Value, now: &str) {

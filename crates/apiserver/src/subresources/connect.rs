@@ -203,6 +203,9 @@ async fn refusal(answer: Response<Body>) -> ApiError {
 }
 
 fn check_log_options(context: &RequestContext) -> Result<(), ApiError> {
+    if let Some(since) = context.query.get("sinceTime") {
+        ferry_schema::go_time::time(since).map_err(ApiError::bad_request)?;
+    }
     let mut errors = Vec::new();
     for (key, least, why) in [
         ("tailLines", 0, "must be greater than or equal to 0"),
@@ -215,9 +218,13 @@ fn check_log_options(context: &RequestContext) -> Result<(), ApiError> {
     }
     if context.query.has("sinceSeconds") && context.query.has("sinceTime") {
         errors.push(FieldError::forbidden(
-            &Path::root(),
+            &Path::new("[]"),
             "at most one of `sinceTime` or `sinceSeconds` may be specified",
         ));
+    }
+    // Choosing one of the two streams is behind a gate that is off by default.
+    if context.query.has("stream") {
+        errors.push(FieldError::forbidden(&Path::new("stream"), "may not be specified"));
     }
     if errors.is_empty() {
         return Ok(());
@@ -280,6 +287,10 @@ fn kubelet_target(core: &Core, pod: &Value, path: &str, parameters: &[(&str, Str
     let mut text = path.to_owned();
     for (index, (key, value)) in parameters.iter().enumerate() {
         let _ = write!(text, "{}{key}={}", if index == 0 { '?' } else { '&' }, escape(value));
+    }
+    // Upstream looks for the node as if it were a pod, and says so.
+    if core.cache.get(&GroupResource::new("", "nodes"), "", node).is_none() {
+        return Err(ApiError::not_found(&GroupResource::new("", "pods"), node));
     }
     node_target(core, node, text)
 }

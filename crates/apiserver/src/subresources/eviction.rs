@@ -32,8 +32,14 @@ pub(crate) async fn handle(
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
     let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
     let encoding = negotiate::input(&context.headers)?;
-    let mut eviction = codec::decode(context, &kind, encoding, &body, options.field_validation)?;
+    // Clients of old send the version that was before, which says the same.
+    let sent = GroupVersionKind { version: version_sent(&body), ..kind.clone() };
+    let mut eviction = codec::decode(context, &sent, encoding, &body, options.field_validation)?;
+    if let Some(eviction) = eviction.as_object_mut() {
+        eviction.insert("apiVersion".into(), kind.api_version().into());
+    }
     let (namespace, name) = (&context.info.namespace, &context.info.name);
+    super::same_namespace(&eviction, namespace)?;
     if object::name(&eviction) != name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -83,6 +89,17 @@ pub(crate) async fn handle(
 }
 
 /// Pods that serve nobody any more, or not yet, disturb nobody by going.
+/// `v1`, or `v1beta1` where the body says so.
+fn version_sent(body: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Said {
+        api_version: String,
+    }
+    let said = serde_json::from_slice::<Said>(body).map(|said| said.api_version).unwrap_or_default();
+    if said == "policy/v1beta1" { "v1beta1" } else { "v1" }.to_owned()
+}
+
 fn ignores_budgets(pod: &Value) -> bool {
     matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed" | "Pending") || object::is_being_deleted(pod)
 }
@@ -172,4 +189,21 @@ async fn spend(
         return take(&mut budget.object);
     }
     modify(core, budgets, namespace, name, take).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_sent;
+
+    #[test]
+    fn the_version_before_is_taken_too() {
+        for (body, version) in [
+            (r#"{"apiVersion":"policy/v1beta1","kind":"Eviction"}"#, "v1beta1"),
+            (r#"{"apiVersion":"policy/v1"}"#, "v1"),
+            (r#"{"apiVersion":"apps/v1"}"#, "v1"),
+            ("", "v1"),
+        ] {
+            assert_eq!(version_sent(body.as_bytes()), version, "{body}");
+        }
+    }
 }

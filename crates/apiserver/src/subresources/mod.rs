@@ -59,3 +59,12 @@ fn status(status: &Status) -> Result<Answer, ApiError> {
     let code = if status.code == 0 { 200 } else { status.code };
     Ok(Answer::Json { code, kind: GroupVersionKind::new("", "v1", "Status"), json: json.into() })
 }
+
+/// An object that names a namespace names that of the path.
+fn same_namespace(object: &serde_json::Value, namespace: &str) -> Result<(), ApiError> {
+    let given = ferry_meta::object::namespace(object);
+    if given.is_empty() || given == namespace {
+        return Ok(());
+    }
+    Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"))
+}

@@ -20,7 +20,7 @@ use crate::patching::Patch;
 use crate::server::Core;
 use crate::verbs::{match_name, patch as patch_verb};
 use crate::write::{Write, Written};
-use crate::{codec, negotiate};
+use crate::{codec, negotiate, render};
 
 const ATTEMPTS: usize = 64;
 
@@ -60,7 +60,7 @@ pub(crate) async fn handle(
     if context.method == Method::GET {
         let parent = objects::must_load(core, row, &info.namespace, &info.name).await?;
         check(row, &parent.object)?;
-        return Ok(Answer::object(200, &kind(), &scale_of(row, &parent.object)));
+        return render::scale(context, row, &scale_of(row, &parent.object));
     }
     let change = if context.method == Method::PUT {
         let options = WriteOptions::read(&context.query, "UpdateOptions", None)?;
@@ -90,7 +90,7 @@ pub(crate) async fn handle(
     for _ in 0..ATTEMPTS {
         let live = objects::must_load(core, row, &info.namespace, &info.name).await?;
         if let Some(written) = attempt(&write, &change, live).await? {
-            return Ok(Answer::object(200, &kind(), &scale_of(row, &written.object)));
+            return render::scale(context, row, &scale_of(row, &written.object));
         }
     }
     Err(ApiError::modified(&row.group_resource(), &info.name))

@@ -28,12 +28,7 @@ pub(crate) async fn handle(
     let encoding = negotiate::input(&context.headers)?;
     let mut request = codec::decode(context, &kind, encoding, &body, options.field_validation)?;
     let (namespace, name) = (&context.info.namespace, &context.info.name);
-    let given = object::namespace(&request);
-    if !given.is_empty() && given != namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
+    super::same_namespace(&request, namespace)?;
     let given = object::name(&request);
     if !given.is_empty() && given != name {
         let why = "must match the service account name if specified";

@@ -2,7 +2,7 @@
 
 use ferry_meta::object::{name, namespace, text};
 use ferry_meta::user::MASTERS;
-use ferry_meta::{ApiError, GroupResource, UserInfo};
+use ferry_meta::{ApiError, GroupResource, Reason, UserInfo};
 use serde_json::Value;
 
 use super::{PolicyRule, Rbac, compact, rules_of, uncovered};
@@ -84,7 +84,12 @@ async fn check_binding(
     let (kind, role) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
     let referred = match kind {
         "ClusterRole" => "clusterroles",
-        _ => "roles",
+        "Role" => "roles",
+        // Nobody can be allowed to bind what nobody knows.
+        other => {
+            let message = format!("unsupported role reference kind: {other:?}");
+            return Err(ApiError::new(500, Reason::Unknown, message));
+        }
     };
     let bind = Attributes {
         version: "v1",

@@ -182,6 +182,10 @@ async fn nobody_gives_away_what_they_do_not_hold() {
             "held:\n{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}\n{NonResourceURLs:[\"*\"], Verbs:[\"*\"]}"
         )
     );
+    assert_eq!(
+        write("rolebindings", &bind("odd", "Odd", "strong")).await,
+        Err("unsupported role reference kind: \"Odd\"".into())
+    );
     let aggregated = json!({"metadata": {"name": "x"}, "rules": [], "aggregationRule": {"clusterRoleSelectors": [{}]}});
     assert_eq!(write("clusterroles", &aggregated).await, Err("clusterroles.rbac.authorization.k8s.io \"x\" is forbidden: must have cluster-admin privileges to use the aggregationRule".into()));
     let escalate = json!([{"apiGroups": [GROUP], "resources": ["roles"], "verbs": ["escalate"]}]);

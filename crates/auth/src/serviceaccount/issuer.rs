@@ -114,6 +114,9 @@ impl TokenIssuer {
         let (kind, api_version) = (text(reference, "/kind"), text(reference, "/apiVersion"));
         let (object_name, wanted_uid) = (text(reference, "/name"), text(reference, "/uid"));
         let find = |resource: &GroupResource, namespace: &str| {
+            if object_name.is_empty() {
+                return Err(ApiError::bad_request("Name parameter required."));
+            }
             let object = self
                 .reader
                 .get(resource, namespace, object_name)
@@ -127,8 +130,10 @@ impl TokenIssuer {
             }
             Ok(object)
         };
-        match (api_version, kind) {
-            ("v1", "Pod") => {
+        // The version is not looked at.
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        match (group, kind) {
+            ("", "Pod") => {
                 let pod = find(&PODS, namespace)?;
                 if text(&pod, "/spec/serviceAccountName") != account {
                     return Err(ApiError::bad_request(format!(
@@ -144,14 +149,11 @@ impl TokenIssuer {
                 claims.extend(node.map(|node| ("node", node)));
                 Ok(Bound { pod: true, claims })
             }
-            ("v1", "Secret") => Ok(Bound { pod: false, claims: vec![("secret", find(&SECRETS, namespace)?)] }),
-            ("v1", "Node") => Ok(Bound { pod: false, claims: vec![("node", find(&NODES, "")?)] }),
-            _ => {
-                let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-                Err(ApiError::bad_request(format!(
-                    "cannot bind token to object of type {group}/{version}, Kind={kind}"
-                )))
-            }
+            ("", "Secret") => Ok(Bound { pod: false, claims: vec![("secret", find(&SECRETS, namespace)?)] }),
+            ("", "Node") => Ok(Bound { pod: false, claims: vec![("node", find(&NODES, "")?)] }),
+            _ => Err(ApiError::bad_request(format!(
+                "cannot bind token to object of type {group}/{version}, Kind={kind}"
+            ))),
         }
     }
 }

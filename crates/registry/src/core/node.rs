@@ -96,15 +96,15 @@ impl Strategy for Node {
             seen.push(address.value);
         }
         let before = was.array("podCIDRs");
+        if spec.array("podCIDRs") != before {
+            networks(&mut errors, &spec);
+        }
         if !before.is_empty() && before != spec.array("podCIDRs") {
             let detail = "node updates may not change podCIDR except from \"\" to valid";
             errors.forbidden(spec.at("podCIDRs"), detail);
         }
         if spec.text("externalID") != was.text("externalID") {
             errors.forbidden(spec.at("externalID"), "may not be updated");
-        }
-        if spec.array("podCIDRs") != before {
-            networks(&mut errors, &spec);
         }
         scheduling::taints(&mut errors, &spec);
         let (provider, before) = (spec.text("providerID"), was.text("providerID"));

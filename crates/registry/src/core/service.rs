@@ -21,7 +21,8 @@ pub fn is_headless(service: &At<'_>) -> bool {
 }
 
 pub fn needs_cluster_ip(service: &At<'_>) -> bool {
-    ["ClusterIP", "NodePort", "LoadBalancer"].contains(&service.get("spec").text("type"))
+    // A type that nobody knows is refused with what it has.
+    service.get("spec").text("type") != "ExternalName"
 }
 
 pub fn needs_node_port(service: &At<'_>) -> bool {

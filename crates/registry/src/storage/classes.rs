@@ -95,19 +95,16 @@ impl Strategy for StorageClass {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate_create(context, object);
-        let keys = ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"];
+        let keys = ["provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"];
         stays(&mut errors, &At::root(object), &At::root(old), &keys);
         errors
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let class = At::root(object);
-        let annotations = object::annotations(object);
-        let keys = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
-        let default = keys.iter().any(|key| annotations.get(*key).and_then(Value::as_str) == Some("true"));
         let or = |key: &str, text: &'static str| if class.has(key) { class.text(key) } else { text }.to_owned();
         vec![
-            format!("{}{}", object::name(object), if default { " (default)" } else { "" }).into(),
+            object::name(object).into(),
             class.text("provisioner").into(),
             or("reclaimPolicy", "Delete").into(),
             or("volumeBindingMode", "Immediate").into(),

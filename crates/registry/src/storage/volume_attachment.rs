@@ -47,6 +47,11 @@ impl Strategy for VolumeAttachment {
         let mut errors = FieldErrors::new();
         if context.subresource.is_empty() {
             errors = self.validate_create(context, object);
+            // … but that there is none is found by an earlier one.
+            let spec = At::root(object).get("spec");
+            if spec.text("attacher").is_empty() {
+                errors.sort_by_key(|error| error.path != spec.at("attacher"));
+            }
             if object.get("spec") != old.get("spec") {
                 errors.invalid(Path::new("spec"), Value::Null, IMMUTABLE);
             }

@@ -2,9 +2,9 @@
 //!
 //! Like Go, it reads on after a value of the wrong type and reports the first one.
 
-use base64::Engine;
 use serde_json::{Map, Number, Value};
 
+use super::base64;
 use super::scan;
 use crate::catalogue::{Catalogue, Field, Item, Shape, TypeId};
 use crate::zero;
@@ -315,8 +315,8 @@ impl<'i, 'c> Reader<'i, 'c> {
 
     fn bytes(&mut self) -> Option<Value> {
         let text = self.string();
-        match decode_base64(&text) {
-            Ok(bytes) => Some(Value::String(base64::engine::general_purpose::STANDARD.encode(bytes))),
+        match base64::decode(&text) {
+            Ok(bytes) => Some(Value::String(base64::encode(&bytes))),
             Err(error) => {
                 self.save(error);
                 None
@@ -376,20 +376,4 @@ impl<'i, 'c> Reader<'i, 'c> {
 /// Go writes whole floats without a fraction.
 pub(crate) fn float(value: f64) -> Option<Number> {
     if value.fract() == 0.0 && value.abs() < 9e15 { Some(Number::from(value as i64)) } else { Number::from_f64(value) }
-}
-
-/// Base64 as Go's standard encoding reads it: line ends are skipped.
-fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
-    let cleaned: std::borrow::Cow<'_, str> =
-        if text.contains(['\r', '\n']) { text.replace(['\r', '\n'], "").into() } else { text.into() };
-    base64::engine::general_purpose::STANDARD.decode(cleaned.as_bytes()).map_err(|error| {
-        let at = match error {
-            base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-            base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => {
-                // Go points behind the last whole group it could read.
-                text.len() - text.len() % 4
-            }
-        };
-        format!("illegal base64 data at input byte {at}")
-    })
 }

@@ -311,8 +311,14 @@ fn apply_to(
     } else {
         decode::decode_value(ty, &merged, decode::Validation::Ignore)
             .map_err(|error| {
-                let shown = shown(write, config);
-                ApplyError::Internal(format!("failed to convert new typed object ({shown}) to object: {error}"))
+                let (shown, gvk) = (shown(write, config), write.gvk);
+                let error = error.to_string();
+                let by = if error.starts_with("illegal base64") { "error decoding from json: " } else { "" };
+                ApplyError::Internal(format!(
+                    "failed to convert new object ({shown}) to proper version: unable to convert unstructured object to \
+                     {}/{}, Kind={}: {by}{error}",
+                    gvk.group, gvk.version, gvk.kind
+                ))
             })?
             .object
     };

@@ -122,6 +122,11 @@ fn requests_are_checked_as_upstream_checks_them() {
         400,
         "cannot bind token to object of type /v1, Kind=ConfigMap",
     );
+    let nameless = json!({"boundObjectRef": {"kind": "Secret", "apiVersion": "v1"}});
+    check("robot", nameless, 400, "Name parameter required.");
+    // Of an API version the group alone counts.
+    let other = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v9", "name": "nopod"}});
+    check("robot", other, 404, "pods \"nopod\" not found");
     let answer = cluster.issuer.request("a", "robot", &json!({}), true).expect("an answer");
     assert_eq!(answer["spec"], json!({"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": null}));
     assert_eq!(answer["status"]["token"], json!(""));

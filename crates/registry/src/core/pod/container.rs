@@ -92,7 +92,9 @@ pub fn validate_ephemeral_containers(errors: &mut FieldErrors, spec: &At<'_>, wh
         }
         for key in NOT_EPHEMERAL {
             let value = container.raw(key);
-            let empty = value.as_object().is_some_and(serde_json::Map::is_empty)
+            // Resources are there always; a probe or a hook that is empty is one that was given.
+            let nothing = |map: &serde_json::Map<String, serde_json::Value>| key == "resources" && map.is_empty();
+            let empty = value.as_object().is_some_and(nothing)
                 || value.as_array().is_some_and(Vec::is_empty)
                 || value.is_null();
             if !empty {
@@ -230,6 +232,48 @@ fn restart_rules(errors: &mut FieldErrors, container: &At<'_>) {
         let count = codes.array("values").len();
         if count > 255 {
             errors.push(FieldError::too_many(&codes.at("values"), count, 255));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn ephemeral_containers_have_no_hooks_and_no_probes() {
+        let pod = |more: Value| {
+            let mut container = json!({"name": "e", "image": "i", "resources": {}, "imagePullPolicy": "Always",
+                "terminationMessagePath": "/t", "terminationMessagePolicy": "File"});
+            for (key, value) in more.as_object().cloned().unwrap_or_default() {
+                container[key] = value;
+            }
+            json!({"spec": {"containers": [{"name": "a"}], "ephemeralContainers": [container]}})
+        };
+        for (more, refused) in [
+            (json!({}), None),
+            (json!({"ports": []}), None),
+            (json!({"lifecycle": {}}), Some("lifecycle")),
+            (json!({"startupProbe": {}}), Some("startupProbe")),
+        ] {
+            let object = pod(more);
+            let spec = At::root(&object).get("spec");
+            let mut errors = FieldErrors::new();
+            let whole = Whole {
+                is_pod: true,
+                host_users: true,
+                grace_period: None,
+                restart_policy: "Always",
+                os: "",
+                volumes: Default::default(),
+                claims: Vec::new(),
+            };
+            validate_ephemeral_containers(&mut errors, &spec, &whole);
+            let forbidden = errors.as_slice().iter().map(|error| error.line()).find(|line| line.contains("Ephemeral"));
+            assert_eq!(forbidden.is_some(), refused.is_some(), "{object}");
+            assert!(forbidden.unwrap_or_default().contains(refused.unwrap_or_default()));
         }
     }
 }

@@ -1,0 +1,74 @@
+//! Updates that are refused, and the lines they are refused with, in upstream's order.
+
+use ferry_meta::UserInfo;
+use serde_json::{Value, json};
+
+use crate::ResourceTable;
+use crate::strategy::Context;
+
+/// What an update of this resource is told, each line up to the text of a rule.
+fn told(group: &str, plural: &str, old: &Value, new: &Value) -> Vec<String> {
+    let table = ResourceTable::builtin();
+    let row = table.find(group, "v1", plural).expect("a row");
+    let user = UserInfo::new("u", &[]);
+    let context = Context { user: &user, subresource: "", dry_run: false, patch: false };
+    let errors = row.strategy.validate_update(&context, new, old);
+    errors.as_slice().iter().map(|error| error.line().chars().take(60).collect()).collect()
+}
+
+#[test]
+fn lines_come_in_order() {
+    let node = |cidr: &str| json!({"metadata": {"name": "n"}, "spec": {"podCIDR": cidr, "podCIDRs": [cidr]}});
+    let class = |provisioner: &str, parameters: Value| {
+        json!({"metadata": {"name": "c"}, "provisioner": provisioner, "parameters": parameters,
+               "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"})
+    };
+    let attachment = |attacher: &str| json!({"metadata": {"name": "a"}, "spec": {"attacher": attacher, "nodeName": "n", "source": {}}});
+    for (group, plural, old, new, starts) in [
+        (
+            "",
+            "nodes",
+            node("10.0.0.0/24"),
+            node("odd"),
+            vec!["spec.podCIDRs[0]: Invalid value", "spec.podCIDRs: Forbidden: node updates"],
+        ),
+        (
+            "storage.k8s.io",
+            "storageclasses",
+            class("p", json!({"a": "b"})),
+            class("q", json!({"a": "c"})),
+            vec!["provisioner: Invalid value", "parameters: Invalid value"],
+        ),
+        (
+            "storage.k8s.io",
+            "volumeattachments",
+            attachment(""),
+            attachment(""),
+            vec!["spec.attacher: Required value", "spec.source: Required value"],
+        ),
+    ] {
+        let lines = told(group, plural, &old, &new);
+        assert_eq!(lines.len(), starts.len(), "{plural}: {lines:?}");
+        for (line, start) in lines.iter().zip(starts) {
+            assert!(line.starts_with(start), "{plural}: {lines:?}");
+        }
+    }
+}
+
+#[test]
+fn a_service_of_an_unknown_type_keeps_its_address() {
+    let service = |kind: &str| {
+        json!({"metadata": {"name": "s"}, "spec": {"type": kind, "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+               "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+               "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]}})
+    };
+    let table = ResourceTable::builtin();
+    let row = table.find("", "v1", "services").expect("a row");
+    let user = UserInfo::new("u", &[]);
+    let context = Context { user: &user, subresource: "", dry_run: false, patch: false };
+    for (kind, left) in [("Odd", json!("10.0.0.1")), ("ExternalName", Value::Null)] {
+        let mut new = service(kind);
+        row.strategy.prepare_update(&context, &mut new, &service("ClusterIP"));
+        assert_eq!(new["spec"]["clusterIP"], left, "{kind}");
+    }
+}
