@@ -4,51 +4,107 @@ use std::fmt::{self, Write};
 
 use serde_json::Value;
 
-/// A path to a field: `spec.containers[0].env[FOO]`. Cheap to extend; children share nothing with their parent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Path(String);
+/// What most paths fit into, with the byte of their length.
+const INLINE: usize = 63;
+
+/// A path to a field: `spec.containers[0].env[FOO]`. Paths are made for every field that is checked, wrong or not, so short
+/// ones take no memory of the heap; children share nothing with their parent.
+#[derive(Clone)]
+pub struct Path(Text);
+
+#[derive(Clone)]
+enum Text {
+    Inline { length: u8, bytes: [u8; INLINE] },
+    Heap(Box<[u8]>),
+}
 
 impl Path {
     pub fn root() -> Self {
-        Self::default()
+        Self(Text::Inline { length: 0, bytes: [0; INLINE] })
     }
 
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+    pub fn new(text: impl AsRef<str>) -> Self {
+        Self::joined(&[text.as_ref().as_bytes()])
     }
 
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self(name.to_owned()) } else { self.with(&[".", name]) }
-    }
-
-    /// Paths are made for every field that is checked, wrong or not: without the machinery of `format!`.
-    fn with(&self, parts: &[&str]) -> Self {
-        let mut text = String::with_capacity(self.0.len() + parts.iter().map(|part| part.len()).sum::<usize>());
-        text.push_str(&self.0);
-        parts.iter().for_each(|part| text.push_str(part));
-        Self(text)
+        let parent = self.bytes();
+        if parent.is_empty() { Self::new(name) } else { Self::joined(&[parent, b".", name.as_bytes()]) }
     }
 
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
+        let mut digits = [0; 20];
+        let mut start = digits.len();
+        let mut rest = index;
+        loop {
+            start -= 1;
+            digits[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        Self::joined(&[self.bytes(), b"[", &digits[start..], b"]"])
     }
 
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        self.with(&["[", key, "]"])
+        Self::joined(&[self.bytes(), b"[", key.as_bytes(), b"]"])
     }
 
     pub fn as_str(&self) -> &str {
-        &self.0
+        // It is made of whole texts.
+        std::str::from_utf8(self.bytes()).unwrap_or_default()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            Text::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Text::Heap(bytes) => bytes,
+        }
+    }
+
+    fn joined(parts: &[&[u8]]) -> Self {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        if length > INLINE {
+            return Self(Text::Heap(parts.concat().into()));
+        }
+        let mut bytes = [0; INLINE];
+        let mut at = 0;
+        for part in parts {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        Self(Text::Inline { length: length as u8, bytes })
+    }
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self::root()
+    }
+}
+
+impl PartialEq for Path {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for Path {}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Path").field(&self.as_str()).finish()
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Upstream prints a nil path as `<nil>`.
-        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
+        f.write_str(if self.bytes().is_empty() { "<nil>" } else { self.as_str() })
     }
 }
 
@@ -232,6 +288,22 @@ pub fn quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_every_length_read_as_they_were_put_together() {
+        assert_eq!(Path::root().to_string(), "<nil>");
+        assert_eq!(Path::root().child("kind").as_str(), "kind");
+        assert_eq!(Path::new("spec").child("ports").index(0).child("name").as_str(), "spec.ports[0].name");
+        assert_eq!(Path::new("a").index(10_203).key("ä").as_str(), "a[10203][ä]");
+        let mut path = Path::root();
+        let mut text = String::new();
+        for number in 0..200 {
+            path = path.index(number);
+            text += &format!("[{number}]");
+            assert_eq!(path.as_str(), text);
+            assert_eq!(path, Path::new(&text));
+        }
+    }
 
     #[test]
     fn errors_print_as_upstream() {
