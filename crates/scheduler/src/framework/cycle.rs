@@ -314,7 +314,7 @@ impl Search<'_> {
                 },
             };
             let data = data.as_ref().map(|data| (**data).any());
-            let mut scores: Vec<i64> = nodes.iter().map(|node| plugin.score(&self.cycle, data, node)).collect();
+            let mut scores = plugin.scores(&self.cycle, data, nodes);
             plugin.normalize(&self.cycle, data, nodes, &mut scores);
             for (total, score) in totals.iter_mut().zip(scores) {
                 *total = total.saturating_add(score.saturating_mul(registered.weight));

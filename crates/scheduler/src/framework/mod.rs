@@ -267,6 +267,11 @@ pub trait Plugin: Send + Sync + 'static {
         0
     }
 
+    /// The scores of all these nodes, for plugins that can do better than one by one.
+    fn scores(&self, cycle: &Cycle<'_>, data: Data<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
+        nodes.iter().map(|node| self.score(cycle, data, node)).collect()
+    }
+
     /// Brings the scores of all nodes into 0..=100.
     fn normalize(&self, cycle: &Cycle<'_>, data: Data<'_>, nodes: &[&NodeInfo], scores: &mut [i64]) {}
 

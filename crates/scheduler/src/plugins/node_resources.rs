@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::config::wire::{NodeResourcesFitArgs, ResourceSpec, default_resources};
 use crate::framework::{Cycle, Data, Events, Happening, MAX_SCORE, Plugin, Point, PreScore, Rejection, Verdict};
-use crate::model::resources::Resource;
+use crate::model::resources::{Resource, Resources};
 use crate::model::{NodeInfo, PodInfo};
 
 /// How a node's use becomes a score.
@@ -48,6 +48,32 @@ impl Fit {
         let group = || resource.split_once('/').map_or("", |(group, _)| group);
         self.ignored.iter().any(|name| name == resource) || self.ignored_groups.iter().any(|name| name == group())
     }
+}
+
+/// Scores by what nodes have and what is asked of them: few answers fit most nodes of a cluster, so that those to the last
+/// few questions are kept.
+fn by_use(
+    weights: &[(Resource, i64)],
+    nodes: &[&NodeInfo],
+    requested: impl Fn(&NodeInfo) -> &Resources,
+    score: impl Fn(&NodeInfo) -> i64,
+) -> Vec<i64> {
+    const KEPT: usize = 4;
+    let [(first, _), (second, _)] = weights else { return nodes.iter().map(|node| score(node)).collect() };
+    let mut known: [Option<([i64; 4], i64)>; KEPT] = [None; KEPT];
+    let mut oldest = 0;
+    let of = |node: &&NodeInfo| {
+        let (has, asked) = (&node.allocatable, requested(node));
+        let question = [has.get(first), asked.get(first), has.get(second), asked.get(second)];
+        if let Some((_, answer)) = known.iter().flatten().find(|(known, _)| *known == question) {
+            return *answer;
+        }
+        let answer = score(node);
+        known[oldest] = Some((question, answer));
+        oldest = (oldest + 1) % KEPT;
+        answer
+    };
+    nodes.iter().map(of).collect()
 }
 
 /// The height of the line at a use.
@@ -111,6 +137,10 @@ impl Plugin for Fit {
         shortages(cycle.pod, node, |name| self.ignores(name)).map_or(Ok(()), Err)
     }
 
+    fn scores(&self, cycle: &Cycle<'_>, data: Data<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
+        by_use(&self.weights, nodes, |node| &node.assumed_requested, |node| self.score(cycle, data, node))
+    }
+
     /// By default, the emptier the node would be, the better.
     fn score(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> i64 {
         let (mut score, mut weights) = (0_i64, 0_i64);
@@ -167,6 +197,10 @@ impl Plugin for BalancedAllocation {
             true => PreScore::Skip,
             false => PreScore::Continue(None),
         }
+    }
+
+    fn scores(&self, cycle: &Cycle<'_>, data: Data<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
+        by_use(&self.weights, nodes, |node| &node.requested, |node| self.score(cycle, data, node))
     }
 
     /// Better balanced than before is above 75, worse below.

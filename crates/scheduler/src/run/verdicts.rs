@@ -44,8 +44,11 @@ impl Verdicts {
     }
 
     pub(super) fn forget(&self, pod: &PodInfo) {
-        let name = pod.full_name();
         let mut kept = self.kept.lock();
+        if kept.by_name.is_empty() {
+            return;
+        }
+        let name = pod.full_name();
         if kept.take(&name) {
             kept.order.retain(|other| *other != name);
         }

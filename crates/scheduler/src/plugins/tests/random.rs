@@ -283,7 +283,9 @@ fn plugin_scores(search: &Search<'_>, plugin: &str, nodes: &[&NodeInfo]) -> Opti
         crate::framework::PreScore::Continue(data) => data,
     };
     let data = data.as_ref().map(|data| (**data).any());
-    let mut scores: Vec<i64> = nodes.iter().map(|node| registered.plugin.score(&search.cycle, data, node)).collect();
+    let mut scores = registered.plugin.scores(&search.cycle, data, nodes);
+    let alone: Vec<i64> = nodes.iter().map(|node| registered.plugin.score(&search.cycle, data, node)).collect();
+    assert_eq!(scores, alone, "{plugin}, all nodes at once and one by one");
     registered.plugin.normalize(&search.cycle, data, nodes, &mut scores);
     Some(scores)
 }
@@ -313,6 +315,10 @@ fn check(world: &World, pod: &PodInfo, seed: u64) {
         let normalized: Vec<i64> = wishes.iter().map(share).collect();
         let seen = plugin_scores(search, "InterPodAffinity", &found).unwrap_or_else(|| vec![0; found.len()]);
         assert_eq!(seen, normalized, "affinity scores, seed {seed}");
+        for plugin in ["NodeResourcesFit", "NodeResourcesBalancedAllocation"] {
+            // Compares what is remembered with what is worked out.
+            plugin_scores(search, plugin, &found);
+        }
         if !pod.soft_spread.is_empty() {
             let seen = plugin_scores(search, "PodTopologySpread", &found).unwrap_or_default();
             assert_eq!(seen, plain.spread_scores(&found), "spread scores, seed {seed}");
