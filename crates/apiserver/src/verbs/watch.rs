@@ -94,14 +94,14 @@ async fn next(state: &mut State) -> Option<(Bytes, bool)> {
             Err(error) => return Some((state.encoder.error(&error), false)),
         }
     };
-    let mut bytes = match state.encoder.encode(&first) {
+    let first = match state.encoder.encode(&first) {
         Ok(bytes) => bytes,
         Err(error) => return Some((state.encoder.error(&error), false)),
     };
-    let mut sent = 1;
-    let mut chunk: Option<BytesMut> = None;
+    let mut size = first.len();
+    let mut chunk = vec![first];
     let mut go_on = true;
-    while chunk.as_ref().map_or(bytes.len(), BytesMut::len) < CHUNK_BYTES
+    while size < CHUNK_BYTES
         && let Some(frame) = ready(&mut state.frames)
     {
         let Some(frame) = frame else {
@@ -113,20 +113,25 @@ async fn next(state: &mut State) -> Option<(Bytes, bool)> {
             Ok(Some(frame)) => state.encoder.encode(&frame),
             Err(error) => Err(error),
         };
-        let chunk = chunk.get_or_insert_with(|| BytesMut::from(&bytes[..]));
         match encoded {
-            Ok(more) => chunk.put_slice(&more),
+            Ok(more) => {
+                size += more.len();
+                chunk.push(more);
+            }
             Err(error) => {
-                chunk.put_slice(&state.encoder.error(&error));
-                return Some((std::mem::take(chunk).freeze(), false));
+                chunk.push(state.encoder.error(&error));
+                return Some((chunk.concat().into(), false));
             }
         }
-        sent += 1;
     }
-    if let Some(chunk) = chunk {
-        bytes = chunk.freeze();
-    }
-    state.core.metrics.watch_events(&state.encoder.row, sent);
+    state.core.metrics.watch_events(&state.encoder.row, chunk.len() as u64);
+    let bytes = match chunk.pop() {
+        Some(only) if chunk.is_empty() => only,
+        last => {
+            chunk.extend(last);
+            chunk.concat().into()
+        }
+    };
     Some((bytes, go_on))
 }
 

@@ -32,6 +32,9 @@ pub(super) fn lean<'a>(json: &'a [u8], scratch: &'a mut Vec<u8>) -> &'a [u8] {
                     let (from, to) = with_comma(json, copied, at, value_end(json, value));
                     scratch.extend_from_slice(&json[copied..from]);
                     (at, copied) = (to, to);
+                    if memmem::find(&json[to..], MANAGED_FIELDS).is_none() {
+                        break;
+                    }
                     continue;
                 }
                 at = end;

@@ -79,7 +79,9 @@ impl EncryptedStore {
     async fn open(&self, entry: &mut Entry) -> Result<()> {
         if is_sealed(&entry.value) {
             let config = self.config.load_full();
-            entry.value = config.open(&entry.key, &entry.value).await.map_err(|why| unreadable(&entry.key, why))?;
+            // In a box: every reader and writer would carry its several kilobytes, and most values are plain.
+            let opened = Box::pin(config.open(&entry.key, &entry.value)).await;
+            entry.value = opened.map_err(|why| unreadable(&entry.key, why))?;
         }
         Ok(())
     }
@@ -98,7 +100,7 @@ fn unreadable(key: &str, why: Failure) -> StoreError {
 /// now is an error: nobody would come back for it.
 async fn open_or_leave(config: &EncryptionConfig, entry: &mut Entry) -> Result<()> {
     if is_sealed(&entry.value) {
-        match config.open(&entry.key, &entry.value).await {
+        match Box::pin(config.open(&entry.key, &entry.value)).await {
             Ok(value) => entry.value = value,
             Err(Failure::Damaged(why)) => tracing::error!("the value of {} cannot be decrypted: {why}", entry.key),
             Err(why) => return Err(unreadable(&entry.key, why)),
