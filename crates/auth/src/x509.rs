@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_meta::UserInfo;
 use sha2::{Digest, Sha256};
@@ -10,22 +12,38 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::CREDENTIAL_ID;
 use crate::authenticate::{Authenticator, AuthnError, Credentials};
+use crate::expiring::Expiring;
 use crate::request_header::ClientAuthority;
 
 /// The subject attribute that carries a user's uid.
 const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 
+/// How long it is remembered whom a certificate names: connections send many requests.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
 /// TLS has verified the chain when the connection was made; what may change afterwards, the time, is looked at here.
-#[derive(Default)]
 pub struct X509 {
     /// Asked where TLS accepts certificates of other CAs too, such as that of front proxies.
     authority: Option<Arc<ClientAuthority>>,
+    seen: Expiring<Arc<Named>>,
+}
+
+/// Whom a certificate names, and when.
+struct Named {
+    valid: RangeInclusive<i64>,
+    user: Option<UserInfo>,
+}
+
+impl Default for X509 {
+    fn default() -> Self {
+        Self { authority: None, seen: Expiring::new() }
+    }
 }
 
 impl X509 {
     /// For certificates of this CA alone.
     pub fn of(authority: Arc<ClientAuthority>) -> Self {
-        Self { authority: Some(authority) }
+        Self { authority: Some(authority), ..Self::default() }
     }
 }
 
@@ -43,17 +61,33 @@ impl Authenticator for X509 {
         if self.authority.as_ref().is_some_and(|authority| !authority.vouches_for(credentials.certificates)) {
             return Ok(None);
         }
-        user(leaf, ferry_meta::time::now().as_second())
+        let digest: [u8; 32] = Sha256::digest(leaf).into();
+        let known = match self.seen.get(&digest) {
+            Some(known) => known,
+            None => {
+                let read = Arc::new(read(leaf, &digest)?);
+                self.seen.put(digest, read.clone(), REMEMBERED);
+                read
+            }
+        };
+        known.at(ferry_meta::time::now().as_second())
     }
 }
 
-fn user(der: &[u8], now: i64) -> Result<Option<UserInfo>, AuthnError> {
+impl Named {
+    fn at(&self, now: i64) -> Result<Option<UserInfo>, AuthnError> {
+        if !self.valid.contains(&now) {
+            return Err(AuthnError::Invalid("x509: certificate has expired or is not yet valid".into()));
+        }
+        Ok(self.user.clone())
+    }
+}
+
+fn read(der: &[u8], digest: &[u8; 32]) -> Result<Named, AuthnError> {
     let invalid = |why: String| AuthnError::Invalid(why);
     let (_, certificate) = X509Certificate::from_der(der).map_err(|e| invalid(format!("x509: {e}")))?;
     let validity = certificate.validity();
-    if now > validity.not_after.timestamp() || now < validity.not_before.timestamp() {
-        return Err(invalid("x509: certificate has expired or is not yet valid".into()));
-    }
+    let valid = validity.not_before.timestamp()..=validity.not_after.timestamp();
     if let Ok(Some(usage)) = certificate.extended_key_usage()
         && !usage.value.client_auth
         && !usage.value.any
@@ -66,7 +100,7 @@ fn user(der: &[u8], now: i64) -> Result<Option<UserInfo>, AuthnError> {
     };
     // The last common name counts, as in Go.
     let Some(name) = texts(subject.iter_common_name().collect()).pop().filter(|name| !name.is_empty()) else {
-        return Ok(None);
+        return Ok(Named { valid, user: None });
     };
     let groups = texts(subject.iter_organization().collect());
     let uids = texts(subject.iter_attributes().filter(|a| a.attr_type().to_id_string() == UID_OID).collect());
@@ -74,11 +108,12 @@ fn user(der: &[u8], now: i64) -> Result<Option<UserInfo>, AuthnError> {
         return Err(invalid("x509: expected 1 UID, but found multiple".into()));
     }
     let mut fingerprint = String::from("X509SHA256=");
-    for byte in Sha256::digest(der) {
+    for byte in digest {
         let _ = write!(fingerprint, "{byte:02x}");
     }
     let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![fingerprint])]);
-    Ok(Some(UserInfo { name, uid: uids.into_iter().next().unwrap_or_default(), groups, extra }))
+    let user = UserInfo { name, uid: uids.into_iter().next().unwrap_or_default(), groups, extra };
+    Ok(Named { valid, user: Some(user) })
 }
 
 #[cfg(test)]
@@ -99,6 +134,24 @@ mod tests {
         parameters.extended_key_usages = vec![usage];
         let key = rcgen::KeyPair::generate().expect("a key");
         parameters.self_signed(&key).expect("a certificate").der().to_vec()
+    }
+
+    fn user(der: &[u8], now: i64) -> Result<Option<UserInfo>, AuthnError> {
+        read(der, &Sha256::digest(der).into())?.at(now)
+    }
+
+    #[tokio::test]
+    async fn whom_a_certificate_names_is_remembered() {
+        let der = certificate(Some("jane"), &["devs"], rcgen::ExtendedKeyUsagePurpose::ClientAuth);
+        let other = certificate(Some("john"), &[], rcgen::ExtendedKeyUsagePurpose::ClientAuth);
+        let authenticator = X509::default();
+        for (der, name) in [(&der, "jane"), (&der, "jane"), (&other, "john"), (&der, "jane")] {
+            let certificates = [der.clone().into()];
+            let headers = http::HeaderMap::new();
+            let credentials = Credentials { headers: &headers, certificates: &certificates, path: "/" };
+            let found = authenticator.authenticate(&credentials).await.expect("valid").expect("a user");
+            assert_eq!(found.name, name);
+        }
     }
 
     #[test]

@@ -72,10 +72,14 @@ impl Figures {
 
 type Queues = BTreeMap<&'static str, Arc<Mutex<Figures>>>;
 
+/// Figures that somebody else writes.
+type Text = Box<dyn Fn() -> String + Send + Sync>;
+
 /// The figures of all queues made through it. Clones share them.
 #[derive(Clone, Default)]
 pub struct Metrics {
     queues: Arc<Mutex<Queues>>,
+    others: Arc<Mutex<Vec<Text>>>,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -88,6 +92,11 @@ impl Metrics {
     /// The figures of the queue with that name; queues of the same name are counted together.
     pub fn queue(&self, name: &'static str) -> impl QueueMetrics + use<> {
         QueueFigures(self.queues.lock().entry(name).or_default().clone())
+    }
+
+    /// Asks for more figures whenever they are told.
+    pub fn add_text(&self, text: impl Fn() -> String + Send + Sync + 'static) {
+        self.others.lock().push(Box::new(text));
     }
 
     /// All of them as Prometheus reads them.
@@ -129,6 +138,7 @@ impl Metrics {
         let _ =
             writeln!(out, "# HELP {name} Events that were not written because too many waited.\n# TYPE {name} counter");
         let _ = writeln!(out, "{name} {}", crate::recorder::lost());
+        out.extend(self.others.lock().iter().map(|text| text()));
         out
     }
 }

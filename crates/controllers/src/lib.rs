@@ -149,6 +149,7 @@ const TABLE: &[(&str, Start)] = &[
     ("persistentvolume-protection-controller", storage::protection::start_volumes),
     ("volumeattributesclass-protection-controller", storage::class_protection::start),
     ("ephemeral-volume-controller", storage::ephemeral::start),
+    ("selinux-warning-controller", storage::selinux_warning::start),
     ("certificatesigningrequest-approving-controller", certificates::approve::start),
     ("certificatesigningrequest-signing-controller", certificates::sign::start),
     ("certificatesigningrequest-cleaner-controller", certificates::clean::start),

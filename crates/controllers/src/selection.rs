@@ -1,13 +1,15 @@
 //! Which controllers run: `*` for all, a name for one, `-name` for all but one.
 
-/// Upstream's controllers that have nothing to do here: their features are off by default, or the API server does their
-/// work. Scripts may name them all the same.
-const OTHERS: [&str; 4] = [
+/// Upstream's controllers that have nothing to do here: the kinds they are for are alpha or off by default, and not
+/// served. Scripts may name them all the same.
+const OTHERS: [&str; 3] = [
     "podgroup-protection-controller",
     "storageversion-garbage-collector-controller",
     "resourcepoolstatusrequest-controller",
-    "selinux-warning-controller",
 ];
+
+/// Those that `*` does not stand for.
+const OFF_BY_DEFAULT: [&str; 1] = ["selinux-warning-controller"];
 
 /// The names that upstream's controllers had before.
 const ALIASES: [(&str, &str); 43] = [
@@ -86,7 +88,7 @@ impl Selection {
 
     pub(crate) fn includes(&self, name: &str) -> bool {
         let has = |wanted: &str| self.words.iter().any(|word| word == wanted);
-        !has(&format!("-{name}")) && (has(name) || has("*"))
+        !has(&format!("-{name}")) && (has(name) || has("*") && !OFF_BY_DEFAULT.contains(&name))
     }
 }
 
@@ -108,6 +110,8 @@ mod tests {
         check("-job-controller", false, false);
         check("*,-job", false, true);
         check("deployment,selinux-warning-controller,bootstrapsigner", false, true);
+        let warns = |text| Selection::parse(text).expect("a selection").includes("selinux-warning-controller");
+        assert_eq!([warns("*"), warns("*,selinux-warning-controller")], [false, true]);
         assert!(Selection::parse("*,nonsense").is_err());
         assert_eq!(Selection::default(), Selection::parse("*").expect("all"));
         for (alias, name) in ALIASES {

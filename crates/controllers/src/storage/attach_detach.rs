@@ -115,7 +115,7 @@ fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     digest.iter().fold(String::from("csi-"), |name, byte| name + &format!("{byte:02x}"))
 }
 
-fn unique_name(driver: &str, handle: &str) -> String {
+pub(super) fn unique_name(driver: &str, handle: &str) -> String {
     format!("kubernetes.io/csi/{driver}^{handle}")
 }
 

@@ -6,3 +6,4 @@ pub(crate) mod class_protection;
 pub(crate) mod ephemeral;
 pub(crate) mod expand;
 pub(crate) mod protection;
+pub(crate) mod selinux_warning;

@@ -1,7 +1,11 @@
-//! Slices of a Service with many pods: full, few, and written once for each change.
+//! Slices of a Service with many pods: full, few, written once for each change; and whom their endpoints are for.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ferry_client::Api;
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -33,7 +37,7 @@ async fn slices_of_many_pods_are_full_and_written_once_for_each_change() {
         json!({ "metadata": { "name": "web" }, "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80 }] } }),
     )
     .await;
-    let sizes = |all: &[std::sync::Arc<EndpointSlice>]| {
+    let sizes = |all: &[Arc<EndpointSlice>]| {
         let mut sizes: Vec<usize> = all.iter().map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len)).collect();
         sizes.sort_unstable();
         sizes
@@ -63,5 +67,66 @@ async fn slices_of_many_pods_are_full_and_written_once_for_each_change() {
     pods.patch("web-9", &PatchParams::default(), &noted).await.unwrap();
     kit.at_rest().await;
     assert_eq!(writes(), before);
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_say_whom_they_are_for() {
+    let kit = Kit::cluster(2).await;
+    let nodes: Api<Node> = Api::all(kit.client.clone());
+    for (node, zone) in [("node-0", "east"), ("node-1", "west")] {
+        let label = Patch::Merge(json!({ "metadata": { "labels": { "topology.kubernetes.io/zone": zone } } }));
+        nodes.patch(node, &PatchParams::default(), &label).await.unwrap();
+    }
+    for number in 0..6 {
+        kit.create::<Pod>(
+            json!({ "metadata": { "name": format!("web-{number}"), "labels": { "app": "web" } }, "spec": {
+            "nodeName": format!("node-{}", number % 2), "containers": [{ "name": "c", "image": "i" }],
+        } }),
+        )
+        .await;
+    }
+    kit.create::<Service>(json!({ "metadata": { "name": "web" }, "spec": {
+        "selector": { "app": "web" }, "ports": [{ "port": 80 }], "trafficDistribution": "PreferSameZone",
+    } }))
+    .await;
+    // By node: the zones and nodes that its endpoints are for.
+    let hints = |all: &[Arc<EndpointSlice>]| -> BTreeSet<(String, Vec<String>, Vec<String>)> {
+        let endpoints = all.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+        endpoints
+            .map(|endpoint| {
+                let hints = endpoint.hints.clone().unwrap_or_default();
+                let zones = hints.for_zones.into_iter().flatten().map(|zone| zone.name).collect();
+                let nodes = hints.for_nodes.into_iter().flatten().map(|node| node.name).collect();
+                (endpoint.node_name.clone().unwrap_or_default(), zones, nodes)
+            })
+            .collect()
+    };
+    let row = |node: &str, zones: &[&str], nodes: &[&str]| {
+        let owned = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect();
+        (node.to_owned(), owned(zones), owned(nodes))
+    };
+    let until = async |what: &str, wanted: [(String, Vec<String>, Vec<String>); 2]| {
+        let wanted = BTreeSet::from(wanted);
+        kit.until(kit.api::<EndpointSlice>(), what, |all| hints(all) == wanted).await;
+    };
+    until("their zones", [row("node-0", &["east"], &[]), row("node-1", &["west"], &[])]).await;
+
+    let services = kit.api::<Service>();
+    let change = async |change: serde_json::Value| {
+        services.patch("web", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    };
+    change(json!({ "spec": { "trafficDistribution": "PreferSameNode" } })).await;
+    until("their nodes", [row("node-0", &["east"], &["node-0"]), row("node-1", &["west"], &["node-1"])]).await;
+    change(json!({ "spec": { "trafficDistribution": null } })).await;
+    until("nobody in particular", [row("node-0", &[], &[]), row("node-1", &[], &[])]).await;
+
+    // By the processors of the zones: as many of one as of the other.
+    let mode =
+        |mode: Option<&str>| json!({ "metadata": { "annotations": { "service.kubernetes.io/topology-mode": mode } } });
+    change(mode(Some("Auto"))).await;
+    until("zones by their processors", [row("node-0", &["east"], &[]), row("node-1", &["west"], &[])]).await;
+    change(mode(None)).await;
+    until("nobody again", [row("node-0", &[], &[]), row("node-1", &[], &[])]).await;
     kit.stop().await;
 }

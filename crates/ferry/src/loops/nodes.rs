@@ -22,17 +22,20 @@ async fn pods_of_a_lost_node_are_replaced_elsewhere() {
     let mut wanted = deployment("web", 4, "v1");
     wanted["spec"]["template"]["spec"]["tolerations"] = json!([{ "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0 }]);
     kit.create::<Deployment>(wanted).await;
-    kit.until_pods("four pods on two nodes", |pods| {
-        let on = |node: &str| pods.iter().filter(|pod| is_ready(pod) && node_of(pod) == node).count();
-        on("node-0") + on("node-1") == 4 && on("node-0") > 0 && on("node-1") > 0
+    // Where they go is the scheduler's: a node that is late, or was silent for a moment on a busy machine, has none.
+    let mut lost = String::new();
+    kit.until_pods("four pods", |pods| {
+        lost = pods.iter().filter(|pod| is_ready(pod)).map(|pod| node_of(pod)).min().unwrap_or_default().to_owned();
+        pods.iter().filter(|pod| is_ready(pod)).count() == 4
     })
     .await;
+    let other = if lost == "node-0" { "node-1" } else { "node-0" };
 
     let nodes: Api<Node> = Api::all(kit.client.clone());
     let silent = |value: Option<&str>| {
         Patch::Merge(json!({ "metadata": { "annotations": { ferry_simulator::annotation::SILENT: value } } }))
     };
-    nodes.patch("node-0", &PatchParams::default(), &silent(Some("true"))).await.unwrap();
+    nodes.patch(&lost, &PatchParams::default(), &silent(Some("true"))).await.unwrap();
     let state = |node: &Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         conditions.into_iter().flatten().find(|c| c.type_ == "Ready").map(|c| c.status.clone()).unwrap_or_default()
@@ -42,16 +45,16 @@ async fn pods_of_a_lost_node_are_replaced_elsewhere() {
         taints.filter(|taint| taint.key == "node.kubernetes.io/unreachable").count()
     };
     kit.until(nodes.clone(), "an unknown node", |all| {
-        all.iter().any(|node| node.name_any() == "node-0" && state(node) == "Unknown" && tainted(node) == 2)
+        all.iter().any(|node| node.name_any() == lost && state(node) == "Unknown" && tainted(node) == 2)
     })
     .await;
     kit.until_pods("four pods on the other node", |pods| {
-        pods.iter().filter(|pod| is_ready(pod) && node_of(pod) == "node-1").count() == 4
+        pods.iter().filter(|pod| is_ready(pod) && node_of(pod) == other).count() == 4
     })
     .await;
 
     // It speaks again: ready, without taints, and its old pods end.
-    nodes.patch("node-0", &PatchParams::default(), &silent(None)).await.unwrap();
+    nodes.patch(&lost, &PatchParams::default(), &silent(None)).await.unwrap();
     kit.until(nodes, "a node that is back", |all| all.iter().all(|node| state(node) == "True" && tainted(node) == 0))
         .await;
     kit.until_pods("no pods left over", |pods| pods.len() == 4).await;

@@ -85,6 +85,40 @@ async fn volumes_of_drivers_are_attached_to_one_node_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_waits_for_its_first_pod_goes_where_both_can_be() {
+    let kit = Kit::cluster(2).await;
+    let class = json!({ "metadata": { "name": "local" }, "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer" });
+    kit.create_in(Api::<StorageClass>::all(kit.client.clone()), class).await;
+    let mut local = volume("disk", "local");
+    local["spec"]["nodeAffinity"] = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+        { "key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"] },
+    ] }] } });
+    kit.create_in(Api::<PersistentVolume>::all(kit.client.clone()), local).await;
+    let mut waiting = claim("data", "", "local");
+    waiting["spec"]["volumeName"] = Value::Null;
+    kit.create::<PersistentVolumeClaim>(waiting).await;
+    let why = kit.until_event("WaitForFirstConsumer").await;
+    assert_eq!(why, "waiting for first consumer to be created before binding");
+    let phase = |claim: &PersistentVolumeClaim| claim.status.as_ref().and_then(|status| status.phase.clone());
+    kit.at_rest().await;
+    assert_eq!(phase(&kit.api::<PersistentVolumeClaim>().get("data").await.unwrap()).as_deref(), Some("Pending"));
+
+    // Nobody says where the pod goes; the volume does.
+    let mut first = pod("first", "", json!({ "persistentVolumeClaim": { "claimName": "data" } }));
+    first["spec"]["nodeName"] = Value::Null;
+    kit.create::<Pod>(first).await;
+    kit.until(kit.api::<PersistentVolumeClaim>(), "a bound claim", |all| {
+        all.iter().any(|claim| phase(claim).as_deref() == Some("Bound"))
+    })
+    .await;
+    kit.until_pods("the pod beside its volume", |pods| {
+        pods.iter().any(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some("node-1"))
+    })
+    .await;
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_come_and_go_with_their_pods() {
     let kit = Kit::cluster(1).await;
     let brought = || {
