@@ -40,6 +40,7 @@ mod reads;
 mod render;
 mod request;
 mod route;
+mod scale_table;
 mod selection;
 mod server;
 mod stored_values;

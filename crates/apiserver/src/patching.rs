@@ -146,8 +146,11 @@ fn past_defaults(object: &mut Value, gvk: &GroupVersionKind) {
 }
 
 fn read_apply(context: &RequestContext, body: &[u8], fields: FieldValidation) -> Result<Value, ApiError> {
-    let (value, duplicates) = ferry_schema::yaml::parse_value(body)
-        .map_err(|e| ApiError::bad_request(format!("error encoding patch: {e}")))?;
+    // What begins as JSON does is taken for it.
+    let json = body.trim_ascii_start().starts_with(b"{");
+    let step = if json { "error decoding patch: error converting YAML to JSON" } else { "error encoding patch" };
+    let (value, duplicates) =
+        ferry_schema::yaml::parse_value(body).map_err(|e| ApiError::bad_request(format!("{step}: {e}")))?;
     let found = match &value {
         Value::Object(_) | Value::Null => "",
         Value::Array(_) => "array",
@@ -166,7 +169,10 @@ fn read_apply(context: &RequestContext, body: &[u8], fields: FieldValidation) ->
             FieldValidation::Ignore => {}
             FieldValidation::Warn => duplicates.iter().for_each(|d| context.warn(d.clone())),
             FieldValidation::Strict => {
-                return Err(ApiError::bad_request(format!("error strict decoding YAML: {}", duplicates.join("\n"))));
+                return Err(ApiError::bad_request(format!(
+                    "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
+                    duplicates.join("\n  ")
+                )));
             }
         }
     }

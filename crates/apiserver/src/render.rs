@@ -1,7 +1,7 @@
 //! Objects, lists and watch events as JSON: plain, as Tables, or their metadata alone.
 
 use bytes::Bytes;
-use ferry_meta::{ApiError, GroupVersionKind, Reason, object, time};
+use ferry_meta::{ApiError, GroupVersionKind, Reason, time};
 use ferry_registry::{Column, Resource};
 use ferry_store::Revision;
 use serde::Deserialize;
@@ -78,9 +78,12 @@ pub(crate) fn object(
         }
         Transform::PartialMetadataList(_) => {
             let message = format!(
-                "you requested PartialObjectMetadataList, but the requested object is not a list (*{}.{})",
-                go_package(row),
-                row.gvk.kind
+                "you requested PartialObjectMetadataList, but the requested object is not a list (*{})",
+                if codec::is_custom(row) {
+                    "unstructured.Unstructured".to_owned()
+                } else {
+                    format!("{}.{}", go_package(row), row.gvk.kind)
+                }
             );
             return Err(ApiError::new(406, Reason::NotAcceptable, message));
         }
@@ -91,7 +94,6 @@ pub(crate) fn object(
 /// Whether upstream makes rows of what a subresource answers.
 pub(crate) fn subresource_as_table(row: &Resource, subresource: &str) -> bool {
     match subresource {
-        "scale" => !codec::is_custom(row),
         "status" => {
             let kinds = ["APIService", "CustomResourceDefinition", "DeviceTaintRule", "ResourceClaim"];
             codec::is_custom(row) || !kinds.contains(&&*row.gvk.kind)
@@ -99,41 +101,6 @@ pub(crate) fn subresource_as_table(row: &Resource, subresource: &str) -> bool {
         "token" | "binding" | "eviction" | "approval" | "ephemeralcontainers" | "resize" => false,
         _ => true,
     }
-}
-
-/// A Scale, in the shape that was negotiated: its columns are its own, not those of the workload.
-pub(crate) fn scale(context: &RequestContext, row: &Resource, scale: &Value) -> Result<Answer, ApiError> {
-    let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
-    let Transform::Table(version) = &context.negotiated.transform else {
-        return object(context, row, 200, &kind, codec::encode(&kind, scale).into());
-    };
-    let include = IncludeObject::read(&context.query)?;
-    let item: Bytes = codec::encode(&kind, scale).into();
-    let meta = format!("{{\"resourceVersion\":\"{}\"}}", version_of(&item));
-    // What names and ages are is said of every kind alike.
-    let said = |name: &str| row.columns.iter().find(|c| c.name == name).map(|c| c.description.clone());
-    let column = |name: &str, kind: &str, description: String| Column {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        description,
-        ..Column::default()
-    };
-    let of = "of the scaled object.";
-    let columns = [
-        column("Name", "string", said("Name").unwrap_or_default()),
-        column("Desired", "integer", "replicas is the desired number of instances for the scaled object.".to_owned()),
-        column("Available", "integer", format!("replicas is the actual number of observed instances {of}")),
-        column("Age", "string", said("Age").unwrap_or_default()),
-    ];
-    let number = |pointer: &str| scale.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
-    let age = ferry_registry::cells::age(scale, time::now());
-    let cells = json!([object::name(scale), number("/spec/replicas"), number("/status/replicas"), age]);
-    let body = format!(
-        "{}{}",
-        table_head(version, &meta, Some(&columns)),
-        format_args!(",\"rows\":[{{\"cells\":{cells},\"object\":{}}}]}}", shown(version, &item, include)?)
-    );
-    Ok(Answer::Json { code: 200, kind: GroupVersionKind::new("meta.k8s.io", &**version, "Table"), json: body.into() })
 }
 
 /// A list of stored objects' JSON, each complete with kind and version.
@@ -173,9 +140,12 @@ pub(crate) fn list(
         }
         Transform::PartialMetadata(_) => {
             let message = format!(
-                "you requested PartialObjectMetadata, but the requested object is a list (*{}.{})",
-                go_package(row),
-                row.list_kind
+                "you requested PartialObjectMetadata, but the requested object is a list (*{})",
+                if codec::is_custom(row) {
+                    "unstructured.UnstructuredList".to_owned()
+                } else {
+                    format!("{}.{}", go_package(row), row.list_kind)
+                }
             );
             return Err(ApiError::new(406, Reason::NotAcceptable, message));
         }
@@ -279,7 +249,7 @@ fn without_annotations(mut object: Value, drop: &[&str]) -> Option<Vec<u8>> {
 }
 
 /// A Table up to its rows.
-fn table_head(version: &str, meta: &str, columns: Option<&[Column]>) -> String {
+pub(crate) fn table_head(version: &str, meta: &str, columns: Option<&[Column]>) -> String {
     let definition = |c: &Column| {
         format!(
             "{{\"name\":{},\"type\":{},\"format\":{},\"description\":{},\"priority\":{}}}",
@@ -300,7 +270,7 @@ fn table_head(version: &str, meta: &str, columns: Option<&[Column]>) -> String {
 }
 
 /// The object of a row, or as much of it as was asked for.
-fn shown(version: &str, item: &[u8], include: IncludeObject) -> Result<String, ApiError> {
+pub(crate) fn shown(version: &str, item: &[u8], include: IncludeObject) -> Result<String, ApiError> {
     Ok(match include {
         IncludeObject::None => "null".to_owned(),
         IncludeObject::Metadata => String::from_utf8_lossy(&partial_metadata(version, item, true)?).into_owned(),

@@ -20,7 +20,7 @@ use crate::patching::Patch;
 use crate::server::Core;
 use crate::verbs::{match_name, patch as patch_verb};
 use crate::write::{Write, Written};
-use crate::{codec, negotiate, render};
+use crate::{codec, negotiate, scale_table};
 
 const ATTEMPTS: usize = 64;
 
@@ -60,7 +60,7 @@ pub(crate) async fn handle(
     if context.method == Method::GET {
         let parent = objects::must_load(core, row, &info.namespace, &info.name).await?;
         check(row, &parent.object)?;
-        return render::scale(context, row, &scale_of(row, &parent.object));
+        return scale_table::scale(core, context, row, &scale_of(row, &parent.object));
     }
     let change = if context.method == Method::PUT {
         let options = WriteOptions::read(&context.query, "UpdateOptions", None)?;
@@ -70,6 +70,7 @@ pub(crate) async fn handle(
         (options, Change::Put(scale))
     } else {
         let of = patch_verb::check_route(&context.headers)?;
+        patch_verb::check_kind(row, of)?;
         let apply = of == patch_verb::PatchKind::Apply;
         let options = WriteOptions::read(&context.query, "PatchOptions", Some(apply))?;
         let patch = Patch::read(context, of, &body, options.field_validation)?;
@@ -90,7 +91,7 @@ pub(crate) async fn handle(
     for _ in 0..ATTEMPTS {
         let live = objects::must_load(core, row, &info.namespace, &info.name).await?;
         if let Some(written) = attempt(&write, &change, live).await? {
-            return render::scale(context, row, &scale_of(row, &written.object));
+            return scale_table::scale(core, context, row, &scale_of(row, &written.object));
         }
     }
     Err(ApiError::modified(&row.group_resource(), &info.name))

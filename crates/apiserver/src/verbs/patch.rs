@@ -38,6 +38,15 @@ pub(crate) fn check_route(headers: &HeaderMap) -> Result<PatchKind, ApiError> {
     }
 }
 
+/// Custom resources have no strategies to merge by.
+pub(crate) fn check_kind(row: &Resource, kind: PatchKind) -> Result<(), ApiError> {
+    if kind == PatchKind::Strategic && codec::is_custom(row) {
+        let types = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+        return Err(crate::negotiate::unsupported_media_type(types));
+    }
+    Ok(())
+}
+
 pub(crate) async fn handle(
     core: &Core,
     context: &RequestContext,
@@ -45,10 +54,7 @@ pub(crate) async fn handle(
     body: Bytes,
 ) -> Result<Answer, ApiError> {
     let kind = check_route(&context.headers)?;
-    if kind == PatchKind::Strategic && codec::is_custom(row) {
-        let types = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
-        return Err(crate::negotiate::unsupported_media_type(types));
-    }
+    check_kind(row, kind)?;
     let info = &context.info;
     let options = WriteOptions::read(&context.query, "PatchOptions", Some(kind == PatchKind::Apply))?;
     let write = Write {

@@ -91,7 +91,7 @@ fn scale_errors(scale: &ScalePaths, object: &Value, errors: &mut FieldErrors) {
             let (shown, kind) = match value {
                 Value::String(text) => (text.clone(), "string"),
                 Value::Bool(_) => (value.to_string(), "bool"),
-                Value::Number(_) => (value.to_string(), "float64"),
+                Value::Number(number) => (number.as_f64().unwrap_or_default().to_string(), "float64"),
                 Value::Array(_) => (value.to_string(), "[]interface {}"),
                 Value::Object(_) => (value.to_string(), "map[string]interface {}"),
                 Value::Null => ("<nil>".to_owned(), "<nil>"),
@@ -125,6 +125,12 @@ fn embedded_errors(schema: &Schema, value: &Value, path: &Path, errors: &mut Fie
                         errors.required(path.child(key), "");
                     }
                 }
+                if let Some(version) =
+                    map.get("apiVersion").and_then(Value::as_str).filter(|v| v.matches('/').count() > 1)
+                {
+                    let detail = format!("unexpected GroupVersion string: {version}");
+                    errors.invalid(path.child("apiVersion"), version, detail);
+                }
                 if map.contains_key("metadata") {
                     errors.extend(embedded_metadata(value, path));
                 }
@@ -157,6 +163,23 @@ fn embedded_metadata(object: &Value, path: &Path) -> FieldErrors {
     let errors = object_meta::metadata_errors(object, namespaced, &path, &ferry_meta::names::path_segment_name);
     let name = path.child("name");
     errors.into_iter().filter(|e| !(e.path == name && e.kind == ferry_meta::field::ErrorType::Required)).collect()
+}
+
+/// Of finalizers that are new and have no domain.
+fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let finalizers = |object: &Value| -> Vec<String> {
+        let list = object::items(object, "/metadata/finalizers");
+        list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let before = old.map(finalizers).unwrap_or_default();
+    let known = ["orphan", "foregroundDeletion"];
+    let odd = |name: &String| !name.contains('/') && !known.contains(&name.as_str()) && !before.contains(name);
+    let said = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers";
+    finalizers(object)
+        .iter()
+        .filter(|name| odd(name))
+        .map(|name| format!("metadata.finalizers: {name:?}: {said}"))
+        .collect()
 }
 
 impl Strategy for Custom {
@@ -252,12 +275,13 @@ impl Strategy for Custom {
         errors
     }
 
-    /// Rules that do not hold for what an update left as it was.
+    /// Finalizers that others may have too, and rules that do not hold for what an update left as it was.
     fn warnings(&self, _context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
-        match (&self.rules, old) {
-            (Some(rules), Some(_)) => rules.evaluate(object, old).warnings.iter().map(FieldError::line).collect(),
-            _ => Vec::new(),
+        let mut warnings = finalizer_warnings(object, old);
+        if let (Some(rules), Some(_)) = (&self.rules, old) {
+            warnings.extend(rules.evaluate(object, old).warnings.iter().map(FieldError::line));
         }
+        warnings
     }
 
     fn deprecation(&self) -> Option<&str> {
@@ -324,5 +348,38 @@ fn cell(kind: &str, value: Option<&Value>, now: Timestamp) -> Value {
             }
         }
         _ => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn new_finalizers_without_a_domain_are_warned_of() {
+        let object = |list: &[&str]| json!({"metadata": {"finalizers": list}});
+        for (now, before, count) in [
+            (object(&["x", "a.b/c", "orphan"]), None, 1),
+            (object(&["x"]), Some(object(&["x"])), 0),
+            (object(&["x", "y"]), Some(object(&["x"])), 1),
+            (json!({}), None, 0),
+        ] {
+            assert_eq!(finalizer_warnings(&now, before.as_ref()).len(), count, "{now}");
+        }
+    }
+
+    #[test]
+    fn resources_within_have_a_version() {
+        let schema = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+            "x-kubernetes-preserve-unknown-fields": true});
+        let schema = Schema::parse(&schema);
+        for (version, count) in [("v1", 0), ("apps/v1", 0), ("a/b/c", 1)] {
+            let mut errors = FieldErrors::new();
+            let value = json!({"apiVersion": version, "kind": "K"});
+            embedded_errors(&schema, &value, &Path::root(), &mut errors);
+            assert_eq!(errors.len(), count, "{version}");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! YAML 1.1 as upstream reads it: `y` is a boolean, `0777` an octal number, keys of any scalar type become text.
 
+mod complaint;
 mod resolve;
 mod write;
 
 use std::collections::HashMap;
 
-use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError};
+use granit_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Value};
 
 pub use write::to_yaml;
@@ -14,6 +15,9 @@ pub use write::to_yaml;
 const MAX_DEPTH: usize = 200;
 /// Values that aliases may multiply a document to.
 const MAX_VALUES: usize = 1_000_000;
+
+/// Of an alias of what is not whole yet; who knows the text says which.
+const UNKNOWN_ANCHOR: &str = "yaml: unknown anchor referenced";
 
 pub(crate) struct Document {
     pub(crate) value: Value,
@@ -36,13 +40,18 @@ impl Duplicates {
 /// Reads the first document of a text; the error is upstream's.
 pub(crate) fn parse(body: &[u8]) -> Result<Document, String> {
     let text = std::str::from_utf8(body).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
+    if let Some(complaint) = complaint::control_characters(text) {
+        return Err(complaint);
+    }
     let mut builder = Builder::default();
     let mut parser = Parser::new_from_str(text);
     loop {
         match parser.next_event() {
             None | Some(Ok((Event::StreamEnd | Event::DocumentEnd, _))) => break,
-            Some(Ok((event, span))) => builder.event(event, span.start.line())?,
-            Some(Err(error)) => return Err(reworded(&error, text)),
+            Some(Ok((event, span))) => builder
+                .event(event, span.start.line())
+                .map_err(|why| if why == UNKNOWN_ANCHOR { complaint::alias(text, span.start.index()) } else { why })?,
+            Some(Err(error)) => return Err(complaint::of(&error, text)),
         }
     }
     Ok(Document { value: builder.root.unwrap_or_default(), duplicates: builder.duplicates })
@@ -51,36 +60,6 @@ pub(crate) fn parse(body: &[u8]) -> Result<Document, String> {
 /// YAML or JSON text as a value, with its duplicate keys as warnings; for patches.
 pub fn parse_value(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     parse(body).map(|document| (document.value, document.duplicates.lines))
-}
-
-/// The words of upstream's YAML reader for the same mistake.
-fn reworded(error: &ScanError, text: &str) -> String {
-    let what = match error.kind() {
-        ErrorKind::TabNotAllowed
-        | ErrorKind::TabInBlockIndentation
-        | ErrorKind::TabInIndentation
-        | ErrorKind::TabInPlainScalar
-        | ErrorKind::UnexpectedCharacter { .. } => "found character that cannot start any token",
-        ErrorKind::UnexpectedEofFlowSequence
-        | ErrorKind::ExpectedFlowSequenceSeparator
-        | ErrorKind::UnclosedFlowCollection { open: '[' } => "did not find expected ',' or ']'",
-        ErrorKind::UnexpectedEofFlowMapping
-        | ErrorKind::ExpectedFlowMappingSeparator
-        | ErrorKind::UnclosedFlowCollection { .. } => "did not find expected ',' or '}'",
-        ErrorKind::ExpectedBlockMappingKey => "did not find expected key",
-        ErrorKind::ExpectedBlockSequenceEntry => "did not find expected '-' indicator",
-        ErrorKind::ExpectedNodeContent => "did not find expected node content",
-        ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => "could not find expected ':'",
-        ErrorKind::UnclosedQuotedScalar => "found unexpected end of stream",
-        ErrorKind::MappingValueNotAllowed => "mapping values are not allowed in this context",
-        ErrorKind::MappingKeyNotAllowed => "mapping keys are not allowed in this context",
-        ErrorKind::ExpectedDocumentStart => "did not find expected <document start>",
-        ErrorKind::UnknownAnchor => return "yaml: unknown anchor referenced".to_owned(),
-        _ => return format!("yaml: line {}: {}", error.marker().line(), error.kind()),
-    };
-    // An error at the end of the text is counted on its last line.
-    let line = error.marker().line().clamp(1, text.lines().count().max(1));
-    format!("yaml: line {line}: {what}")
 }
 
 enum Open {
@@ -144,7 +123,7 @@ impl Builder {
             },
             Event::Alias(anchor) => {
                 let Some((value, size)) = self.anchors.get(&anchor).cloned() else {
-                    return Err("yaml: unknown anchor referenced".to_owned());
+                    return Err(UNKNOWN_ANCHOR.to_owned());
                 };
                 self.values += size;
                 if self.values > MAX_VALUES {
@@ -264,8 +243,26 @@ mod tests {
                 "yaml: line 4: found character that cannot start any token",
             ),
             ("a: [unclosed", "yaml: line 1: did not find expected ',' or ']'"),
+            ("a: b: c", "yaml: mapping values are not allowed in this context"),
+            ("x: 1\na: b: c\n", "yaml: line 2: mapping values are not allowed in this context"),
+            ("a: [1, 2\nb: c\n", "yaml: line 1: did not find expected ',' or ']'"),
+            ("a: {b: c\nd: e\n", "yaml: line 1: did not find expected ',' or '}'"),
+            ("a: \"x", "yaml: found unexpected end of stream"),
+            ("a: b\nc\n", "yaml: line 3: could not find expected ':'"),
+            ("a: b\nc\nd: e\n", "yaml: line 3: could not find expected ':'"),
+            ("- a\nb: c\n", "yaml: line 1: did not find expected '-' indicator"),
+            ("metadata:\n  name: x\n spec: y\n", "yaml: line 2: did not find expected key"),
+            ("a: *x\n", "yaml: unknown anchor 'x' referenced"),
+            ("a: &x\n  b: *x\n", "yaml: anchor 'x' value contains itself"),
+            ("a: @b\n", "yaml: found character that cannot start any token"),
+            ("a: \u{1}\n", "yaml: control characters are not allowed"),
+            ("a: \"\\q\"\n", "yaml: found unknown escape character"),
+            ("{", "yaml: line 1: did not find expected node content"),
+            ("{\"a\":1,", "yaml: line 1: did not find expected node content"),
+            ("[1,", "yaml: line 1: did not find expected node content"),
+            ("{\"a\"", "yaml: line 1: did not find expected ',' or '}'"),
         ] {
-            assert_eq!(parse(text.as_bytes()).err().as_deref(), Some(error));
+            assert_eq!(parse(text.as_bytes()).err().as_deref(), Some(error), "{text:?}");
         }
     }
 

@@ -50,7 +50,8 @@ pub(super) fn violations(policy: LevelVersion, metadata: &Value, spec: &Value) -
             if !policy.version.has(22) {
                 checks.push(capabilities);
             }
-            checks.extend(&BASELINE[1..7]);
+            checks.extend(&BASELINE[1..5]);
+            checks.extend([proc_mount_anywhere as Check, BASELINE[6]]);
             if !policy.version.has(19) {
                 checks.push(seccomp);
             }
@@ -259,9 +260,11 @@ fn privileged(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 fn proc_mount(pod: &Pod<'_>) -> Option<Violation> {
-    if pod.has_user_namespace() {
-        return None;
-    }
+    if pod.has_user_namespace() { None } else { proc_mount_anywhere(pod) }
+}
+
+/// The restricted level makes no difference between namespaces of users.
+fn proc_mount_anywhere(pod: &Pod<'_>) -> Option<Violation> {
     let mut kinds = BTreeSet::new();
     let bad = pod.bad_containers(|container| {
         let kind = text(container, "/securityContext/procMount");

@@ -95,7 +95,10 @@ async fn every_control_of_the_restricted_level() {
     let mut volumes = container(good.clone());
     volumes["volumes"] =
         json!([{"name": "n", "nfs": {}}, {"name": "h", "hostPath": {}}, {"name": "ok", "configMap": {}}]);
+    let mut unmasked = with("procMount", json!("Unmasked"));
+    unmasked["hostUsers"] = json!(false);
     for (spec, want) in [
+        (unmasked, r#"procMount (container "c" must not set securityContext.procMount to "Unmasked")"#),
         (json!({}), bare),
         (
             with("runAsNonRoot", json!(false)),
