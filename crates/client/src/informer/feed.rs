@@ -7,7 +7,7 @@ use ferry_tasks::Tasks;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::cache::{Cache, Held, Object};
+use super::cache::{Cache, Held, Object, key_of};
 use super::reflect::{self, Source};
 use super::subscription::Mailbox;
 use super::{Change, Handler, Listeners, Shared, lean};
@@ -36,6 +36,13 @@ impl Feed {
     pub(super) fn list(&mut self, object: &str) -> Result<(), serde_json::Error> {
         let object = self.decode(object)?;
         self.listed.push(object);
+        Ok(())
+    }
+
+    /// An object of that list is gone again.
+    pub(super) fn unlist(&mut self, object: &str) -> Result<(), serde_json::Error> {
+        let gone = key_of(&*self.decode(object)?);
+        self.listed.retain(|known| key_of(&**known) != gone);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use kube::core::{Request, Status};
 use kube::{Client, Error};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::Selection;
 use super::feed::Feed;
@@ -23,6 +24,8 @@ const RELIST_JITTER_MILLIS: u64 = 500;
 const WATCH_SECONDS: std::ops::Range<u32> = 300..600;
 /// A connection that is silent for this much longer than its watch should last is dead.
 const SILENCE: Duration = Duration::from_secs(15);
+/// A watch that ended sooner and told nothing is a failure, whatever the server calls it: it would end so again at once.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 const PAGE: u32 = 500;
 /// No object is nearly as large; a server that never ends a line must not fill the memory.
 const LONGEST_LINE: usize = 32 << 20;
@@ -112,16 +115,21 @@ pub(super) async fn run(source: Source, mut feed: Feed) {
     let mut state = State::Unknown;
     let mut streams = true;
     loop {
-        let before = version(&state).map(str::to_owned);
+        let (before, begun) = (version(&state).map(str::to_owned), Instant::now());
         let why = match source.advance(&mut state, streams, &mut feed).await {
             Ok(()) => continue,
             Err(why) => why,
         };
         feed.interrupted();
-        if version(&state) != before.as_deref() {
+        let told = version(&state) != before.as_deref();
+        if told {
             delay = FIRST_DELAY;
         }
         match why {
+            Interrupted::Ended if !told && begun.elapsed() < SHORTEST_WATCH => {
+                tracing::debug!(path = source.path, "the watch ended at once");
+                delay = wait(delay).await;
+            }
             Interrupted::Ended => {}
             Interrupted::CannotStream => streams = false,
             Interrupted::Expired(why) => {
@@ -131,11 +139,16 @@ pub(super) async fn run(source: Source, mut feed: Feed) {
             }
             Interrupted::Failed(why) => {
                 tracing::debug!(path = source.path, "watch interrupted: {why}");
-                tokio::time::sleep(delay.mul_f64(rand::random_range(1.0..1.5))).await;
-                delay = (delay * 2).min(LONGEST_DELAY);
+                delay = wait(delay).await;
             }
         }
     }
+}
+
+/// Waits, and tells how long to wait the next time.
+async fn wait(delay: Duration) -> Duration {
+    tokio::time::sleep(delay.mul_f64(rand::random_range(1.0..1.5))).await;
+    (delay * 2).min(LONGEST_DELAY)
 }
 
 fn version(state: &State) -> Option<&str> {
@@ -226,7 +239,12 @@ impl Source {
                 return Ok(());
             }
             ("ADDED" | "MODIFIED", State::Current(_)) => feed.apply(object),
-            ("DELETED", _) => feed.remove(object),
+            // What was listed a moment ago may go before the list is complete.
+            ("DELETED", State::Unknown) => {
+                self.report(feed.unlist(object));
+                return Ok(());
+            }
+            ("DELETED", State::Current(_)) => feed.remove(object),
             ("BOOKMARK", _) => {
                 let mark: Bookmark =
                     serde_json::from_str(object).map_err(|e| Interrupted::Failed(format!("a bookmark: {e}")))?;

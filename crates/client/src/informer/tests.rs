@@ -162,6 +162,44 @@ async fn a_list_streams_and_a_watch_goes_on_where_it_ended() {
 }
 
 #[tokio::test]
+async fn what_goes_while_the_list_streams_is_not_in_it() {
+    let seen = seen_with(
+        &[(
+            "sendInitialEvents=true",
+            200,
+            r#"{"type":"ADDED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}}
+{"type":"ADDED","object":{"metadata":{"name":"y","uid":"v","resourceVersion":"2"}}}
+{"type":"DELETED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"3"}}}
+{"type":"MODIFIED","object":{"metadata":{"name":"y","uid":"v","resourceVersion":"4"}}}
+{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}
+{"type":"ADDED","object":{"metadata":{"name":"z","uid":"w","resourceVersion":"5"}}}
+"#,
+        )],
+        3,
+    )
+    .await;
+    assert_eq!(seen, ["+v2", "v2>v4", "+w5"]);
+}
+
+#[tokio::test]
+async fn watches_that_end_at_once_are_asked_for_less_and_less() {
+    let (told, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        let _ = told.send(std::time::Instant::now());
+        async { Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::empty())) }
+    });
+    let tasks = Tasks::new("test");
+    let _informer = Informer::<ConfigMap>::with(Client::new(service, "default"), &tasks, Selection::default());
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        times.push(asked.recv().await.expect("a request"));
+    }
+    assert!(tasks.stop(std::time::Duration::from_secs(5)).await);
+    // However slow the machine is, it is never sooner: 50, 100, 200 and 400 ms.
+    assert!(times[4] - times[0] >= std::time::Duration::from_millis(750), "{times:?}");
+}
+
+#[tokio::test]
 async fn a_server_that_cannot_stream_is_listed_in_pages() {
     let seen = seen_with(
         &[

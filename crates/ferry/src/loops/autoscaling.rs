@@ -12,6 +12,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
@@ -171,6 +172,8 @@ async fn deployments_follow_their_load() {
     })
     .await;
     kit.until_event("FailedGetResourceMetric").await;
+    let why = kit.until_event("FailedComputeMetricsReplicas").await;
+    assert!(why.starts_with("invalid metrics (1 invalid out of 1), first error is: "), "{why}");
     let port = serve(&kit, &load).await;
     register(&kit, port).await;
 
@@ -218,7 +221,38 @@ async fn deployments_follow_their_load() {
     load.queue.store(0, Ordering::SeqCst);
     change(json!({ "minReplicas": 2 })).await;
     replicas(2).await;
-    kit.until(api, "the least", |all| all.iter().any(|one| reason(one, "ScalingLimited") == "TooFewReplicas")).await;
+    kit.until(api.clone(), "the least", |all| all.iter().any(|one| reason(one, "ScalingLimited") == "TooFewReplicas"))
+        .await;
     assert!(load.pods.load(Ordering::SeqCst) > 0);
+
+    // A second one for the same pods: neither scales while both are there, and both say so.
+    let rival = json!({ "metadata": { "name": "rival" }, "spec": {
+        "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" }, "maxReplicas": 10, "metrics": metric(50),
+    } });
+    kit.create::<HorizontalPodAutoscaler>(rival).await;
+    let ambiguous = |name: &'static str| {
+        let (kit, api) = (&kit, api.clone());
+        async move {
+            kit.until(api, "who is in the way", |all| {
+                all.iter().any(|one| one.name_any() == name && reason(one, "ScalingActive") == "AmbiguousSelector")
+            })
+            .await;
+        }
+    };
+    ambiguous("rival").await;
+    let why = kit.until_event("AmbiguousSelector").await;
+    assert_eq!(why, "pods by selector app=web are controlled by more than one HPA (e.g. [test/rival test/web])");
+    load.requests_milli.store(30000, Ordering::SeqCst);
+    change(json!({ "maxReplicas": 8 })).await;
+    ambiguous("web").await;
+    replicas(2).await;
+    kit.api::<HorizontalPodAutoscaler>().delete("rival", &Default::default()).await.unwrap();
+    kit.until(api.clone(), "one autoscaler", |all| all.len() == 1).await;
+    kit.at_rest().await;
+    change(json!({ "maxReplicas": 9 })).await;
+    kit.until(api, "one that counts again", |all| {
+        all.iter().all(|one| reason(one, "ScalingActive") == "ValidMetricFound")
+    })
+    .await;
     kit.stop().await;
 }

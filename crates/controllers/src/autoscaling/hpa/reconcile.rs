@@ -1,6 +1,6 @@
 //! The loop of the autoscaler: every 15 seconds each one is looked at.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use super::source::Source;
 use crate::Context;
 
 const NAME: &str = "horizontal-pod-autoscaler";
+const FAILED: &str = "FailedComputeMetricsReplicas";
 const PERIOD: Duration = Duration::from_secs(15);
 
 struct Loop {
@@ -32,6 +33,8 @@ struct Loop {
     pods: Informer<Pod>,
     source: Source,
     histories: Mutex<HashMap<ObjectKey, History>>,
+    /// Which pods each autoscaler counts.
+    selectors: Mutex<BTreeMap<ObjectKey, LabelSelector>>,
 }
 
 pub(crate) fn start(context: &Context) {
@@ -43,13 +46,17 @@ pub(crate) fn start(context: &Context) {
         autoscalers: context.informers.of(),
         pods: context.informers.of(),
         histories: Mutex::default(),
+        selectors: Mutex::default(),
     });
     let queue: WorkQueue<ObjectKey> = context.queue("horizontalpodautoscaler");
     let (handler, keys) = (this.clone(), queue.clone());
     this.autoscalers.on_change(move |change| {
         let key = ObjectKey::of(&**change.object());
         match change {
-            Change::Deleted(_) => drop(handler.histories.lock().remove(&key)),
+            Change::Deleted(_) => {
+                handler.histories.lock().remove(&key);
+                handler.selectors.lock().remove(&key);
+            }
             Change::Added(_) => keys.add(key),
             Change::Modified { old, new } if old.spec != new.spec => keys.add(key),
             Change::Modified { .. } => {}
@@ -64,6 +71,10 @@ pub(crate) fn start(context: &Context) {
         let this = this.clone();
         async move { this.reconcile(&key).await }
     });
+}
+
+fn matches(selector: &LabelSelector, pod: &Pod) -> bool {
+    selector.matches_with(|key| pod.labels().get(key).map(String::as_str))
 }
 
 fn set(status: &mut HorizontalPodAutoscalerStatus, kind: &str, state: &str, reason: &str, message: impl Into<String>) {
@@ -200,6 +211,20 @@ impl Loop {
         Ok(())
     }
 
+    /// Two autoscalers that count these pods, where there are two: each would undo what the other does.
+    fn rivals(&self, key: &ObjectKey, pods: &[Arc<Pod>]) -> Option<String> {
+        let selectors = self.selectors.lock();
+        let own = selectors.range(ObjectKey::new(key.namespace.clone(), "")..);
+        let own = own.take_while(|(other, _)| other.namespace == key.namespace);
+        let counts = |selector: &LabelSelector| pods.iter().any(|pod| matches(selector, pod));
+        let names: Vec<String> = own
+            .filter(|(_, selector)| counts(selector))
+            .take(2)
+            .map(|(other, _)| format!("{}/{}", other.namespace, other.name))
+            .collect();
+        (names.len() > 1).then(|| names.join(" "))
+    }
+
     /// The most that any metric asks for, and why.
     async fn measure(
         &self,
@@ -212,19 +237,32 @@ impl Loop {
         let text = scale.status.as_ref().and_then(|status| status.selector.clone()).unwrap_or_default();
         let selector = match LabelSelector::parse(&text) {
             Ok(selector) if !text.is_empty() => selector,
-            _ => {
+            outcome => {
                 let message = "the HPA target's scale is missing a selector";
                 set(status, "ScalingActive", "False", "InvalidSelector", message);
-                return Err(("SelectorRequired", message.into()));
+                let problem = outcome.map_or_else(
+                    |error| format!("couldn't convert selector into a corresponding internal selector object: {error}"),
+                    |_| "selector is required".to_owned(),
+                );
+                let reason = if text.is_empty() { "SelectorRequired" } else { "InvalidSelector" };
+                self.recorder.event(autoscaler, EventType::Warning, reason, problem.clone());
+                return Err((FAILED, problem));
             }
         };
         let mut pods = self.pods.list_in(&key.namespace);
-        pods.retain(|pod| selector.matches_with(|key| pod.labels().get(key).map(String::as_str)));
+        pods.retain(|pod| matches(&selector, pod));
+        self.selectors.lock().insert(key.clone(), selector);
+        if let Some(others) = self.rivals(key, &pods) {
+            let problem = format!("pods by selector {text} are controlled by more than one HPA (e.g. [{others}])");
+            set(status, "ScalingActive", "False", "AmbiguousSelector", problem.clone());
+            self.recorder.event(autoscaler, EventType::Warning, "AmbiguousSelector", problem.clone());
+            return Err((FAILED, problem));
+        }
         let scaled = Scaled { namespace: &key.namespace, replicas: current, selector: &text, pods: &pods };
         let metrics = autoscaler.spec.metrics.clone().unwrap_or_default();
         let tolerance = measure::tolerance(autoscaler);
         let mut most: Option<(i32, String)> = None;
-        let mut problem = None;
+        let mut problems = Vec::new();
         let mut shown: Vec<MetricStatus> = Vec::new();
         for metric in &metrics {
             match measure::measure(&self.source, &scaled, metric, tolerance).await {
@@ -234,38 +272,23 @@ impl Loop {
                         most = Some((measured.replicas, measured.name));
                     }
                 }
-                Err(found) => {
-                    problem.get_or_insert(found);
+                Err((reason, problem)) => {
+                    self.recorder.event(autoscaler, EventType::Warning, reason, problem.clone());
+                    problems.push((reason, problem));
                 }
             }
         }
         status.current_metrics = (!shown.is_empty()).then_some(shown);
-        match (most, problem) {
+        let failed = problems.len();
+        match (most, problems.into_iter().next()) {
             // With a metric missing, nothing may shrink on what the others say.
-            (Some((replicas, _)), Some((reason, problem))) if replicas < current => {
-                set(
-                    status,
-                    "ScalingActive",
-                    "False",
-                    reason,
-                    format!("the HPA was unable to compute the replica count: {problem}"),
-                );
-                Err((
-                    "FailedComputeMetricsReplicas",
-                    format!("invalid metrics ({} invalid out of {}), first error is: {problem}", 1, metrics.len()),
-                ))
+            (most, Some((reason, problem))) if most.as_ref().is_none_or(|(replicas, _)| *replicas < current) => {
+                let message = format!("the HPA was unable to compute the replica count: {problem}");
+                set(status, "ScalingActive", "False", reason, message);
+                let all = metrics.len();
+                Err((FAILED, format!("invalid metrics ({failed} invalid out of {all}), first error is: {problem}")))
             }
-            (None, Some((reason, problem))) => {
-                set(
-                    status,
-                    "ScalingActive",
-                    "False",
-                    reason,
-                    format!("the HPA was unable to compute the replica count: {problem}"),
-                );
-                Err((reason, problem))
-            }
-            (None, None) => Ok((current, String::new())),
+            (None, _) => Ok((current, String::new())),
             (Some((replicas, name)), _) => {
                 set(
                     status,
