@@ -7,6 +7,7 @@ use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
@@ -15,6 +16,9 @@ use crate::Context;
 
 const NAME: &str = "service-cidrs-controller";
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
+/// So long a range that goes is kept: a server that has not heard of it may still give an address of it, and our own cache
+/// of addresses may be behind that of ranges.
+const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
 struct Loop {
     client: Client,
@@ -41,7 +45,7 @@ pub(crate) fn start(context: &Context) {
     let handler = this.clone();
     this.addresses.on_change(move |change| {
         let held = handler.ranges.list().iter().any(|range| range.metadata.deletion_timestamp.is_some());
-        if held && matches!(change, ferry_client::Change::Deleted(_)) {
+        if held && !matches!(change, ferry_client::Change::Modified { .. }) {
             all();
         }
     });
@@ -113,6 +117,14 @@ impl Loop {
         if is_needed(&range, &self.ranges.list(), &self.addresses.list()) {
             let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
             return self.tell(&range, "False", "Terminating", message).await;
+        }
+        let since = range.metadata.deletion_timestamp.as_ref().map_or_else(Timestamp::now, |time| time.0);
+        let left = GRACE.saturating_sub(Timestamp::now().duration_since(since));
+        // A clock that is wrong holds it no longer than the time it takes.
+        if let Ok(left) = std::time::Duration::try_from(left.min(GRACE))
+            && !left.is_zero()
+        {
+            return Ok(Action::After(left));
         }
         let mut changed = (*range).clone();
         changed.finalizers_mut().retain(|known| known != FINALIZER);
