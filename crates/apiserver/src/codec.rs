@@ -204,7 +204,8 @@ pub(crate) fn decode_row(
         let text = String::from_utf8_lossy(body);
         return Err(refuse(DecodeError::Unrecognized(format!("Object 'Kind' is missing in '{text}'"))));
     }
-    let kind = kind_of(said, expected)?;
+    let kind = kind_of(said, expected)
+        .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
     if kind.group_version() != expected.group_version() {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({}) does not match the expected API version ({})",
@@ -245,10 +246,10 @@ pub(crate) fn decode(
         _ => Some(ferry_schema::decode::open(body, format).map_err(unrecognized)?),
     };
     let kind = match &opened {
-        Some(opened) => kind_of(&opened.said, expected)?,
+        Some(opened) => kind_of(&opened.said, expected).map_err(unrecognized)?,
         None => {
             let opened = proto::open(body).map_err(|e| unrecognized(DecodeError::Unrecognized(e.to_string())))?;
-            kind_of(&opened.type_meta, expected)?
+            kind_of(&opened.type_meta, expected).map_err(unrecognized)?
         }
     };
     let Some(ty) = type_of(&kind) else { return Err(unknown_kind(&kind, expected)) };
@@ -283,16 +284,12 @@ pub(crate) fn decode(
 }
 
 /// What the body says it is, completed by what is expected.
-fn kind_of(said: &TypeMeta, expected: &GroupVersionKind) -> Result<GroupVersionKind, ApiError> {
+fn kind_of(said: &TypeMeta, expected: &GroupVersionKind) -> Result<GroupVersionKind, DecodeError> {
     let version = if said.api_version.is_empty() {
         expected.group_version()
     } else {
-        GroupVersion::parse(&said.api_version).ok_or_else(|| {
-            ApiError::bad_request(format!(
-                "couldn't get version/kind; json parse error: unexpected GroupVersion string: {}",
-                said.api_version
-            ))
-        })?
+        GroupVersion::parse(&said.api_version)
+            .ok_or_else(|| DecodeError::Unrecognized(format!("unexpected GroupVersion string: {}", said.api_version)))?
     };
     let kind = if said.kind.is_empty() { expected.kind.clone() } else { said.kind.clone() };
     Ok(version.with_kind(kind))

@@ -220,7 +220,12 @@ pub(crate) struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     pub propagation: Option<Propagation>,
     pub dry_run: bool,
+    /// Only what cannot be read from the store is to go.
+    pub unreadable_only: bool,
 }
+
+/// Said of what cannot be read any more, whoever is left behind by it.
+pub(crate) const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl DeleteOptions {
     pub(crate) fn from_query(query: &Query) -> Result<Self, ApiError> {
@@ -233,6 +238,9 @@ impl DeleteOptions {
         }
         if let Some(policy) = query.get("propagationPolicy") {
             object["propagationPolicy"] = json!(policy);
+        }
+        if query.flag(IGNORE_READ_ERROR) {
+            object[IGNORE_READ_ERROR] = json!(true);
         }
         let dry_run: Vec<&str> = query.all("dryRun").collect();
         if !dry_run.is_empty() {
@@ -283,6 +291,7 @@ impl DeleteOptions {
             orphan_dependents,
             propagation,
             dry_run,
+            unreadable_only: object.get(IGNORE_READ_ERROR).and_then(Value::as_bool).unwrap_or_default(),
         })
     }
 

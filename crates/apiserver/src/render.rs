@@ -190,7 +190,8 @@ pub(crate) fn list_head(row: &Resource, kind: &GroupVersionKind, meta: &ListMeta
 
 /// The package of upstream's internal type, as its messages show it.
 pub(crate) fn go_package(row: &Resource) -> String {
-    match row.gvk.group.split('.').next() {
+    // Events of both groups are those of the core one.
+    match row.storage_gvk.group.split('.').next() {
         None | Some("") => "core".to_owned(),
         Some(first) => first.to_owned(),
     }

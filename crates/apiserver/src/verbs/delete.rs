@@ -56,12 +56,7 @@ pub(crate) fn warn_of_orphans(context: &RequestContext, row: &Resource, options:
 /// From the body, or from the query when there is none.
 pub(crate) fn read_options(context: &RequestContext, body: &[u8]) -> Result<DeleteOptions, ApiError> {
     if body.is_empty() {
-        let mut options = DeleteOptions::from_query(&context.query)?;
-        if context.info.name.is_empty() {
-            // Of a collection, a version says what to list.
-            (options.precondition_uid, options.precondition_version) = (None, None);
-        }
-        return Ok(options);
+        return DeleteOptions::from_query(&context.query);
     }
     let encoding: Encoding = negotiate::input(&context.headers)?;
     let options = codec::decode_delete_options(encoding, body)?;
@@ -86,6 +81,14 @@ pub(crate) async fn delete(
 ) -> Result<Deleted, ApiError> {
     for _ in 0..ATTEMPTS {
         let live = objects::must_load(core, row, namespace, name).await?;
+        if options.unreadable_only {
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: unsafe deletion \
+                 is not allowed because the object is decodable from storage",
+                row.key(namespace, name)
+            );
+            return Err(ApiError::conflict(&row.group_resource(), name, &why));
+        }
         check_preconditions(row, &live, options)?;
         admit(core, context, row, namespace, name, options, &live.object).await?;
         if let Some(done) = attempt(core, context, row, namespace, name, options, &live).await? {

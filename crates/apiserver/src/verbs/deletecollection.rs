@@ -1,13 +1,13 @@
 //! DELETE of a collection: each selected object in turn, by the same rules as one alone.
 
 use bytes::Bytes;
-use ferry_meta::{ApiError, Reason};
+use ferry_meta::{ApiError, FieldError, GroupKind, Path, Reason};
 use ferry_registry::Resource;
 
 use super::delete;
 use crate::answer::Answer;
 use crate::context::RequestContext;
-use crate::options::ListOptions;
+use crate::options::{IGNORE_READ_ERROR, ListOptions};
 use crate::selection::Selection;
 use crate::server::Core;
 use crate::{reads, render};
@@ -21,6 +21,9 @@ pub(crate) async fn handle(
     let list = ListOptions::read(&context.query, false)?;
     let selection = Selection::new(row, &list, "")?;
     let options = delete::read_options(context, &body)?;
+    if options.unreadable_only {
+        return Err(refusal());
+    }
     delete::warn_of_orphans(context, row, &options);
     let page = reads::list(core, row, &context.info.namespace, &list, &selection).await?;
     for item in &page.items {
@@ -33,4 +36,30 @@ pub(crate) async fn handle(
         }
     }
     render::list(context, row, &page.meta, &page.json(core, row).await?)
+}
+
+/// What cannot be read is named when it is to go.
+fn refusal() -> ApiError {
+    let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
+    let errors = vec![FieldError::invalid(&Path::new(IGNORE_READ_ERROR), true, detail)];
+    ApiError::invalid(&GroupKind { group: "meta.k8s.io".into(), kind: "DeleteOptions".into() }, "", &errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::DeleteOptions;
+
+    #[test]
+    fn what_cannot_be_read_is_deleted_one_by_one() {
+        for (body, wanted) in [("{}", false), (r#"{"ignoreStoreReadErrorWithClusterBreakingPotential":true}"#, true)] {
+            let body = serde_json::from_str(body).expect("JSON");
+            assert_eq!(DeleteOptions::from_object(&body).map(|options| options.unreadable_only).ok(), Some(wanted));
+        }
+        assert_eq!(
+            refusal().0.message,
+            "DeleteOptions.meta.k8s.io \"\" is invalid: ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: \
+             true: is not allowed with DELETECOLLECTION, try again after removing the option"
+        );
+    }
 }
