@@ -50,28 +50,27 @@ impl Fit {
     }
 }
 
-/// Scores by what nodes have and what is asked of them: few answers fit most nodes of a cluster, so that those to the last
-/// few questions are kept.
+/// Scores by what nodes have and what is asked of them: few answers fit most nodes of a cluster, so that answers are kept by
+/// a hash of their question.
 fn by_use(
     weights: &[(Resource, i64)],
     nodes: &[&NodeInfo],
     requested: impl Fn(&NodeInfo) -> &Resources,
     score: impl Fn(&NodeInfo) -> i64,
 ) -> Vec<i64> {
-    const KEPT: usize = 4;
+    const KEPT_BITS: u32 = 4;
+    const MIX: [u64; 4] = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xd6e8_feb8_6659_fd93];
     let [(first, _), (second, _)] = weights else { return nodes.iter().map(|node| score(node)).collect() };
-    let mut known: [Option<([i64; 4], i64)>; KEPT] = [None; KEPT];
-    let mut oldest = 0;
+    let mut known: [Option<([i64; 4], i64)>; 1 << KEPT_BITS] = [None; 1 << KEPT_BITS];
     let of = |node: &&NodeInfo| {
         let (has, asked) = (&node.allocatable, requested(node));
         let question = [has.get(first), asked.get(first), has.get(second), asked.get(second)];
-        if let Some((_, answer)) = known.iter().flatten().find(|(known, _)| *known == question) {
-            return *answer;
+        let parts = question.iter().zip(MIX).map(|(part, mix)| part.cast_unsigned().wrapping_mul(mix));
+        let place = &mut known[(parts.fold(0, u64::wrapping_add) >> (u64::BITS - KEPT_BITS)) as usize];
+        match place {
+            Some((known, answer)) if *known == question => *answer,
+            _ => place.insert((question, score(node))).1,
         }
-        let answer = score(node);
-        known[oldest] = Some((question, answer));
-        oldest = (oldest + 1) % KEPT;
-        answer
     };
     nodes.iter().map(of).collect()
 }
