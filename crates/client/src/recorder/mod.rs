@@ -1,7 +1,7 @@
 //! Records Events about objects, in the background, as upstream's recorders do: repeated ones are counted, floods cut.
 //!
-//! They are written behind what they tell of: while events keep coming (a thousand pods are being placed), a few are
-//! written at a time, so that the work itself is not held up by them; once it is calmer, all at once.
+//! They are written behind what they tell of: while events keep coming (a thousand pods are being placed), they are
+//! written one after the other, so that the work itself is not held up by them; once it is calmer, all at once.
 
 mod correlate;
 
@@ -31,7 +31,7 @@ const QUEUE: usize = 32 * 1024;
 /// Events being written at once.
 const AT_ONCE: usize = 32;
 /// The same while more keep coming and fewer than half of the queue wait.
-const AT_ONCE_BEHIND: usize = 2;
+const AT_ONCE_BEHIND: usize = 1;
 /// How long nothing new comes before it is calm.
 const CALM: Duration = Duration::from_millis(50);
 const ATTEMPTS: u32 = 5;
