@@ -81,7 +81,8 @@ impl Resource {
         let own = |group: &str, kind: &str| group == self.gvk.group && kind == self.gvk.kind;
         for (_, _, path) in POD_SPECS.iter().filter(|(group, kind, _)| own(group, kind)) {
             let Some(spec) = object.pointer_mut(&format!("/{}", path.replace('.', "/"))) else { continue };
-            OF_PODS.iter().for_each(|path| drop(spec, path));
+            let volumes = spec.get("volumes").is_some();
+            OF_PODS.iter().filter(|path| volumes || !path.starts_with("volumes.")).for_each(|path| drop(spec, path));
             for list in ["containers", "initContainers", "ephemeralContainers"] {
                 for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
                     let stops = container.pointer("/lifecycle/stopSignal").is_some();

@@ -58,7 +58,7 @@ fn keep(metadata: &mut Map<String, Value>, was: &Map<String, Value>, key: &str) 
 
 /// Drops repeated owner references; the warning that goes with it, if any were dropped.
 pub fn remove_duplicate_owners(object: &mut Value) -> Option<String> {
-    let owners = object.pointer_mut("/metadata/ownerReferences")?.as_array_mut()?;
+    let owners = object.get_mut("metadata")?.get_mut("ownerReferences")?.as_array_mut()?;
     let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
     let mut dropped: Vec<String> = Vec::new();
     for owner in owners.drain(..) {

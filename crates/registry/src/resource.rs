@@ -65,12 +65,10 @@ impl Resource {
 
     /// The store's key of an object, or with an empty name the prefix of a namespace (or of all, if that is empty too).
     pub fn key(&self, namespace: &str, name: &str) -> String {
-        let prefix = &self.storage_prefix;
-        match (self.namespaced && !namespace.is_empty(), name.is_empty()) {
-            (true, false) => format!("/registry/{prefix}/{namespace}/{name}"),
-            (true, true) => format!("/registry/{prefix}/{namespace}/"),
-            (false, false) => format!("/registry/{prefix}/{name}"),
-            (false, true) => format!("/registry/{prefix}/"),
+        let prefix = &*self.storage_prefix;
+        match self.namespaced && !namespace.is_empty() {
+            true => ["/registry/", prefix, "/", namespace, "/", name].concat(),
+            false => ["/registry/", prefix, "/", name].concat(),
         }
     }
 
@@ -120,19 +118,17 @@ impl Resource {
 #[derive(Clone, Default)]
 pub struct ResourceTable {
     rows: Vec<Arc<Resource>>,
-    by_plural: HashMap<Key, usize>,
+    /// Of all groups and versions.
+    by_plural: HashMap<String, Vec<usize>>,
     by_kind: HashMap<GroupVersionKind, usize>,
 }
-
-type Key = (String, String, String);
 
 impl ResourceTable {
     pub fn new(rows: Vec<Arc<Resource>>) -> Self {
         let mut table = Self::default();
         for row in rows {
             let index = table.rows.len();
-            let key = (row.gvk.group.clone(), row.gvk.version.clone(), row.plural.clone());
-            table.by_plural.entry(key).or_insert(index);
+            table.by_plural.entry(row.plural.clone()).or_default().push(index);
             table.by_kind.entry(row.gvk.clone()).or_insert(index);
             table.rows.push(row);
         }
@@ -144,8 +140,8 @@ impl ResourceTable {
     }
 
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        let key = (group.to_owned(), version.to_owned(), plural.to_owned());
-        self.by_plural.get(&key).map(|index| &self.rows[*index])
+        let mut rows = self.by_plural.get(plural)?.iter().map(|index| &self.rows[*index]);
+        rows.find(|row| row.gvk.group == group && row.gvk.version == version)
     }
 
     pub fn find_kind(&self, kind: &GroupVersionKind) -> Option<&Arc<Resource>> {

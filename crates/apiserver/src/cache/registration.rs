@@ -99,7 +99,10 @@ impl Registration {
     }
 
     pub fn key(&self, namespace: &str, name: &str) -> String {
-        format!("{}{name}", self.prefix(namespace))
+        match namespace {
+            "" => [&self.root, name].concat(),
+            _ => [&self.root, namespace, "/", name].concat(),
+        }
     }
 
     /// Namespace and name of a key.

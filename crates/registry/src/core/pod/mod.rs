@@ -284,10 +284,8 @@ impl Strategy for Pod {
 
     fn field(&self, object: &Value, field: &str) -> String {
         match field {
-            "spec.hostNetwork" => (object.pointer("/spec/hostNetwork") == Some(&Value::Bool(true))).to_string(),
-            "status.podIP" => {
-                object.pointer("/status/podIPs/0/ip").and_then(Value::as_str).unwrap_or_default().to_owned()
-            }
+            "spec.hostNetwork" => (object::at(object, "/spec/hostNetwork") == Some(&Value::Bool(true))).to_string(),
+            "status.podIP" => object::text(object, "/status/podIPs/0/ip").to_owned(),
             // Known to the parser, set by nobody.
             "status.podIPs" => String::new(),
             _ => common::field_text(object, field),
