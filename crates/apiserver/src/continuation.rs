@@ -29,7 +29,7 @@ pub(crate) fn encode(prefix: &str, last: &str, revision: Option<Revision>) -> St
 pub(crate) fn decode(prefix: &str, token: &str) -> Result<Continuation, ApiError> {
     let bad = |why: String| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let data = LENIENT.decode(token).map_err(|_| bad(base64_error(token)))?;
-    let parsed: Value = serde_json::from_slice(&data).map_err(|_| bad(json_error(&data)))?;
+    let parsed = ferry_schema::decode::any(&data).map_err(bad)?;
     let version = parsed.get("v").and_then(Value::as_str).unwrap_or_default();
     if version != "meta.k8s.io/v1" {
         return Err(bad(format!("server does not recognize this encoded version {version}")));
@@ -61,20 +61,6 @@ fn base64_error(token: &str) -> String {
     format!("illegal base64 data at input byte {at}")
 }
 
-fn json_error(data: &[u8]) -> String {
-    match data.iter().find(|b| !b" \t\r\n".contains(b)) {
-        None => "unexpected end of JSON input".to_owned(),
-        Some(b) if b"{[\"-0123456789tfn".contains(b) => "unexpected end of JSON input".to_owned(),
-        Some(b) if b.is_ascii_graphic() || *b == b' ' => {
-            format!("invalid character '{}' looking for beginning of value", *b as char)
-        }
-        Some(b) if *b > 0xa0 && *b != 0xad => {
-            format!("invalid character '{}' looking for beginning of value", char::from(*b))
-        }
-        Some(b) => format!("invalid character '\\x{b:02x}' looking for beginning of value"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +74,7 @@ mod tests {
             ("garbage!", "illegal base64 data at input byte 7"),
             ("x", "illegal base64 data at input byte 0"),
             ("zz", "invalid character 'Ï' looking for beginning of value"),
+            ("bm90anNvbg", "invalid character 'o' in literal null (expecting 'u')"),
             ("AAAA", "invalid character '\\x00' looking for beginning of value"),
             ("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiIuLi8uLi94In0", "../../x"),
         ] {

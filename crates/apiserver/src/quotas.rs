@@ -9,7 +9,7 @@ use ferry_store::{Op, StoreError, Transaction};
 use serde_json::Value;
 
 use crate::cache::Cache;
-use crate::objects;
+use crate::{codec, objects};
 
 /// Made before the server, since the admission chain is made of it.
 pub struct Quotas {
@@ -37,8 +37,12 @@ impl QuotaStore for Quotas {
         let conflict = || ApiError::modified(&self.row.group_resource(), name);
         let live = self.get(namespace, name).await?.ok_or_else(conflict)?;
         let expected = objects::parse_version(object::resource_version(quota)).map_err(objects::bare_error)?;
-        let mut object = live;
+        let mut object = live.clone();
         object["status"] = quota.get("status").cloned().unwrap_or_default();
+        if let Some(ty) = codec::type_of(&self.row.gvk) {
+            let reset = self.row.strategy.reset_fields("status");
+            codec::track(&ty, &self.row.gvk, "status", &reset, &mut object, Some(&live), "kube-apiserver");
+        }
         let value = objects::to_bytes(&self.row, &object);
         let op = Op::Update { key: self.row.key(namespace, name), value, expected, lease: None };
         match self.cache.store().commit(Transaction::one(op)).await {
