@@ -42,6 +42,14 @@ struct State<Key> {
     delayed: BTreeSet<(Instant, Key)>,
     delayed_until: HashMap<Key, Instant>,
     failures: HashMap<Key, u32>,
+    /// Keys that nobody gets before that time.
+    resting: HashMap<Key, Instant>,
+}
+
+impl<Key: QueueKey> State<Key> {
+    fn rests_until(&self, key: &Key) -> Option<Instant> {
+        self.resting.get(key).copied().filter(|until| *until > Instant::now())
+    }
 }
 
 /// Clones are handles to the same queue.
@@ -80,6 +88,7 @@ impl<Key: QueueKey> WorkQueue<Key> {
             delayed: BTreeSet::new(),
             delayed_until: HashMap::new(),
             failures: HashMap::new(),
+            resting: HashMap::new(),
         };
         Self { inner: Arc::new(Inner { state: Mutex::new(state), arrived: Notify::new(), metrics: Box::new(metrics) }) }
     }
@@ -99,17 +108,16 @@ impl<Key: QueueKey> WorkQueue<Key> {
         let now = Instant::now();
         // A year stands for "never": the clock cannot add every duration.
         let at = now + delay.min(Duration::from_secs(365 * 24 * 3600));
-        match state.delayed_until.get(&key).copied() {
-            Some(earlier) if earlier <= at => return,
-            Some(later) => {
-                state.delayed.remove(&(later, key.clone()));
-            }
-            None => {}
-        }
-        state.delayed_until.insert(key.clone(), at);
-        state.delayed.insert((at, key));
-        // A worker that sleeps until a later time must look again.
-        self.inner.arrived.notify_one();
+        self.inner.delay(&mut state, key, at);
+    }
+
+    /// Nobody gets the key before so long from now, whoever adds it: work on it is dear, and more that is to be seen by it
+    /// may be on its way.
+    pub fn rest(&self, key: &Key, time: Duration) {
+        let now = Instant::now();
+        let mut state = self.inner.state.lock();
+        state.resting.retain(|_, until| *until > now);
+        state.resting.insert(key.clone(), now + time);
     }
 
     /// Adds the key after its back-off, which doubles with each failure until `forget`.
@@ -179,11 +187,28 @@ impl<Key: QueueKey> Inner<Key> {
         if state.dirty.contains_key(&key) {
             return;
         }
+        if let Some(until) = state.rests_until(&key) {
+            return self.delay(state, key, until);
+        }
         state.dirty.insert(key.clone(), Instant::now());
         self.metrics.added();
         if !state.held.contains(&key) {
             self.push(state, key);
         }
+    }
+
+    fn delay(&self, state: &mut State<Key>, key: Key, at: Instant) {
+        match state.delayed_until.get(&key).copied() {
+            Some(earlier) if earlier <= at => return,
+            Some(later) => {
+                state.delayed.remove(&(later, key.clone()));
+            }
+            None => {}
+        }
+        state.delayed_until.insert(key.clone(), at);
+        state.delayed.insert((at, key));
+        // A worker that sleeps until a later time must look again.
+        self.arrived.notify_one();
     }
 
     fn push(&self, state: &mut State<Key>, key: Key) {
@@ -214,8 +239,15 @@ impl<Key: QueueKey> Inner<Key> {
         let mut state = self.state.lock();
         self.metrics.finished(since);
         state.held.remove(key);
-        if state.dirty.contains_key(key) {
-            self.push(&mut state, key.clone());
+        if !state.dirty.contains_key(key) {
+            return;
+        }
+        match state.rests_until(key) {
+            None => self.push(&mut state, key.clone()),
+            Some(until) => {
+                state.dirty.remove(key);
+                self.delay(&mut state, key.clone(), until);
+            }
         }
     }
 }
@@ -280,6 +312,27 @@ mod tests {
             queue.add_after("early", Duration::from_millis(1));
         });
         assert_eq!(*held, "early");
+    }
+
+    #[tokio::test]
+    async fn a_resting_key_comes_later_and_once() {
+        let queue = WorkQueue::new();
+        queue.add("dear");
+        let held = queue.next().await;
+        queue.add("dear");
+        queue.rest(&held, Duration::from_millis(30));
+        let until = queue.inner.state.lock().resting["dear"];
+        drop(held);
+        queue.add("dear");
+        queue.add_after("dear", Duration::from_millis(1));
+        queue.add("other");
+        let taken = BTreeSet::from([*queue.next().await, *queue.next().await]);
+        assert_eq!(taken, BTreeSet::from(["dear", "other"]));
+        assert!(Instant::now() >= until);
+        assert!(queue.is_empty() && queue.inner.state.lock().delayed.is_empty());
+        // What has rested leaves nothing behind.
+        queue.rest(&"other", Duration::from_secs(1));
+        assert_eq!(queue.inner.state.lock().resting.len(), 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub(crate) mod backoff;
 pub(crate) mod claim;
 pub(crate) mod conditions;
+pub(crate) mod crowd;
 pub(crate) mod disruption;
 pub(crate) mod endpoint;
 pub(crate) mod history;

@@ -14,7 +14,7 @@ use super::owner::ReplicaOwner;
 use super::plan::{self, Plan};
 use crate::Context;
 use crate::common::pod_control::{self, PodControl};
-use crate::common::{claim, pod};
+use crate::common::{claim, crowd, pod};
 
 const WORKERS: usize = 5;
 
@@ -126,6 +126,7 @@ impl<Owner: ReplicaOwner> Loop<Owner> {
         };
         let pending = self.expectations.pending(key);
         let (active, terminating) = self.claim(key, &owner).await?;
+        crowd::rest(&self.queue, key, active.len());
         let mut failure = None;
         if pending.is_none() && owner.meta().deletion_timestamp.is_none() {
             failure = self.carry_out(key, &owner, &active).await.err();

@@ -10,7 +10,7 @@ use kube::api::PostParams;
 
 use super::plan;
 use crate::Context;
-use crate::common::endpoint;
+use crate::common::{crowd, endpoint};
 
 const NAME: &str = "endpoint-controller";
 const WORKERS: usize = 5;
@@ -78,6 +78,7 @@ impl Loop {
         }
         let mut pods = self.pods.list_in(&key.namespace);
         pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
+        crowd::rest(&self.queue, key, pods.len());
         let Some(wanted) = plan::plan(&service, &pods, existing.as_deref()) else { return Ok(Action::Done) };
         let written = match &existing {
             None => api.create(&PostParams::default(), &wanted).await,

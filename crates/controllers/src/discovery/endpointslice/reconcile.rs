@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::hints::{self, Mode};
 use super::plan::{self, MANAGER, MANAGER_LABEL, SERVICE_LABEL};
 use crate::Context;
-use crate::common::endpoint;
+use crate::common::{crowd, endpoint};
 
 const NAME: &str = "endpointslice-controller";
 /// As events name it, unlike the identity.
@@ -118,6 +118,7 @@ impl Loop {
         }
         let mut pods = self.pods.list_in(&key.namespace);
         pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
+        crowd::rest(&self.queue, key, pods.len());
         let existing = self.slices.get(&key.to_string());
         let zone = |node: &str| self.nodes.get("", node)?.labels().get(ZONE_LABEL).cloned();
         let shares = || hints::shares(self.nodes.list().iter().map(|node| &**node));

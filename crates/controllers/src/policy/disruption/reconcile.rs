@@ -14,8 +14,8 @@ use kube::{Client, ResourceExt};
 
 use super::plan;
 use crate::Context;
-use crate::common::pod;
 use crate::common::selector::Selector;
+use crate::common::{crowd, pod};
 
 const NAME: &str = "disruption-controller";
 
@@ -113,6 +113,7 @@ impl Loop {
                 pods
             }
         };
+        crowd::rest(&self.queue, key, pods.len());
         if pods.is_empty() {
             self.recorder.event(&*budget, EventType::Normal, "NoPods", "No matching pods found");
         }
