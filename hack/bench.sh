@@ -69,7 +69,7 @@ say "the cluster"
 "$top/hack/registry.sh" start "$port"
 flags=(--data-dir "$work/cluster" --run-dir "$run" --secure-port 18443 --kubelet-port 28250 --dns-port 28053 --cluster-cidr 10.212.0.0/14 --service-cluster-ip-range 10.210.0.0/16
   --bridge ferrybench0 --cgroup-root /ferrybench --registry-mirror "docker.io=http://127.0.0.1:$port" --registry-mirror "registry.k8s.io=http://127.0.0.1:$port")
-trap 'kill ${nodes:-} 2>/dev/null; "$ferry" down --data-dir "$work/cluster" --run-dir "$run" >/dev/null; "$top/hack/registry.sh" stop "$port"; rm -rf "$work" "$run"' EXIT
+trap 'kill ${nodes:-} 2>/dev/null || true; "$ferry" down --data-dir "$work/cluster" --run-dir "$run" >/dev/null; "$top/hack/registry.sh" stop "$port"; rm -rf "$work" "$run"' EXIT
 begin=$(now)
 "$ferry" up "${flags[@]}" >/dev/null
 line "start to node Ready" ms "$(since "$begin")"

@@ -13,8 +13,24 @@ use super::object::CachedObject;
 
 /// Events stay at least this long, so that a client that lost its connection can go on.
 const FRESH: Duration = Duration::from_secs(75);
-const FEW: usize = 1024;
-const MOST: usize = 100_000;
+/// So much stays of what is older.
+const KEPT: Size = Size { events: 1024, bytes: 16 << 20 };
+/// More than this does not stay, however fresh it is: large objects that are written again and again are no reason to
+/// run out of memory.
+const MOST: Size = Size { events: 100_000, bytes: 256 << 20 };
+
+/// How much a log holds: its events, and the bytes of their objects.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    events: usize,
+    bytes: usize,
+}
+
+impl Size {
+    fn exceeds(self, limit: Self) -> bool {
+        self.events > limit.events || self.bytes > limit.bytes
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
@@ -54,6 +70,10 @@ impl LogEntry {
         previous: Option<Arc<CachedObject>>,
     ) -> Self {
         Self { revision, object, previous, at: Instant::now(), departed: OnceLock::new(), frames: OnceLock::new() }
+    }
+
+    fn bytes(&self) -> usize {
+        self.object.as_ref().or(self.previous.as_ref()).map_or(0, |object| object.json_length())
     }
 
     /// The last state a watcher saw, at the revision of the change that took it away.
@@ -130,11 +150,33 @@ impl Woken {
 
 struct Log {
     entries: VecDeque<Arc<LogEntry>>,
+    bytes: usize,
     /// The number of the first entry; numbers only grow.
     first: u64,
     /// Every event after this revision is here.
     after: Revision,
     closed: bool,
+}
+
+impl Log {
+    fn trim(&mut self, most: Size, kept: Size, fresh: Duration) {
+        // The newest stays: those who wait for it were told of it.
+        while self.entries.len() > 1 {
+            let (size, Some(oldest)) = (self.size(), self.entries.front()) else { return };
+            let surplus = size.exceeds(most) || size.exceeds(kept) && oldest.at.elapsed() >= fresh;
+            if !surplus {
+                return;
+            }
+            self.bytes -= oldest.bytes();
+            self.after = self.after.max(oldest.revision);
+            self.first += 1;
+            self.entries.pop_front();
+        }
+    }
+
+    fn size(&self) -> Size {
+        Size { events: self.entries.len(), bytes: self.bytes }
+    }
 }
 
 /// What a cursor finds.
@@ -147,21 +189,20 @@ pub(super) enum Found {
 
 impl Channel {
     pub(super) fn new(after: Revision) -> Self {
-        let log = Log { entries: VecDeque::new(), first: 0, after, closed: false };
+        let log = Log { entries: VecDeque::new(), bytes: 0, first: 0, after, closed: false };
         Self { log: RwLock::new(log), notify: Notify::new() }
     }
 
     pub(super) fn push(&self, entries: &[Arc<LogEntry>]) {
         let mut log = self.log.write();
         log.entries.extend(entries.iter().cloned());
-        while log.entries.len() > FEW
-            && log.entries.front().is_some_and(|entry| log.entries.len() > MOST || entry.at.elapsed() > FRESH)
-        {
-            if let Some(entry) = log.entries.pop_front() {
-                log.after = log.after.max(entry.revision);
-                log.first += 1;
-            }
-        }
+        log.bytes += entries.iter().map(|entry| entry.bytes()).sum::<usize>();
+        log.trim(MOST, KEPT, FRESH);
+    }
+
+    /// Lets go of what need not be kept, also when nothing new comes.
+    pub(super) fn trim(&self) {
+        self.log.write().trim(MOST, KEPT, FRESH);
     }
 
     pub(super) fn close(&self) {
@@ -196,5 +237,46 @@ impl Channel {
             return Found::Nothing;
         }
         Found::Entries(log.entries.range(start..).take(most).cloned().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Registration;
+    use super::*;
+
+    fn entry(revision: Revision, length: usize) -> Arc<LogEntry> {
+        let kind = ferry_meta::GroupVersionKind::new("", "v1", "Thing");
+        let resource = ferry_meta::GroupResource::new("", "things");
+        let registration =
+            Arc::new(Registration::new(resource, kind, "things", false, Vec::new(), |_, _| String::new()));
+        let text = format!(r#"{{"metadata":{{"uid":"u"}},"data":"{}"}}"#, "x".repeat(length));
+        let key = "/registry/things/x".into();
+        let object = CachedObject::ingest(&registration, key, &Bytes::from(text), 1, revision).expect("an object");
+        Arc::new(LogEntry::new(revision, Some(Arc::new(object)), None))
+    }
+
+    /// What is left of ten events of some 1000 bytes.
+    fn left(most: Size, kept: Size, fresh: Duration) -> (usize, Revision, u64) {
+        let channel = Channel::new(0);
+        channel.push(&(1..=10).map(|revision| entry(revision, 1000)).collect::<Vec<_>>());
+        let mut log = channel.log.write();
+        log.trim(most, kept, fresh);
+        assert_eq!(log.bytes, log.entries.iter().map(|entry| entry.bytes()).sum::<usize>());
+        (log.entries.len(), log.after, log.first)
+    }
+
+    #[test]
+    fn a_log_is_bounded_by_its_events_and_their_bytes() {
+        let size = |events, bytes| Size { events, bytes };
+        let (all, long) = (size(100, 1 << 20), Duration::from_secs(3600));
+        assert_eq!(left(all, size(0, 0), long), (10, 0, 0), "fresh ones stay");
+        assert_eq!(left(size(4, 1 << 20), size(0, 0), long), (4, 6, 6));
+        assert_eq!(left(size(100, 3500), size(0, 0), long), (3, 7, 7));
+        assert_eq!(left(size(100, 10), size(0, 0), long), (1, 9, 9), "the newest stays");
+        let old = Duration::ZERO;
+        assert_eq!(left(all, all, old), (10, 0, 0));
+        assert_eq!(left(all, size(5, 1 << 20), old), (5, 5, 5));
+        assert_eq!(left(all, size(100, 2500), old), (2, 8, 8));
     }
 }

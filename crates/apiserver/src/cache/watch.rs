@@ -248,6 +248,7 @@ impl Watcher {
                 }
                 // The log was read to its end after `newest` was: nothing at or below it is missing.
                 self.bookmark_at = Some(next_bookmark(now, self.deadline));
+                self.channel.trim();
                 return Some(self.bookmark(newest.max(self.after), false));
             }
             if self.deadline.is_some_and(|at| at <= now) {
