@@ -38,6 +38,9 @@ begin=$(now)
 server=$!
 until curl -skf -o /dev/null https://127.0.0.1:18443/readyz; do sleep 0.005; done
 line "API server, start to ready" ms "$(since "$begin")"
+line "API server, just started" rss_mb "$(resident $server)"
+# What the start took is given back within seconds.
+sleep 10
 line "API server, idle" rss_mb "$(resident $server)"
 "$load" --server 127.0.0.1:18443 --token bench-token --connections 32 --count 5000 | tee -a "$work/lines"
 line "API server, after the load" rss_mb "$(resident $server)"
