@@ -6,7 +6,7 @@ use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use kube::{Client, ResourceExt};
 
 use super::protection::{Guard, done, guard};
@@ -77,16 +77,26 @@ impl Classes {
         match guard(class.finalizers(), FINALIZER, class.metadata.deletion_timestamp.is_some()) {
             Guard::Leave => return Ok(Action::Done),
             Guard::Add => changed.finalizers_mut().push(FINALIZER.into()),
-            Guard::Remove if self.is_used(&key.name) => return Ok(Action::Done),
+            Guard::Remove if self.is_used(&key.name).await? => return Ok(Action::Done),
             Guard::Remove => changed.finalizers_mut().retain(|known| known != FINALIZER),
         }
         let api: Api<VolumeAttributesClass> = Api::all(self.client.clone());
         done(api.replace(&key.name, &PostParams::default(), &changed).await)
     }
 
-    fn is_used(&self, name: &str) -> bool {
-        self.volumes.list().iter().any(|volume| class_of_volume(volume).contains(&name))
-            || self.claims.list().iter().any(|claim| classes_of_claim(claim).contains(&name))
+    /// The caches may be behind: what they do not know is asked for before a class goes.
+    async fn is_used(&self, name: &str) -> Result<bool, Error> {
+        let volume_has = |volume: &PersistentVolume| class_of_volume(volume).contains(&name);
+        let claim_has = |claim: &PersistentVolumeClaim| classes_of_claim(claim).contains(&name);
+        if self.volumes.list().iter().any(|volume| volume_has(volume))
+            || self.claims.list().iter().any(|claim| claim_has(claim))
+        {
+            return Ok(true);
+        }
+        let (all, client) = (ListParams::default(), &self.client);
+        let volumes = Api::<PersistentVolume>::all(client.clone()).list(&all).await?;
+        let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&all).await?;
+        Ok(volumes.items.iter().any(volume_has) || claims.items.iter().any(claim_has))
     }
 }
 
