@@ -102,7 +102,7 @@ sleep 5
 idle "1,000 nodes and pods, leases renewed"
 line "1,000 nodes and pods" rss_mb "$(resident "$pid")"
 line "1,000 simulated nodes" rss_mb "$(resident $nodes)"
-kill $nodes; wait $nodes 2>/dev/null || true
+kill $nodes; wait $nodes 2>/dev/null || true; nodes=
 # Within the time that nodes may be silent: what is left is the control plane alone.
 idle "1,000 nodes and pods, idle"
 
