@@ -21,6 +21,12 @@ pub fn is_controlled_by<K: Resource, Owner: Resource>(object: &K, owner: &Owner)
     }
 }
 
+/// Whether the owner is among the object's, as its controller or not.
+pub fn is_owned_by<K: Resource, Owner: Resource>(object: &K, owner: &Owner) -> bool {
+    let uid = owner.meta().uid.as_deref();
+    object.meta().owner_references.iter().flatten().any(|reference| Some(reference.uid.as_str()) == uid)
+}
+
 /// A reference that makes `owner` the controller and lets foreground deletion wait for the object.
 pub fn controller_reference<Owner>(owner: &Owner) -> OwnerReference
 where

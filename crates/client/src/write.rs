@@ -83,18 +83,38 @@ where
     attempt().await
 }
 
+/// Deletes the object as it was seen: one that was changed meanwhile stays, and its change brings it back here. True when this
+/// call deleted it.
+pub async fn delete_as_seen<K>(api: &Api<K>, object: &K) -> Result<bool, Error>
+where
+    K: Resource + Wire,
+{
+    let meta = object.meta();
+    let seen = Preconditions { uid: meta.uid.clone(), resource_version: meta.resource_version.clone() };
+    delete_if(api, object, None, seen).await
+}
+
 /// Deletes exactly this object: one that took its name meanwhile stays. True when this call deleted it.
 pub async fn delete<K>(api: &Api<K>, object: &K, policy: Option<PropagationPolicy>) -> Result<bool, Error>
 where
     K: Resource + Wire,
 {
-    let meta = object.meta();
-    let parameters = DeleteParams {
-        propagation_policy: policy,
-        preconditions: Some(Preconditions { uid: meta.uid.clone(), resource_version: None }),
-        ..DeleteParams::default()
-    };
-    match api.delete(meta.name.as_deref().unwrap_or_default(), &parameters).await {
+    let same = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
+    delete_if(api, object, policy, same).await
+}
+
+async fn delete_if<K>(
+    api: &Api<K>,
+    object: &K,
+    policy: Option<PropagationPolicy>,
+    preconditions: Preconditions,
+) -> Result<bool, Error>
+where
+    K: Resource + Wire,
+{
+    let parameters =
+        DeleteParams { propagation_policy: policy, preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api.delete(object.meta().name.as_deref().unwrap_or_default(), &parameters).await {
         Ok(_) => Ok(true),
         Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(false),
         Err(error) => Err(error),

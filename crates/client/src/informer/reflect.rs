@@ -18,8 +18,14 @@ use super::feed::Feed;
 
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
-/// After an expired revision, so that not every client lists in the same instant.
-const RELIST_JITTER_MILLIS: u64 = 500;
+/// After an expired revision, so that not every client lists in the same instant. Doubled with each further one.
+const RELIST_SPREAD: Duration = Duration::from_millis(500);
+const LONGEST_RELIST_SPREAD: Duration = Duration::from_secs(30);
+/// Revisions that expire further apart than this have nothing to do with each other.
+const RELISTS_APART: Duration = Duration::from_secs(120);
+/// A server that says nothing for so long while it should list does not know how to list by a watch: those before v1.27
+/// take it for an ordinary one and never say that the list is complete.
+const LIST_SILENCE: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5000 });
 /// How long one watch lasts: not all of them should end together.
 const WATCH_SECONDS: std::ops::Range<u32> = 300..600;
 /// A connection that is silent for this much longer than its watch should last is dead.
@@ -110,13 +116,23 @@ struct PageMeta {
     r#continue: String,
 }
 
+/// How lists are asked for.
+#[derive(Clone, Copy)]
+struct Means {
+    /// By a watch.
+    streams: bool,
+    /// In pages, where it is not by a watch.
+    pages: bool,
+}
+
 pub(super) async fn run(source: Source, mut feed: Feed) {
     let mut delay = FIRST_DELAY;
+    let mut relists = Relists::default();
     let mut state = State::Unknown;
-    let mut streams = true;
+    let mut means = Means { streams: true, pages: true };
     loop {
         let (before, begun) = (version(&state).map(str::to_owned), Instant::now());
-        let why = match source.advance(&mut state, streams, &mut feed).await {
+        let why = match source.advance(&mut state, means, &mut feed).await {
             Ok(()) => continue,
             Err(why) => why,
         };
@@ -131,17 +147,37 @@ pub(super) async fn run(source: Source, mut feed: Feed) {
                 delay = wait(delay).await;
             }
             Interrupted::Ended => {}
-            Interrupted::CannotStream => streams = false,
+            Interrupted::CannotStream => {
+                tracing::debug!(path = source.path, "the server cannot list by a watch");
+                means.streams = false;
+            }
             Interrupted::Expired(why) => {
                 tracing::debug!(path = source.path, "listing again: {why}");
+                // A list so long that its pages outlive their revision is asked for as a whole.
+                means.pages &= before.is_some() || means.streams;
                 state = State::Unknown;
-                tokio::time::sleep(Duration::from_millis(rand::random_range(0..RELIST_JITTER_MILLIS))).await;
+                tokio::time::sleep(relists.spread(Instant::now()).mul_f64(rand::random())).await;
             }
             Interrupted::Failed(why) => {
                 tracing::debug!(path = source.path, "watch interrupted: {why}");
                 delay = wait(delay).await;
             }
         }
+    }
+}
+
+/// Over which time the next list is spread: the more, the more often one revision after the other expires.
+#[derive(Default)]
+struct Relists {
+    last: Option<(Instant, Duration)>,
+}
+
+impl Relists {
+    fn spread(&mut self, now: Instant) -> Duration {
+        let recent = self.last.filter(|(at, _)| now.duration_since(*at) < RELISTS_APART);
+        let spread = recent.map_or(RELIST_SPREAD, |(_, before)| (before * 2).min(LONGEST_RELIST_SPREAD));
+        self.last = Some((now, spread));
+        spread
     }
 }
 
@@ -159,20 +195,20 @@ fn version(state: &State) -> Option<&str> {
 }
 
 impl Source {
-    async fn advance(&self, state: &mut State, streams: bool, feed: &mut Feed) -> Result<(), Interrupted> {
-        if matches!(state, State::Unknown) && !streams {
-            *state = State::Current(self.list(feed).await?);
+    async fn advance(&self, state: &mut State, means: Means, feed: &mut Feed) -> Result<(), Interrupted> {
+        if matches!(state, State::Unknown) && !means.streams {
+            *state = State::Current(self.list(means.pages, feed).await?);
             return Ok(());
         }
         self.watch(state, feed).await
     }
 
     /// For servers that cannot send a list as a watch.
-    async fn list(&self, feed: &mut Feed) -> Result<String, Interrupted> {
+    async fn list(&self, pages: bool, feed: &mut Feed) -> Result<String, Interrupted> {
         let mut parameters = ListParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
-            limit: Some(PAGE),
+            limit: pages.then_some(PAGE),
             ..ListParams::default()
         };
         loop {
@@ -218,7 +254,14 @@ impl Source {
         let mut line = Vec::new();
         loop {
             line.clear();
-            match read_line(lines, &mut line).await {
+            let read = read_line(lines, &mut line);
+            let read = if matches!(state, State::Unknown) {
+                let Ok(read) = tokio::time::timeout(LIST_SILENCE, read).await else { return Interrupted::CannotStream };
+                read
+            } else {
+                read.await
+            };
+            match read {
                 Ok(true) => {}
                 Ok(false) => return Interrupted::Ended,
                 Err(error) => return Interrupted::Failed(error.to_string()),
@@ -253,6 +296,9 @@ impl Source {
                 } else if mark.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|end| end == "true") {
                     feed.listed();
                     *state = State::Current(mark.metadata.resource_version);
+                } else {
+                    // The first bookmark of a list says that it is complete, or nobody ever will.
+                    return Err(Interrupted::CannotStream);
                 }
                 return Ok(());
             }
@@ -311,6 +357,15 @@ fn split(line: &[u8]) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_are_spread_the_more_the_sooner_revisions_expire() {
+        let (start, mut relists) = (Instant::now(), Relists::default());
+        let mut at = |seconds: u64| relists.spread(start + Duration::from_secs(seconds)).as_millis();
+        assert_eq!([0, 1, 2, 3].map(&mut at), [500, 1000, 2000, 4000]);
+        assert_eq!([10, 20, 30, 40].map(&mut at), [8000, 16000, 30000, 30000]);
+        assert_eq!([159, 279, 280].map(&mut at), [30000, 500, 1000]);
+    }
 
     #[test]
     fn events_are_split_whatever_their_order() {

@@ -1,3 +1,4 @@
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -229,6 +230,92 @@ async fn a_server_that_cannot_stream_is_listed_in_pages() {
     )
     .await;
     assert_eq!(seen, ["+u1", "+v2", "v2>v4"]);
+}
+
+/// Before v1.27 `sendInitialEvents` means nothing: what there is comes as events, and no bookmark says that it is all.
+#[tokio::test]
+async fn a_server_that_does_not_know_lists_by_watches_is_listed_in_pages() {
+    const LISTED: &str =
+        r#"{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}]}"#;
+    let seen = seen_with(
+        &[
+            (
+                "sendInitialEvents=true",
+                200,
+                r#"{"type":"ADDED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}}
+{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"2"}}}
+"#,
+            ),
+            ("limit=500", 200, LISTED),
+            (
+                "resourceVersion=3",
+                200,
+                r#"{"type":"MODIFIED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"4"}}}
+"#,
+            ),
+        ],
+        2,
+    )
+    .await;
+    assert_eq!(seen, ["+u1", "u1>u4"]);
+}
+
+#[tokio::test]
+async fn a_server_that_never_says_that_a_list_is_complete_is_not_waited_for() {
+    let (told, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let target = request.uri().to_string();
+        let (listed, first) = (target.contains("limit=500"), target.contains("sendInitialEvents=true"));
+        let _ = told.send(target);
+        async move {
+            let text = if listed {
+                r#"{"metadata":{"resourceVersion":"3"},"items":[]}"#.to_owned()
+            } else if first {
+                let event = r#"{"type":"ADDED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}}"#;
+                format!("{event}\n")
+            } else {
+                String::new()
+            };
+            let first = futures::stream::iter([Ok::<_, kube::Error>(http_body::Frame::data(bytes::Bytes::from(text)))]);
+            let rest =
+                if listed { futures::stream::empty().left_stream() } else { futures::stream::pending().right_stream() };
+            let body = http_body_util::StreamBody::new(first.chain(rest));
+            Ok::<_, std::convert::Infallible>(http::Response::new(body))
+        }
+    });
+    let tasks = Tasks::new("test");
+    let informer = Informer::<ConfigMap>::with(Client::new(service, "default"), &tasks, Selection::default());
+    informer.synced().await;
+    assert_eq!(informer.len(), 0, "what the list says counts");
+    let mut targets = Vec::new();
+    for _ in 0..3 {
+        targets.push(asked.recv().await.expect("a request"));
+    }
+    assert!(targets[0].contains("sendInitialEvents=true"), "{targets:?}");
+    assert!(targets[1].contains("limit=500"), "{targets:?}");
+    assert!(targets[2].contains("resourceVersion=3"), "{targets:?}");
+    assert!(tasks.stop(std::time::Duration::from_secs(5)).await);
+}
+
+/// The pages of a long list may outlive the revision they are of.
+#[tokio::test]
+async fn a_list_whose_pages_expire_is_asked_for_as_a_whole() {
+    const EXPIRED: &str = r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired","message":"the continue parameter is too old"}"#;
+    let seen = seen_with(
+        &[
+            ("sendInitialEvents=true", 400, r#"{"kind":"Status","status":"Failure","code":400,"message":"no"}"#),
+            ("limit=500", 200, r#"{"metadata":{"resourceVersion":"3","continue":"next"},"items":[]}"#),
+            ("continue=next", 410, EXPIRED),
+            (
+                "configmaps?&labelSelector=a%3Db",
+                200,
+                r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}]}"#,
+            ),
+        ],
+        1,
+    )
+    .await;
+    assert_eq!(seen, ["+u1"]);
 }
 
 #[test]
