@@ -34,7 +34,8 @@ pub(crate) fn start(context: &Context) {
                 return Ok(Action::After(left));
             }
             let api: Api<Secret> = Api::namespaced(client, &key.namespace);
-            write::delete(&api, &*token, None).await?;
+            // Somebody may have given it more time, and the cache not know yet.
+            write::delete_as_seen(&api, &*token).await?;
             Ok(Action::Done)
         }
     });

@@ -15,14 +15,26 @@ const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
 
 /// How long the request stays, from now on.
 fn left(request: &CertificateSigningRequest, now: Timestamp) -> Duration {
-    let judged = ["Approved", "Denied", "Failed"].iter().find_map(|kind| {
-        let condition = condition(request, kind).filter(|_| *kind != "Approved" || is_issued(request))?;
-        condition.last_update_time.as_ref().map(|time| time.0)
-    });
+    let issued = is_issued(request);
+    let since = |kind: &str| condition(request, kind)?.last_update_time.as_ref().map(|time| time.0);
     let made = request.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
-    let (since, stays) = judged.map_or((made, FORGOTTEN), |since| (since, JUDGED));
+    let judged =
+        ["Denied", "Failed"].iter().find_map(|kind| since(kind)).or_else(|| since("Approved").filter(|_| issued));
+    // What was approved and never issued is forgotten a day after that.
+    let (since, stays) = match judged {
+        Some(since) => (since, JUDGED),
+        None => (since("Approved").unwrap_or(made), FORGOTTEN),
+    };
     let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-    stays.saturating_sub(age)
+    let ended = issued && ends(request).is_some_and(|end| end <= now.as_second());
+    if ended { Duration::ZERO } else { stays.saturating_sub(age) }
+}
+
+/// When the certificate that was issued is no longer valid, in seconds.
+fn ends(request: &CertificateSigningRequest) -> Option<i64> {
+    let issued = request.status.as_ref()?.certificate.as_ref()?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&issued.0).ok()?;
+    Some(pem.parse_x509().ok()?.validity().not_after.timestamp())
 }
 
 pub(crate) fn start(context: &Context) {
@@ -41,7 +53,7 @@ pub(crate) fn start(context: &Context) {
             if !left.is_zero() {
                 return Ok(Action::After(left));
             }
-            write::delete(&Api::<CertificateSigningRequest>::all(client), &*found, None).await?;
+            write::delete_as_seen(&Api::<CertificateSigningRequest>::all(client), &*found).await?;
             Ok(Action::Done)
         }
     });
@@ -69,7 +81,7 @@ mod tests {
             assert_eq!(left(&request, now), Duration::from_secs(hours * 1800), "{kind} {issued}");
         };
         check("Approved", true, 1);
-        check("Approved", false, 46);
+        check("Approved", false, 47);
         check("Denied", false, 1);
         check("Failed", false, 1);
         check("Other", false, 46);

@@ -5,6 +5,7 @@ pub(crate) mod clean;
 pub(crate) mod clean_pod_requests;
 mod request;
 pub(crate) mod sign;
+mod subject;
 pub(crate) mod trust_bundle;
 
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};

@@ -5,7 +5,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer;
 
-use super::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY};
+use super::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING};
 
 /// The parts of a request that its signer judges.
 #[derive(Debug, Default, PartialEq)]
@@ -14,9 +14,12 @@ pub(super) struct Asked {
     pub(super) organizations: Vec<String>,
     pub(super) names: Vec<String>,
     pub(super) addresses: usize,
-    pub(super) mails_or_uris: usize,
+    pub(super) mails: usize,
+    pub(super) uris: usize,
     pub(super) usages: Vec<String>,
-    /// An attribute of the subject occurs twice, or is one that cannot be carried over.
+    /// As the request has it.
+    pub(super) subject: Vec<u8>,
+    /// The subject has words that cannot be read: nobody could judge them.
     pub(super) odd_subject: bool,
 }
 
@@ -31,15 +34,16 @@ pub(super) fn read(request: &CertificateSigningRequest) -> Result<Asked, String>
     asked.common_name =
         subject.iter_common_name().filter_map(|name| name.as_str().ok()).next().unwrap_or_default().into();
     asked.organizations = subject.iter_organization().filter_map(|name| Some(name.as_str().ok()?.to_owned())).collect();
-    asked.odd_subject =
-        subject.iter_attributes().count() > 1 + asked.organizations.len() || asked.organizations.len() > 1;
+    asked.subject = subject.as_raw().to_vec();
+    asked.odd_subject = subject.iter_attributes().any(|attribute| attribute.as_str().is_err());
     for extension in parsed.requested_extensions().into_iter().flatten() {
         if let ParsedExtension::SubjectAlternativeName(names) = extension {
             for name in &names.general_names {
                 match name {
                     GeneralName::DNSName(name) => asked.names.push((*name).to_owned()),
                     GeneralName::IPAddress(_) => asked.addresses += 1,
-                    _ => asked.mails_or_uris += 1,
+                    GeneralName::RFC822Name(_) => asked.mails += 1,
+                    _ => asked.uris += 1,
                 }
             }
         }
@@ -47,53 +51,70 @@ pub(super) fn read(request: &CertificateSigningRequest) -> Result<Asked, String>
     Ok(asked)
 }
 
-fn usages_are(asked: &Asked, required: &[&str], optional: &[&str]) -> bool {
-    required.iter().all(|usage| asked.usages.iter().any(|known| known == usage))
-        && asked.usages.iter().all(|known| required.contains(&known.as_str()) || optional.contains(&known.as_str()))
+fn has(asked: &Asked, usage: &str) -> bool {
+    asked.usages.iter().any(|known| known == usage)
 }
 
-fn is_node(asked: &Asked) -> bool {
-    asked.organizations == ["system:nodes"] && asked.common_name.starts_with("system:node:")
+/// What nodes ask for: exactly these, and to encipher keys or not, as the kind of their key needs it.
+fn usages_are(asked: &Asked, kind: &str) -> bool {
+    let known = ["digital signature", "key encipherment", kind];
+    has(asked, "digital signature")
+        && has(asked, kind)
+        && asked.usages.iter().all(|usage| known.contains(&usage.as_str()))
 }
 
 /// Whether this is what a kubelet asks for to be a client.
 pub(super) fn is_kubelet_client(asked: &Asked) -> bool {
-    is_node(asked)
-        && asked.names.is_empty()
-        && asked.addresses == 0
-        && asked.mails_or_uris == 0
-        && usages_are(asked, &["client auth", "digital signature"], &["key encipherment"])
+    check(KUBELET_CLIENT, asked).is_ok()
 }
 
 /// The signer's own rules; the error is what the requester is told.
 pub(super) fn check(signer: &str, asked: &Asked) -> Result<(), String> {
-    let wrong = |text: &str| Err(text.to_owned());
-    match signer {
-        KUBELET_CLIENT if !is_node(asked) => {
-            wrong("subject organization is not system:nodes or subject common name does not begin with system:node:")
+    let named = asked.common_name.starts_with("system:node:");
+    let member = asked.organizations == ["system:nodes"];
+    // The first that is true is what is wrong.
+    let faults: &[(bool, &str)] = match signer {
+        KUBELET_CLIENT => &[
+            (!member, "subject organization is not system:nodes"),
+            (!asked.names.is_empty(), "DNS subjectAltNames are not allowed"),
+            (asked.mails > 0, "Email subjectAltNames are not allowed"),
+            (asked.addresses > 0, "IP subjectAltNames are not allowed"),
+            (asked.uris > 0, "URI subjectAltNames are not allowed"),
+            (!named, "subject common name does not begin with system:node:"),
+            (
+                !usages_are(asked, "client auth"),
+                "usages did not match [client auth digital signature key encipherment]",
+            ),
+        ],
+        KUBELET_SERVING => &[
+            (!member, "subject organization is not system:nodes"),
+            (asked.names.is_empty() && asked.addresses == 0, "DNS or IP subjectAltName is required"),
+            (asked.mails > 0, "Email subjectAltNames are not allowed"),
+            (asked.uris > 0, "URI subjectAltNames are not allowed"),
+            (
+                !usages_are(asked, "server auth"),
+                "usages did not match [digital signature key encipherment server auth]",
+            ),
+            (!named, "subject common name does not begin with system:node:"),
+        ],
+        CLIENT => {
+            let known = ["client auth", "digital signature", "key encipherment"];
+            if let Some(usage) = asked.usages.iter().find(|usage| !known.contains(&usage.as_str())) {
+                return Err(format!("invalid usage for client certificate: {usage}"));
+            }
+            &[
+                (!has(asked, "client auth"), "missing required usage for client certificate: client auth"),
+                (
+                    asked.organizations.iter().any(|group| group == "system:masters"),
+                    "subject organization contains \"system:masters\", which is not allowed",
+                ),
+            ]
         }
-        KUBELET_CLIENT if !is_kubelet_client(asked) => {
-            wrong("usages did not match [client auth digital signature], or subject alternative names are not allowed")
-        }
-        KUBELET_SERVING if !is_node(asked) => {
-            wrong("subject organization is not system:nodes or subject common name does not begin with system:node:")
-        }
-        KUBELET_SERVING if asked.names.is_empty() && asked.addresses == 0 => {
-            wrong("DNS or IP subjectAltName is required")
-        }
-        KUBELET_SERVING if asked.mails_or_uris > 0 => wrong("email and URI subjectAltNames are not allowed"),
-        KUBELET_SERVING if !usages_are(asked, &["digital signature", "server auth"], &["key encipherment"]) => {
-            wrong("usages did not match [digital signature server auth]")
-        }
-        CLIENT if !usages_are(asked, &["client auth"], &["digital signature", "key encipherment"]) => {
-            wrong("usages did not match [client auth]")
-        }
-        CLIENT if asked.organizations.iter().any(|group| group == "system:masters") => {
-            wrong("subject organization contains \"system:masters\", which is not allowed")
-        }
-        KUBELET_CLIENT | KUBELET_SERVING | CLIENT | LEGACY if asked.odd_subject => {
-            wrong("this signer carries over one organization and the common name of a subject, and nothing else")
-        }
-        _ => Ok(()),
+        _ => &[],
+    };
+    let odd = (asked.odd_subject, "the subject has an attribute that cannot be read");
+    match faults.iter().chain([&odd]).find(|(wrong, _)| *wrong) {
+        Some((_, why)) => Err((*why).to_owned()),
+        None => Ok(()),
     }
 }

@@ -9,16 +9,17 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
 use kube::{Client, ResourceExt};
 use rcgen::{
-    CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    CertificateSigningRequestParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
-use super::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, NAME, condition, is_issued, push, request};
+use super::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, NAME, condition, is_issued, push, request, subject};
 use crate::{Authority, Context};
 
 const SHORTEST_SECONDS: i64 = 600;
 /// Begins earlier than now, so that machines whose clocks differ accept it.
 const BACKDATE: time::Duration = time::Duration::minutes(5);
+/// One that lives shorter does not end earlier for that.
+const SHORT_SECONDS: i64 = 8 * 3600;
 
 pub(crate) fn start(context: &Context) {
     let Some(authority) = context.config.signing.clone() else {
@@ -78,12 +79,7 @@ fn issue(
     let text = String::from_utf8(found.spec.request.0.clone()).map_err(|_| "the request is no text".to_owned())?;
     let mut made =
         CertificateSigningRequestParams::from_pem(&text).map_err(|error| format!("cannot be read: {error}"))?;
-    let mut subject = DistinguishedName::new();
-    for organization in &asked.organizations {
-        subject.push(DnType::OrganizationName, organization.as_str());
-    }
-    subject.push(DnType::CommonName, asked.common_name.as_str());
-    made.params.distinguished_name = subject;
+    made.params.distinguished_name = DistinguishedName::new();
     // Only what the API's usages say, whatever the request's own extensions ask for.
     made.params.is_ca = IsCa::ExplicitNoCa;
     made.params.custom_extensions.clear();
@@ -95,10 +91,33 @@ fn issue(
         found.spec.expiration_seconds.map_or(longest, |asked| i64::from(asked).max(SHORTEST_SECONDS).min(longest));
     made.params.not_before = now - BACKDATE;
     made.params.not_after = now + time::Duration::seconds(seconds);
-    let key = KeyPair::from_pem(&authority.key).map_err(|error| format!("the authority's key: {error}"))?;
+    if seconds >= SHORT_SECONDS {
+        made.params.not_after -= BACKDATE;
+    }
+    // Nobody would believe it any longer than its authority.
+    let end = authority_end(authority).ok_or("the authority cannot be read")?;
+    if now >= end {
+        return Err(format!("refusing to sign a certificate that expired in the past: NotAfter={end}"));
+    }
+    made.params.not_after = made.params.not_after.min(end);
+    let key = || KeyPair::from_pem(&authority.key).map_err(|error| format!("the authority's key: {error}"));
     let issuer =
-        Issuer::from_ca_cert_pem(&authority.certificate, key).map_err(|error| format!("the authority: {error}"))?;
-    made.signed_by(&issuer).map(|certificate| certificate.pem()).map_err(|error| format!("cannot be signed: {error}"))
+        Issuer::from_ca_cert_pem(&authority.certificate, key()?).map_err(|error| format!("the authority: {error}"))?;
+    let plain = made.signed_by(&issuer).map_err(|error| format!("cannot be signed: {error}"))?;
+    let signed = subject::put(plain.der(), &asked.subject, &key()?).ok_or("cannot be signed")?;
+    Ok(pem(&signed))
+}
+
+fn authority_end(authority: &Authority) -> Option<time::OffsetDateTime> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(authority.certificate.as_bytes()).ok()?;
+    Some(pem.parse_x509().ok()?.validity().not_after.to_datetime())
+}
+
+fn pem(der: &[u8]) -> String {
+    use base64::Engine;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 fn key_usage(usage: &str) -> Option<KeyUsagePurpose> {
@@ -129,7 +148,7 @@ fn extended_usage(usage: &str) -> Option<ExtendedKeyUsagePurpose> {
 mod tests {
     use std::time::Duration;
 
-    use rcgen::{BasicConstraints, CertificateParams, SanType};
+    use rcgen::{BasicConstraints, CertificateParams, DnType, SanType};
     use serde_json::json;
 
     use super::*;
@@ -167,6 +186,57 @@ mod tests {
         .expect("a request")
     }
 
+    /// Somebody in two groups, as `openssl req -subj /O=dev/O=ops/CN=jane` makes it. Its own signature is over another
+    /// subject, which is judged elsewhere.
+    #[test]
+    fn all_groups_are_carried_over() {
+        let authority = authority();
+        let found = csr(CLIENT, "jane", &["dev"], None, &["client auth"]);
+        let mut asked = request::read(&found).expect("a request");
+        // RDNs of O=dev, O=ops and CN=jane.
+        let attribute = |kind: u8, text: &str| {
+            let size = u8::try_from(text.len()).expect("short");
+            let mut der = vec![0x31, size + 9, 0x30, size + 7, 6, 3, 0x55, 4, kind, 0x0c, size];
+            der.extend_from_slice(text.as_bytes());
+            der
+        };
+        let parts = [attribute(10, "dev"), attribute(10, "ops"), attribute(3, "jane")].concat();
+        asked.subject = [&[0x30, u8::try_from(parts.len()).expect("short")][..], &parts].concat();
+        let made = issue(&found, &asked, &authority, time::OffsetDateTime::now_utc()).expect("a certificate");
+        let (_, pem) = x509_parser::pem::parse_x509_pem(made.as_bytes()).expect("PEM");
+        let certificate = pem.parse_x509().expect("a certificate");
+        assert_eq!(certificate.subject().to_string(), "O=dev, O=ops, CN=jane");
+        let (_, of) = x509_parser::pem::parse_x509_pem(authority.certificate.as_bytes()).expect("PEM");
+        let of = of.parse_x509().expect("the authority");
+        certificate.verify_signature(Some(of.public_key())).expect("signed by the authority");
+    }
+
+    #[test]
+    fn no_certificate_outlives_its_authority() {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let now = time::OffsetDateTime::now_utc().replace_nanosecond(0).expect("a time");
+        params.not_after = now + time::Duration::minutes(20);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate").pem();
+        let brief = Authority { certificate, key: key.serialize_pem(), lifetime: Duration::from_secs(24 * 3600) };
+        let found = csr(CLIENT, "jane", &["dev"], None, &["client auth"]);
+        let end = |authority: &Authority, seconds: Option<i32>, now| -> Result<i64, String> {
+            let mut found = found.clone();
+            found.spec.expiration_seconds = seconds;
+            let made = issue(&found, &request::read(&found).expect("a request"), authority, now)?;
+            let (_, pem) = x509_parser::pem::parse_x509_pem(made.as_bytes()).expect("PEM");
+            Ok(pem.parse_x509().expect("a certificate").validity().not_after.timestamp() - now.unix_timestamp())
+        };
+        assert_eq!(end(&brief, None, now), Ok(20 * 60));
+        assert_eq!(end(&brief, Some(600), now), Ok(600));
+        let later = end(&brief, None, now + time::Duration::hours(1));
+        assert!(later.is_err_and(|why| why.starts_with("refusing to sign a certificate that expired in the past")));
+        // What lives long ends as much earlier as it began.
+        let long = Authority { lifetime: Duration::from_secs(24 * 3600), ..authority() };
+        assert_eq!(end(&long, None, now), Ok(24 * 3600 - 300));
+    }
+
     #[test]
     fn signers_have_their_rules() {
         let authority = authority();
@@ -183,6 +253,9 @@ mod tests {
                         certificate.validity().not_after.timestamp() - certificate.validity().not_before.timestamp();
                     assert_eq!((certificate.subject().to_string().as_str(), life), (expected, 3900));
                     assert!(!certificate.is_ca());
+                    let (_, of) = x509_parser::pem::parse_x509_pem(authority.certificate.as_bytes()).expect("PEM");
+                    let of = of.parse_x509().expect("the authority");
+                    certificate.verify_signature(Some(of.public_key())).expect("signed by the authority");
                 }
                 Err(problem) => assert!(problem.contains(expected), "{problem}"),
             }
@@ -190,7 +263,7 @@ mod tests {
         let client = ["client auth", "digital signature"];
         let nodes = ["system:nodes"];
         check(&csr(KUBELET_CLIENT, "system:node:a", &nodes, None, &client), "O=system:nodes, CN=system:node:a");
-        check(&csr(KUBELET_CLIENT, "system:node:a", &nodes, Some("x"), &client), "subject alternative names");
+        check(&csr(KUBELET_CLIENT, "system:node:a", &nodes, Some("x"), &client), "DNS subjectAltNames are not allowed");
         check(&csr(KUBELET_CLIENT, "mallory", &nodes, None, &client), "system:node:");
         check(
             &csr(KUBELET_SERVING, "system:node:a", &nodes, Some("a"), &["server auth", "digital signature"]),
@@ -202,7 +275,11 @@ mod tests {
         );
         check(&csr(CLIENT, "jane", &["dev"], None, &["client auth"]), "O=dev, CN=jane");
         check(&csr(CLIENT, "jane", &["system:masters"], None, &["client auth"]), "system:masters");
-        check(&csr(CLIENT, "jane", &["dev"], None, &["server auth"]), "usages did not match");
+        check(
+            &csr(CLIENT, "jane", &["dev"], None, &["server auth"]),
+            "invalid usage for client certificate: server auth",
+        );
+        check(&csr(CLIENT, "jane", &["dev"], None, &["digital signature"]), "missing required usage");
         let mut broken = csr(CLIENT, "jane", &["dev"], None, &["client auth"]);
         broken.spec.request = ByteString(b"nonsense".to_vec());
         check(&broken, "not PEM");

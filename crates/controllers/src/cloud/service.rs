@@ -59,6 +59,9 @@ pub(crate) fn start(context: &Context) {
     let handler = this.clone();
     this.services.on_change(move |change| {
         let service = change.object();
+        if let ferry_client::Change::Modified { old, new } = change {
+            handler.tell_type(old, new);
+        }
         if is_ours(service) || service.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
             handler.queue.add(ObjectKey::of(&**service));
         }
@@ -97,9 +100,7 @@ impl Loop {
     async fn ensure(&self, key: &ObjectKey, service: &Service) -> Result<Action, Error> {
         // The finalizer first: what was made must be given back, whatever happens after.
         if !service.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
-            let mut list = service.finalizers().to_vec();
-            list.push(FINALIZER.into());
-            self.patch(key, service, &list).await?;
+            self.patch(key, service, json!({ "finalizers": [FINALIZER] })).await?;
             self.recorder.event(service, EventType::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
         }
         let nodes: Vec<Arc<Node>> = self.nodes.list().into_iter().filter(|node| takes_traffic(node)).collect();
@@ -124,18 +125,33 @@ impl Loop {
             return Ok(Action::Done);
         }
         self.recorder.event(service, EventType::Normal, "DeletingLoadBalancer", "Deleting load balancer");
-        self.provider.delete_load_balancer(service).map_err(Error::from)?;
+        if let Err(problem) = self.provider.delete_load_balancer(service) {
+            let message = format!("Error syncing load balancer: failed to delete load balancer: {problem}");
+            self.recorder.event(service, EventType::Warning, "SyncLoadBalancerFailed", message.clone());
+            return Err(message.into());
+        }
         self.report(key, service, Vec::new()).await?;
-        let list: Vec<String> = service.finalizers().iter().filter(|known| *known != FINALIZER).cloned().collect();
-        self.patch(key, service, &list).await?;
+        self.patch(key, service, json!({ "$deleteFromPrimitiveList/finalizers": [FINALIZER] })).await?;
         self.recorder.event(service, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
         Ok(Action::Done)
     }
 
-    async fn patch(&self, key: &ObjectKey, service: &Service, finalizers: &[String]) -> Result<(), Error> {
-        let patch = json!({ "metadata": { "uid": service.metadata.uid, "finalizers": finalizers } });
+    fn tell_type(&self, old: &Service, new: &Service) {
+        let kind = |service: &Service| {
+            service.spec.as_ref().and_then(|spec| spec.type_.clone()).unwrap_or_else(|| "ClusterIP".into())
+        };
+        let (before, now) = (kind(old), kind(new));
+        if before != now && [&before, &now].contains(&&"LoadBalancer".to_owned()) {
+            self.recorder.event(new, EventType::Normal, "Type", format!("{before} -> {now}"));
+        }
+    }
+
+    /// Adds our finalizer or takes it away, and none of somebody else's that the cache has not heard of.
+    async fn patch(&self, key: &ObjectKey, service: &Service, finalizers: serde_json::Value) -> Result<(), Error> {
+        let mut patch = json!({ "metadata": finalizers });
+        patch["metadata"]["uid"] = json!(service.metadata.uid);
         let api: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
-        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
             Err(error) if !write::is_not_found(&error) => Err(error.into()),
             _ => Ok(()),
         }

@@ -16,6 +16,12 @@ pub(crate) fn selector(service: &Service) -> Option<Selector> {
     (spec.type_.as_deref() != Some("ExternalName")).then(|| Selector::of_labels(Some(labels)))
 }
 
+/// Waits for what it owns to go: what is made for it now would only keep it longer.
+pub(crate) fn waits_for_its_end(service: &Service) -> bool {
+    let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
+    service.metadata.deletion_timestamp.is_some() && finalizers.iter().any(|known| known == "foregroundDeletion")
+}
+
 /// Publishes pods before they are ready.
 pub(crate) fn tolerates_unready(service: &Service) -> bool {
     service.spec.as_ref().and_then(|spec| spec.publish_not_ready_addresses) == Some(true)

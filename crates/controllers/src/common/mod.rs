@@ -13,3 +13,4 @@ pub(crate) mod pod;
 pub(crate) mod pod_control;
 pub(crate) mod selector;
 pub(crate) mod template;
+pub(crate) mod trigger_time;

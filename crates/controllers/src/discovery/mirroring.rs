@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, Informer, ObjectKey, WorkQueue, owner, write};
+use ferry_client::{
+    Api, Change, Error, EventType, Expectations, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
+};
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -15,6 +17,8 @@ use super::endpointslice::{MANAGER_LABEL, SERVICE_LABEL};
 use crate::Context;
 
 const NAME: &str = "endpointslicemirroring-controller";
+/// As events name it, unlike the identity.
+const COMPONENT: &str = "endpoint-slice-mirroring-controller";
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP_LABEL: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
@@ -25,18 +29,23 @@ const OWN_ANNOTATIONS: [&str; 2] =
 
 struct Loop {
     client: Client,
+    recorder: Recorder,
     endpoints: Informer<Endpoints>,
     services: Informer<Service>,
     slices: Informer<EndpointSlice>,
+    /// Slices that were created and not yet seen: a second one would have another name.
+    expectations: Expectations,
 }
 
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let this = Arc::new(Loop {
+        recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         client,
         endpoints: context.informers.of(),
         services: context.informers.of(),
         slices: context.informers.of(),
+        expectations: Expectations::new(),
     });
     let queue: WorkQueue<ObjectKey> = context.queue("endpoint_slice_mirroring");
     let keys = queue.clone();
@@ -53,13 +62,17 @@ pub(crate) fn start(context: &Context) {
             keys.add(ObjectKey::of(&**change.object()));
         }
     });
-    let keys = queue.clone();
+    let (handler, keys) = (this.clone(), queue.clone());
     this.slices.on_change(move |change| {
         let slice = change.object();
         if slice.labels().get(MANAGER_LABEL).is_some_and(|manager| manager == MANAGER)
             && let Some(name) = slice.labels().get(SERVICE_LABEL)
         {
-            keys.add(ObjectKey::new(slice.namespace().unwrap_or_default(), name.clone()));
+            let key = ObjectKey::new(slice.namespace().unwrap_or_default(), name.clone());
+            if matches!(change, Change::Added(_)) {
+                handler.expectations.created(&key);
+            }
+            keys.add(key);
         }
     });
     let synced = this.clone();
@@ -110,8 +123,16 @@ fn endpoint(address: &EndpointAddress, ready: bool) -> Endpoint {
     }
 }
 
+/// What of Endpoints does not get into slices.
+#[derive(Debug, Default, PartialEq)]
+struct Skipped {
+    invalid: usize,
+    surplus: usize,
+}
+
 /// The slices that say what the Endpoints say: one for each address family and set of ports.
-fn wanted(endpoints: &Endpoints) -> Vec<EndpointSlice> {
+fn wanted(endpoints: &Endpoints) -> (Vec<EndpointSlice>, Skipped) {
+    let mut skipped = Skipped::default();
     let mut slices: BTreeMap<Key, EndpointSlice> = BTreeMap::new();
     let name = endpoints.name_any();
     let mut labels = endpoints.labels().clone();
@@ -133,8 +154,21 @@ fn wanted(endpoints: &Endpoints) -> Vec<EndpointSlice> {
             .collect();
         let ready = subset.addresses.iter().flatten().map(|address| (address, true));
         let unready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
-        for (address, ready) in ready.chain(unready).take(PER_SUBSET) {
-            let family = if address.ip.contains(':') { "IPv6" } else { "IPv4" };
+        let mut taken = 0;
+        for (address, ready) in ready.chain(unready) {
+            if taken == PER_SUBSET {
+                skipped.surplus += 1;
+                continue;
+            }
+            let family = match address.ip.parse() {
+                Ok(std::net::IpAddr::V4(_)) => "IPv4",
+                Ok(std::net::IpAddr::V6(_)) => "IPv6",
+                Err(_) => {
+                    skipped.invalid += 1;
+                    continue;
+                }
+            };
+            taken += 1;
             let slice = slices.entry((family.to_owned(), sorted(&ports))).or_insert_with(|| EndpointSlice {
                 metadata: ObjectMeta {
                     generate_name: Some(if name.len() < 253 { format!("{name}-") } else { name.clone() }),
@@ -151,7 +185,7 @@ fn wanted(endpoints: &Endpoints) -> Vec<EndpointSlice> {
             slice.endpoints.get_or_insert_default().push(endpoint(address, ready));
         }
     }
-    slices.into_values().collect()
+    (slices.into_values().collect(), skipped)
 }
 
 fn key_of(slice: &EndpointSlice) -> Key {
@@ -162,8 +196,16 @@ impl Loop {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let endpoints = self.endpoints.get_key(key);
         let service = self.services.get_key(key);
+        if let Some(left) = self.expectations.pending(key) {
+            return Ok(Action::After(left));
+        }
         let mirrored = endpoints.filter(|endpoints| is_mirrored(endpoints, service.as_deref()));
-        let wanted = mirrored.map(|endpoints| wanted(&endpoints)).unwrap_or_default();
+        let (wanted, skipped) = mirrored.as_ref().map(|endpoints| wanted(endpoints)).unwrap_or_default();
+        if let Some(endpoints) = &mirrored {
+            self.tell(endpoints, &skipped);
+        } else {
+            self.expectations.forget(key);
+        }
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
         let mut there: Vec<Arc<EndpointSlice>> = self.slices.list_in(&key.namespace);
         there.retain(|slice| {
@@ -172,10 +214,16 @@ impl Loop {
         });
         for slice in wanted {
             match there.iter().position(|known| key_of(known) == key_of(&slice)) {
-                None => match api.create(&PostParams::default(), &slice).await {
-                    Err(error) if write::is_namespace_terminating(&error) => return Ok(Action::Done),
-                    other => drop(other?),
-                },
+                None => {
+                    self.expectations.expect_creations(key, 1);
+                    if let Err(error) = api.create(&PostParams::default(), &slice).await {
+                        self.expectations.creation_failed(key);
+                        if write::is_namespace_terminating(&error) {
+                            return Ok(Action::Done);
+                        }
+                        return Err(error.into());
+                    }
+                }
                 Some(at) => {
                     let known = there.swap_remove(at);
                     let same = known.endpoints == slice.endpoints
@@ -196,6 +244,20 @@ impl Loop {
         }
         Ok(Action::Done)
     }
+
+    fn tell(&self, endpoints: &Endpoints, skipped: &Skipped) {
+        let Skipped { invalid, surplus } = skipped;
+        if *invalid > 0 {
+            let text = format!("Skipped {invalid} invalid IP addresses when mirroring to EndpointSlices");
+            self.recorder.event(endpoints, EventType::Warning, "InvalidIPAddress", text);
+        }
+        if *surplus > 0 {
+            let text = format!(
+                "A max of {PER_SUBSET} addresses can be mirrored to EndpointSlices per Endpoints subset. {surplus} addresses were skipped"
+            );
+            self.recorder.event(endpoints, EventType::Warning, "TooManyAddressesToMirror", text);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +277,8 @@ mod tests {
             ],
         }))
         .expect("endpoints");
-        let made = wanted(&endpoints);
+        let (made, skipped) = wanted(&endpoints);
+        assert_eq!(skipped, Skipped::default());
         let told: Vec<_> = made
             .iter()
             .map(|slice| {
@@ -235,6 +298,20 @@ mod tests {
         assert_eq!(told, ["IPv4 10.0.0.1 10.0.0.2! 10.0.0.3", "IPv4 10.0.0.4", "IPv6 fd00::1"]);
         assert_eq!(made[0].labels()[MANAGER_LABEL], MANAGER);
         assert_eq!(made[0].annotations().keys().collect::<Vec<_>>(), ["k"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let addresses: Vec<Value> = (0..PER_SUBSET + 2)
+            .map(|number| json!({ "ip": format!("10.0.{}.{}", number / 250, number % 250) }))
+            .chain([json!({ "ip": "nonsense" })])
+            .rev()
+            .collect();
+        let subset = json!({ "addresses": addresses, "ports": [{ "port": 1 }] });
+        let endpoints = serde_json::from_value(json!({ "subsets": [subset] })).expect("endpoints");
+        let (made, skipped) = wanted(&endpoints);
+        assert_eq!(made[0].endpoints.as_ref().map(Vec::len), Some(PER_SUBSET));
+        assert_eq!(skipped, Skipped { invalid: 1, surplus: 2 });
     }
 
     #[test]

@@ -39,6 +39,17 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Whether this is what a reference of an object in that namespace means, which it has the uid of.
+    pub(super) fn is(&self, reference: &OwnerReference, namespace: &str) -> bool {
+        let resource = &self.resource.resource;
+        let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
+        self.name == reference.name
+            && (resource.kind == reference.kind && resource.group == group)
+            && (self.namespace.is_empty() || self.namespace == namespace)
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Graph {
     nodes: HashMap<String, Node>,
@@ -67,9 +78,13 @@ impl Graph {
             for owner in &node.owners {
                 self.dependents.entry(owner.uid.clone()).or_default().insert(uid.to_owned());
             }
-            // An owner that waits may wait no longer; an owner that nobody has seen may not exist.
+            // An owner that waits may wait no longer; an owner that nobody has seen, or seen elsewhere, may not exist.
             affected.extend(self.waiting_among(&old_owners));
-            if node.owners.iter().any(|owner| self.nodes.get(&owner.uid).is_none_or(|owner| owner.foreground)) {
+            let doubtful = |owner: &OwnerReference| match self.nodes.get(&owner.uid) {
+                Some(known) => known.foreground || !known.is(owner, &node.namespace),
+                None => true,
+            };
+            if node.owners.iter().any(doubtful) {
                 affected.push(uid.to_owned());
             }
         }
@@ -99,7 +114,10 @@ impl Graph {
 
     /// Objects with an owner that the graph does not know: to be looked at once all watches have told what exists.
     pub(super) fn doubtful(&self) -> Vec<String> {
-        let unknown = |node: &Node| node.owners.iter().any(|owner| !self.nodes.contains_key(&owner.uid));
+        let is_known = |node: &Node, owner: &OwnerReference| {
+            self.nodes.get(&owner.uid).is_some_and(|known| known.is(owner, &node.namespace))
+        };
+        let unknown = |node: &Node| node.owners.iter().any(|owner| !is_known(node, owner));
         let waits = |node: &Node| node.foreground || node.orphan;
         let doubtful = self.nodes.iter().filter(|(_, node)| unknown(node) || waits(node));
         doubtful.map(|(uid, _)| uid.clone()).collect()

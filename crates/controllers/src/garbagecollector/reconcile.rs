@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::discovery::ServerResource;
-use ferry_client::{Api, Change, Error, WorkQueue, write};
+use ferry_client::{Api, Change, Error, EventType, Recorder, WorkQueue, write};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy};
@@ -16,18 +17,22 @@ use tokio::sync::watch;
 use super::graph::{FOREGROUND, Graph, Node, ORPHAN};
 use super::monitor;
 use super::plan::{self, Dependent, Owner, Plan};
+use super::sweep::Sweeps;
 use crate::Context;
 
 const NAME: &str = "generic-garbage-collector";
+const COMPONENT: &str = "garbage-collector-controller";
 const WORKERS: usize = 20;
 
 type Metadata = PartialObjectMeta<DynamicObject>;
 
 pub(super) struct Collector {
     client: Client,
+    recorder: Recorder,
     graph: Mutex<Graph>,
     resources: RwLock<Vec<ServerResource>>,
     queue: WorkQueue<String>,
+    sweeps: Sweeps,
     /// Set once every watch has told what exists: before that, an absent owner may only be unseen.
     complete: watch::Sender<bool>,
 }
@@ -36,9 +41,11 @@ pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let collector = Arc::new(Collector {
         client: client.clone(),
+        recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         graph: Mutex::default(),
         resources: RwLock::default(),
         queue: context.queue("garbage_collector_attempt_to_delete"),
+        sweeps: Sweeps::default(),
         complete: watch::Sender::new(false),
     });
     monitor::start_in(context, client, collector.clone());
@@ -103,7 +110,7 @@ impl Collector {
         }
         let mut owners = Vec::new();
         for reference in latest.owner_references.iter().flatten() {
-            owners.push(self.look_at_owner(&node, reference).await?);
+            owners.push(self.look_at_owner(uid, &node, reference).await?);
         }
         let dependents = self.graph.lock().dependents(uid);
         let plan = plan::plan(&latest, &owners, &self.as_seen_by(uid, &dependents));
@@ -128,14 +135,20 @@ impl Collector {
                 for dependent in &dependents {
                     self.orphan(dependent, uid).await?;
                 }
+                self.orphan_unseen(&node, uid).await?;
                 remove_finalizer(&api, &latest, ORPHAN).await?;
             }
         }
         Ok(Action::Done)
     }
 
-    fn api(&self, resource: &ServerResource, namespace: &str) -> Api<Metadata> {
-        if resource.namespaced {
+    pub(super) fn resources(&self) -> Vec<ServerResource> {
+        self.resources.read().clone()
+    }
+
+    /// Of the whole cluster where the namespace is empty.
+    pub(super) fn api(&self, resource: &ServerResource, namespace: &str) -> Api<Metadata> {
+        if resource.namespaced && !namespace.is_empty() {
             Api::namespaced_with(self.client.clone(), namespace, &resource.resource)
         } else {
             Api::all_with(self.client.clone(), &resource.resource)
@@ -155,7 +168,7 @@ impl Collector {
     }
 
     /// Whether the owner exists where the reference says. Known objects are believed: when they go, the graph tells.
-    async fn look_at_owner(&self, node: &Node, reference: &OwnerReference) -> Result<Owner, Error> {
+    async fn look_at_owner(&self, uid: &str, node: &Node, reference: &OwnerReference) -> Result<Owner, Error> {
         let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
         let resource = self
             .resources
@@ -163,6 +176,7 @@ impl Collector {
             .iter()
             .find(|known| known.resource.kind == reference.kind && known.resource.group == group)
             .cloned();
+        self.tell_of_elsewhere(uid, node, reference);
         let Some(resource) = resource else {
             return Err(format!("owner {} {} is of an unknown kind", reference.api_version, reference.kind).into());
         };
@@ -171,16 +185,8 @@ impl Collector {
             return Ok(Owner::Solid);
         }
         let namespace = if resource.namespaced { node.namespace.as_str() } else { "" };
-        let known = self
-            .graph
-            .lock()
-            .get(&reference.uid)
-            .filter(|owner| {
-                owner.name == reference.name
-                    && owner.namespace == namespace
-                    && owner.resource.resource == resource.resource
-            })
-            .map(|owner| owner.foreground);
+        let known = self.graph.lock().get(&reference.uid).filter(|owner| owner.is(reference, &node.namespace)).cloned();
+        let known = known.filter(|owner| owner.resource.resource == resource.resource).map(|owner| owner.foreground);
         match known {
             Some(true) => return Ok(Owner::Waiting),
             Some(false) => return Ok(Owner::Solid),
@@ -194,6 +200,33 @@ impl Collector {
             }
             _ => Owner::Absent,
         })
+    }
+
+    /// An object whose owner is in another namespace will go: owners are looked for in its own. Whoever wrote that should
+    /// hear of it.
+    fn tell_of_elsewhere(&self, uid: &str, node: &Node, reference: &OwnerReference) {
+        let elsewhere = self
+            .graph
+            .lock()
+            .get(&reference.uid)
+            .is_some_and(|owner| !owner.namespace.is_empty() && owner.namespace != node.namespace);
+        if !elsewhere {
+            return;
+        }
+        let OwnerReference { api_version, kind, name, uid: owner, .. } = reference;
+        let namespace = &node.namespace;
+        let message = format!(
+            "ownerRef [{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {owner}] does not exist in namespace {namespace:?}"
+        );
+        let regarding = ObjectReference {
+            api_version: Some(node.resource.resource.api_version.clone()),
+            kind: Some(node.resource.resource.kind.clone()),
+            namespace: Some(namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            name: Some(node.name.clone()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        self.recorder.event_for(regarding, EventType::Warning, "OwnerRefInvalidNamespace", message);
     }
 
     async fn delete(&self, api: &Api<Metadata>, meta: &ObjectMeta, policy: PropagationPolicy) -> Result<(), Error> {
@@ -212,9 +245,23 @@ impl Collector {
         }
     }
 
+    /// Dependents that no watch has told of yet would lose their owner and be collected: all there is is asked for them.
+    async fn orphan_unseen(&self, owner: &Node, uid: &str) -> Result<(), Error> {
+        let dependents = self.sweeps.dependents(self, owner, uid).await?;
+        for dependent in dependents {
+            let node = Node::new(&dependent.resource, &dependent.meta);
+            self.orphan_at(&node, dependent.meta.uid.as_deref().unwrap_or_default(), uid).await?;
+        }
+        Ok(())
+    }
+
     /// Takes the owner out of a dependent's references.
     async fn orphan(&self, dependent: &str, owner: &str) -> Result<(), Error> {
         let Some(node) = self.graph.lock().get(dependent).cloned() else { return Ok(()) };
+        self.orphan_at(&node, dependent, owner).await
+    }
+
+    async fn orphan_at(&self, node: &Node, dependent: &str, owner: &str) -> Result<(), Error> {
         let api = self.api(&node.resource, &node.namespace);
         let Some(latest) = api.get_opt(&node.name).await?.map(|object| object.metadata) else { return Ok(()) };
         if latest.uid.as_deref() != Some(dependent) {

@@ -15,6 +15,9 @@ use serde_json::json;
 use crate::Context;
 
 const NAME: &str = "service-cidrs-controller";
+/// Addresses that somebody else wrote down are theirs to care for.
+const MANAGER_LABEL: &str = "ipaddress.kubernetes.io/managed-by";
+const MANAGER: &str = "ipallocator.k8s.io";
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 /// So long a range that goes is kept: a server that has not heard of it may still give an address of it, and our own cache
 /// of addresses may be behind that of ranges.
@@ -93,7 +96,9 @@ fn is_needed(range: &ServiceCIDR, others: &[Arc<ServiceCIDR>], addresses: &[Arc<
     let elsewhere = |address: IpAddr| {
         others.iter().filter(stays).any(|other| ranges(other).iter().any(|text| contains(text, address)))
     };
-    let used = addresses.iter().filter_map(|address| address.name_any().parse::<IpAddr>().ok());
+    let ours =
+        |address: &&Arc<IPAddress>| address.labels().get(MANAGER_LABEL).is_some_and(|manager| manager == MANAGER);
+    let used = addresses.iter().filter(ours).filter_map(|address| address.name_any().parse::<IpAddr>().ok());
     used.into_iter().any(|address| ranges(range).iter().any(|text| contains(text, address)) && !elsewhere(address))
 }
 
@@ -168,18 +173,19 @@ mod tests {
                     .expect("a range"),
             )
         };
-        let address = |name: &str| -> Arc<IPAddress> {
+        let managed = |name: &str, manager: &str| -> Arc<IPAddress> {
             let parent = json!({ "resource": "services", "name": "s" });
-            Arc::new(
-                serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "parentRef": parent } }))
-                    .expect("an address"),
-            )
+            let metadata = json!({ "name": name, "labels": { MANAGER_LABEL: manager } });
+            let address = json!({ "metadata": metadata, "spec": { "parentRef": parent } });
+            Arc::new(serde_json::from_value(address).expect("an address"))
         };
+        let address = |name: &str| managed(name, MANAGER);
         let (small, wide, six) = (range("a", "10.0.0.0/24"), range("b", "10.0.0.0/16"), range("c", "fd00::/64"));
         let all = [small.clone(), wide.clone(), six.clone()];
         assert!(!is_needed(&small, &all, &[address("10.0.0.9")]), "the wide one has it too");
         assert!(is_needed(&small, &[small.clone(), six.clone()], &[address("10.0.0.9")]));
         assert!(!is_needed(&small, std::slice::from_ref(&small), &[address("10.0.1.9")]));
+        assert!(!is_needed(&small, std::slice::from_ref(&small), &[managed("10.0.0.9", "somebody")]));
         assert!(is_needed(&six, &all, &[address("fd00::7")]));
         assert!(contains("0.0.0.0/0", "1.2.3.4".parse().expect("an address")));
         assert!(!contains("nonsense", "1.2.3.4".parse().expect("an address")));

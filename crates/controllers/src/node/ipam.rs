@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue};
+use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
@@ -94,8 +94,11 @@ impl Loop {
         let api: Api<Node> = Api::all(self.client.clone());
         let patched = api.patch(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
         if let Err(error) = patched {
-            // A node that got its range elsewhere meanwhile tells so by its change.
-            self.pool.lock().release(&key.name);
+            // A node that got its range elsewhere meanwhile tells so by its change. One of which it is not known whether it
+            // got this one keeps it: nobody else may have it.
+            if write::status_of(&error).is_some_and(|status| status.code < 500) {
+                self.pool.lock().release(&key.name);
+            }
             return Err(error.into());
         }
         Ok(Action::Done)

@@ -1,5 +1,6 @@
 //! Taint eviction: pods that do not tolerate a NoExecute taint of their node go, at once or when their time is up.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Re
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 
 use super::pods_by_node;
 use crate::Context;
@@ -26,6 +28,8 @@ struct Loop {
     nodes: Informer<Node>,
     pods: Informer<Pod>,
     pods_of: Index<Pod>,
+    /// Pods whose time runs.
+    doomed: Mutex<HashSet<ObjectKey>>,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -38,6 +42,7 @@ pub(crate) fn start(context: &Context) {
         nodes: nodes.clone(),
         pods_of: pods_by_node(&pods),
         pods: pods.clone(),
+        doomed: Mutex::default(),
         queue: context.queue("noexec_taint_pod"),
     });
 
@@ -56,6 +61,10 @@ pub(crate) fn start(context: &Context) {
         let facts =
             |pod: &Pod| (pod::node(pod).to_owned(), pod.spec.as_ref().and_then(|spec| spec.tolerations.clone()));
         let pod = change.object();
+        if matches!(change, Change::Deleted(_)) {
+            handler.doomed.lock().remove(&ObjectKey::of(&**pod));
+            return;
+        }
         let same = change.old().is_some_and(|old| facts(old) == facts(pod));
         if !same && !pod::node(pod).is_empty() {
             handler.queue.add(ObjectKey::of(&**pod));
@@ -86,10 +95,20 @@ impl Loop {
         }
         let Some(node) = self.nodes.get("", pod::node(&pod)) else { return Ok(Action::Done) };
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
-        match stay(&evicting(&node), &tolerations, write::now().0) {
-            Stay::ForEver => Ok(Action::Done),
-            Stay::For(left) => Ok(Action::After(left)),
+        match stay(&evicting(&node), &tolerations, bound_at(&pod), write::now().0) {
+            Stay::ForEver => {
+                if self.doomed.lock().remove(key) {
+                    let message = format!("Cancelling deletion of Pod {key}");
+                    self.recorder.event(&*pod, EventType::Normal, "TaintManagerEviction", message);
+                }
+                Ok(Action::Done)
+            }
+            Stay::For(left) => {
+                self.doomed.lock().insert(key.clone());
+                Ok(Action::After(left))
+            }
             Stay::Not => {
+                self.doomed.lock().remove(key);
                 let message = format!("Marking for deletion Pod {key}");
                 self.recorder.event(&*pod, EventType::Normal, "TaintManagerEviction", message);
                 let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -109,21 +128,31 @@ enum Stay {
     Not,
 }
 
-/// How long a pod with these tolerations may stay; seconds count from when the youngest taint was added.
-fn stay(taints: &[Taint], tolerations: &[Toleration], now: Timestamp) -> Stay {
-    let mut shortest: Option<i64> = None;
+/// Since when the pod is where it is.
+fn bound_at(pod: &Pod) -> Option<Timestamp> {
+    let bound = pod::condition(pod, "PodScheduled").and_then(|condition| condition.last_transition_time.as_ref());
+    bound.or(pod.metadata.creation_timestamp.as_ref()).map(|time| time.0)
+}
+
+/// How long a pod with these tolerations may stay. The seconds of a toleration count from when the taint was added, or
+/// from when the pod came to a node that had it already.
+fn stay(taints: &[Taint], tolerations: &[Toleration], bound: Option<Timestamp>, now: Timestamp) -> Stay {
+    let mut end: Option<i64> = None;
     for taint in taints {
         let matching: Vec<&Toleration> = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).collect();
         if matching.is_empty() {
             return Stay::Not;
         }
-        let limits = matching.iter().filter_map(|toleration| toleration.toleration_seconds);
-        shortest = shortest.into_iter().chain(limits).min();
+        let Some(seconds) = matching.iter().filter_map(|toleration| toleration.toleration_seconds).min() else {
+            continue;
+        };
+        let added = taint.time_added.as_ref().map(|time| time.0);
+        let since = added.into_iter().chain(bound).max().unwrap_or(now).min(now);
+        let until = since.as_second().saturating_add(seconds.max(0));
+        end = end.into_iter().chain([until]).min();
     }
-    let Some(seconds) = shortest else { return Stay::ForEver };
-    let added = taints.iter().filter_map(|taint| taint.time_added.as_ref()).map(|time| time.0).max().unwrap_or(now);
-    let passed = now.duration_since(added).as_secs();
-    match u64::try_from(seconds.saturating_sub(passed)) {
+    let Some(end) = end else { return Stay::ForEver };
+    match u64::try_from(end.saturating_sub(now.as_second())) {
         Ok(0) | Err(_) => Stay::Not,
         Ok(left) => Stay::For(Duration::from_secs(left)),
     }
@@ -140,7 +169,7 @@ mod tests {
         let taint = json!({ "key": "k", "value": "v", "effect": "NoExecute", "timeAdded": "1970-01-01T00:16:00Z" });
         let taints = [serde_json::from_value(taint).expect("a taint")];
         let parsed: Vec<Toleration> = serde_json::from_value(tolerations.clone()).expect("tolerations");
-        assert_eq!(stay(&taints, &parsed, now), expected, "{tolerations}");
+        assert_eq!(stay(&taints, &parsed, None, now), expected, "{tolerations}");
     }
 
     #[test]
@@ -155,6 +184,29 @@ mod tests {
             Stay::For(Duration::from_secs(260)),
         );
         check(json!([{ "key": "k", "operator": "Exists", "tolerationSeconds": 40 }]), Stay::Not);
-        assert_eq!(stay(&[], &[], Timestamp::UNIX_EPOCH), Stay::ForEver);
+        assert_eq!(stay(&[], &[], None, Timestamp::UNIX_EPOCH), Stay::ForEver);
+    }
+
+    #[test]
+    fn each_taint_has_its_own_time_and_none_began_before_the_pod_came() {
+        let time = |second: i64| Timestamp::from_second(second).expect("a time");
+        let check = |taints: &[(&str, i64)], seconds: &[(&str, i64)], bound: i64, expected: Stay| {
+            let taint = |(key, added): &(&str, i64)| -> Taint {
+                let json = json!({ "key": key, "effect": "NoExecute", "timeAdded": time(*added).to_string() });
+                serde_json::from_value(json).expect("a taint")
+            };
+            let toleration = |(key, seconds): &(&str, i64)| -> Toleration {
+                let json = json!({ "key": key, "operator": "Exists", "tolerationSeconds": seconds });
+                serde_json::from_value(json).expect("a toleration")
+            };
+            let taints: Vec<Taint> = taints.iter().map(taint).collect();
+            let tolerations: Vec<Toleration> = seconds.iter().map(toleration).collect();
+            assert_eq!(stay(&taints, &tolerations, Some(time(bound)), time(1000)), expected, "{taints:?} {bound}");
+        };
+        let left = |seconds| Stay::For(Duration::from_secs(seconds));
+        check(&[("a", 100)], &[("a", 300)], 0, Stay::Not);
+        check(&[("a", 100)], &[("a", 300)], 990, left(290));
+        check(&[("a", 800), ("b", 950)], &[("a", 300), ("b", 600)], 0, left(100));
+        check(&[("a", 950)], &[("a", -5)], 0, Stay::Not);
     }
 }

@@ -218,7 +218,9 @@ impl Loop {
         }
         // A claim that was made for a pod goes when the pod is done; one that is gone takes it along by its owner reference.
         let owner = owner::controller_of(&*claim).filter(|owner| owner.kind == "Pod");
-        if let Some(pod) = owner.and_then(|owner| self.pods.get(&key.namespace, &owner.name))
+        // The cache may still have a pod of that name that ended before.
+        let of = |pod: &Arc<Pod>| owner.is_some_and(|owner| pod.metadata.uid.as_deref() == Some(&owner.uid));
+        if let Some(pod) = owner.and_then(|owner| self.pods.get(&key.namespace, &owner.name)).filter(of)
             && claim.annotations().contains_key(POD_CLAIM)
             && is_done(&pod)
             && claim.metadata.deletion_timestamp.is_none()

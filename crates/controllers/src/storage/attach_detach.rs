@@ -68,6 +68,9 @@ pub(crate) fn start(context: &Context) {
     });
     let handler = this.clone();
     this.attachments.on_change(move |change| {
+        if let Change::Modified { old, new } = change {
+            handler.tell(old, new);
+        }
         handler.queue.add(ObjectKey::new("", change.object().spec.node_name.clone()));
         if matches!(change, Change::Deleted(_)) {
             for node in handler.waiting.lock().drain() {
@@ -186,20 +189,62 @@ impl Loop {
                 _ => {}
             }
         }
+        let mut leaving = Vec::new();
         for unneeded in
             there.iter().filter(|known| known.name_any().starts_with("csi-") && !wanted.contains_key(&known.name_any()))
         {
             let left = self.time_to_unmount(node, unneeded);
             if left.is_zero() {
-                self.unneeded.lock().remove(&unneeded.name_any());
-                write::delete(&api, &**unneeded, None).await?;
+                leaving.push(unneeded.clone());
             } else {
                 again = Action::After(left);
             }
         }
         self.unneeded.lock().retain(|name, _| !wanted.contains_key(name));
-        self.report(node, &there).await?;
+        // What is about to be detached is no longer said to be attached, so that the kubelet does not begin to use it.
+        let staying = there.iter().filter(|known| {
+            known.metadata.deletion_timestamp.is_none()
+                && !leaving.iter().any(|gone| gone.name_any() == known.name_any())
+        });
+        self.report(node, &staying.cloned().collect::<Vec<_>>()).await?;
+        for gone in leaving {
+            self.unneeded.lock().remove(&gone.name_any());
+            write::delete(&api, &*gone, None).await?;
+        }
         Ok(again)
+    }
+
+    /// The pods on a node that need the volume.
+    fn users(&self, node: &str, volume: &PersistentVolume) -> Vec<Arc<Pod>> {
+        let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
+        let (namespace, claim) = (claim.namespace.unwrap_or_default(), claim.name.unwrap_or_default());
+        let uses = |pod: &Arc<Pod>| {
+            pod.namespace().as_ref() == Some(&namespace) && claims_of(pod).contains(&claim) && !pod::is_terminal(pod)
+        };
+        self.pods.get(node).into_iter().filter(uses).collect()
+    }
+
+    /// Tells the pods that wait for it what became of an attachment.
+    fn tell(&self, old: &VolumeAttachment, new: &VolumeAttachment) {
+        let attached = |one: &VolumeAttachment| one.status.as_ref().is_some_and(|status| status.attached);
+        let problem = |one: &VolumeAttachment| one.status.as_ref().and_then(|status| status.attach_error.clone());
+        let name = new.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
+        let (kind, reason, message) = match problem(new) {
+            _ if attached(new) && !attached(old) => {
+                let message = format!("AttachVolume.Attach succeeded for volume {name:?} ");
+                (EventType::Normal, "SuccessfulAttachVolume", message)
+            }
+            Some(why) if problem(old).as_ref() != Some(&why) => {
+                let why = why.message.unwrap_or_default();
+                let message = format!("AttachVolume.Attach failed for volume {name:?} : {why}");
+                (EventType::Warning, "FailedAttachVolume", message)
+            }
+            _ => return,
+        };
+        let Some(volume) = self.volumes.get("", name) else { return };
+        for pod in self.users(&new.spec.node_name, &volume) {
+            self.recorder.event(&*pod, kind, reason, message.clone());
+        }
     }
 
     /// Whether another node has the volume, which then must let go of it first; the pods that wait are told.
@@ -211,23 +256,13 @@ impl Loop {
         let all = self.attachments.list();
         let Some(other) = all.iter().find(of_it).filter(|_| !is_shared(volume)) else { return false };
         self.waiting.lock().insert(node.to_owned());
-        let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
-        let (namespace, claim) = (claim.namespace.unwrap_or_default(), claim.name.unwrap_or_default());
-        let users = |node: &str| -> Vec<Arc<Pod>> {
-            let uses = |pod: &Arc<Pod>| {
-                pod.namespace().as_ref() == Some(&namespace)
-                    && claims_of(pod).contains(&claim)
-                    && !pod::is_terminal(pod)
-            };
-            self.pods.get(node).into_iter().filter(uses).collect()
-        };
-        let holders: Vec<String> = users(&other.spec.node_name).iter().map(|pod| pod.name_any()).collect();
+        let holders: Vec<String> = self.users(&other.spec.node_name, volume).iter().map(|pod| pod.name_any()).collect();
         let why = if holders.is_empty() {
             "Volume is already exclusively attached to one node and can't be attached to another".to_owned()
         } else {
             format!("Volume is already used by pod(s) {}", holders.join(", "))
         };
-        for pod in users(node) {
+        for pod in self.users(node, volume) {
             let message = format!("Multi-Attach error for volume {name:?} {why}");
             self.recorder.event(&*pod, EventType::Warning, "FailedAttachVolume", message);
         }
@@ -272,7 +307,9 @@ impl Loop {
         if known == list {
             return Ok(());
         }
-        let patch = json!({ "status": { "volumesAttached": list } });
+        // On top of what was seen: the kubelet may have begun to use a volume meanwhile.
+        let metadata = json!({ "resourceVersion": node.metadata.resource_version });
+        let patch = json!({ "metadata": metadata, "status": { "volumesAttached": list } });
         let api: Api<Node> = Api::all(self.client.clone());
         match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Err(error) if !write::is_not_found(&error) => Err(error.into()),

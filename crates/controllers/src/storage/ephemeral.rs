@@ -78,9 +78,8 @@ pub(crate) fn start(context: &Context) {
                 if let Some(there) = claims.get(&key.namespace, &name) {
                     if !owner::is_controlled_by(&*there, &*pod) {
                         let message = format!(
-                            "ephemeral volume {:?}: PVC {name:?} was not created for pod {:?} (pod is not owner)",
-                            volume.name,
-                            key.to_string()
+                            "ephemeral volume {}: PVC {}/{name} was not created for pod {key} (pod is not owner)",
+                            volume.name, key.namespace
                         );
                         recorder.event(&*pod, EventType::Warning, "FailedBinding", message.clone());
                         return Err(Error::from(message));
@@ -91,11 +90,8 @@ pub(crate) fn start(context: &Context) {
                 match api.create(&PostParams::default(), &claim).await {
                     Err(error) if write::is_namespace_terminating(&error) => return Ok(Action::Done),
                     Err(error) => {
-                        let message = format!(
-                            "ephemeral volume {:?}: create PVC {name:?}: {}",
-                            volume.name,
-                            write::short(&error)
-                        );
+                        let why = write::short(&error);
+                        let message = format!("ephemeral volume {}: create PVC {name}: {why}", volume.name);
                         recorder.event(&*pod, EventType::Warning, "FailedBinding", message);
                         return Err(error.into());
                     }

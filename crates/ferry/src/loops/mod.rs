@@ -13,6 +13,7 @@ mod endpoints;
 mod faults;
 mod identities;
 mod jobs;
+mod lag;
 mod legacy_tokens;
 mod migration;
 mod nodes;

@@ -162,8 +162,9 @@ async fn ranges_of_services_are_held_while_they_are_used() {
     kit.until(ranges.clone(), "a ready range", |all| is(all, "True")).await;
     let addresses: Api<IPAddress> = Api::all(kit.client.clone());
     let parent = json!({ "group": "", "resource": "services", "namespace": NAMESPACE, "name": "user" });
-    kit.create_in(addresses.clone(), json!({ "metadata": { "name": "10.200.0.9" }, "spec": { "parentRef": parent } }))
-        .await;
+    let labels = json!({ "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io" });
+    let metadata = json!({ "name": "10.200.0.9", "labels": labels });
+    kit.create_in(addresses.clone(), json!({ "metadata": metadata, "spec": { "parentRef": parent } })).await;
     ranges.delete("more", &DeleteParams::default()).await.unwrap();
     let held = kit.until(ranges.clone(), "a held range", |all| is(all, "False")).await;
     assert_eq!(

@@ -10,6 +10,7 @@ use kube::api::PostParams;
 
 use super::plan;
 use crate::Context;
+use crate::common::trigger_time::{self, TriggerTimes};
 use crate::common::{crowd, endpoint};
 
 const NAME: &str = "endpoint-controller";
@@ -21,6 +22,7 @@ struct Loop {
     services: Informer<Service>,
     pods: Informer<Pod>,
     endpoints: Informer<Endpoints>,
+    times: TriggerTimes,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -34,6 +36,7 @@ pub(crate) fn start(context: &Context) {
         services: services.clone(),
         pods: pods.clone(),
         endpoints: endpoints.clone(),
+        times: TriggerTimes::default(),
         queue: context.queue("endpoint"),
     });
 
@@ -66,20 +69,27 @@ impl Loop {
         let api: Api<Endpoints> = Api::namespaced(self.client.clone(), &key.namespace);
         let existing = self.endpoints.get_key(key);
         let Some(service) = self.services.get_key(key) else {
-            // Endpoints without a Service of the same name serve nobody. Leader locks of old were kept in some.
-            if let Some(existing) = existing.filter(|existing| !is_lock(existing)) {
+            self.times.forget(key);
+            // Endpoints without a Service of the same name serve nobody. Leader locks of old were kept in some. One that
+            // was made a moment ago may not be in the cache, and its Endpoints may be somebody's own.
+            let services: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
+            if let Some(existing) = existing.filter(|existing| !is_lock(existing))
+                && services.get_opt(&key.name).await?.is_none()
+            {
                 write::delete(&api, &*existing, None).await?;
             }
             return Ok(Action::Done);
         };
         let Some(selector) = endpoint::selector(&service) else { return Ok(Action::Done) };
-        if service.metadata.deletion_timestamp.is_some() {
+        if endpoint::waits_for_its_end(&service) {
             return Ok(Action::Done);
         }
         let mut pods = self.pods.list_in(&key.namespace);
         pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
         crowd::rest(&self.queue, key, pods.len());
-        let Some(wanted) = plan::plan(&service, &pods, existing.as_deref()) else { return Ok(Action::Done) };
+        let changed = self.times.next(key, &service, &pods);
+        let Some(mut wanted) = plan::plan(&service, &pods, existing.as_deref()) else { return Ok(Action::Done) };
+        trigger_time::annotate(&mut wanted.metadata.annotations, changed);
         let written = match &existing {
             None => api.create(&PostParams::default(), &wanted).await,
             Some(_) => api.replace(&key.name, &PostParams::default(), &wanted).await,
@@ -89,8 +99,12 @@ impl Loop {
             Err(error) if write::is_namespace_terminating(&error) => Ok(Action::Done),
             Err(error) => {
                 if !write::is_conflict(&error) && !write::is_already_exists(&error) {
-                    let message = format!("Failed to update endpoint {key}: {}", write::short(&error));
-                    self.recorder.event(&*service, EventType::Warning, "FailedToUpdateEndpoint", message);
+                    let (reason, words) = match existing {
+                        None => ("FailedToCreateEndpoint", "Failed to create endpoint for service"),
+                        Some(_) => ("FailedToUpdateEndpoint", "Failed to update endpoint"),
+                    };
+                    let message = format!("{words} {key}: {}", write::short(&error));
+                    self.recorder.event(&wanted, EventType::Warning, reason, message);
                 }
                 Err(error.into())
             }

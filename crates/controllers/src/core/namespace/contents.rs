@@ -14,8 +14,12 @@ use super::plan::Outcome;
 
 type Metadata = PartialObjectMeta<DynamicObject>;
 
-/// One pass; the second value is how long the slowest pod may take to stop.
-pub(super) async fn delete(client: &Client, namespace: &str) -> Result<(Outcome, Duration), kube::Error> {
+/// One pass over a namespace whose deletion began so long ago; the second value is how long the slowest pod may take to stop.
+pub(super) async fn delete(
+    client: &Client,
+    namespace: &str,
+    age: Duration,
+) -> Result<(Outcome, Duration), kube::Error> {
     let mut outcome = Outcome::default();
     let found = discovery::resources(client).await?;
     outcome.undiscovered = found.failed;
@@ -25,8 +29,17 @@ pub(super) async fn delete(client: &Client, namespace: &str) -> Result<(Outcome,
     let is_pods = |known: &ServerResource| known.resource.group.is_empty() && known.resource.plural == "pods";
     resources.sort_by_key(|known| !is_pods(known));
     for resource in resources {
-        if let Err(error) = empty(client, namespace, &resource, &mut outcome).await {
-            outcome.failures.push(format!("{}: {}", resource.resource.plural, write::short(&error)));
+        match empty(client, namespace, &resource, &mut outcome).await {
+            Err(error) => outcome.failures.push(write::short(&error)),
+            // Nothing holds them, and they have had their time.
+            Ok(Left::Unheld) if !is_pods(&resource) || grace(client, namespace).await <= age => {
+                let (group, version) = (&resource.resource.group, &resource.resource.version);
+                outcome.failures.push(format!(
+                    "unexpected items still remain in namespace: {namespace} for gvr: {group}/{version}, Resource={}",
+                    resource.resource.plural
+                ));
+            }
+            Ok(_) => {}
         }
         if is_pods(&resource) && outcome.remaining.contains_key("pods.") {
             break;
@@ -36,16 +49,24 @@ pub(super) async fn delete(client: &Client, namespace: &str) -> Result<(Outcome,
     Ok((outcome, grace))
 }
 
+/// What there is after everything was deleted.
+enum Left {
+    Nothing,
+    /// Waits for finalizers, at least some of it.
+    Held,
+    Unheld,
+}
+
 async fn empty(
     client: &Client,
     namespace: &str,
     resource: &ServerResource,
     outcome: &mut Outcome,
-) -> Result<(), kube::Error> {
+) -> Result<Left, kube::Error> {
     let api: Api<Metadata> = Api::namespaced_with(client.clone(), namespace, &resource.resource);
     let there = list(&api).await?;
     if there.is_empty() {
-        return Ok(());
+        return Ok(Left::Nothing);
     }
     let background = DeleteParams::background();
     let collection: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource.resource);
@@ -65,11 +86,13 @@ async fn empty(
     for finalizer in left.iter().flat_map(|object| object.metadata.finalizers.iter().flatten()) {
         *outcome.finalizers.entry(finalizer.clone()).or_default() += 1;
     }
-    if !left.is_empty() {
-        let name = format!("{}.{}", resource.resource.plural, resource.resource.group);
-        outcome.remaining.insert(name, left.len());
+    if left.is_empty() {
+        return Ok(Left::Nothing);
     }
-    Ok(())
+    let name = format!("{}.{}", resource.resource.plural, resource.resource.group);
+    outcome.remaining.insert(name, left.len());
+    let held = left.iter().any(|object| object.metadata.finalizers.iter().flatten().next().is_some());
+    Ok(if held { Left::Held } else { Left::Unheld })
 }
 
 /// What is gone or cannot be listed is not there.

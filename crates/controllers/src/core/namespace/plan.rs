@@ -29,6 +29,8 @@ impl Outcome {
 /// The status with the conditions of this outcome.
 pub(super) fn status(old: &NamespaceStatus, outcome: &Outcome, now: &Time) -> NamespaceStatus {
     let mut status = old.clone();
+    let mut failures = outcome.failures.clone();
+    failures.sort();
     let counts = |counts: &BTreeMap<String, usize>, words: &str| -> String {
         let parts: Vec<String> =
             counts.iter().map(|(name, count)| format!("{name} {words} {count} resource instances")).collect();
@@ -41,7 +43,7 @@ pub(super) fn status(old: &NamespaceStatus, outcome: &Outcome, now: &Time) -> Na
             (
                 "DiscoveryFailed",
                 format!(
-                    "Discovery failed for some groups, {} failing: {}",
+                    "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
                     outcome.undiscovered.len(),
                     outcome.undiscovered.join(", ")
                 ),
@@ -62,7 +64,7 @@ pub(super) fn status(old: &NamespaceStatus, outcome: &Outcome, now: &Time) -> Na
                 format!(
                     "Failed to delete all resource types, {} remaining: {}",
                     outcome.failures.len(),
-                    outcome.failures.join(", ")
+                    failures.join(", ")
                 ),
             ),
             ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),

@@ -59,6 +59,13 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
+/// Whether somebody else's finalizer keeps it when ours is gone.
+fn is_held_otherwise(namespace: &Namespace) -> bool {
+    let own = namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_deref()).unwrap_or_default();
+    own.iter().any(|finalizer| finalizer != FINALIZER)
+        || namespace.metadata.finalizers.as_ref().is_some_and(|list| !list.is_empty())
+}
+
 impl Loop {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         if self.namespaces.get_key(key).is_none() {
@@ -77,18 +84,20 @@ impl Loop {
             namespace.status.get_or_insert_default().phase = Some("Terminating".into());
             namespace = api.replace_status(&key.name, &PostParams::default(), &namespace).await?;
         }
-        let (outcome, grace) = contents::delete(&self.client, &key.name).await?;
+        let started = namespace.metadata.deletion_timestamp.as_ref().map(|time| time.0).unwrap_or_default();
+        let age = Duration::try_from(write::now().0.duration_since(started)).unwrap_or_default();
+        let (outcome, grace) = contents::delete(&self.client, &key.name, age).await?;
         let old = namespace.status.clone().unwrap_or_default();
         let new = plan::status(&old, &outcome, &write::now());
-        if new != old && !(outcome.is_clean() && old.conditions.is_none()) {
+        // One that goes in this very moment need not say that it is empty.
+        let goes = outcome.is_clean() && old.conditions.is_none() && !is_held_otherwise(&namespace);
+        if new != old && !goes {
             namespace.status = Some(new);
             namespace = api.replace_status(&key.name, &PostParams::default(), &namespace).await?;
         }
         if outcome.is_clean() {
             return self.finalize(&api, namespace).await;
         }
-        let started = namespace.metadata.deletion_timestamp.as_ref().map(|time| time.0).unwrap_or_default();
-        let age = Duration::try_from(write::now().0.duration_since(started)).unwrap_or_default();
         let wait = if grace.is_zero() { age / 4 } else { grace / 2 };
         Ok(Action::After(wait.clamp(SHORTEST_WAIT, LONGEST_WAIT)))
     }

@@ -26,8 +26,11 @@ use crate::common::pod;
 const NAME: &str = "resourcequota-controller";
 type Metadata = PartialObjectMeta<DynamicObject>;
 
-/// Resources that other servers answer for may come and go: what is counted by name is counted again after this long.
+/// Everything is counted again after this long: resources that other servers answer for come and go untold.
 const RECOUNT: Duration = Duration::from_secs(300);
+/// What was counted may have been behind what admission had reserved already, and nobody would ever tell: a count that
+/// changed something is looked at again when the caches have caught up.
+const SETTLE: Duration = Duration::from_secs(2);
 /// A watch that was just opened must know what there is before a count can rely on it.
 const PATIENCE: Duration = Duration::from_secs(10);
 const WATCHED: [(&str, &str); 7] = [
@@ -153,10 +156,10 @@ impl Loop {
             let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &key.namespace);
             match api.replace_status(&key.name, &PostParams::default(), &updated).await {
                 Err(error) if !write::is_not_found(&error) => return Err(error.into()),
-                _ => {}
+                _ => return Ok(Action::After(SETTLE)),
             }
         }
-        Ok(if others.is_empty() { Action::Done } else { Action::After(RECOUNT) })
+        Ok(Action::After(RECOUNT))
     }
 
     /// Everything in the namespace that some limit could be about.

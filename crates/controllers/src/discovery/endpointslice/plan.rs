@@ -45,7 +45,10 @@ pub(super) fn plan(
 ) -> Plan {
     let mut plan = Plan::default();
     let families = families(service, pods);
-    for slice in existing {
+    // Those of a Service that had the same name go with it: whoever collects them would take what is in them along.
+    let (existing, foreign): (Vec<_>, Vec<_>) =
+        existing.iter().cloned().partition(|slice| owner::is_owned_by(&**slice, service));
+    for slice in &existing {
         if !families.contains(&slice.address_type.as_str()) {
             plan.delete.push(slice.clone());
         }
@@ -83,6 +86,7 @@ pub(super) fn plan(
         fit(service, family, wanted, &there, &mut plan);
     }
     recycle(&mut plan);
+    plan.delete.extend(foreign);
     plan
 }
 

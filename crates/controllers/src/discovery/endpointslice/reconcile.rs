@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use super::hints::{self, Mode};
 use super::plan::{self, MANAGER, MANAGER_LABEL, SERVICE_LABEL};
 use crate::Context;
-use crate::common::{crowd, endpoint};
+use crate::common::trigger_time::{self, TriggerTimes};
+use crate::common::{crowd, endpoint, pod};
 
 const NAME: &str = "endpointslice-controller";
 /// As events name it, unlike the identity.
@@ -37,6 +38,7 @@ struct Loop {
     queue: WorkQueue<ObjectKey>,
     /// Services that share endpoints out by zone: what was told of each.
     shared: Mutex<HashMap<ObjectKey, Vec<String>>>,
+    times: TriggerTimes,
 }
 
 pub(crate) fn start(context: &Context) {
@@ -53,6 +55,7 @@ pub(crate) fn start(context: &Context) {
         expectations: Expectations::new(),
         queue: context.queue("endpoint_slice"),
         shared: Mutex::default(),
+        times: TriggerTimes::default(),
     });
 
     let handler = this.clone();
@@ -61,6 +64,7 @@ pub(crate) fn start(context: &Context) {
         if matches!(change, Change::Deleted(_)) {
             handler.expectations.forget(&key);
             handler.shared.lock().remove(&key);
+            handler.times.forget(&key);
         } else {
             handler.queue.add(key);
         }
@@ -113,16 +117,22 @@ impl Loop {
             return Ok(Action::After(left));
         }
         let Some(selector) = endpoint::selector(&service) else { return Ok(Action::Done) };
-        if service.metadata.deletion_timestamp.is_some() {
+        if endpoint::waits_for_its_end(&service) {
             return Ok(Action::Done);
         }
         let mut pods = self.pods.list_in(&key.namespace);
         pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
         crowd::rest(&self.queue, key, pods.len());
-        let existing = self.slices.get(&key.to_string());
+        let changed = self.times.next(key, &service, &pods);
+        let lost = self.drop_lost(key, &service, &mut pods);
+        let mut existing = self.slices.get(&key.to_string());
+        existing.retain(|slice| slice.metadata.deletion_timestamp.is_none());
         let zone = |node: &str| self.nodes.get("", node)?.labels().get(ZONE_LABEL).cloned();
         let shares = || hints::shares(self.nodes.list().iter().map(|node| &**node));
-        let plan = plan::plan(&service, &pods, &existing, zone, shares);
+        let mut plan = plan::plan(&service, &pods, &existing, zone, shares);
+        for slice in plan.create.iter_mut().chain(&mut plan.update) {
+            trigger_time::annotate(&mut slice.metadata.annotations, changed);
+        }
         self.tell(key, &service, &plan);
         let result = self.carry_out(key, plan).await;
         if let Err(error) = &result
@@ -132,7 +142,35 @@ impl Loop {
             self.recorder.event(&*service, EventType::Warning, "FailedToUpdateEndpointSlices", message);
         }
         result?;
-        Ok(Action::Done)
+        let Some(lost) = lost else { return Ok(Action::Done) };
+        // The others are served; whether the node comes is looked at again.
+        let message = format!("Error updating Endpoint Slices for Service {key}: {lost}");
+        self.recorder.event(&*service, EventType::Warning, "FailedToUpdateEndpointSlices", message);
+        Err(lost.into())
+    }
+
+    /// Leaves out pods whose node nobody knows, unless they are to be found whatever becomes of them; says which.
+    fn drop_lost(&self, key: &ObjectKey, service: &Service, pods: &mut Vec<Arc<Pod>>) -> Option<String> {
+        if endpoint::tolerates_unready(service) {
+            return None;
+        }
+        let is_lost = |pod: &Pod| {
+            !pod::is_terminal(pod) && endpoint::has_address(pod) && self.nodes.get("", pod::node(pod)).is_none()
+        };
+        let mut lost = Vec::new();
+        pods.retain(|pod| {
+            let is_lost = is_lost(pod);
+            if is_lost {
+                let (name, node) = (pod.name_any(), pod::node(pod));
+                lost.push(format!("skipping Pod {name} for Service {key}: Node {node} Not Found"));
+            }
+            !is_lost
+        });
+        match lost.as_slice() {
+            [] => None,
+            [one] => Some(one.clone()),
+            several => Some(format!("[{}]", several.join(", "))),
+        }
     }
 
     /// Events of whether endpoints are shared out by zone, when that changes.
@@ -149,17 +187,26 @@ impl Loop {
             None => known.remove(key),
         };
         drop(known);
+        let families = || {
+            let asked = service.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
+            if asked.is_empty() { vec!["IPv4".to_owned()] } else { asked }
+        };
         let (enabled, disabled) = ("TopologyAwareHintsEnabled", "TopologyAwareHintsDisabled");
         match now {
             Some(why) if why.is_empty() => {
-                let text = "Topology Aware Hints has been enabled, addressType: IPv4";
-                self.recorder.event(service, EventType::Normal, enabled, text);
+                for family in families() {
+                    let text = format!("Topology Aware Hints has been enabled, addressType: {family}");
+                    self.recorder.event(service, EventType::Normal, enabled, text);
+                }
             }
             Some(why) => why.into_iter().for_each(|text| {
                 self.recorder.event(service, EventType::Warning, disabled, text);
             }),
             None if before.is_some_and(|before| before.is_empty()) => {
-                self.recorder.event(service, EventType::Warning, disabled, "Topology Aware Hints has been disabled");
+                for family in families() {
+                    let text = format!("Topology Aware Hints has been disabled, addressType: {family}");
+                    self.recorder.event(service, EventType::Warning, disabled, text);
+                }
             }
             None => {}
         }

@@ -91,6 +91,11 @@ impl Loop {
         let node = change.object();
         let key = ObjectKey::of(&**node);
         let gone = matches!(change, Change::Deleted(_));
+        match change {
+            Change::Added(_) => self.tell(node, "RegisteredNode", "Registered", "in"),
+            Change::Deleted(_) => self.tell(node, "RemovingNode", "Removing", "from"),
+            Change::Modified { .. } => {}
+        }
         let recovered = self.zones.lock().change(change.old().map(|node| &**node), (!gone).then_some(node));
         if recovered {
             // It was we who heard nothing: all silence counts from now.
@@ -118,6 +123,12 @@ impl Loop {
             }
         }
         self.queue.add(key);
+    }
+
+    fn tell(&self, node: &Node, reason: &str, verb: &str, where_to: &str) {
+        let name = node.name_any();
+        let message = format!("Node {name} event: {verb} Node {name} {where_to} Controller");
+        self.recorder.event(node, EventType::Normal, reason, message);
     }
 
     /// A renewed lease only moves the time; the node is looked at when that time has come.

@@ -52,6 +52,31 @@ fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
         && attributes(&has.volume_attributes_class_name) == attributes(&wants.volume_attributes_class_name)
 }
 
+/// Why the volume that a claim asks for by name is not for it.
+pub(super) fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<String> {
+    let (has, wants) = (volume.spec.clone().unwrap_or_default(), claim.spec.clone().unwrap_or_default());
+    let modes = has.access_modes.unwrap_or_default();
+    let mode = |mode: Option<String>| mode.unwrap_or_else(|| "Filesystem".into());
+    let why = if volume.metadata.deletion_timestamp.is_some() {
+        return Some(format!("the volume is marked for deletion {:?}", volume.name_any()));
+    } else if storage(has.capacity.as_ref()) < storage(wants.resources.as_ref().and_then(|r| r.requests.as_ref())) {
+        "requested PV is too small"
+    } else if class_of_volume(volume) != class_of_claim(claim) {
+        "storageClassName does not match"
+    } else if has.volume_attributes_class_name.unwrap_or_default()
+        != wants.volume_attributes_class_name.unwrap_or_default()
+    {
+        "volumeAttributesClassName does not match"
+    } else if mode(has.volume_mode) != mode(wants.volume_mode) {
+        "incompatible volumeMode"
+    } else if !wants.access_modes.iter().flatten().all(|mode| modes.contains(mode)) {
+        "incompatible accessMode"
+    } else {
+        return None;
+    };
+    Some(why.to_owned())
+}
+
 /// The volume that was promised to the claim, or the smallest free one that fits. `delayed` takes promised ones only.
 pub(super) fn choose<'a>(
     claim: &PersistentVolumeClaim,

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 
-use super::choose::{choose, class_of_claim, is_for};
+use super::choose::{choose, class_of_claim, is_for, mismatch};
 
 pub(super) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub(super) const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
@@ -15,13 +15,20 @@ pub(super) const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 pub(super) const PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-provisioner";
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+/// Provisioners of this name were once part of Kubernetes; those of this list have drivers that took over.
+const BUILT_IN: &str = "kubernetes.io/";
+const MIGRATED: [&str; 7] =
+    ["aws-ebs", "azure-disk", "azure-file", "cinder", "gce-pd", "portworx-volume", "vsphere-volume"];
+pub(super) const FIRST_CONSUMER: &str = "WaitForFirstConsumer";
+pub(super) const POD_SCHEDULED: &str = "WaitForPodScheduled";
 
 pub(super) struct Seen<'a> {
     pub(super) volumes: &'a [Arc<PersistentVolume>],
     pub(super) classes: &'a [Arc<StorageClass>],
     /// The node the scheduler chose for the claim's first pod.
     pub(super) node: Option<Arc<Node>>,
+    /// The names of the pods that need the claim and have no node yet.
+    pub(super) pods: &'a dyn Fn() -> Vec<String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -83,11 +90,14 @@ fn unbound(claim: &PersistentVolumeClaim, seen: &Seen<'_>) -> ClaimStep {
         let Some(volume) = find(seen.volumes, volume_name(claim)) else {
             return ClaimStep::Pending { event: None, provisioner: None };
         };
+        let name = volume.name_any();
         let free = volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none());
+        if free && let Some(why) = mismatch(volume, claim) {
+            return pending(true, "VolumeMismatch", format!("Cannot bind to requested volume {name:?}: {why}"));
+        }
         if free || is_for(volume, claim) {
             return ClaimStep::Bind(volume.clone());
         }
-        let name = volume.name_any();
         return pending(true, "FailedBinding", format!("volume {name:?} already bound to a different claim."));
     }
     let class = class_of_claim(claim);
@@ -98,7 +108,11 @@ fn unbound(claim: &PersistentVolumeClaim, seen: &Seen<'_>) -> ClaimStep {
         return ClaimStep::Bind(volume.clone());
     }
     if delayed {
-        return pending(false, "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
+        return match (seen.pods)().as_slice() {
+            [] => pending(false, FIRST_CONSUMER, "waiting for first consumer to be created before binding"),
+            [pod] => pending(false, POD_SCHEDULED, format!("waiting for pod {pod} to be scheduled")),
+            pods => pending(false, POD_SCHEDULED, format!("waiting for pods {} to be scheduled", pods.join(","))),
+        };
     }
     if class.is_empty() {
         let unset = claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_none());
@@ -111,8 +125,8 @@ fn unbound(claim: &PersistentVolumeClaim, seen: &Seen<'_>) -> ClaimStep {
     let Some(known) = known else {
         return pending(true, "ProvisioningFailed", format!("storageclass.storage.k8s.io {class:?} not found"));
     };
-    if known.provisioner == NO_PROVISIONER {
-        let message = format!("storageclass {class:?} has no provisioner and no volume fits the claim");
+    if known.provisioner.strip_prefix(BUILT_IN).is_some_and(|name| !MIGRATED.contains(&name)) {
+        let message = format!("no volume plugin matched name: {}", known.provisioner);
         return pending(true, "ProvisioningFailed", message);
     }
     let told = Told {
@@ -252,7 +266,7 @@ mod tests {
             ),
         ];
         let classes = classes();
-        let seen = Seen { volumes: &volumes, classes: &classes, node: None };
+        let seen = Seen { volumes: &volumes, classes: &classes, node: None, pods: &Vec::new };
         let check = |change: Value, expected: &str| {
             let text = match claim(&a_claim(change.clone()), &seen) {
                 ClaimStep::Bind(volume) => format!("bind {}", volume.name_any()),
@@ -276,12 +290,53 @@ mod tests {
             "bind classy",
         );
         check(json!({ "metadata": { "name": "chosen" }, "spec": { "storageClassName": "late" } }), "bind promised");
-        check(json!({ "spec": { "volumeName": "small" } }), "bind small");
+        check(json!({ "spec": { "volumeName": "small" } }), "VolumeMismatch");
+        check(json!({ "spec": { "volumeName": "large" } }), "bind large");
+        check(json!({ "spec": { "volumeName": "classy" } }), "VolumeMismatch");
         check(json!({ "spec": { "volumeName": "taken" } }), "FailedBinding");
         check(json!({ "spec": { "volumeName": "absent" } }), "-");
         check(json!({ "metadata": { "annotations": completed } }), "ClaimLost");
         check(json!({ "metadata": { "annotations": completed }, "spec": { "volumeName": "absent" } }), "ClaimLost");
         check(json!({ "metadata": { "annotations": completed }, "spec": { "volumeName": "taken" } }), "ClaimMisbound");
+    }
+
+    #[test]
+    fn what_does_not_fit_says_why() {
+        let told = |volume: Arc<PersistentVolume>| {
+            let asks = a_claim(json!({ "spec": { "volumeName": "v" } }));
+            match claim(&asks, &Seen { volumes: &[volume], classes: &[], node: None, pods: &Vec::new }) {
+                ClaimStep::Pending { event: Some(told), .. } => told.message,
+                other => format!("{other:?}"),
+            }
+        };
+        let check = |size: &str, change: Value, why: &str| {
+            let message = told(a_volume("v", size, change));
+            assert_eq!(message, format!("Cannot bind to requested volume \"v\": {why}"));
+        };
+        check("1Gi", json!({}), "requested PV is too small");
+        check("9Gi", json!({ "spec": { "storageClassName": "x" } }), "storageClassName does not match");
+        check("9Gi", json!({ "spec": { "volumeMode": "Block" } }), "incompatible volumeMode");
+        check("9Gi", json!({ "spec": { "accessModes": ["ReadOnlyMany"] } }), "incompatible accessMode");
+        let attributes = json!({ "spec": { "volumeAttributesClassName": "gold" } });
+        check("9Gi", attributes, "volumeAttributesClassName does not match");
+        let going = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        check("9Gi", going, "the volume is marked for deletion \"v\"");
+    }
+
+    #[test]
+    fn who_waits_for_whom_is_said() {
+        let classes = classes();
+        for (pods, expected) in [
+            (vec![], "waiting for first consumer to be created before binding"),
+            (vec!["a"], "waiting for pod a to be scheduled"),
+            (vec!["a", "b"], "waiting for pods a,b to be scheduled"),
+        ] {
+            let names = || pods.iter().map(|name| (*name).to_owned()).collect();
+            let seen = Seen { volumes: &[], classes: &classes, node: None, pods: &names };
+            let step = claim(&a_claim(json!({ "spec": { "storageClassName": "late" } })), &seen);
+            let ClaimStep::Pending { event: Some(told), .. } = step else { panic!("{step:?}") };
+            assert_eq!(told.message, expected);
+        }
     }
 
     #[test]

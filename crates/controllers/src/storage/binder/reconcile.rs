@@ -1,11 +1,13 @@
 //! The loop of the binder. One worker: two claims must not reach for the same volume at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue};
 use k8s_openapi::api::core::v1::{
-    Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus, PersistentVolumeStatus,
+    Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus,
+    PersistentVolumeStatus, Pod,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::PostParams;
@@ -13,9 +15,13 @@ use kube::{Client, Resource, ResourceExt};
 
 use super::plan::{self, ClaimStep, Seen, Told, VolumeStep};
 use crate::Context;
+use crate::common::pod;
+use crate::storage::protection::claims_of;
 
 const NAME: &str = "persistent-volume-binder";
 const COMPONENT: &str = "persistentvolume-controller";
+/// A claim that waits for pods is looked at again after this time: nothing of its own changes when they come.
+const WHILE_WAITING: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
@@ -30,6 +36,7 @@ struct Loop {
     volumes: Informer<PersistentVolume>,
     classes: Informer<StorageClass>,
     nodes: Informer<Node>,
+    pods: Informer<Pod>,
     queue: WorkQueue<Key>,
 }
 
@@ -42,6 +49,7 @@ pub(crate) fn start(context: &Context) {
         volumes: context.informers.of(),
         classes: context.informers.of(),
         nodes: context.informers.of(),
+        pods: context.informers.of(),
         queue: context.queue("volumes"),
     });
     let handler = this.clone();
@@ -67,6 +75,7 @@ pub(crate) fn start(context: &Context) {
         synced.volumes.synced().await;
         synced.classes.synced().await;
         synced.nodes.synced().await;
+        synced.pods.synced().await;
     };
     let queue = this.queue.clone();
     controller::run(&context.tasks, COMPONENT, &queue, 1, ready, move |key| {
@@ -104,12 +113,19 @@ impl Loop {
         let Some(claim) = self.claims.get_key(key) else { return Ok(Action::Done) };
         let node = claim.annotations().get(plan::SELECTED_NODE).and_then(|name| self.nodes.get("", name));
         let (volumes, classes) = (self.volumes.list(), self.classes.list());
-        let step = plan::claim(&claim, &Seen { volumes: &volumes, classes: &classes, node });
+        let waiting = || {
+            let pods = self.pods.list_in(&key.namespace).into_iter();
+            let waits = pods.filter(|pod| {
+                pod::node(pod).is_empty() && !pod::is_terminal(pod) && claims_of(pod).contains(&key.name)
+            });
+            waits.map(|pod| pod.name_any()).collect()
+        };
+        let step = plan::claim(&claim, &Seen { volumes: &volumes, classes: &classes, node, pods: &waiting });
         let api = self.claims_in(&key.namespace);
         match step {
             ClaimStep::Bind(volume) => self.bind(&claim, &volume).await?,
             ClaimStep::Lost { reason, message } => {
-                if phase(&claim) != "Lost" {
+                if phase(&claim) != "Lost" && !self.is_there(&claim).await? {
                     let status = PersistentVolumeClaimStatus { phase: Some("Lost".into()), ..Default::default() };
                     let lost = PersistentVolumeClaim { status: Some(status), ..(*claim).clone() };
                     api.replace_status(&key.name, &PostParams::default(), &lost).await?;
@@ -122,15 +138,45 @@ impl Loop {
                 api.replace(&key.name, &PostParams::default(), &changed).await?;
             }
             ClaimStep::Pending { event, provisioner } => {
-                if let Some(told) = event {
-                    self.tell(&*claim, &told);
+                if let Some(told) = &event {
+                    self.tell(&*claim, told);
                 }
                 if let Some(provisioner) = provisioner {
                     self.ask_provisioner(&api, &claim, &provisioner).await?;
                 }
+                if event.is_some_and(|told| [plan::FIRST_CONSUMER, plan::POD_SCHEDULED].contains(&told.reason)) {
+                    return Ok(Action::After(WHILE_WAITING));
+                }
             }
         }
         Ok(Action::Done)
+    }
+
+    /// The claim's volume may exist, and the cache not know of it yet: then nothing is lost, and its coming is told.
+    async fn is_there(&self, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
+        let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
+        if name.is_empty() || self.volumes.get("", name).is_some() {
+            return Ok(false);
+        }
+        Ok(Api::<PersistentVolume>::all(self.client.clone()).get_opt(name).await?.is_some())
+    }
+
+    /// The claim that a volume's reference names. One that the cache does not know may have been made a moment ago, by
+    /// whoever made the volume for it: the server is asked before the volume counts as released, and is deleted.
+    async fn claim_of(
+        &self,
+        volume: &PersistentVolume,
+        reference: &ObjectReference,
+        key: &ObjectKey,
+    ) -> Result<Option<Arc<PersistentVolumeClaim>>, Error> {
+        let claim = self.claims.get_key(key);
+        let known = claim.as_ref().is_some_and(|claim| claim.metadata.uid == reference.uid);
+        let promised = reference.uid.as_deref().unwrap_or_default().is_empty();
+        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        if known || promised || matches!(phase, Some("Released" | "Failed")) {
+            return Ok(claim);
+        }
+        Ok(self.claims_in(&key.namespace).get_opt(&key.name).await?.map(Arc::new))
     }
 
     async fn ask_provisioner(
@@ -221,8 +267,9 @@ impl Loop {
     async fn volume(&self, name: &str) -> Result<Action, Error> {
         let Some(volume) = self.volumes.get("", name) else { return Ok(Action::Done) };
         let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
-        let key = ObjectKey::new(reference.namespace.unwrap_or_default(), reference.name.unwrap_or_default());
-        let claim = self.claims.get_key(&key);
+        let key =
+            ObjectKey::new(reference.namespace.clone().unwrap_or_default(), reference.name.clone().unwrap_or_default());
+        let claim = self.claim_of(&volume, &reference, &key).await?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         match plan::volume(&volume, claim.as_deref()) {
             VolumeStep::WakeClaim => self.queue.add(Key::Claim(key)),

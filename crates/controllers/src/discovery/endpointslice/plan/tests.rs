@@ -149,3 +149,21 @@ fn named_ports_that_differ_make_slices_of_their_own() {
     let ports: Vec<_> = made.create.iter().map(|slice| slice.ports.as_ref().expect("ports")[0].port).collect();
     assert_eq!(ports, [Some(8000), Some(8001)]);
 }
+
+#[test]
+fn slices_of_a_service_that_had_the_name_are_not_used() {
+    let pods = [pod(1, true)];
+    let first = service(json!({}));
+    let mut slices = Vec::new();
+    apply(&mut slices, plan(&first, &pods, &[], zone, Shares::new));
+    let mut second = first.clone();
+    second.metadata.uid = Some("t".into());
+    let made = plan(&second, &pods, &slices, zone, Shares::new);
+    assert_eq!(
+        (made.create.len(), made.update.len()),
+        (1, 0),
+        "whoever collects the old one must not take the new along"
+    );
+    assert_eq!(made.delete, slices);
+    assert_eq!(made.create[0].metadata.owner_references.as_ref().expect("an owner")[0].uid, "t");
+}

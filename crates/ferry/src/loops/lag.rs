@@ -1,0 +1,147 @@
+//! Caches that are behind one another: what one watch has not told yet must not make a controller take away what is needed.
+
+use std::sync::Arc;
+
+use ferry_client::{Api, Informers};
+use ferry_meta::UserInfo;
+use futures::StreamExt;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
+use kube::api::DeleteParams;
+use kube::client::Body;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{Kit, NAMESPACE};
+
+/// Holds back what the watches of one resource tell.
+#[derive(Clone)]
+struct Lag {
+    resource: &'static str,
+    open: Arc<watch::Sender<bool>>,
+}
+
+impl Lag {
+    fn of(resource: &'static str) -> Self {
+        Self { resource, open: Arc::new(watch::Sender::new(true)) }
+    }
+
+    fn client(&self, inner: Client) -> Client {
+        let lag = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (inner, lag) = (inner.clone(), lag.clone());
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let held = watches && request.uri().path().ends_with(&format!("/{}", lag.resource));
+            async move {
+                let response = inner.send(request).await?;
+                Ok::<_, kube::Error>(response.map(|body| {
+                    let frames = BodyStream::new(body).then(move |frame| {
+                        let mut open = lag.open.subscribe();
+                        async move {
+                            if held {
+                                let _ = open.wait_for(|open| *open).await;
+                            }
+                            frame
+                        }
+                    });
+                    BodyExt::boxed_unsync(StreamBody::new(frames))
+                }))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// All controllers, which hear late of that resource.
+    fn controllers(&self, kit: &Kit) {
+        let clients = kit.door.clients();
+        let shared = self.client(clients(UserInfo::new("system:kube-controller-manager", &[])));
+        let informers = Informers::new(shared, kit.tasks.clone());
+        let (lag, witness) = (self.clone(), kit.witness.clone());
+        let account = move |name: &str| {
+            let client = clients(UserInfo::service_account("kube-system", name, ""));
+            lag.client(witness.watch(name, client))
+        };
+        ferry_controllers::start(&informers, account, &kit.tasks, kit.config());
+    }
+}
+
+fn volume(name: &str, reference: Value) -> Value {
+    json!({ "metadata": { "name": name, "annotations": { "pv.kubernetes.io/provisioned-by": "csi.example.com" } }, "spec": {
+        "capacity": { "storage": "5Gi" }, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Delete",
+        "storageClassName": "manual", "claimRef": reference,
+        "csi": { "driver": "csi.example.com", "volumeHandle": format!("handle-{name}") },
+    } })
+}
+
+fn claim(name: &str) -> Value {
+    json!({ "metadata": { "name": name }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "manual", "resources": { "requests": { "storage": "1Gi" } },
+    } })
+}
+
+fn phase(volume: &PersistentVolume) -> &str {
+    volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// A driver makes a volume for a claim that the binder has not heard of: were it released, the driver would delete it, and
+/// what is on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_is_not_released_for_want_of_a_claim_that_is_only_unheard_of() {
+    let (kit, lag) = (Kit::new().await, Lag::of("persistentvolumeclaims"));
+    lag.controllers(&kit);
+    let volumes: Api<PersistentVolume> = Api::all(kit.client.clone());
+    let reference =
+        |claim: &PersistentVolumeClaim| json!({ "namespace": NAMESPACE, "name": claim.name_any(), "uid": claim.uid() });
+    let until = async |what: &str, name: &str, wanted: &str| {
+        let is = |volume: &PersistentVolume| volume.name_any() == name && phase(volume) == wanted;
+        kit.until(volumes.clone(), what, |all| all.iter().any(|volume| is(volume))).await;
+    };
+    let first: PersistentVolumeClaim = kit.create(claim("first")).await;
+    kit.create_in(volumes.clone(), volume("first", reference(&first))).await;
+    until("a bound volume", "first", "Bound").await;
+
+    lag.open.send_replace(false);
+    let second: PersistentVolumeClaim = kit.create(claim("second")).await;
+    kit.create_in(volumes.clone(), volume("second", reference(&second))).await;
+    // One worker takes one after the other: when it has seen this one, it has seen the one before.
+    kit.create_in(volumes.clone(), volume("marker", Value::Null)).await;
+    until("the next one seen", "marker", "Available").await;
+    let seen = volumes.get("second").await.unwrap();
+    assert!(!["Released", "Failed"].contains(&phase(&seen)), "{:?}", seen.status);
+    lag.open.send_replace(true);
+    until("the volume bound", "second", "Bound").await;
+
+    // A claim that is gone is gone, and its volume with it.
+    kit.api::<PersistentVolumeClaim>().delete("second", &DeleteParams::default()).await.unwrap();
+    until("the volume released", "second", "Released").await;
+    kit.stop().await;
+}
+
+/// Orphaning takes the owner out of those that the collector knows of; one it does not know would be collected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_orphaned_stays_even_if_nobody_had_heard_of_it() {
+    let (kit, lag) = (Kit::new().await, Lag::of("secrets"));
+    lag.controllers(&kit);
+    let owner: ConfigMap = kit.create(json!({ "metadata": { "name": "owner" } })).await;
+    let secret = |name: &str, uid: Option<String>| {
+        let reference = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid });
+        json!({ "metadata": { "name": name, "ownerReferences": [reference] } })
+    };
+    // One whose owner never was goes: the collector is at work.
+    kit.create::<Secret>(secret("absent", Some("11111111-1111-1111-1111-111111111111".into()))).await;
+    kit.until(kit.api::<Secret>(), "the collector at work", |all| all.iter().all(|one| one.name_any() != "absent"))
+        .await;
+
+    lag.open.send_replace(false);
+    kit.create::<Secret>(secret("kept", owner.uid())).await;
+    kit.api::<ConfigMap>().delete("owner", &DeleteParams::orphan()).await.unwrap();
+    kit.until(kit.api::<ConfigMap>(), "no owner", |all| all.iter().all(|one| one.name_any() != "owner")).await;
+    lag.open.send_replace(true);
+    kit.create::<Secret>(secret("absent", owner.uid())).await;
+    kit.until(kit.api::<Secret>(), "all looked at", |all| all.iter().all(|one| one.name_any() != "absent")).await;
+    kit.at_rest().await;
+    let kept = kit.api::<Secret>().get("kept").await.unwrap();
+    assert_eq!(kept.metadata.owner_references, None);
+    kit.stop().await;
+}
