@@ -56,8 +56,11 @@ async fn sweep(collector: &Collector, namespace: &str) -> Result<Sweep, Error> {
         let resource = Arc::new(resource);
         let listed = match collector.api(&resource, namespace).list(&ListParams::default()).await {
             Ok(list) => list.items,
-            Err(error) if write::is_not_found(&error) => continue,
-            Err(error) if write::status_of(&error).is_some_and(|status| status.code == 405) => continue,
+            // One server that cannot answer for its resources must not keep everything else from going.
+            Err(error) if write::status_of(&error).is_some() => {
+                tracing::debug!(resource = resource.resource.plural, "cannot be listed: {}", write::short(&error));
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
         for object in listed {

@@ -1,14 +1,16 @@
 //! ResourceClaim: claims for pods that ask for them by a template, and reservations of pods that are gone taken back.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::Context;
@@ -19,6 +21,10 @@ const COMPONENT: &str = "resource_claim";
 /// On a claim made for a pod: which of the pod's claims it is.
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// So many pods can have one claim.
+const MOST_CONSUMERS: usize = 256;
+/// Of a name that the server completes with a few characters.
+const LONGEST_PREFIX: usize = 57;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
@@ -33,6 +39,9 @@ struct Loop {
     claims: Informer<ResourceClaim>,
     templates: Informer<ResourceClaimTemplate>,
     queue: WorkQueue<Key>,
+    /// What was made, by the uid of the pod and its name for the claim: neither of the caches may know yet, and the server
+    /// would make up another name for a second one.
+    made: Mutex<HashMap<(String, String), String>>,
 }
 
 pub(crate) fn start(context: &Context) {
@@ -44,6 +53,7 @@ pub(crate) fn start(context: &Context) {
         claims: context.informers.of(),
         templates: context.informers.of(),
         queue: context.queue("resource_claim"),
+        made: Mutex::default(),
     });
     let handler = this.clone();
     this.pods.on_change(move |change| handler.pod_changed(change));
@@ -104,17 +114,42 @@ fn new_claim(pod: &Pod, wanted: &PodResourceClaim, template: &ResourceClaimTempl
     let meta = template.metadata.unwrap_or_default();
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.insert(POD_CLAIM.into(), wanted.name.clone());
+    let mut prefix = format!("{}-{}-", pod.name_any(), wanted.name);
+    if prefix.len() > LONGEST_PREFIX {
+        // As much of one as of the other.
+        let of = |name: &str| name.get(..name.len() * LONGEST_PREFIX / prefix.len()).unwrap_or(name).to_owned();
+        prefix = format!("{}-{}", of(&pod.name_any()), of(&wanted.name));
+    }
+    let mut owner = owner::controller_reference(pod);
+    owner.block_owner_deletion = None;
     ResourceClaim {
         metadata: ObjectMeta {
-            generate_name: Some(format!("{}-{}-", pod.name_any(), wanted.name)),
+            generate_name: Some(prefix),
             labels: meta.labels,
             annotations: Some(annotations),
-            owner_references: Some(vec![owner::controller_reference(pod)]),
+            owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },
         spec: template.spec,
         status: None,
     }
+}
+
+/// The claim with the pod among those it is reserved for, where it is allocated, has room and the pod is not there yet.
+fn reserved_for(claim: &ResourceClaim, pod: &Pod) -> Option<ResourceClaim> {
+    let mut claim = claim.clone();
+    let status = claim.status.as_mut().filter(|status| status.allocation.is_some())?;
+    let list = status.reserved_for.get_or_insert_default();
+    if list.len() >= MOST_CONSUMERS || list.iter().any(|known| Some(&known.uid) == pod.metadata.uid.as_ref()) {
+        return None;
+    }
+    list.push(ResourceClaimConsumerReference {
+        resource: "pods".into(),
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        ..ResourceClaimConsumerReference::default()
+    });
+    Some(claim)
 }
 
 impl Loop {
@@ -128,9 +163,85 @@ impl Loop {
                 self.queue.add(Key::Claim(ObjectKey::new(&*namespace, name)));
             }
         }
-        if any && !matches!(change, Change::Deleted(_)) {
+        if !any {
+            return;
+        }
+        if matches!(change, Change::Deleted(_)) {
+            self.made.lock().retain(|(uid, _), _| Some(uid) != pod.metadata.uid.as_ref());
+        } else {
             self.queue.add(Key::Pod(ObjectKey::of(&**pod)));
         }
+    }
+
+    /// The name of the claim that was made for the pod, as long as it is there.
+    async fn made_for(
+        &self,
+        api: &Api<ResourceClaim>,
+        pod: &Pod,
+        wanted: &PodResourceClaim,
+    ) -> Result<Option<String>, Error> {
+        let ours = |claim: &ResourceClaim| {
+            owner::is_controlled_by(claim, pod) && claim.annotations().get(POD_CLAIM) == Some(&wanted.name)
+        };
+        let known = self.claims.list_in(&pod.namespace().unwrap_or_default()).into_iter().find(|claim| ours(claim));
+        if let Some(claim) = known {
+            return Ok(Some(claim.name_any()));
+        }
+        let key = (pod.uid().unwrap_or_default(), wanted.name.clone());
+        let remembered = self.made.lock().get(&key).cloned();
+        for name in told(pod, &wanted.name).map(str::to_owned).into_iter().chain(remembered) {
+            if api.get_opt(&name).await?.is_some_and(|claim| ours(&claim)) {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn make(
+        &self,
+        api: &Api<ResourceClaim>,
+        pod: &Pod,
+        wanted: &PodResourceClaim,
+        template: &str,
+    ) -> Result<String, Error> {
+        let made = match self.templates.get(&pod.namespace().unwrap_or_default(), template) {
+            None => Err(format!(
+                "resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found"
+            )),
+            Some(template) => api
+                .create(&PostParams::default(), &new_claim(pod, wanted, &template))
+                .await
+                .map_err(|error| format!("create ResourceClaim : {}", write::short(&error))),
+        };
+        match made {
+            Ok(claim) => {
+                let key = (pod.uid().unwrap_or_default(), wanted.name.clone());
+                self.made.lock().insert(key, claim.name_any());
+                Ok(claim.name_any())
+            }
+            Err(why) => {
+                let message = format!("PodResourceClaim {}: {why}", wanted.name);
+                self.recorder.event(pod, EventType::Warning, "FailedResourceClaimCreation", message.clone());
+                Err(message.into())
+            }
+        }
+    }
+
+    /// Pods that somebody else than the scheduler put on a node use what was allocated: it must not be taken from them.
+    async fn reserve(&self, api: &Api<ResourceClaim>, pod: &Pod) -> Result<(), Error> {
+        if pod::node(pod).is_empty() {
+            return Ok(());
+        }
+        let namespace = pod.namespace().unwrap_or_default();
+        for wanted in pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten()) {
+            let name = wanted.resource_claim_name.as_deref().or_else(|| told(pod, &wanted.name));
+            let Some(claim) = name.and_then(|name| self.claims.get(&namespace, name)) else { continue };
+            if wanted.resource_claim_name.is_some() || owner::is_controlled_by(&*claim, pod) {
+                let Some(reserved) = reserved_for(&claim, pod) else { continue };
+                api.replace_status(&claim.name_any(), &PostParams::default(), &reserved).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn pod(&self, key: &ObjectKey) -> Result<Action, Error> {
@@ -140,22 +251,9 @@ impl Loop {
         let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &key.namespace);
         let mut found = Vec::new();
         for (wanted, template) in templated(&pod) {
-            let ours = |claim: &ResourceClaim| {
-                owner::is_controlled_by(claim, &*pod) && claim.annotations().get(POD_CLAIM) == Some(&wanted.name)
-            };
-            let there = self.claims.list_in(&key.namespace).into_iter().find(|claim| ours(claim));
-            let name = match there.map(|claim| claim.name_any()).or_else(|| told(&pod, &wanted.name).map(str::to_owned))
-            {
+            let name = match self.made_for(&api, &pod, wanted).await? {
                 Some(name) => name,
-                None => {
-                    let Some(template) = self.templates.get(&key.namespace, template) else {
-                        let message =
-                            format!("PodResourceClaim {}: resource claim template {template:?} not found", wanted.name);
-                        self.recorder.event(&*pod, EventType::Warning, "FailedResourceClaimCreation", message);
-                        continue;
-                    };
-                    api.create(&PostParams::default(), &new_claim(&pod, wanted, &template)).await?.name_any()
-                }
+                None => self.make(&api, &pod, wanted, template).await?,
             };
             if told(&pod, &wanted.name) != Some(name.as_str()) {
                 found.push(json!({ "name": wanted.name, "resourceClaimName": name }));
@@ -170,6 +268,7 @@ impl Loop {
                 _ => {}
             }
         }
+        self.reserve(&api, &pod).await?;
         Ok(Action::Done)
     }
 
@@ -255,5 +354,26 @@ mod tests {
         assert_eq!(made.metadata.generate_name.as_deref(), Some("p-gpu-"));
         assert_eq!((made.annotations()[POD_CLAIM].as_str(), made.labels()["a"].as_str()), ("gpu", "b"));
         assert_eq!((told(&pod, "gpu"), told(&pod, "shared")), (Some("p-gpu-x"), None));
+        let mut long = pod.clone();
+        long.metadata.name = Some("x".repeat(100));
+        let name = new_claim(&long, wanted, &template).metadata.generate_name.expect("a name");
+        assert!(name.len() <= LONGEST_PREFIX + 1 && name.starts_with("xxx") && name.ends_with("-g"), "{name}");
+    }
+
+    #[test]
+    fn what_is_allocated_is_reserved_once() {
+        let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": "p", "uid": "u" } })).expect("a pod");
+        let claim = |status: serde_json::Value| -> ResourceClaim {
+            serde_json::from_value(json!({ "metadata": { "name": "c" }, "spec": {}, "status": status }))
+                .expect("a claim")
+        };
+        assert_eq!(reserved_for(&claim(json!({})), &pod), None, "nobody has devices yet");
+        let reserved = reserved_for(&claim(json!({ "allocation": {} })), &pod).expect("a change");
+        let list = reserved.status.as_ref().and_then(|status| status.reserved_for.clone()).expect("a list");
+        assert_eq!((list[0].resource.as_str(), list[0].uid.as_str()), ("pods", "u"));
+        assert_eq!(reserved_for(&reserved, &pod), None);
+        let others: Vec<_> =
+            (0..MOST_CONSUMERS).map(|n| json!({ "resource": "pods", "name": "x", "uid": n.to_string() })).collect();
+        assert_eq!(reserved_for(&claim(json!({ "allocation": {}, "reservedFor": others })), &pod), None);
     }
 }

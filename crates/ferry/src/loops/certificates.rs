@@ -115,6 +115,33 @@ async fn requests_are_judged_signed_and_forgotten() {
     kit.stop().await;
 }
 
+/// Who asks may be allowed to only later: roles and nodes come in no order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_asked_too_early_is_approved_when_it_may() {
+    let kit = Kit::new().await;
+    kit.controllers(kit.config());
+    let bind = async |role: &str| {
+        let binding = json!({
+            "metadata": { "name": role },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "early" }],
+        });
+        kit.create_in(Api::<ClusterRoleBinding>::all(kit.client.clone()), binding).await;
+    };
+    bind("system:node-bootstrapper").await;
+    let early = kit.door.client(UserInfo::new("joiner", &["early", "system:authenticated"]));
+    let usages = ["digital signature", "client auth"];
+    let signer = "kubernetes.io/kube-apiserver-client-kubelet";
+    let asked = request("node", signer, "system:node:n1", "system:nodes", &usages);
+    kit.create_in(Api::<CertificateSigningRequest>::all(early), asked).await;
+    kit.at_rest().await;
+    let api: Api<CertificateSigningRequest> = Api::all(kit.client.clone());
+    assert_eq!(conditions(&api.get("node").await.unwrap()), [""; 0]);
+    bind("system:certificates.k8s.io:certificatesigningrequests:nodeclient").await;
+    until_signed(&kit, &api, "node").await;
+    kit.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_sign_what_joining_nodes_read_until_they_end() {
     let kit = Kit::new().await;

@@ -7,6 +7,7 @@ use ferry_client::Api;
 use ferry_controllers::{Ensured, Instance, Machine, Provider};
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Service};
 use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -118,5 +119,33 @@ async fn nodes_learn_from_their_machines_and_go_with_them() {
     kit.until(nodes, "no node", |all| all.is_empty()).await;
     kit.at_rest().await;
     assert!(cloud.routes.lock().is_empty());
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_gives_its_load_balancer_back_and_keeps_what_others_hold_it_by() {
+    const OURS: &str = "service.kubernetes.io/load-balancer-cleanup";
+    let kit = Kit::cluster(1).await;
+    let web = json!({ "metadata": { "name": "web" }, "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] } });
+    kit.create::<Service>(web).await;
+    let addresses = |service: &Service| {
+        let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        status.and_then(|status| status.ingress.as_ref()).map_or(0, Vec::len)
+    };
+    let services = kit.api::<Service>();
+    kit.until(services.clone(), "an address", |all| {
+        all.iter().any(|service| addresses(service) == 1 && service.finalizers() == [OURS])
+    })
+    .await;
+    let change = async |change: serde_json::Value| {
+        services.patch("web", &PatchParams::default(), &Patch::Strategic(change)).await.unwrap();
+    };
+    change(json!({ "metadata": { "finalizers": ["example.com/own"] } })).await;
+    change(json!({ "spec": { "type": "ClusterIP" } })).await;
+    kit.until(services.clone(), "no address", |all| {
+        all.iter().any(|service| addresses(service) == 0 && service.finalizers() == ["example.com/own"])
+    })
+    .await;
+    assert_eq!(kit.until_event("Type").await, "LoadBalancer -> ClusterIP");
     kit.stop().await;
 }

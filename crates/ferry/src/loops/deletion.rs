@@ -2,7 +2,7 @@
 
 use ferry_client::Api;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition, Pod};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
@@ -81,6 +81,16 @@ async fn cycles_and_absent_owners_end() {
     let owners = json!({ "metadata": map("first", Some(("second", &second.uid().unwrap())))["metadata"].clone() });
     kit.api::<ConfigMap>().patch("first", &PatchParams::default(), &Patch::Merge(owners)).await.unwrap();
     kit.until(kit.api::<ConfigMap>(), "no orphan", |all| all.iter().all(|map| map.name_any() != "absent")).await;
+    // Owners are looked for in an object's own namespace: one that is elsewhere does not keep it.
+    let elsewhere: Api<ConfigMap> = Api::namespaced(kit.client.clone(), "default");
+    let owner = kit.create_in(elsewhere, map("elsewhere", None)).await;
+    kit.at_rest().await;
+    let uid = owner.uid().unwrap();
+    kit.create::<ConfigMap>(map("foreign", Some(("elsewhere", &uid)))).await;
+    kit.until(kit.api::<ConfigMap>(), "no child of it", |all| all.iter().all(|map| map.name_any() != "foreign")).await;
+    let why = kit.until_event("OwnerRefInvalidNamespace").await;
+    let meant = format!("[v1/ConfigMap, namespace: {NAMESPACE}, name: elsewhere, uid: {uid}]");
+    assert_eq!(why, format!("ownerRef {meant} does not exist in namespace {NAMESPACE:?}"));
     // A cycle in the foreground: each waits for the other, and both go all the same.
     kit.api::<ConfigMap>().delete("first", &DeleteParams::foreground()).await.unwrap();
     kit.until(kit.api::<ConfigMap>(), "no cycle", |all| {
@@ -113,5 +123,35 @@ async fn a_namespace_says_what_holds_it() {
     let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     kit.api::<ConfigMap>().patch("held", &PatchParams::default(), &free).await.unwrap();
     kit.until(namespaces, "no namespace", |all| all.iter().all(|namespace| namespace.name_any() != NAMESPACE)).await;
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_that_somebody_else_holds_says_that_it_is_empty() {
+    let kit = Kit::new().await;
+    kit.controllers(kit.config());
+    let namespaces: Api<Namespace> = Api::all(kit.client.clone());
+    let held = json!({ "metadata": { "name": "held", "finalizers": ["example.com/held"] } });
+    kit.create_in(namespaces.clone(), held).await;
+    namespaces.delete("held", &DeleteParams::default()).await.unwrap();
+    let says = |namespace: &Namespace| {
+        let conditions = namespace.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        let text = |one: NamespaceCondition| format!("{} {} {}", one.type_, one.status, one.reason.unwrap_or_default());
+        conditions.into_iter().map(text).collect::<Vec<_>>()
+    };
+    let all = [
+        "NamespaceDeletionDiscoveryFailure False ResourcesDiscovered",
+        "NamespaceDeletionGroupVersionParsingFailure False ParsedGroupVersions",
+        "NamespaceDeletionContentFailure False ContentDeleted",
+        "NamespaceContentRemaining False ContentRemoved",
+        "NamespaceFinalizersRemaining False ContentHasNoFinalizers",
+    ];
+    kit.until(namespaces.clone(), "an empty namespace", |seen| {
+        seen.iter().any(|namespace| namespace.name_any() == "held" && says(namespace) == all)
+    })
+    .await;
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    namespaces.patch("held", &PatchParams::default(), &free).await.unwrap();
+    kit.until(namespaces, "no namespace", |all| all.iter().all(|namespace| namespace.name_any() != "held")).await;
     kit.stop().await;
 }

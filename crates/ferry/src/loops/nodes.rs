@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferry_client::Api;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -58,5 +58,36 @@ async fn pods_of_a_lost_node_are_replaced_elsewhere() {
     kit.until(nodes, "a node that is back", |all| all.iter().all(|node| state(node) == "True" && tainted(node) == 0))
         .await;
     kit.until_pods("no pods left over", |pods| pods.len() == 4).await;
+    kit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_come_and_evictions_that_are_called_off_are_told() {
+    let kit = Kit::cluster(1).await;
+    let told = async |api: Api<Event>, message: &str| {
+        kit.until(api, message, |all| all.iter().any(|event| event.message.as_deref() == Some(message))).await;
+    };
+    let of_cluster: Api<Event> = Api::namespaced(kit.client.clone(), "default");
+    told(of_cluster, "Node node-0 event: Registered Node node-0 in Controller").await;
+
+    let pod = |name: &str, tolerations: serde_json::Value| {
+        json!({ "metadata": { "name": name }, "spec": {
+            "nodeName": "node-0", "terminationGracePeriodSeconds": 0, "tolerations": tolerations,
+            "containers": [{ "name": "c", "image": "i" }],
+        } })
+    };
+    let patient = json!([{ "key": "hurt", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600 }]);
+    kit.create::<Pod>(pod("patient", patient)).await;
+    kit.create::<Pod>(pod("impatient", json!([]))).await;
+    kit.until_pods("two pods", |pods| pods.iter().filter(|pod| is_ready(pod)).count() == 2).await;
+    let nodes: Api<Node> = Api::all(kit.client.clone());
+    let taints = |taints: serde_json::Value| Patch::Merge(json!({ "spec": { "taints": taints } }));
+    let hurt = taints(json!([{ "key": "hurt", "effect": "NoExecute" }]));
+    nodes.patch("node-0", &PatchParams::default(), &hurt).await.unwrap();
+    told(kit.api(), "Marking for deletion Pod test/impatient").await;
+    kit.until_pods("one pod", |pods| pods.len() == 1).await;
+    kit.at_rest().await;
+    nodes.patch("node-0", &PatchParams::default(), &taints(json!(null))).await.unwrap();
+    told(kit.api(), "Cancelling deletion of Pod test/patient").await;
     kit.stop().await;
 }

@@ -31,6 +31,41 @@ fn pod(name: &str, node: &str, source: Value) -> Value {
     } })
 }
 
+/// What a claim says of whether pods need it.
+async fn until_unused(kit: &Kit, name: &str, wanted: &str) {
+    let says = |claim: &PersistentVolumeClaim| {
+        let mut conditions = claim.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let found = conditions.find(|condition| condition.type_ == "Unused")?;
+        Some(format!("{}/{}", found.status, found.reason.clone().unwrap_or_default()))
+    };
+    kit.until(kit.api::<PersistentVolumeClaim>(), wanted, |all| {
+        all.iter().any(|claim| claim.name_any() == name && says(claim).as_deref() == Some(wanted))
+    })
+    .await;
+}
+
+/// A pod that has ended left something on its volume, and may be looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_say_whether_they_are_used_and_stay_for_pods_that_ended() {
+    let kit = Kit::cluster(1).await;
+    kit.create_in(Api::<PersistentVolume>::all(kit.client.clone()), volume("disk", "manual")).await;
+    kit.create::<PersistentVolumeClaim>(claim("data", "disk", "manual")).await;
+    until_unused(&kit, "data", "True/NoPodsUsingPVC").await;
+    kit.create::<Pod>(pod("user", "node-0", json!({ "persistentVolumeClaim": { "claimName": "data" } }))).await;
+    until_unused(&kit, "data", "False/PodUsingPVC").await;
+    let ended = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
+    kit.api::<Pod>().patch_status("user", &PatchParams::default(), &ended).await.unwrap();
+    until_unused(&kit, "data", "True/NoPodsUsingPVC").await;
+
+    let claims = kit.api::<PersistentVolumeClaim>();
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    kit.at_rest().await;
+    assert!(claims.get("data").await.unwrap().metadata.deletion_timestamp.is_some());
+    kit.api::<Pod>().delete("user", &DeleteParams::default()).await.unwrap();
+    kit.until(claims, "no claim", |all| all.is_empty()).await;
+    kit.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn volumes_of_drivers_are_attached_to_one_node_at_a_time() {
     const MOUNTED: &str = "kubernetes.io/csi/csi.example.com^handle-disk";
@@ -59,6 +94,9 @@ async fn volumes_of_drivers_are_attached_to_one_node_at_a_time() {
         all.iter().any(|node| node.name_any() == "node-0" && tells(node) == [MOUNTED])
     })
     .await;
+    let told = kit.until_event("SuccessfulAttachVolume").await;
+    assert_eq!(told, "AttachVolume.Attach succeeded for volume \"disk\" ");
+    until_unused(&kit, "data", "False/PodUsingPVC").await;
     let in_use = |list: Value| Patch::Merge(json!({ "status": { "volumesInUse": list } }));
     nodes.patch_status("node-0", &PatchParams::default(), &in_use(json!([MOUNTED]))).await.unwrap();
 
@@ -165,6 +203,8 @@ async fn who_grows_a_claim_is_told_and_classes_in_use_stay() {
     })
     .await;
 
+    let why = kit.until_event("VolumeMismatch").await;
+    assert_eq!(why, "Cannot bind to requested volume \"disk\": volumeAttributesClassName does not match");
     // Bound by whoever moves volumes between classes; here by hand.
     let bound = Patch::Merge(json!({ "status": { "phase": "Bound", "capacity": { "storage": "5Gi" } } }));
     let claims = kit.api::<PersistentVolumeClaim>();

@@ -1,6 +1,6 @@
 //! The loop of EndpointSlice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
@@ -39,6 +39,8 @@ struct Loop {
     /// Services that share endpoints out by zone: what was told of each.
     shared: Mutex<HashMap<ObjectKey, Vec<String>>>,
     times: TriggerTimes,
+    /// Services with pods whose node nobody knows yet.
+    unplaced: Mutex<HashSet<ObjectKey>>,
 }
 
 pub(crate) fn start(context: &Context) {
@@ -56,6 +58,7 @@ pub(crate) fn start(context: &Context) {
         queue: context.queue("endpoint_slice"),
         shared: Mutex::default(),
         times: TriggerTimes::default(),
+        unplaced: Mutex::default(),
     });
 
     let handler = this.clone();
@@ -65,6 +68,7 @@ pub(crate) fn start(context: &Context) {
             handler.expectations.forget(&key);
             handler.shared.lock().remove(&key);
             handler.times.forget(&key);
+            handler.unplaced.lock().remove(&key);
         } else {
             handler.queue.add(key);
         }
@@ -77,6 +81,9 @@ pub(crate) fn start(context: &Context) {
         let told = change.old().is_none_or(|old| hints::shares_of(old) != hints::shares_of(change.object()));
         if told || matches!(change, Change::Deleted(_)) {
             handler.shared.lock().keys().for_each(|key| handler.queue.add(key.clone()));
+        }
+        if matches!(change, Change::Added(_)) {
+            handler.unplaced.lock().drain().for_each(|key| handler.queue.add(key));
         }
     });
     let handler = this.clone();
@@ -144,6 +151,7 @@ impl Loop {
         result?;
         let Some(lost) = lost else { return Ok(Action::Done) };
         // The others are served; whether the node comes is looked at again.
+        self.unplaced.lock().insert(key.clone());
         let message = format!("Error updating Endpoint Slices for Service {key}: {lost}");
         self.recorder.event(&*service, EventType::Warning, "FailedToUpdateEndpointSlices", message);
         Err(lost.into())
