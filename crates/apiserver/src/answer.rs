@@ -32,11 +32,6 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// An object in the row's version.
-    pub(crate) fn object(code: u16, kind: &GroupVersionKind, object: &Value) -> Self {
-        Self::Json { code, kind: kind.clone(), json: codec::encode(kind, object).into() }
-    }
-
     pub(crate) fn text(code: u16, text: impl Into<String>) -> Self {
         Self::Plain { code, content_type: "text/plain; charset=utf-8", body: text.into().into() }
     }

@@ -12,6 +12,9 @@ use crate::context::RequestContext;
 use crate::negotiate::Encoding;
 use crate::options::FieldValidation;
 
+/// Of a protobuf message that ends behind its magic number.
+const EMPTY_MESSAGE: &str = "empty body";
+
 /// What a thread keeps for encoding.
 const KEPT_BUFFER: usize = 64 * 1024;
 
@@ -242,6 +245,9 @@ pub(crate) fn decode(
         Encoding::Protobuf if body.is_empty() => {
             return Err(unrecognized(DecodeError::Unrecognized("empty data".into())));
         }
+        Encoding::Protobuf if body == proto::MAGIC => {
+            return Err(unrecognized(DecodeError::Unrecognized(EMPTY_MESSAGE.into())));
+        }
         Encoding::Protobuf => None,
         _ => Some(ferry_schema::decode::open(body, format).map_err(unrecognized)?),
     };
@@ -335,12 +341,16 @@ fn other_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError 
 pub(crate) fn decode_delete_options(encoding: Encoding, body: &[u8]) -> Result<Value, ApiError> {
     let format = format(encoding);
     let said = match encoding {
+        Encoding::Protobuf if body == proto::MAGIC => Err(EMPTY_MESSAGE.to_owned()),
         Encoding::Protobuf => proto::open(body).map(|e| e.type_meta).map_err(|e| e.to_string()),
         _ => ferry_schema::decode::type_meta(body, format).map_err(|e| e.to_string()),
     }
     .map_err(ApiError::bad_request)?;
     if !said.api_version.is_empty() && GroupVersion::parse(&said.api_version).is_none() {
         return Err(ApiError::bad_request(format!("unexpected GroupVersion string: {}", said.api_version)));
+    }
+    if said.kind == "Status" && said.api_version == "v1" {
+        return Err(ApiError::bad_request("converting (v1.Status) to (v1.DeleteOptions): unknown conversion"));
     }
     if !said.kind.is_empty() && said.kind != "DeleteOptions" {
         return Err(ApiError::bad_request(format!(

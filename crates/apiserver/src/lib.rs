@@ -31,6 +31,7 @@ mod negotiate;
 mod objects;
 mod openapi;
 mod options;
+mod pages;
 mod patching;
 mod paths;
 mod pipeline;
@@ -142,6 +143,7 @@ impl ApiServer {
             kubelets: config.kubelets,
             aggregation: aggregation::Aggregation::new(config.front_proxy),
             cbor: config.cbor,
+            started: pages::Started::default(),
             definitions: definitions::Definitions::default(),
             discovery: discovery::Documents::default(),
             openapi: openapi::Documents::default(),
@@ -164,6 +166,12 @@ impl ApiServer {
     /// Adds the metrics of another component of this process to what `/metrics` tells.
     pub fn add_metrics(&self, source: impl Fn() -> String + Send + Sync + 'static) {
         self.core.metrics.add(source);
+    }
+
+    /// Tells `/flagz` what the process was started with.
+    pub fn set_flags(&self, mut flags: Vec<(String, String)>) {
+        flags.sort();
+        self.core.started.flags.store(Arc::new(flags));
     }
 
     /// A client without sockets: its requests pass the same pipeline and prove themselves by this token.

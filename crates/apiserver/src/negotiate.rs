@@ -96,7 +96,7 @@ fn accept(headers: &HeaderMap) -> String {
 }
 
 /// What a plain-text answer costs: browsers and curl get JSON that people can read.
-fn wants_pretty(headers: &HeaderMap, query: &Query, parameter: bool) -> bool {
+pub(crate) fn wants_pretty(headers: &HeaderMap, query: &Query, parameter: bool) -> bool {
     if parameter {
         return true;
     }
@@ -106,7 +106,7 @@ fn wants_pretty(headers: &HeaderMap, query: &Query, parameter: bool) -> bool {
             let agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
             !query.has("pretty") && ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
         }
-        text => !matches!(text, "0" | "f" | "F" | "false" | "FALSE" | "False"),
+        text => matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True"),
     }
 }
 

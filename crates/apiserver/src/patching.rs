@@ -14,26 +14,22 @@ use crate::verbs::patch::PatchKind;
 pub(crate) enum Patch {
     /// Merged into the live object; the body is read each time, since directives are taken out as they are carried out.
     Change(patch::PatchKind, Bytes),
-    Apply(Value),
+    /// The configuration, and keys that stand in it twice.
+    Apply(Value, Vec<String>),
 }
 
 impl Patch {
-    pub(crate) fn read(
-        context: &RequestContext,
-        kind: PatchKind,
-        body: &Bytes,
-        fields: FieldValidation,
-    ) -> Result<Self, ApiError> {
+    pub(crate) fn read(context: &RequestContext, kind: PatchKind, body: &Bytes) -> Result<Self, ApiError> {
         let kind = match kind {
             PatchKind::Json => patch::PatchKind::Json,
             PatchKind::Merge => patch::PatchKind::Merge,
             PatchKind::Strategic => patch::PatchKind::Strategic,
             PatchKind::Apply => {
-                let config = read_apply(context, body, fields)?;
+                let (config, duplicates) = read_apply(body)?;
                 if let Some(record) = &context.audit {
                     record.request_patch(|| config.clone());
                 }
-                return Ok(Self::Apply(config));
+                return Ok(Self::Apply(config, duplicates));
             }
         };
         // Whether it can be read at all is asked before the object is.
@@ -110,7 +106,12 @@ impl Patch {
                 }
                 Ok(object)
             }
-            Self::Apply(config) => Ok(managed::apply(ty, write, live, config, options.force == Some(true))?),
+            Self::Apply(config, duplicates) => {
+                let applied = managed::apply(ty, write, live, config, options.force == Some(true))?;
+                // Whether it applies is found out first.
+                strictly(context, duplicates, options.field_validation)?;
+                Ok(applied)
+            }
         }
     }
 }
@@ -145,7 +146,7 @@ fn past_defaults(object: &mut Value, gvk: &GroupVersionKind) {
     }
 }
 
-fn read_apply(context: &RequestContext, body: &[u8], fields: FieldValidation) -> Result<Value, ApiError> {
+fn read_apply(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
     // What begins as JSON does is taken for it.
     let json = body.trim_ascii_start().starts_with(b"{");
     let step = if json { "error decoding patch: error converting YAML to JSON" } else { "error encoding patch" };
@@ -164,17 +165,20 @@ fn read_apply(context: &RequestContext, body: &[u8], fields: FieldValidation) ->
              value of type map[string]interface {{}}"
         )));
     }
-    if !duplicates.is_empty() {
-        match fields {
-            FieldValidation::Ignore => {}
-            FieldValidation::Warn => duplicates.iter().for_each(|d| context.warn(d.clone())),
-            FieldValidation::Strict => {
-                return Err(ApiError::bad_request(format!(
-                    "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
-                    duplicates.join("\n  ")
-                )));
-            }
+    Ok((value, duplicates))
+}
+
+/// Keys that stand twice in what was applied.
+fn strictly(context: &RequestContext, duplicates: &[String], fields: FieldValidation) -> Result<(), ApiError> {
+    match fields {
+        FieldValidation::Strict if !duplicates.is_empty() => Err(ApiError::bad_request(format!(
+            "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
+            duplicates.join("\n  ")
+        ))),
+        FieldValidation::Warn => {
+            duplicates.iter().for_each(|d| context.warn(d.clone()));
+            Ok(())
         }
+        _ => Ok(()),
     }
-    Ok(value)
 }

@@ -13,7 +13,7 @@ use crate::context::RequestContext;
 use crate::negotiate::{self, Encoding};
 use crate::route::not_found;
 use crate::server::Core;
-use crate::{codec, discovery, health, openapi};
+use crate::{codec, discovery, health, openapi, pages};
 
 const AGGREGATED_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const AGGREGATED_PROTOBUF: &str =
@@ -60,10 +60,13 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
             Ok(core.jwks())
         }
         ["ferry", "v1", "secrets", "rotate"] => rotate_secrets(core, context).await,
-        [""] => {
-            let paths = root_paths(core);
-            negotiate_handler(context)?;
-            Ok(document("", &json!({"paths": paths})))
+        ["statusz"] => pages::statusz(core, context),
+        ["flagz"] => pages::flagz(core, context),
+        ["debug", "pprof", rest @ ..] => Ok(pages::profiles(context, rest)),
+        // The index is the same to everybody, whatever they accept.
+        [""] | ["index.html"] => {
+            let paths = ferry_schema::encode::indent(json!({"paths": root_paths(core)}).to_string().as_bytes());
+            Ok(Answer::Plain { code: 200, content_type: "application/json", body: paths.into() })
         }
         _ => Ok(Answer::no_such_page()),
     }
@@ -185,6 +188,11 @@ pub(crate) fn tagged_response(
     Answer::Ready(response)
 }
 
+/// What the versions of Go, of this program and of its API are called.
+pub(crate) const RUNTIME: &str = "go0";
+pub(crate) const BINARY_VERSION: &str = "1.37.0";
+pub(crate) const EMULATED_VERSION: &str = "1.37";
+
 fn version() -> Value {
     json!({
         "major": "1",
@@ -193,11 +201,11 @@ fn version() -> Value {
         "emulationMinor": "37",
         "minCompatibilityMajor": "1",
         "minCompatibilityMinor": "36",
-        "gitVersion": "v1.37.0",
+        "gitVersion": format!("v{BINARY_VERSION}"),
         "gitCommit": option_env!("FERRY_COMMIT").unwrap_or("unknown"),
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "go0",
+        "goVersion": RUNTIME,
         "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, platform()),
     })
@@ -226,7 +234,8 @@ fn root_paths(core: &Core) -> Vec<String> {
         paths.extend(health::checks(root).map(|check| format!("/{root}/{check}")));
     }
     paths.extend(
-        ["/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/version"].map(String::from),
+        ["/flagz", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/statusz", "/version"]
+            .map(String::from),
     );
     paths.sort();
     paths

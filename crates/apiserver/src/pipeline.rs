@@ -72,6 +72,12 @@ async fn run(
         }
     };
     context.stages.done(Stage::Authentication);
+    // The old way to watch needs something to watch.
+    if context.info.watch_prefix && context.info.resource.is_empty() {
+        let path = &context.info.path;
+        let why = format!("failed to create RequestInfo: unable to determine kind and namespace from url, {path}");
+        return Ok(Answer::internal_error(context, &why));
+    }
     audit::begin(core, context, &notes).await?;
 
     // As whom, and whether they may.

@@ -82,7 +82,12 @@ pub(crate) fn object(
                 if codec::is_custom(row) {
                     "unstructured.Unstructured".to_owned()
                 } else {
-                    format!("{}.{}", go_package(row), row.gvk.kind)
+                    let package = if *kind == row.gvk {
+                        go_package(row)
+                    } else {
+                        kind.group.split('.').next().unwrap_or_default().to_owned()
+                    };
+                    format!("{package}.{}", kind.kind)
                 }
             );
             return Err(ApiError::new(406, Reason::NotAcceptable, message));

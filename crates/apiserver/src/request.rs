@@ -56,6 +56,10 @@ impl RequestInfo {
             _ => "",
         }
         .to_owned();
+        if matches!(parts, ["watch" | "proxy"]) {
+            info.watch_prefix = true;
+            return info;
+        }
         if parts.len() >= 2 && matches!(parts[0], "watch" | "proxy") {
             info.verb = parts[0].to_owned();
             info.watch_prefix = parts[0] == "watch";

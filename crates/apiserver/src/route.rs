@@ -48,6 +48,12 @@ pub(crate) fn find(table: &ResourceTable, context: &RequestContext) -> Result<Ro
     if context.info.path.starts_with("//") {
         return Ok(Route::NoSuchPage);
     }
+    if let (reasons @ [_, ..], true) =
+        (&*ferry_meta::names::path_segment(info.path_name()), info.path_name().starts_with('.'))
+    {
+        let message = format!("Name parameter invalid: {:?}: {}", info.path_name(), reasons.join(";"));
+        return Err(ApiError::bad_request(message));
+    }
     let Some(row) = table.find(&info.group, &info.version, &info.resource) else {
         // Groups that are not built in, and versions of theirs, are there with their definitions alone.
         let mut in_group = table.rows().iter().filter(|r| r.gvk.group == info.group);
@@ -60,7 +66,10 @@ pub(crate) fn find(table: &ResourceTable, context: &RequestContext) -> Result<Ro
         if info.in_namespace || named {
             return if codec::is_custom(row) { Ok(Route::NoSuchPage) } else { Err(not_found()) };
         }
-        let reads = matches!(&*info.verb, "list" | "watch") && context.method != Method::HEAD;
+        if !["list", "watch"].iter().any(|verb| row.has_verb(verb)) {
+            return Err(not_found());
+        }
+        let reads = matches!(&*info.verb, "list" | "watch") && context.method == Method::GET;
         return if reads && row.has_verb(&info.verb) {
             Ok(Route::Resource(row.clone()))
         } else if codec::is_custom(row) {

@@ -47,6 +47,7 @@ pub(crate) struct Core {
     /// Calls the webhooks that convert custom resources.
     pub converter: ferry_admission::Webhooks,
     pub cbor: bool,
+    pub started: crate::pages::Started,
     pub tasks: Tasks,
 }
 

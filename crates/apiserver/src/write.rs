@@ -139,6 +139,26 @@ impl<'a> Write<'a> {
         ferry_auth::rbac::check_write(rbac, chain, &self.context.user, &resource, object, old).await
     }
 
+    /// Devices are given to administrators in namespaces that say so alone.
+    fn admin_access(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        const LABEL: &str = "resource.kubernetes.io/admin-access";
+        let kind = &self.row.gvk;
+        if kind.group != "resource.k8s.io" {
+            return Vec::new();
+        }
+        let Some(path) = ferry_registry::devices::admin_access(&kind.kind, self.subresource, object, old) else {
+            return Vec::new();
+        };
+        let namespaces = ferry_meta::GroupResource::new("", "namespaces");
+        let namespace = ferry_meta::ObjectReader::get(&*self.core.cache, &namespaces, "", self.namespace);
+        let allowed = namespace.is_some_and(|found| object::labels(&found).get(LABEL).is_some_and(|v| v == "true"));
+        if allowed {
+            return Vec::new();
+        }
+        let detail = format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");
+        vec![FieldError::forbidden(&path, detail)]
+    }
+
     /// From preparation to the commit, for an object that passed mutating admission.
     async fn finish_create(&self, mut object: Value) -> Result<Written, ApiError> {
         self.check_escalation(&object, None).await?;
@@ -173,7 +193,8 @@ impl<'a> Write<'a> {
             self.row.strategy.share_labels(&mut object);
         }
         let mut allocation = allocate::for_create(self.core, self.row, &mut object, self.options.dry_run)?;
-        let errors = self.row.validate_create(&strategy, &object);
+        let mut errors = self.admin_access(&object, None);
+        errors.extend(self.row.validate_create(&strategy, &object));
         if !errors.is_empty() {
             return Err(self.row.refusal(&object, errors));
         }
@@ -182,10 +203,13 @@ impl<'a> Write<'a> {
         }
         let name = object::name(&object).to_owned();
         self.admit(&mut object, None).await?;
-        if objects::parse_version(object::resource_version(&object)).unwrap_or(1) != 0 {
-            return Err(objects::bare_error("resourceVersion should not be set on objects to be created"));
+        // Who only tries is told nothing of it.
+        if !self.options.dry_run {
+            if objects::parse_version(object::resource_version(&object)).unwrap_or(1) != 0 {
+                return Err(objects::bare_error("resourceVersion should not be set on objects to be created"));
+            }
+            object::metadata_mut(&mut object).remove("resourceVersion");
         }
-        object::metadata_mut(&mut object).remove("resourceVersion");
         let key = self.row.key(self.namespace, &name);
         if self.options.dry_run {
             let got = self.core.store.get(&key).await.map_err(|e| objects::store_error(&e))?;
@@ -245,7 +269,7 @@ impl<'a> Write<'a> {
             }
             let object = change(live.as_ref())?;
             let outcome = match live {
-                None => self.create_by_update(object).await.map(Some),
+                None => self.create_by_update(object, create).await.map(Some),
                 Some(live) => self.try_update(object, live).await,
             };
             match outcome {
@@ -257,8 +281,13 @@ impl<'a> Write<'a> {
         Err(ApiError::modified(&self.row.group_resource(), self.name))
     }
 
-    async fn create_by_update(&self, mut object: Value) -> Result<Written, ApiError> {
+    async fn create_by_update(&self, mut object: Value, applied: bool) -> Result<Written, ApiError> {
         let uid = object::uid(&object);
+        if !uid.is_empty() && applied {
+            let why =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(ApiError::conflict(&self.row.group_resource(), self.name, &why));
+        }
         if !uid.is_empty() {
             return Err(self.uid_conflict(uid, ""));
         }
@@ -302,7 +331,8 @@ impl<'a> Write<'a> {
         self.row.drop_disabled(&mut object, false);
         self.row.strategy.prepare_update(&strategy, &mut object, &live.object);
         let allocation = allocate::for_update(self.core, self.row, &mut object, &live.object, self.options.dry_run)?;
-        let errors = self.row.validate_update(&strategy, &object, &live.object);
+        let mut errors = self.admin_access(&object, Some(&live.object));
+        errors.extend(self.row.validate_update(&strategy, &object, &live.object));
         if !errors.is_empty() {
             return Err(self.row.refusal(&object, errors));
         }

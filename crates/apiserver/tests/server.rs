@@ -2,6 +2,8 @@
 
 #[path = "server/aggregation.rs"]
 mod aggregation;
+#[path = "server/answers.rs"]
+mod answers;
 #[path = "server/audit.rs"]
 mod audit;
 #[path = "server/bad_input.rs"]

@@ -22,6 +22,8 @@ pub struct Environment {
     lazy: Vec<(String, String, usize)>,
     /// Whether objects and patches may be made, as mutating policies do.
     pub(crate) mutates: bool,
+    /// Whether `cel.bind` gives names to values.
+    binds: bool,
 }
 
 impl Environment {
@@ -60,6 +62,13 @@ impl Environment {
     #[must_use]
     pub fn mutating(mut self) -> Self {
         self.mutates = true;
+        self
+    }
+
+    /// Allows `cel.bind(name, value, expression)`.
+    #[must_use]
+    pub fn binding(mut self) -> Self {
+        self.binds = true;
         self
     }
 
@@ -107,7 +116,7 @@ impl Environment {
     }
 
     fn compiled(&self, text: &str) -> Result<Program, String> {
-        let (mut root, ids) = parser::parse(text).map_err(|issues| source::show(text, issues))?;
+        let (mut root, ids) = parser::parse(text, self.binds).map_err(|issues| source::show(text, issues))?;
         let facts = checker::check(self, &mut root, ids).map_err(|issues| source::show(text, issues))?;
         let issues = validators::validate(&root, &facts);
         if !issues.is_empty() {

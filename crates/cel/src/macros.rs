@@ -27,8 +27,10 @@ pub(crate) fn expand(
         }
         return Ok(call(parser, at, function, None, arguments));
     };
+    let binds = parser.binds && matches!(&target.kind, Kind::Ident(name) if name == "cel");
     let mut build = Build { parser, at };
     match (function, count) {
+        ("bind", 3) if binds => build.named(arguments),
         ("all", 2 | 3) => build.all(target, arguments),
         ("exists", 2 | 3) => build.exists(target, arguments),
         ("exists_one", 2) | ("existsOne", 3) => build.exists_one(target, arguments),
@@ -247,6 +249,15 @@ impl Build<'_> {
             }
         };
         Ok(self.collect(target, variables, start, step, filter))
+    }
+
+    fn named(&mut self, mut arguments: Vec<Expr>) -> Result<Expr, Issue> {
+        let variable = arguments.remove(0);
+        let Kind::Ident(name) = variable.kind else {
+            return Err(refuse(variable.at, "cel.bind() variable names must be simple identifiers"));
+        };
+        let value = arguments.remove(0);
+        Ok(self.bind(&name, value, arguments.remove(0)))
     }
 
     /// `name` stands for `value` inside of `body`.

@@ -54,7 +54,8 @@ const RESERVED: [&str; 20] = [
 ];
 
 /// The expression of a text and how many ids it uses.
-pub(crate) fn parse(source: &str) -> Result<(Expr, usize), Vec<Issue>> {
+/// With `binds`, names can be given to values by `cel.bind`.
+pub(crate) fn parse(source: &str, binds: bool) -> Result<(Expr, usize), Vec<Issue>> {
     let characters: Vec<char> = source.chars().collect();
     if characters.len() > MOST_CHARACTERS {
         let size = characters.len();
@@ -64,7 +65,7 @@ pub(crate) fn parse(source: &str) -> Result<(Expr, usize), Vec<Issue>> {
     let mut issues = Vec::new();
     let lexemes = lexemes(&characters, &mut issues);
     let depth = Depth::default();
-    let mut parser = Parser { characters, besides: "", lexemes, position: 0, depth, height: 0, ids: 0, issues };
+    let mut parser = Parser { characters, besides: "", lexemes, position: 0, depth, height: 0, ids: 0, binds, issues };
     let parsed = parser.expression();
     let parsed = parsed.and_then(|expression| {
         if parser.peek() != Token::End {
@@ -95,6 +96,7 @@ pub(crate) struct Parser {
     /// How many operators, selections and calls of members stand in each other in what was read last.
     height: usize,
     ids: usize,
+    pub(crate) binds: bool,
     issues: Vec<Issue>,
 }
 

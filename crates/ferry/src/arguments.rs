@@ -1,10 +1,11 @@
 //! Every flag, declared once.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 use crate::server_options::{ServerOptions, duration};
 
@@ -14,6 +15,21 @@ use crate::server_options::{ServerOptions, duration};
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The flags of the command that was called, with the values they have; none where the arguments are not those of `ferry`.
+pub fn flags_in_use(arguments: impl Iterator<Item = OsString>) -> Vec<(String, String)> {
+    let command = Arguments::command();
+    let Ok(matches) = command.clone().try_get_matches_from(arguments) else { return Vec::new() };
+    let Some((name, matches)) = matches.subcommand() else { return Vec::new() };
+    let Some(command) = command.find_subcommand(name) else { return Vec::new() };
+    let flags = command.get_arguments().filter_map(|argument| {
+        let name = argument.get_long()?.to_owned();
+        let values = matches.try_get_raw(argument.get_id().as_str()).ok()?;
+        let values: Vec<_> = values.into_iter().flatten().map(|value| value.to_string_lossy()).collect();
+        Some((name, values.join(",")))
+    });
+    flags.collect()
 }
 
 #[derive(Subcommand)]

@@ -129,6 +129,7 @@ impl FrontDoor {
         if let Some(audit) = audit {
             server.add_metrics(move || audit.metrics());
         }
+        server.set_flags(crate::arguments::flags_in_use(std::env::args_os()));
         let endpoint = Endpoint { address: options.advertise, port: options.port };
         let master = loopback.issue(UserInfo::new("system:apiserver", &[MASTERS]));
         server.bootstrap(&master, Some(endpoint)).await.context("cannot write what every cluster starts with")?;

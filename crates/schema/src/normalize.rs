@@ -24,9 +24,8 @@ fn structure(catalogue: &Catalogue, id: TypeId, map: &mut Map<String, Value>) {
     if !definition.preserve_unknown {
         map.retain(|key, value| {
             let Some(field) = definition.field(key) else { return false };
-            // An empty list of managed fields asks for them to be cleared.
             item(catalogue, &field.item, value)
-                && !(field.omit_empty && zero::is_empty(&field.item, value) && key != "managedFields")
+                && !(field.omit_empty && zero::is_empty(&field.item, value) && !zero::keeps_empty(definition, key))
         });
     }
     zero::fill(catalogue, id, map);

@@ -40,6 +40,12 @@ pub(crate) fn fill(catalogue: &Catalogue, id: TypeId, map: &mut Map<String, Valu
     }
 }
 
+/// Lists that mean something else when they are empty than when they are not there.
+pub(crate) fn keeps_empty(definition: &crate::catalogue::TypeDef, key: &str) -> bool {
+    // An empty list of managed fields asks for them to be cleared; rules without policies are not those by default.
+    key == "managedFields" || (key == "policies" && &*definition.leaf == "HPAScalingRules")
+}
+
 /// Whether `omitempty` leaves this value out. Structs held by value never are empty to Go.
 pub(crate) fn is_empty(item: &Item, value: &Value) -> bool {
     if item.pointer {

@@ -121,6 +121,11 @@ async fn validations_decide() {
             Ok(vec![]),
         ),
         (
+            json!({"paramKind": {"apiVersion": "nope.io/v1", "kind": "Nope"}, "validations": [{"expression": "false"}]}),
+            json!({"paramRef": {"name": "none", "parameterNotFoundAction": "Deny"}}),
+            Err("configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'nope.io/v1, Kind=Nope'".to_owned()),
+        ),
+        (
             json!({"paramKind": {"apiVersion": "nope.io/v1", "kind": "Nope"}, "failurePolicy": "Ignore",
                 "validations": [{"expression": "false"}]}),
             json!({"paramRef": {"name": "none", "parameterNotFoundAction": "Deny"}}),

@@ -17,7 +17,7 @@ use crate::options::WriteOptions;
 use crate::route::not_found;
 use crate::server::Core;
 use crate::write::Write;
-use crate::{audit, codec, negotiate};
+use crate::{audit, codec, negotiate, render};
 
 pub(crate) async fn handle(
     core: &Arc<Core>,
@@ -70,7 +70,7 @@ pub(crate) async fn handle(
         "SelfSubjectRulesReview" => rules(core, &context.user, &mut review)?,
         _ => return Err(not_found()),
     }
-    Ok(Answer::object(201, &row.gvk, &review))
+    render::object(context, row, 201, &row.gvk, codec::encode(&row.gvk, &review).into())
 }
 
 fn self_review(context: &RequestContext, review: &mut Value) {
@@ -179,15 +179,15 @@ fn metadata_error(review: &Value, local: bool) -> Option<FieldError> {
 fn local_errors(review: &Value, namespace: &str) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let spec = Path::new("spec");
-    if let Some(path) = review.pointer("/spec/nonResourceAttributes").filter(|v| !v.is_null()) {
-        let why = "disallowed on this kind of request";
-        errors.push(FieldError::invalid(&spec.child("nonResourceAttributes"), shown(path), why));
-    }
     let resource = review.pointer("/spec/resourceAttributes").filter(|v| !v.is_null());
     let wanted = resource.map_or("", |resource| object::text(resource, "/namespace"));
     if resource.is_some() && wanted != namespace {
         let path = spec.child("resourceAttributes").child("namespace");
         errors.push(FieldError::invalid(&path, wanted, "must match metadata.namespace"));
+    }
+    if let Some(path) = review.pointer("/spec/nonResourceAttributes").filter(|v| !v.is_null()) {
+        let why = "disallowed on this kind of request";
+        errors.push(FieldError::invalid(&spec.child("nonResourceAttributes"), shown(path), why));
     }
     errors
 }

@@ -73,7 +73,7 @@ pub(crate) async fn handle(
         patch_verb::check_kind(row, of)?;
         let apply = of == patch_verb::PatchKind::Apply;
         let options = WriteOptions::read(&context.query, "PatchOptions", Some(apply))?;
-        let patch = Patch::read(context, of, &body, options.field_validation)?;
+        let patch = Patch::read(context, of, &body)?;
         (options, Change::Patch(patch))
     };
     let (options, change) = change;
@@ -132,7 +132,7 @@ async fn attempt(write: &Write<'_>, change: &Change, live: Stored) -> Result<Opt
     if !given.is_empty() && given != have {
         return Err(write.uid_conflict(given, have));
     }
-    if !matches!(change, Change::Patch(Patch::Apply(_))) {
+    if !matches!(change, Change::Patch(Patch::Apply(..))) {
         let ty = codec::type_of(&kind()).ok_or_else(|| ApiError::internal("the catalogue has no Scale"))?;
         let manager = options.manager(context.agent());
         codec::track(&ty, &kind(), "scale", &[], &mut new, Some(&before), &manager);

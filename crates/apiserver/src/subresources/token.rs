@@ -12,7 +12,7 @@ use crate::answer::Answer;
 use crate::context::RequestContext;
 use crate::options::WriteOptions;
 use crate::server::Core;
-use crate::{codec, negotiate};
+use crate::{codec, negotiate, render};
 
 pub(crate) async fn handle(
     core: &Arc<Core>,
@@ -64,5 +64,5 @@ pub(crate) async fn handle(
     if let Some(fields) = fields {
         object::metadata_mut(&mut answer).insert("managedFields".into(), fields);
     }
-    Ok(Answer::object(201, &kind, &answer))
+    render::object(context, row, 201, &kind, codec::encode(&kind, &answer).into())
 }

@@ -67,7 +67,7 @@ pub(crate) async fn handle(
         options: &options,
         admits: true,
     };
-    let patch = Patch::read(context, kind, &body, options.field_validation)?;
+    let patch = Patch::read(context, kind, &body)?;
     let written = write
         .update(kind == PatchKind::Apply && info.subresource.is_empty(), |live| {
             let mut object = changed(&write, &patch, live)?;
@@ -92,7 +92,7 @@ fn changed(write: &Write<'_>, patch: &Patch, live: Option<&Stored>) -> Result<Va
         write.options,
         write.name,
     )?;
-    if matches!(patch, Patch::Apply(_)) {
+    if matches!(patch, Patch::Apply(..)) {
         write.row.strategy.default_applied(&mut object);
     } else {
         write.row.strategy.default(&mut object);

@@ -101,6 +101,8 @@ impl<'a> Coster<'a> {
                     decl.items().filter(|_| matches!(decl.ty, Type::Map(..)))?;
                     return Some(Range::new(0, 0));
                 }
+                // Attributes of a device, whatever their names.
+                _ if decl.is_open() => decl.items()?,
                 field => &decl.field(field)?.decl,
             };
         }

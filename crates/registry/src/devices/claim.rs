@@ -162,7 +162,7 @@ fn one_request(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_
 fn wanted(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_>, alternative: bool) {
     let class = if alternative { &mut *late } else { &mut *errors };
     class.named(request.at("deviceClassName"), request.text("deviceClassName"), names::dns1123_subdomain);
-    selectors(errors, late, request);
+    selectors(errors, late, request, false);
     let count = request.number("count");
     match request.text("allocationMode") {
         "All" if count != 0 => {

@@ -16,22 +16,32 @@ impl Strategy for DeviceClass {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
-        let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
-        let spec = At::root(object).get("spec");
-        selectors(&mut errors, &mut late, &spec);
-        if fits(&mut late, &spec, "config", 32) {
-            for config in spec.items("config") {
-                configuration(&mut errors, &mut late, &config);
-            }
-        }
-        if let Some(name) = spec.raw("extendedResourceName").as_str()
-            && !is_extended_resource(name)
-        {
-            late.invalid(spec.at("extendedResourceName"), name, "must be a valid extended resource name");
-        }
-        errors.extend(late);
-        errors
+        class_errors(object, None)
     }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        class_errors(object, Some(old))
+    }
+}
+
+fn class_errors(object: &Value, old: Option<&Value>) -> FieldErrors {
+    let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
+    let spec = At::root(object).get("spec");
+    let selected = |object: &Value| object.pointer("/spec/selectors").cloned();
+    let stored = old.is_some_and(|old| selected(old) == selected(object));
+    selectors(&mut errors, &mut late, &spec, stored);
+    if fits(&mut late, &spec, "config", 32) {
+        for config in spec.items("config") {
+            configuration(&mut errors, &mut late, &config);
+        }
+    }
+    if let Some(name) = spec.raw("extendedResourceName").as_str()
+        && !is_extended_resource(name)
+    {
+        late.invalid(spec.at("extendedResourceName"), name, "must be a valid extended resource name");
+    }
+    errors.extend(late);
+    errors
 }
 
 fn is_extended_resource(name: &str) -> bool {

@@ -220,7 +220,9 @@ impl<'i, 'c> Reader<'i, 'c> {
         self.stack.truncate(depth);
         self.within = outer;
         // An empty list of managed fields asks for them to be cleared: it must be told from an absent one.
-        let dropped = |value: &Value| field.omit_empty && zero::is_empty(&field.item, value) && key != "managedFields";
+        let dropped = |value: &Value| {
+            field.omit_empty && zero::is_empty(&field.item, value) && !zero::keeps_empty(catalogue.get(of), &key)
+        };
         if let Some(value) = value
             && !dropped(&value)
         {

@@ -237,6 +237,9 @@ fn check_config(ty: &Type, write: &Write<'_>, config: &Value) -> Result<(), Appl
     let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if api_version != write.api_version() || kind != write.gvk.kind {
+        // A version that cannot be read takes the kind along.
+        let odd = api_version.matches('/').count() > 1;
+        let (api_version, kind) = if odd { ("", "") } else { (api_version, kind) };
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         return Err(ApplyError::BadRequest(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }

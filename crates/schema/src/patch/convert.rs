@@ -28,6 +28,7 @@ fn item(catalogue: &Catalogue, expected: &Item, value: &Value) -> Option<String>
         (Shape::Map(inner), Value::Object(map)) => map.values().find_map(|v| item(catalogue, inner, v)),
         (Shape::Map(_), other) => Some(format!("cannot restore map from {}", kind(other))),
         (Shape::String, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => None,
+        (Shape::String, Value::Number(_)) => Some(format!("cannot convert {} to string", kind(value))),
         (Shape::String, _) => Some("unrecognized type: string".to_owned()),
         (Shape::Bool, _) => Some("unrecognized type: bool".to_owned()),
         (Shape::Int32, Value::Number(number)) => match number.as_i64() {
@@ -52,6 +53,15 @@ fn kind(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "slice",
         Value::Object(_) => "map",
+    }
+}
+
+/// A value as Go's `%s` prints it: only texts are texts.
+pub(super) fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::Bool(_) | Value::Number(_) => format!("%!s({}={})", kind(value), go_print(value)),
+        _ => go_print(value),
     }
 }
 

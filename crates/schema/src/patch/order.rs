@@ -70,6 +70,10 @@ pub(super) fn in_order(
     maps: bool,
 ) -> Merged<Vec<Value>> {
     if maps {
+        // An order that names no keys is told apart from items that have none.
+        if let Some(at) = patch_order.iter().position(|item| !item.is_object()) {
+            return Err(PatchError::Internal(format!("value for key {at} is not a map")));
+        }
         for item in listed.iter().chain(&rest).chain(patch_order).chain(server_order) {
             key_of(item, merge_key)?;
         }

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::PatchError;
-use super::convert::go_print;
+use super::convert::{go_print, go_text};
 use super::order::{check_order, in_order, partition};
 use crate::catalogue::{Catalogue, Field, Item, Shape, Type, TypeId};
 
@@ -144,6 +144,13 @@ impl<'c> Merger<'c> {
             let Value::Array(order) = order else { return Err(bad_argument("[]interface {}", &order)) };
             let key = directive.strip_prefix(ELEMENT_ORDER).and_then(|k| k.strip_prefix('/')).ok_or_else(bad_format)?;
             let field = self.field(meta, key);
+            if let (None, Meta::Struct(id)) = (field, meta) {
+                let message = format!(
+                    "unable to find api field in struct {} for the json field {key:?}",
+                    self.catalogue.get(id).leaf
+                );
+                return Err(PatchError::Internal(message));
+            }
             let merge_key: &str = field.map_or("", |f| &f.merge_key);
             let before = match original.get(key).cloned() {
                 Some(Value::Array(items)) => Some(items),
@@ -282,14 +289,16 @@ fn special_elements(
 fn element_kind(original: &[Value], patch: &[Value]) -> Merged<bool> {
     let mut kind = None;
     for item in original.iter().chain(patch) {
-        if item.is_array() {
-            return Err(PatchError::DoesNotApply("lists of lists are not supported".to_owned()));
-        }
         let this = go_kind(item);
         match kind {
+            None if item.is_array() => {
+                return Err(PatchError::DoesNotApply("lists of lists are not supported".to_owned()));
+            }
             None => kind = Some(this),
             Some(first) if first != this => {
-                return Err(PatchError::Internal(format!("list element types are not identical: [{first} {this}]")));
+                let lists = Value::Array(vec![original.to_vec().into(), patch.to_vec().into()]);
+                let message = format!("list element types are not identical: {}", go_print(&lists));
+                return Err(PatchError::Internal(message));
             }
             Some(_) => {}
         }
@@ -310,7 +319,10 @@ fn go_kind(value: &Value) -> &'static str {
 }
 
 pub(super) fn bad_argument(expected: &str, found: &Value) -> PatchError {
-    PatchError::Internal(format!("expected a {expected}, but received a {}", go_kind(found)))
+    PatchError::Internal(format!(
+        "expected a {expected}, but received a {}",
+        if found.is_null() { "%!s(<nil>)" } else { go_kind(found) }
+    ))
 }
 
 pub(super) fn no_merge_key(map: &Map<String, Value>, key: &str) -> PatchError {
@@ -320,7 +332,7 @@ pub(super) fn no_merge_key(map: &Map<String, Value>, key: &str) -> PatchError {
 
 fn unknown_directive(directive: &Value, map: &Map<String, Value>) -> PatchError {
     let shown = go_print(&Value::Object(map.clone()));
-    PatchError::Internal(format!("unknown patch type: {} in map: {shown}", go_print(directive)))
+    PatchError::Internal(format!("unknown patch type: {} in map: {shown}", go_text(directive)))
 }
 
 fn drop_nulls(value: &mut Value) {

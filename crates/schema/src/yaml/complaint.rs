@@ -35,6 +35,13 @@ pub(super) fn of(error: &ScanError, text: &str) -> String {
         | ErrorKind::TabInIndentation
         | ErrorKind::TabInPlainScalar
         | ErrorKind::UnexpectedCharacter { .. } => (Finder::Scanner, "found character that cannot start any token"),
+        ErrorKind::InvalidQuotedScalarIndent => {
+            let line = text.matches('\n').count() + 1;
+            return placed(&Finder::Scanner, line, "found unexpected end of stream");
+        }
+        ErrorKind::UnclosedFlowCollection { .. } if is_key(text) => {
+            return placed(&Finder::Scanner, lines + 1, "could not find expected ':'");
+        }
         ErrorKind::UnclosedFlowCollection { .. }
         | ErrorKind::UnexpectedEofFlowSequence
         | ErrorKind::UnexpectedEofFlowMapping => {
@@ -88,6 +95,77 @@ fn next_line(text: &str, line: usize) -> usize {
     let has_content = |text: &str| !text.trim().is_empty() && !text.trim_start().starts_with('#');
     let next = text.lines().enumerate().skip(line).find(|(_, text)| has_content(text));
     next.map_or_else(|| text.lines().count() + 1, |(index, _)| index + 1)
+}
+
+/// What no text may begin with.
+pub(super) fn beginning(text: &str) -> Option<String> {
+    let before = text.len() - text.trim_start().len();
+    let (space, rest) = text.split_at(before);
+    let line = space.matches('\n').count() + 1;
+    if space.rsplit('\n').next().is_some_and(|indentation| indentation.contains('\t')) && !rest.is_empty() {
+        return Some(placed(&Finder::Scanner, line, "found character that cannot start any token"));
+    }
+    if rest == "..." || rest.starts_with("...\n") {
+        return Some(placed(&Finder::Parser, line, "did not find expected node content"));
+    }
+    let directive = rest.strip_prefix('%')?;
+    let known = ["YAML", "TAG"].iter().any(|name| directive.starts_with(name));
+    (!known).then(|| placed(&Finder::Scanner, line, "found unknown directive name"))
+}
+
+/// The document in brackets before a closing one that nothing opened.
+pub(super) fn before_stray_bracket(error: &ScanError, text: &str) -> Option<String> {
+    let stray = matches!(error.kind(), ErrorKind::MisplacedFlowCollectionEnd);
+    let before: String = text.chars().take(error.marker().index()).collect();
+    let whole = before.trim_start().starts_with(['[', '{']) && before.trim_end().ends_with([']', '}']);
+    (stray && whole && open_bracket(&before).is_none()).then_some(before)
+}
+
+/// A colon without a key; in brackets it has one, which is null.
+pub(super) fn null_key(text: &str, at: usize, line: usize) -> Option<String> {
+    let before: String = text.chars().take(at).collect();
+    let colon = text.chars().nth(at) == Some(':');
+    (colon && open_bracket(&before).is_none()).then(|| placed(&Finder::Parser, line, "did not find expected key"))
+}
+
+/// Halves of characters cannot be written in YAML, though JSON has them.
+pub(super) fn surrogates(text: &str, start: usize, end: usize) -> Result<(), String> {
+    let quoted: Vec<char> = text.chars().skip(start).take(end.saturating_sub(start)).collect();
+    let mut at = 0;
+    while at < quoted.len() {
+        if quoted[at] != '\\' {
+            at += 1;
+            continue;
+        }
+        let digits = match quoted.get(at + 1) {
+            Some('u') => 4,
+            Some('U') => 8,
+            _ => 0,
+        };
+        let code: String = quoted.iter().skip(at + 2).take(digits).collect();
+        if let Ok(code) = u32::from_str_radix(&code, 16)
+            && char::from_u32(code).is_none()
+        {
+            let lines = text.chars().take(start + at).filter(|c| *c == '\n').count();
+            return Err(placed(&Finder::Scanner, lines + 1, "found invalid Unicode character escape code"));
+        }
+        at += 2;
+    }
+    Ok(())
+}
+
+/// Whether the outermost bracket that stays open stands where the next key of a map has to.
+fn is_key(text: &str) -> bool {
+    let Some((line, content)) =
+        text.lines().enumerate().find(|(_, content)| content.trim_start().starts_with(['[', '{']))
+    else {
+        return false;
+    };
+    let indentation = |text: &str| text.len() - text.trim_start().len();
+    let earlier = text.lines().take(line).filter(|earlier| !earlier.trim().is_empty()).last();
+    earlier.is_some_and(|earlier| {
+        indentation(earlier) == indentation(content) && earlier.contains(": ") && open_bracket(earlier).is_none()
+    })
 }
 
 /// The innermost bracket that is open at the end of a text.

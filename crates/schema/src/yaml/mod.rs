@@ -19,6 +19,8 @@ const MAX_VALUES: usize = 1_000_000;
 /// Of an alias of what is not whole yet; who knows the text says which.
 const UNKNOWN_ANCHOR: &str = "yaml: unknown anchor referenced";
 
+const NULL_KEY: &str = "yaml: unsupported map key of type: invalid";
+
 pub(crate) struct Document {
     pub(crate) value: Value,
     pub(crate) duplicates: Duplicates,
@@ -40,18 +42,32 @@ impl Duplicates {
 /// Reads the first document of a text; the error is upstream's.
 pub(crate) fn parse(body: &[u8]) -> Result<Document, String> {
     let text = std::str::from_utf8(body).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
-    if let Some(complaint) = complaint::control_characters(text) {
+    if let Some(complaint) = complaint::control_characters(text).or_else(|| complaint::beginning(text)) {
         return Err(complaint);
     }
+    let escapes = text.contains("\\u") || text.contains("\\U");
     let mut builder = Builder::default();
     let mut parser = Parser::new_from_str(text);
     loop {
         match parser.next_event() {
             None | Some(Ok((Event::StreamEnd | Event::DocumentEnd, _))) => break,
-            Some(Ok((event, span))) => builder
-                .event(event, span.start.line())
-                .map_err(|why| if why == UNKNOWN_ANCHOR { complaint::alias(text, span.start.index()) } else { why })?,
-            Some(Err(error)) => return Err(complaint::of(&error, text)),
+            Some(Ok((event, span))) => {
+                if escapes && matches!(event, Event::Scalar(_, ScalarStyle::DoubleQuoted, ..)) {
+                    complaint::surrogates(text, span.start.index(), span.end.index())?;
+                }
+                builder.event(event, span.start.line()).map_err(|why| match &*why {
+                    UNKNOWN_ANCHOR => complaint::alias(text, span.start.index()),
+                    NULL_KEY => complaint::null_key(text, span.start.index(), span.start.line()).unwrap_or(why),
+                    _ => why,
+                })?;
+            }
+            Some(Err(error)) => {
+                // Nothing behind the first document is looked at.
+                return match complaint::before_stray_bracket(&error, text) {
+                    Some(whole) => parse(whole.as_bytes()),
+                    None => Err(complaint::of(&error, text)),
+                };
+            }
         }
     }
     Ok(Document { value: builder.root.unwrap_or_default(), duplicates: builder.duplicates })
@@ -162,7 +178,7 @@ impl Builder {
                 let shown = crate::text::quote(&text);
                 (text, shown)
             }
-            Value::Null => return Err("yaml: unsupported map key of type: invalid".to_owned()),
+            Value::Null => return Err(NULL_KEY.to_owned()),
             other => (other.to_string(), other.to_string()),
         };
         let merge = plain && text == "<<";
@@ -261,9 +277,26 @@ mod tests {
             ("{\"a\":1,", "yaml: line 1: did not find expected node content"),
             ("[1,", "yaml: line 1: did not find expected node content"),
             ("{\"a\"", "yaml: line 1: did not find expected ',' or '}'"),
+            ("\ta: b", "yaml: found character that cannot start any token"),
+            ("a: \"x\nb: c\n", "yaml: line 3: found unexpected end of stream"),
+            ("a: 'x\nb: c\n", "yaml: line 3: found unexpected end of stream"),
+            ("%x\n", "yaml: found unknown directive name"),
+            ("!!int x", "yaml: cannot decode !!str `x` as a !!int"),
+            ("a: !!int x\n", "yaml: cannot decode !!str `x` as a !!int"),
+            ("...\na: b\n", "yaml: did not find expected node content"),
+            (": a", "yaml: did not find expected key"),
+            ("x: 1\n{", "yaml: line 3: could not find expected ':'"),
+            ("{\"a\": \"\\ud800\"}", "yaml: found invalid Unicode character escape code"),
+            ("~: a", "yaml: unsupported map key of type: invalid"),
         ] {
             assert_eq!(parse(text.as_bytes()).err().as_deref(), Some(error), "{text:?}");
         }
+    }
+
+    #[test]
+    fn nothing_behind_the_first_document_is_looked_at() {
+        check("{a: b}}", json!({"a": "b"}));
+        check("[a]]", json!(["a"]));
     }
 
     #[test]

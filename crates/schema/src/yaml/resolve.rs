@@ -14,6 +14,17 @@ pub(super) fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Value
                 .map(|bytes| Value::String(String::from_utf8_lossy(&bytes).into_owned()))
                 .map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())
         }
+        Some(wanted @ ("int" | "float" | "bool" | "null")) => {
+            let value = plain_scalar(text);
+            let (fits, found) = match &value {
+                Value::Null => (wanted == "null", "null"),
+                Value::Bool(_) => (wanted == "bool", "bool"),
+                Value::Number(number) if number.is_f64() => (wanted == "float", "float"),
+                Value::Number(_) => (matches!(wanted, "int" | "float"), "int"),
+                _ => (false, "str"),
+            };
+            if fits { Ok(value) } else { Err(format!("yaml: cannot decode !!{found} `{text}` as a !!{wanted}")) }
+        }
         None if !plain => Ok(Value::String(text.to_owned())),
         _ => Ok(plain_scalar(text)),
     }

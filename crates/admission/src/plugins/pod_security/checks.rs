@@ -51,12 +51,22 @@ pub(super) fn violations(policy: LevelVersion, metadata: &Value, spec: &Value) -
                 checks.push(capabilities);
             }
             checks.extend(&BASELINE[1..5]);
-            checks.extend([proc_mount_anywhere as Check, BASELINE[6]]);
+            // Since there is a weaker control of its own for the baseline, the strict one stands among the restricted.
+            let strict = policy.version.has(35);
+            if !strict {
+                checks.push(proc_mount_anywhere);
+            }
+            checks.push(BASELINE[6]);
             if !policy.version.has(19) {
                 checks.push(seccomp);
             }
             checks.extend(&BASELINE[7..]);
-            checks.extend(restricted::CHECKS);
+            let (first, rest) = restricted::CHECKS.split_at(2);
+            checks.extend(first);
+            if strict {
+                checks.push(proc_mount_anywhere);
+            }
+            checks.extend(rest);
         }
     }
     checks.into_iter().filter_map(|check| check(&pod)).collect()

@@ -98,6 +98,10 @@ async fn every_control_of_the_restricted_level() {
     let mut unmasked = with("procMount", json!("Unmasked"));
     unmasked["hostUsers"] = json!(false);
     for (spec, want) in [
+        (
+            json!({"hostUsers": false, "containers": [{"name": "c", "securityContext": {"procMount": "Unmasked"}}]}),
+            r#"allowPrivilegeEscalation != false (container "c" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "c" must set securityContext.capabilities.drop=["ALL"]), procMount (container "c" must not set securityContext.procMount to "Unmasked"), seccompProfile (pod or container "c" must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")"#,
+        ),
         (unmasked, r#"procMount (container "c" must not set securityContext.procMount to "Unmasked")"#),
         (json!({}), bare),
         (

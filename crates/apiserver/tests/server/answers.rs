@@ -1,0 +1,248 @@
+//! Odd requests and the answers that clients of upstream's server know.
+
+use super::*;
+
+/// One request: method, path, media type, body; then the code and what the message or the text begins with.
+type Case<'a> = (&'a str, &'a str, &'a str, &'a str, u16, &'a str);
+
+async fn check(fixture: &Fixture, cases: &[Case<'_>]) {
+    for (method, path, media, body, code, said) in cases {
+        let (got, answer) = fixture.call(&fixture.admin, method, path, media, *body).await;
+        let text = answer.get("message").unwrap_or(&answer);
+        let text = text.as_str().map_or_else(|| text.to_string(), str::to_owned);
+        assert!((got, text.starts_with(said)) == (*code, true), "{method} {path} {body}: {got} {text}");
+    }
+}
+
+const JSON: &str = "application/json";
+const APPLY: &str = "application/apply-patch+yaml";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test]
+async fn odd_requests_are_answered_as_upstream_does() {
+    let fixture = Fixture::new().await;
+    let not_allowed = "the server does not allow this method on the requested resource";
+    let one = format!("{MAPS}/one");
+    let tried = format!("{MAPS}?dryRun=All");
+    let applied = format!("{MAPS}/two?fieldManager=m");
+    let strictly = format!("{one}?fieldManager=m&fieldValidation=Strict");
+    check(
+        &fixture,
+        &[
+            ("POST", MAPS, JSON, r#"{"metadata":{"name":"one","finalizers":["a.b/c"]},"data":{"a":"b"}}"#, 201, "{"),
+            // Paths.
+            ("POST", "/api/v1/watch/configmaps", JSON, "{}", 405, not_allowed),
+            ("DELETE", "/apis/apps/v1/watch/deployments", JSON, "", 405, not_allowed),
+            (
+                "GET",
+                "/api/v1/watch",
+                JSON,
+                "",
+                500,
+                "Internal Server Error: \"/api/v1/watch\": failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch",
+            ),
+            ("POST", "/api/v1/bindings", JSON, "{}", 404, "the server could not find the requested resource"),
+            ("GET", &format!("{MAPS}/.."), JSON, "", 400, "Name parameter invalid: \"..\": may not be '..'"),
+            ("DELETE", &format!("{MAPS}/."), JSON, "", 400, "Name parameter invalid: \".\": may not be '.'"),
+            // Bodies.
+            (
+                "POST",
+                MAPS,
+                PROTOBUF,
+                "k8s\0",
+                400,
+                "the object provided is unrecognized (must be of type ConfigMap): empty body (6b387300)",
+            ),
+            ("DELETE", &format!("{one}?dryRun=All"), PROTOBUF, "k8s\0", 400, "empty body"),
+            (
+                "DELETE",
+                &one,
+                JSON,
+                r#"{"apiVersion":"v1","kind":"Status"}"#,
+                400,
+                "converting (v1.Status) to (v1.DeleteOptions): unknown conversion",
+            ),
+            ("POST", MAPS, JSON, r#"{"metadata":{"name":"x","resourceVersion":"5"}}"#, 500, "resourceVersion should not"),
+            ("POST", &tried, JSON, r#"{"metadata":{"name":"x","resourceVersion":"5"}}"#, 201, "{"),
+            // Applies.
+            (
+                "PATCH",
+                &applied,
+                APPLY,
+                r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"two","uid":"x"}}"#,
+                409,
+                "Operation cannot be fulfilled on configmaps \"two\": uid mismatch: the provided object specified uid x, and no existing object was found",
+            ),
+            (
+                "PATCH",
+                &applied,
+                APPLY,
+                r#"{"apiVersion":"a/b/c","kind":"ConfigMap","metadata":{"name":"two"}}"#,
+                400,
+                "invalid object type: /, Kind=",
+            ),
+            (
+                "PATCH",
+                &strictly,
+                APPLY,
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\nzz: 1\nzz: 2\n",
+                500,
+                "failed to create typed patch object (/one; /v1, Kind=ConfigMap): .zz: field not declared in schema",
+            ),
+            (
+                "PATCH",
+                &strictly,
+                APPLY,
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {x: '1', x: '2'}\n",
+                400,
+                "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  line 4: key \"x\" already set in map",
+            ),
+            // Strategic merges.
+            (
+                "PATCH",
+                &one,
+                STRATEGIC,
+                r#"{"metadata":{"finalizers":[5]}}"#,
+                500,
+                "list element types are not identical: [[a.b/c] [5]]",
+            ),
+            (
+                "PATCH",
+                &one,
+                STRATEGIC,
+                r#"{"data":{"$patch":5}}"#,
+                500,
+                "unknown patch type: %!s(int64=5) in map: map[$patch:5]",
+            ),
+            (
+                "PATCH",
+                &one,
+                STRATEGIC,
+                r#"{"metadata":{"$setElementOrder/nope":["x"]}}"#,
+                500,
+                "unable to find api field in struct ObjectMeta for the json field \"nope\"",
+            ),
+            (
+                "PATCH",
+                &one,
+                STRATEGIC,
+                r#"{"metadata":{"$setElementOrder/finalizers":null}}"#,
+                500,
+                "expected a []interface {}, but received a %!s(<nil>)",
+            ),
+            (
+                "PATCH",
+                &one,
+                STRATEGIC,
+                r#"{"data":{"a":5}}"#,
+                422,
+                " \"\" is invalid: patch: Invalid value: \"map[data:map[a:5]]\": cannot convert int64 to string",
+            ),
+            // Autoscalers whose rules have no policies are not those with the policies by default.
+            (
+                "POST",
+                "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
+                JSON,
+                r#"{"metadata":{"name":"h"},"spec":{"maxReplicas":5,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"x"},"behavior":{"scaleUp":{"policies":[]}}}}"#,
+                422,
+                "HorizontalPodAutoscaler.autoscaling \"h\" is invalid: spec.behavior.scaleUp.policies: Required value: must specify at least one Policy",
+            ),
+        ],
+    )
+    .await;
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn the_pages_of_a_server_are_told_by_what_is_accepted() {
+    let fixture = Fixture::new().await;
+    fixture.server.set_flags(vec![("b".into(), "2".into()), ("a".into(), String::new())]);
+    let warning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.";
+    let flags = format!("\napiserver flagz\n{warning}\na: \nb: 2\n");
+    let status = format!("\napiserver statusz\n{warning}\n\nStarted: ");
+    let refused = "only the following media types are accepted: application/json, application/yaml, text/plain";
+    let object = "application/json;as=Flagz;v=v1beta1;g=config.k8s.io";
+    let flagz = r#"{"kind":"Flagz","apiVersion":"config.k8s.io/v1beta1","metadata":{"name":"apiserver"},"flags":{"a":"","b":"2"}}"#;
+    let index = "{\n  \"paths\": [\n    \"/.well-known/openid-configuration\",";
+    let cases = [
+        ("/flagz", "text/plain", 200, &*flags),
+        ("/flagz", "*/*", 200, &flags),
+        ("/flagz", object, 200, flagz),
+        ("/flagz", "application/json", 406, refused),
+        ("/statusz", "", 200, &status),
+        ("/statusz", object, 406, refused),
+        ("/statusz", "application/yaml;as=Statusz;v=v1beta1;g=config.k8s.io", 200, "apiVersion: config.k8s.io/v1beta1"),
+        ("/debug/pprof", "*/*", 302, "<a href=\"/debug/pprof/\">Found</a>.\n\n"),
+        ("/debug/pprof/", "*/*", 200, "<html>"),
+        ("/debug/pprof/nope", "*/*", 404, "Unknown profile\n"),
+        ("/", "text/plain", 200, index),
+        ("/index.html", "application/yaml", 200, index),
+    ];
+    for (path, accept, code, said) in cases {
+        let ask = async |token: &str| {
+            let body: Body = Full::default().map_err(|never: std::convert::Infallible| match never {}).boxed_unsync();
+            let bearer = format!("Bearer {token}");
+            let request = Request::get(path).header("authorization", bearer).header("accept", accept);
+            let response = fixture.server.handle(request.body(body).expect("a request"), Peer::default()).await;
+            let code = response.status().as_u16();
+            let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+            (code, String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let (got, text) = ask(&fixture.admin).await;
+        assert!(got == code && (text.starts_with(said) || text.contains(said)), "{path} {accept}: {got} {text}");
+        assert_eq!(ask(&fixture.bob).await.0, 403, "{path} is not for everybody");
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn what_quota_admission_counts_is_the_servers() {
+    let fixture = Fixture::new().await;
+    let path = "/api/v1/namespaces/default/resourcequotas";
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "5"}}});
+    assert_eq!(fixture.json("POST", path, &quota).await.0, 201);
+    let status = json!({"status": {"hard": {"configmaps": "5"}, "used": {"configmaps": "1"}}}).to_string();
+    let (code, _) =
+        fixture.call(&fixture.admin, "PATCH", &format!("{path}/q/status?fieldManager=me"), MERGE, status).await;
+    assert_eq!(code, 200);
+    assert_eq!(fixture.json("POST", MAPS, &json!({"metadata": {"name": "counted"}})).await.0, 201);
+    let (_, quota) = fixture.json("GET", &format!("{path}/q"), &Value::Null).await;
+    assert_eq!(quota["status"]["used"]["configmaps"], "2");
+    let entries = quota["metadata"]["managedFields"].as_array().expect("managed fields");
+    let entry = entries.iter().find(|entry| entry["manager"] == "kube-apiserver").expect("the server's entry");
+    assert_eq!((&entry["operation"], &entry["subresource"]), (&json!("Update"), &json!("status")));
+    assert_eq!(entry["fieldsV1"], json!({"f:status": {"f:used": {"f:configmaps": {}}}}));
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn access_for_administrators_needs_a_namespace_that_allows_it() {
+    let fixture = Fixture::new().await;
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let claim = |name: &str, expression: &str| {
+        let exactly =
+            json!({"deviceClassName": "c", "adminAccess": true, "selectors": [{"cel": {"expression": expression}}]});
+        json!({"metadata": {"name": name}, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}})
+    };
+    let (code, refused) = fixture.json("POST", claims, &claim("a", "true")).await;
+    assert_eq!(code, 422);
+    assert_eq!(
+        refused["message"],
+        "ResourceClaim.resource.k8s.io \"a\" is invalid: spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
+    );
+    let template = json!({"metadata": {"name": "t"}, "spec": {"spec": claim("x", "true")["spec"]}});
+    let templates = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
+    assert_eq!(fixture.json("POST", templates, &template).await.0, 422);
+    let label = r#"{"metadata":{"labels":{"resource.kubernetes.io/admin-access":"true"}}}"#;
+    let (code, _) = fixture.call(&fixture.admin, "PATCH", "/api/v1/namespaces/default", MERGE, label).await;
+    assert_eq!(code, 200);
+    assert_eq!(fixture.json("POST", claims, &claim("a", "true")).await.0, 201);
+    assert_eq!(fixture.json("POST", templates, &template).await.0, 201);
+    let (code, refused) = fixture.json("POST", claims, &claim("b", "nope")).await;
+    let said = refused["message"].as_str().unwrap_or_default();
+    assert!(code == 422 && said.contains("undeclared reference to 'nope'"), "{said}");
+    fixture.stop().await;
+}
