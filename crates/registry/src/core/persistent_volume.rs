@@ -71,7 +71,25 @@ impl Strategy for PersistentVolume {
     }
 
     fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
-        common::keep(object, old, if context.subresource == "status" { "spec" } else { "status" });
+        if context.subresource != "status" {
+            return common::keep(object, old, "status");
+        }
+        common::keep(object, old, "spec");
+        // Since when it is in its phase, where the client does not say so itself.
+        let status = |field: &str, of: &Value| of["status"][field].clone();
+        let before = status("lastPhaseTransitionTime", old);
+        let told = status("lastPhaseTransitionTime", object);
+        let since = if status("phase", object) == status("phase", old) {
+            told.is_null().then(|| before.clone())
+        } else {
+            let now = || Value::from(ferry_meta::time::time(ferry_meta::time::now()));
+            (told.is_null() || told == before).then(now)
+        };
+        if let Some(since) = since.filter(|since| !since.is_null())
+            && let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
+        {
+            status.insert("lastPhaseTransitionTime".into(), since);
+        }
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
@@ -254,5 +272,38 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
     let mode = spec.text("volumeMode");
     if spec.has("volumeMode") && !["Block", "Filesystem"].contains(&mode) {
         errors.unsupported(spec.at("volumeMode"), mode, &["Block", "Filesystem"]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferry_meta::UserInfo;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_says_since_when_it_is_in_its_phase() {
+        const THEN: &str = "2020-01-01T00:00:00Z";
+        const OWN: &str = "2021-01-01T00:00:00Z";
+        let volume = |phase: &str, since: Option<&str>| json!({ "spec": {}, "status": { "phase": phase, "lastPhaseTransitionTime": since } });
+        let user = UserInfo::new("u", &[]);
+        let context = Context { user: &user, subresource: "status", dry_run: false, patch: false };
+        // None for the time of the update.
+        for (phase, since, expected) in [
+            ("Available", None, Some(THEN)),
+            ("Available", Some(OWN), Some(OWN)),
+            ("Bound", None, None),
+            ("Bound", Some(THEN), None),
+            ("Bound", Some(OWN), Some(OWN)),
+        ] {
+            let mut new = volume(phase, since);
+            let strategy = PersistentVolume(<Plain as Default>::default());
+            strategy.prepare_update(&context, &mut new, &volume("Available", Some(THEN)));
+            let made = new["status"]["lastPhaseTransitionTime"].as_str().expect("a time");
+            match expected {
+                Some(expected) => assert_eq!(made, expected, "{phase} {since:?}"),
+                None => assert!(![THEN, OWN].contains(&made), "{phase} {since:?}: {made}"),
+            }
+        }
     }
 }
