@@ -58,9 +58,11 @@ pub struct Config {
     pub controllers: Selection,
     /// PEM of the authority that signs the API server's certificate, for `kube-root-ca.crt`.
     pub root_ca: String,
-    /// The range from which nodes get their pods' addresses; none leaves that to somebody else.
+    /// The range from which nodes get their pods' addresses, or one of each family with a comma between; none leaves that to
+    /// somebody else.
     pub cluster_cidr: Option<String>,
     pub node_cidr_mask_size: u8,
+    pub node_cidr_mask_size_ipv6: u8,
     /// How long a node may be silent before its state is unknown.
     pub node_monitor_grace_period: Duration,
     /// How many pods that have ended are kept; 0 keeps all.
@@ -84,6 +86,7 @@ impl Default for Config {
             root_ca: String::new(),
             cluster_cidr: Some("10.244.0.0/16".into()),
             node_cidr_mask_size: 24,
+            node_cidr_mask_size_ipv6: 64,
             node_monitor_grace_period: Duration::from_secs(40),
             terminated_pod_threshold: 12500,
             signing: None,

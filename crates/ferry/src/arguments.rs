@@ -222,10 +222,16 @@ pub struct ControllerManagerOptions {
     /// Give every node a range of the cluster's pod addresses.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub allocate_node_cidrs: bool,
+    /// One range, or one of each family with a comma between.
     #[arg(long, default_value = "10.244.0.0/16")]
     pub cluster_cidr: String,
-    #[arg(long, default_value_t = 24)]
-    pub node_cidr_mask_size: u8,
+    /// The length of a node's range where there is one family: 24 or 64 when not given.
+    #[arg(long)]
+    pub node_cidr_mask_size: Option<u8>,
+    #[arg(long)]
+    pub node_cidr_mask_size_ipv4: Option<u8>,
+    #[arg(long)]
+    pub node_cidr_mask_size_ipv6: Option<u8>,
     #[arg(long, default_value = "40s", value_parser = duration)]
     pub node_monitor_grace_period: Duration,
     /// The key with which tokens of Secrets are signed; they get none when not given.

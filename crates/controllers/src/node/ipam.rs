@@ -1,8 +1,7 @@
-//! Node IPAM: every node gets a range of the cluster's pod addresses.
+//! Node IPAM: every node gets a range of the cluster's pod addresses, of each family that it has.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
-use std::str::FromStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
@@ -22,14 +21,15 @@ struct Loop {
     client: Client,
     recorder: Recorder,
     nodes: Informer<Node>,
-    pool: Mutex<Pool>,
+    pools: Mutex<Vec<Pool>>,
     queue: WorkQueue<ObjectKey>,
 }
 
 pub(crate) fn start(context: &Context) {
     let Some(range) = &context.config.cluster_cidr else { return };
-    let pool = match Pool::new(range, context.config.node_cidr_mask_size) {
-        Ok(pool) => pool,
+    let config = &context.config;
+    let pools = match pools(range, config.node_cidr_mask_size, config.node_cidr_mask_size_ipv6) {
+        Ok(pools) => pools,
         Err(problem) => {
             tracing::error!(controller = "nodeipam", range, "no pod ranges for nodes: {problem}");
             return;
@@ -41,7 +41,7 @@ pub(crate) fn start(context: &Context) {
         recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         client,
         nodes: nodes.clone(),
-        pool: Mutex::new(pool),
+        pools: Mutex::new(pools),
         queue: context.queue("cidrallocator_node"),
     });
 
@@ -50,12 +50,17 @@ pub(crate) fn start(context: &Context) {
         let node = change.object();
         let key = ObjectKey::of(&**node);
         if matches!(change, Change::Deleted(_)) {
-            handler.pool.lock().release(&key.name);
+            handler.pools.lock().iter_mut().for_each(|pool| pool.release(&key.name));
             return;
         }
-        match ranges(node).first() {
-            Some(range) => handler.pool.lock().occupy(&key.name, range),
-            None => handler.queue.add(key),
+        let known = ranges(node);
+        if known.is_empty() {
+            handler.queue.add(key);
+            return;
+        }
+        let mut pools = handler.pools.lock();
+        for range in known {
+            pools.iter_mut().for_each(|pool| pool.occupy(&key.name, &range));
         }
     });
 
@@ -81,7 +86,9 @@ impl Loop {
         if !ranges(&node).is_empty() {
             return Ok(Action::Done);
         }
-        let Some(range) = self.pool.lock().allocate(&key.name) else {
+        // All of them or none: what one pool gave stays the node's until there is one of the other.
+        let given: Option<Vec<String>> = self.pools.lock().iter_mut().map(|pool| pool.allocate(&key.name)).collect();
+        let Some(given) = given else {
             let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
             self.recorder.event(&*node, EventType::Normal, "CIDRNotAvailable", message);
             return Err(
@@ -89,7 +96,7 @@ impl Loop {
             );
         };
         let patch = json!({
-            "metadata": { "uid": node.metadata.uid }, "spec": { "podCIDR": range, "podCIDRs": [range] },
+            "metadata": { "uid": node.metadata.uid }, "spec": { "podCIDR": given.first(), "podCIDRs": given },
         });
         let api: Api<Node> = Api::all(self.client.clone());
         let patched = api.patch(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
@@ -97,7 +104,7 @@ impl Loop {
             // A node that got its range elsewhere meanwhile tells so by its change. One of which it is not known whether it
             // got this one keeps it: nobody else may have it.
             if write::status_of(&error).is_some_and(|status| status.code < 500) {
-                self.pool.lock().release(&key.name);
+                self.pools.lock().iter_mut().for_each(|pool| pool.release(&key.name));
             }
             return Err(error.into());
         }
@@ -105,10 +112,23 @@ impl Loop {
     }
 }
 
-/// The cluster's range cut into equal parts.
+/// A pool for each range of the list: one, or one of each family.
+fn pools(ranges: &str, mask: u8, mask_ipv6: u8) -> Result<Vec<Pool>, String> {
+    let pool = |range: &str| Pool::new(range, if range.contains(':') { mask_ipv6 } else { mask });
+    let pools: Vec<Pool> = ranges.split(',').map(|range| pool(range.trim())).collect::<Result<_, _>>()?;
+    let families = pools.iter().filter(|pool| pool.width == 32).count();
+    if pools.len() > 2 || (pools.len() == 2 && families != 1) {
+        return Err(format!("{ranges} is neither one range nor one of each family"));
+    }
+    Ok(pools)
+}
+
+/// One of the cluster's ranges cut into equal parts.
 struct Pool {
-    base: u32,
+    base: u128,
     mask: u8,
+    /// How many bits an address has.
+    width: u8,
     parts: u32,
     next: u32,
     by_node: HashMap<String, u32>,
@@ -117,25 +137,32 @@ struct Pool {
 
 impl Pool {
     fn new(range: &str, mask: u8) -> Result<Self, String> {
-        let (address, length) = parse(range).ok_or_else(|| format!("{range} is not an IPv4 range"))?;
-        if mask < length || mask > 32 || mask - length > 16 {
+        let (address, length, width) = parse(range).ok_or_else(|| format!("{range} is not a range of addresses"))?;
+        if mask < length || mask > width || mask - length > 16 {
             return Err(format!("a node's /{mask} does not fit into {range}, or cuts it too small"));
         }
-        let base = u32::from(address) & prefix(length);
-        Ok(Self { base, mask, parts: 1 << (mask - length), next: 0, by_node: HashMap::new(), taken: HashMap::new() })
+        let below = u32::from(width - length);
+        let base = address.checked_shr(below).unwrap_or_default().checked_shl(below).unwrap_or_default();
+        let (by_node, taken) = (HashMap::new(), HashMap::new());
+        Ok(Self { base, mask, width, parts: 1 << (mask - length), next: 0, by_node, taken })
     }
 
     fn range(&self, part: u32) -> String {
-        let shift = 32 - u32::from(self.mask);
-        let offset = part.checked_shl(shift).unwrap_or_default();
-        format!("{}/{}", Ipv4Addr::from(self.base.wrapping_add(offset)), self.mask)
+        let offset = u128::from(part).checked_shl(u32::from(self.width - self.mask)).unwrap_or_default();
+        let address = self.base.wrapping_add(offset);
+        let address: IpAddr = match u32::try_from(address) {
+            Ok(short) if self.width == 32 => Ipv4Addr::from(short).into(),
+            _ => Ipv6Addr::from(address).into(),
+        };
+        format!("{address}/{}", self.mask)
     }
 
     fn part(&self, range: &str) -> Option<u32> {
-        let (address, length) = parse(range)?;
-        let shift = 32 - u32::from(self.mask);
-        let part = u32::from(address).checked_sub(self.base)?.checked_shr(shift).unwrap_or_default();
-        (length == self.mask && part < self.parts).then_some(part)
+        let (address, length, width) = parse(range)?;
+        let offset = address.checked_sub(self.base)?;
+        let part = offset.checked_shr(u32::from(self.width - self.mask)).unwrap_or_default();
+        let part = u32::try_from(part).ok()?;
+        (width == self.width && length == self.mask && part < self.parts).then_some(part)
     }
 
     /// Goes round, so that a range that was just freed rests before it is used again.
@@ -175,14 +202,14 @@ impl Pool {
     }
 }
 
-fn parse(range: &str) -> Option<(Ipv4Addr, u8)> {
+/// The address as a number, the length of the prefix, and how many bits the address has.
+fn parse(range: &str) -> Option<(u128, u8, u8)> {
     let (address, length) = range.split_once('/')?;
-    let length: u8 = length.parse().ok().filter(|length| *length <= 32)?;
-    Some((Ipv4Addr::from_str(address).ok()?, length))
-}
-
-fn prefix(length: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or_default()
+    let (address, width) = match address.parse().ok()? {
+        IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
+        IpAddr::V6(address) => (u128::from(address), 128),
+    };
+    Some((address, length.parse().ok().filter(|length| *length <= width)?, width))
 }
 
 #[cfg(test)]
@@ -201,6 +228,24 @@ mod tests {
         pool.release("b");
         assert_eq!(pool.allocate("e").as_deref(), Some("10.244.1.0/24"));
         pool.occupy("x", "192.168.0.0/24");
+    }
+
+    #[test]
+    fn both_families_have_ranges() {
+        let mut pools = pools("10.244.0.0/16, fd00:10:244::/48", 24, 64).expect("two pools");
+        let mut give =
+            |node: &str| -> Option<Vec<String>> { pools.iter_mut().map(|pool| pool.allocate(node)).collect() };
+        assert_eq!(give("a").expect("ranges"), ["10.244.0.0/24", "fd00:10:244::/64"]);
+        assert_eq!(give("b").expect("ranges"), ["10.244.1.0/24", "fd00:10:244:1::/64"]);
+        pools.iter_mut().for_each(|pool| {
+            pool.occupy("c", "10.244.2.0/24");
+            pool.occupy("c", "fd00:10:244:2::/64");
+        });
+        let given: Option<Vec<String>> = pools.iter_mut().map(|pool| pool.allocate("d")).collect();
+        assert_eq!(given.expect("ranges"), ["10.244.3.0/24", "fd00:10:244:3::/64"]);
+        for wrong in ["10.0.0.0/16,10.1.0.0/16", "fd00::/48,fd01::/48,10.0.0.0/16", "10.0.0.0/16,", "fd00::/40"] {
+            assert!(self::pools(wrong, 24, 64).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ferry_client::{Informers, leader};
 use ferry_controllers::{Authority, Config, Selection};
 use ferry_tasks::Tasks;
@@ -26,12 +26,18 @@ pub fn run(options: &ControllerManagerOptions) -> Result<()> {
 
 /// Everything that can be refused is refused before anything is asked of the API server.
 fn check(options: &ControllerManagerOptions) -> Result<Config> {
+    let mask = options.node_cidr_mask_size;
+    ensure!(
+        mask.is_none() || !options.cluster_cidr.contains(','),
+        "usage of --node-cidr-mask-size is not allowed with dual-stack clusters"
+    );
     Ok(Config {
         controllers: Selection::parse(&options.controllers)
             .map_err(|problem| anyhow::anyhow!("--controllers: {problem}"))?,
         root_ca: options.root_ca_file.as_deref().map(read).transpose()?.unwrap_or_default(),
         cluster_cidr: options.allocate_node_cidrs.then(|| options.cluster_cidr.clone()),
-        node_cidr_mask_size: options.node_cidr_mask_size,
+        node_cidr_mask_size: options.node_cidr_mask_size_ipv4.or(mask).unwrap_or(24),
+        node_cidr_mask_size_ipv6: options.node_cidr_mask_size_ipv6.or(mask).unwrap_or(64),
         node_monitor_grace_period: options.node_monitor_grace_period,
         terminated_pod_threshold: options.terminated_pod_gc_threshold,
         signing: authority(options)?,

@@ -1,12 +1,13 @@
 //! Caches that are behind one another: what one watch has not told yet must not make a controller take away what is needed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_client::{Api, Informers};
 use ferry_meta::UserInfo;
 use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret};
 use kube::api::DeleteParams;
 use kube::client::Body;
 use kube::{Client, ResourceExt};
@@ -20,11 +21,13 @@ use super::{Kit, NAMESPACE};
 struct Lag {
     resource: &'static str,
     open: Arc<watch::Sender<bool>>,
+    /// How often one object of it was asked for by name.
+    asked: Arc<watch::Sender<usize>>,
 }
 
 impl Lag {
     fn of(resource: &'static str) -> Self {
-        Self { resource, open: Arc::new(watch::Sender::new(true)) }
+        Self { resource, open: Arc::new(watch::Sender::new(true)), asked: Arc::new(watch::Sender::new(0)) }
     }
 
     fn client(&self, inner: Client) -> Client {
@@ -32,6 +35,9 @@ impl Lag {
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let (inner, lag) = (inner.clone(), lag.clone());
             let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            if request.method() == http::Method::GET && request.uri().path().contains(&format!("/{}/", lag.resource)) {
+                lag.asked.send_modify(|asked| *asked += 1);
+            }
             let held = watches && request.uri().path().ends_with(&format!("/{}", lag.resource));
             async move {
                 let response = inner.send(request).await?;
@@ -54,6 +60,10 @@ impl Lag {
 
     /// All controllers, which hear late of that resource.
     fn controllers(&self, kit: &Kit) {
+        self.controllers_with(kit, kit.config());
+    }
+
+    fn controllers_with(&self, kit: &Kit, config: ferry_controllers::Config) {
         let clients = kit.door.clients();
         let shared = self.client(clients(UserInfo::new("system:kube-controller-manager", &[])));
         let informers = Informers::new(shared, kit.tasks.clone());
@@ -62,7 +72,7 @@ impl Lag {
             let client = clients(UserInfo::service_account("kube-system", name, ""));
             lag.client(witness.watch(name, client))
         };
-        ferry_controllers::start(&informers, account, &kit.tasks, kit.config());
+        ferry_controllers::start(&informers, account, &kit.tasks, config);
     }
 }
 
@@ -143,5 +153,31 @@ async fn what_is_orphaned_stays_even_if_nobody_had_heard_of_it() {
     kit.at_rest().await;
     let kept = kit.api::<Secret>().get("kept").await.unwrap();
     assert_eq!(kept.metadata.owner_references, None);
+    kit.stop().await;
+}
+
+/// A watch of leases that is behind says nothing of the nodes: none may be given up for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_renew_their_leases_are_not_lost_because_nobody_hears_of_it() {
+    let (kit, lag) = (Kit::new().await, Lag::of("leases"));
+    let node_monitor_grace_period = Duration::from_secs(3);
+    lag.controllers_with(&kit, ferry_controllers::Config { node_monitor_grace_period, ..kit.config() });
+    kit.simulate(1).await;
+    let nodes: Api<Node> = Api::all(kit.client.clone());
+    let state = |node: &Node, wanted: &str| {
+        let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.any(|condition| condition.type_ == "Ready" && condition.status == wanted)
+    };
+    kit.until(nodes.clone(), "a node that is ready", |all| all.iter().any(|node| state(node, "True"))).await;
+    lag.open.send_replace(false);
+    let before = *lag.asked.borrow();
+    let mut asked = lag.asked.subscribe();
+    // Twice the time after which it would be given up.
+    tokio::select! {
+        _ = asked.wait_for(|asked| *asked >= before + 2) => {}
+        _ = kit.until(nodes.clone(), "a node that is lost", |all| all.iter().any(|node| state(node, "Unknown"))) => {}
+    }
+    assert!(state(&nodes.get("node-0").await.unwrap(), "True"));
+    lag.open.send_replace(true);
     kit.stop().await;
 }

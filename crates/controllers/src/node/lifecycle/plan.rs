@@ -1,5 +1,7 @@
 //! What the state of a node means: its conditions when it is silent, and its taints.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -18,6 +20,18 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
+
+/// Labels of old that say what the ones of today say, which count.
+const OLD_LABELS: [(&str, &str); 2] =
+    [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
+
+/// The labels that have to change.
+pub(super) fn labels(node: &Node) -> BTreeMap<&'static str, String> {
+    let known = node.metadata.labels.as_ref();
+    let value = |label: &str| known.and_then(|labels| labels.get(label));
+    let wrong = OLD_LABELS.iter().filter(|(label, old)| value(label).is_some() && value(label) != value(old));
+    wrong.filter_map(|(label, old)| Some((*old, value(label)?.clone()))).collect()
+}
 
 pub(super) fn state<'a>(node: &'a Node, kind: &str) -> Option<&'a str> {
     let list = node.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -142,6 +156,23 @@ mod tests {
         );
         check(&[("Ready", "False")], &[], false, Some(&["~not-ready:NoSchedule"]));
         check(&[("Ready", "False")], &["~not-ready:NoSchedule", "~not-ready:NoExecute"], true, None);
+    }
+
+    #[test]
+    fn old_labels_follow_the_new_ones() {
+        let check = |labels: Value, expected: &[(&str, &str)]| {
+            let node = serde_json::from_value(json!({ "metadata": { "labels": labels } })).expect("a node");
+            let made = super::labels(&node);
+            assert_eq!(made.iter().map(|(key, value)| (*key, value.as_str())).collect::<Vec<_>>(), expected);
+        };
+        check(json!({}), &[]);
+        check(json!({ "beta.kubernetes.io/os": "own" }), &[]);
+        check(json!({ "kubernetes.io/os": "linux" }), &[("beta.kubernetes.io/os", "linux")]);
+        check(
+            json!({ "kubernetes.io/arch": "arm64", "beta.kubernetes.io/arch": "amd64" }),
+            &[("beta.kubernetes.io/arch", "arm64")],
+        );
+        check(json!({ "kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux" }), &[]);
     }
 
     #[test]

@@ -155,6 +155,9 @@ impl Loop {
         if silence >= grace
             && let Some(status) = plan::silent(&node, &write::now())
         {
+            if self.renewed_unheard(&key.name).await? {
+                return Ok(Action::After(grace));
+            }
             let was_ready = plan::state(&node, "Ready") == Some("True");
             node.status = Some(status);
             node = api.replace_status(&key.name, &PostParams::default(), &node).await?;
@@ -163,10 +166,34 @@ impl Loop {
                 self.recorder.event(&node, EventType::Normal, "NodeNotReady", message);
             }
         }
+        self.label(&api, &node).await?;
         let delay = self.taint(&api, &node).await?;
         self.mark_pods(&node).await?;
         let wait = grace.saturating_sub(silence).max(Duration::from_secs(1));
         Ok(Action::After(delay.map_or(wait, |delay| delay.min(wait))))
+    }
+
+    /// Whether the node speaks, and only the watch of leases is behind: then nothing is known of any node, and none may lose
+    /// its pods for that.
+    async fn renewed_unheard(&self, name: &str) -> Result<bool, Error> {
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
+        let Some(lease) = api.get_opt(name).await? else { return Ok(false) };
+        let renewed = lease.spec.and_then(|spec| spec.renew_time);
+        let mut heard = self.heard.lock();
+        let Some(known) = heard.get_mut(name).filter(|known| known.renewed != renewed) else { return Ok(false) };
+        known.renewed = renewed;
+        known.at = Instant::now();
+        Ok(true)
+    }
+
+    /// Keeps labels of old equal to those that took their place.
+    async fn label(&self, api: &Api<Node>, node: &Node) -> Result<(), Error> {
+        let labels = plan::labels(node);
+        if !labels.is_empty() {
+            let patch = json!({ "metadata": { "uid": node.metadata.uid, "labels": labels } });
+            api.patch(&node.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await?;
+        }
+        Ok(())
     }
 
     /// Writes taints; returns how long to wait when the zone had its eviction a moment ago.
