@@ -98,7 +98,11 @@ impl Request<'_> {
 
     /// The 403 of a plug-in.
     pub fn forbidden(&self, why: impl std::fmt::Display) -> ApiError {
-        ApiError::forbidden(&self.resource.group_resource(), self.shown_name(), &why.to_string())
+        let name = match self.shown_name() {
+            "" => "Unknown",
+            name => name,
+        };
+        ApiError::forbidden(&self.resource.group_resource(), name, &why.to_string())
     }
 }
 

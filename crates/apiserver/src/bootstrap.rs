@@ -33,8 +33,12 @@ pub(crate) struct Bootstrap<'a> {
 
 impl Bootstrap<'_> {
     pub(crate) async fn run(&self, endpoint: Option<Endpoint>) -> Result<(), ApiError> {
-        let (namespaces, others): (Vec<Value>, Vec<Value>) =
+        let (mut namespaces, others): (Vec<Value>, Vec<Value>) =
             bootstrap::objects().into_iter().partition(|o| object::text(o, "/kind") == "Namespace");
+        // Their finalizers are the strategy's, which no manager owns.
+        for namespace in namespaces.iter_mut().filter_map(Value::as_object_mut) {
+            namespace.remove("spec");
+        }
         self.reconcile_all(&namespaces).await?;
         self.reconcile_all(&others).await?;
         self.api_services().await?;
@@ -52,11 +56,12 @@ impl Bootstrap<'_> {
         } else {
             "kube-apiserver/v1.37.0"
         };
+        let media = if method == Method::PATCH { "application/apply-patch+yaml" } else { "application/json" };
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(AUTHORIZATION, format!("Bearer {}", self.token))
-            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_TYPE, media)
             .header(USER_AGENT, agent)
             .body(full(body.map_or_else(Bytes::new, |b| b.to_string().into())))
             .map_err(ApiError::internal)?;
@@ -146,12 +151,17 @@ impl Bootstrap<'_> {
             "metadata": {"name": crate::allocate::DEFAULT},
             "spec": {"cidrs": self.core.service_network.texts()},
         });
-        let mut made = self.call(Method::POST, COLLECTION, Some(&wanted)).await?;
-        made["status"] = json!({"conditions": [{
-            "type": "Ready", "status": "True", "reason": "",
-            "lastTransitionTime": time::time(time::now()), "message": "Kubernetes default Service CIDR is ready",
-        }]});
-        self.call(Method::PUT, &format!("{path}/status"), Some(&made)).await.map(drop)
+        self.call(Method::POST, COLLECTION, Some(&wanted)).await?;
+        let ready = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+            "metadata": {"name": crate::allocate::DEFAULT},
+            "status": {"conditions": [{
+                "type": "Ready", "status": "True",
+                "lastTransitionTime": time::time(time::now()), "message": "Kubernetes default Service CIDR is ready",
+            }]},
+        });
+        let status = format!("{path}/status?fieldManager=kubernetes-service-cidr-controller&force=true");
+        self.call(Method::PATCH, &status, Some(&ready)).await.map(drop)
     }
 
     async fn reconcile(&self, wanted: &Value) -> Result<(), ApiError> {
@@ -196,8 +206,7 @@ impl Bootstrap<'_> {
             "apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "kubernetes", "namespace": "default", "labels": labels},
             "spec": {
-                "type": "ClusterIP", "clusterIP": address, "clusterIPs": [address],
-                "ipFamilies": [self.core.service_network.families()[0]], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+                "type": "ClusterIP", "clusterIP": address, "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": endpoint.port}],
             },
         });
@@ -282,14 +291,15 @@ fn priority(group: &str, version: &str) -> (i64, i64) {
         "scheduling.k8s.io" => 16600,
         "coordination.k8s.io" => 16500,
         "node.k8s.io" => 16300,
-        "discovery.k8s.io" => 16200,
+        "discovery.k8s.io" | "resource.k8s.io" => 16200,
         "flowcontrol.apiserver.k8s.io" => 16100,
+        "storagemigration.k8s.io" => 15800,
         _ => 15900,
     };
     let by_version = match (group, version) {
         ("", _) => 1,
         ("autoscaling", "v2") => 30,
-        ("flowcontrol.apiserver.k8s.io", _) => 21,
+        ("flowcontrol.apiserver.k8s.io" | "resource.k8s.io", _) => 21,
         _ => 15,
     };
     (by_group, by_version)

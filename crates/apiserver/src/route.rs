@@ -41,18 +41,21 @@ pub(crate) fn deprecation(row: &Resource) -> Option<&str> {
 }
 
 pub(crate) fn find(table: &ResourceTable, context: &RequestContext) -> Result<Route, ApiError> {
+    let route = of_path(table, context)?;
+    let name = context.info.path_name();
+    if matches!((&route, name), (Route::Resource(_), "." | "..")) {
+        return Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: may not be '{name}'")));
+    }
+    Ok(route)
+}
+
+fn of_path(table: &ResourceTable, context: &RequestContext) -> Result<Route, ApiError> {
     let info = &context.info;
     if !info.is_resource {
         return Ok(Route::Path);
     }
     if context.info.path.starts_with("//") {
         return Ok(Route::NoSuchPage);
-    }
-    if let (reasons @ [_, ..], true) =
-        (&*ferry_meta::names::path_segment(info.path_name()), info.path_name().starts_with('.'))
-    {
-        let message = format!("Name parameter invalid: {:?}: {}", info.path_name(), reasons.join(";"));
-        return Err(ApiError::bad_request(message));
     }
     let Some(row) = table.find(&info.group, &info.version, &info.resource) else {
         // Groups that are not built in, and versions of theirs, are there with their definitions alone.

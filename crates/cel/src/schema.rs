@@ -123,6 +123,15 @@ impl Decl {
         }
     }
 
+    /// Keys of the maps of a device are domains, and names in the maps below; of others nothing is known.
+    pub(crate) fn longest_key(&self, values: &Decl) -> u64 {
+        match (self.min_size == 0 && self.max_elements > 0, &values.shape) {
+            (false, _) => 0,
+            (true, Shape::Map(_)) => 63,
+            (true, _) => 32,
+        }
+    }
+
     /// A map that was declared without a schema, whose values are of any type and of a known size.
     pub(crate) fn is_open(&self) -> bool {
         matches!(&self.shape, Shape::Map(values) if values.ty == Type::Dyn && values.min_size == 0 && values.max_elements > 0)

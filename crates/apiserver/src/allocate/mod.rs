@@ -355,7 +355,7 @@ fn refused(row: &Resource, service: &Value, address: &str, why: &str) -> ApiErro
 
 fn address_object(address: &str, service: &Value) -> Vec<u8> {
     let family = if address.contains(':') { "IPv6" } else { "IPv4" };
-    let object = json!({
+    let mut object = json!({
         "kind": "IPAddress",
         "apiVersion": "networking.k8s.io/v1",
         "metadata": {
@@ -374,5 +374,9 @@ fn address_object(address: &str, service: &Value) -> Vec<u8> {
             "name": object::name(service),
         }},
     });
-    codec::encode(&GroupVersionKind::new("networking.k8s.io", "v1", "IPAddress"), &object)
+    let kind = GroupVersionKind::new("networking.k8s.io", "v1", "IPAddress");
+    if let Some(ty) = codec::type_of(&kind) {
+        codec::track(&ty, &kind, "", &[], &mut object, None, "kube-apiserver");
+    }
+    codec::encode(&kind, &object)
 }

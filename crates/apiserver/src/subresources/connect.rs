@@ -37,6 +37,12 @@ pub(crate) async fn connect(
         return log(core, context, row, request).await;
     }
     let options = options_kind(&info.resource, &info.subresource);
+    if info.subresource == "portforward"
+        && let Some(port) = context.query.all("ports").find(|port| port.parse::<u64>().is_err())
+    {
+        let why = format!("cannot convert to []int32: strconv.ParseUint: parsing {port:?}: invalid syntax");
+        return Err(ApiError::bad_request(why));
+    }
     let seen = options_object(&options.kind, &context.query, &info.rest);
     let attributes = Attributes {
         operation: Operation::Connect,

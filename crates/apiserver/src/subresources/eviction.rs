@@ -56,6 +56,18 @@ pub(crate) async fn handle(
     };
     admission::mutate(core, context, &attributes, Some(&mut eviction), None).await?;
     admission::validate(core, context, &attributes, Some(&mut eviction), None).await?;
+    // Who asks twice for what is not to happen has to ask for the same.
+    if let Some(asked) = eviction.pointer("/deleteOptions/dryRun").and_then(Value::as_array)
+        && options.dry_run
+        && !asked.is_empty()
+        && *asked != [json!("All")]
+    {
+        let asked: Vec<&str> = asked.iter().filter_map(Value::as_str).collect();
+        return Err(bare_error(format!(
+            "Non-matching dry-run options in request and content: [All] and [{}]",
+            asked.join(" ")
+        )));
+    }
     let mut delete_options = DeleteOptions::from_object(eviction.get("deleteOptions").unwrap_or(&json!({})))?;
     delete_options.dry_run |= options.dry_run;
 

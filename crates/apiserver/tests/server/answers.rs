@@ -141,6 +141,48 @@ async fn odd_requests_are_answered_as_upstream_does() {
                 422,
                 " \"\" is invalid: patch: Invalid value: \"map[data:map[a:5]]\": cannot convert int64 to string",
             ),
+            // Subresources of a pod.
+            ("POST", "/api/v1/namespaces/default/serviceaccounts", JSON, r#"{"metadata":{"name":"default"}}"#, 201, "{"),
+            (
+                "POST",
+                "/api/v1/namespaces/default/pods",
+                JSON,
+                r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#,
+                201,
+                "{",
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/default/pods/p/portforward?ports=x",
+                JSON,
+                "",
+                400,
+                "cannot convert to []int32: strconv.ParseUint: parsing \"x\": invalid syntax",
+            ),
+            (
+                "POST",
+                "/api/v1/namespaces/default/pods/p/eviction?dryRun=All",
+                JSON,
+                r#"{"metadata":{"name":"p"},"deleteOptions":{"dryRun":["odd"]}}"#,
+                500,
+                "Non-matching dry-run options in request and content: [All] and [odd]",
+            ),
+            (
+                "PATCH",
+                "/api/v1/namespaces/default/pods/p/resize",
+                STRATEGIC,
+                r#"{"spec":{"containers":[{"name":"c","resizePolicy":[{"resourceName":"cpu","restartPolicy":"RestartContainer"}]}]}}"#,
+                422,
+                "Pod \"p\" is invalid: spec: Forbidden: only cpu and memory resources are mutable",
+            ),
+            (
+                "PATCH",
+                "/api/v1/namespaces/default/pods/p/ephemeralcontainers",
+                STRATEGIC,
+                r#"{"spec":{"ephemeralContainers":[{"name":"e","image":"i","restartPolicy":"Always"}]}}"#,
+                422,
+                "Pod \"p\" is invalid: spec.ephemeralContainers[0].restartPolicy: Forbidden: cannot be set for an Ephemeral Container",
+            ),
             // Autoscalers whose rules have no policies are not those with the policies by default.
             (
                 "POST",
@@ -215,6 +257,32 @@ async fn what_quota_admission_counts_is_the_servers() {
     let entry = entries.iter().find(|entry| entry["manager"] == "kube-apiserver").expect("the server's entry");
     assert_eq!((&entry["operation"], &entry["subresource"]), (&json!("Update"), &json!("status")));
     assert_eq!(entry["fieldsV1"], json!({"f:status": {"f:used": {"f:configmaps": {}}}}));
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_cluster_starts_with_belongs_to_whom_it_does_upstream() {
+    let fixture = Fixture::new().await;
+    let entries = async |path: &str| {
+        let (_, found) = fixture.json("GET", path, &Value::Null).await;
+        let fields = found["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let entry = |f: &Value| json!([f["manager"], f["operation"], f["subresource"], f["fieldsV1"]]);
+        fields.iter().map(entry).collect::<Vec<_>>()
+    };
+    let labels = json!({"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}});
+    let namespace = entries("/api/v1/namespaces/kube-system").await;
+    assert_eq!(namespace, [json!(["kube-apiserver", "Update", null, labels])]);
+    let service = entries("/api/v1/namespaces/default/services/kubernetes").await;
+    let spec = service[0][3]["f:spec"].as_object().expect("a spec");
+    assert!(
+        spec.contains_key("f:clusterIP") && !spec.contains_key("f:clusterIPs") && !spec.contains_key("f:ipFamilies")
+    );
+    let ranges = entries("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await;
+    assert_eq!(ranges[0], json!(["kubernetes-service-cidr-controller", "Apply", "status", ranges[0][3]]));
+    assert_eq!(ranges[1], json!(["kube-apiserver", "Update", null, {"f:spec": {"f:cidrs": {}}}]));
+    let address = entries("/apis/networking.k8s.io/v1/ipaddresses/10.96.0.1").await;
+    let parent = json!({".": {}, "f:name": {}, "f:namespace": {}, "f:resource": {}});
+    assert_eq!(address[0][3]["f:spec"]["f:parentRef"], parent);
     fixture.stop().await;
 }
 

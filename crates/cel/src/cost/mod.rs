@@ -98,8 +98,8 @@ impl<'a> Coster<'a> {
                 "@items" | "@values" => decl.items()?,
                 // Keys are texts of no known length, which counts as none.
                 "@keys" => {
-                    decl.items().filter(|_| matches!(decl.ty, Type::Map(..)))?;
-                    return Some(Range::new(0, 0));
+                    let values = decl.items().filter(|_| matches!(decl.ty, Type::Map(..)))?;
+                    return Some(Range::new(0, decl.longest_key(values)));
                 }
                 // Attributes of a device, whatever their names.
                 _ if decl.is_open() => decl.items()?,

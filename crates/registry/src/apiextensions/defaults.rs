@@ -4,6 +4,7 @@ use ferry_meta::{FieldErrors, Path};
 use ferry_schema::structural::Schema;
 use serde_json::Value;
 
+use super::rules::Rules;
 use crate::at::{At, Report};
 
 pub(super) fn validate(errors: &mut FieldErrors, schema: &At<'_>) {
@@ -20,8 +21,8 @@ pub(super) fn validate(errors: &mut FieldErrors, schema: &At<'_>) {
     }
 }
 
-fn one(errors: &mut FieldErrors, schema: &Value, default: &Value, path: &Path) {
-    let schema = Schema::parse(schema);
+fn one(errors: &mut FieldErrors, whole: &Value, default: &Value, path: &Path) {
+    let schema = Schema::parse(whole);
     let mut pruned = default.clone();
     // The fields every resource has are known here only where a resource stands.
     let resource = schema.embedded || schema.preserve_unknown;
@@ -30,7 +31,13 @@ fn one(errors: &mut FieldErrors, schema: &Value, default: &Value, path: &Path) {
     if unknown {
         return errors.invalid(path.clone(), default.clone(), "must not have unknown fields");
     }
-    for mut error in schema.validate(default, None) {
+    let found = schema.validate(default, None);
+    if found.is_empty()
+        && let Some(rules) = Rules::of_part(whole)
+    {
+        errors.extend(rules.judge_default(default, path));
+    }
+    for mut error in found {
         let below = error.path.as_str();
         error.path = match below.chars().next() {
             None => path.clone(),
@@ -77,7 +84,28 @@ mod tests {
                     "s.properties[a].default.x: Invalid value: \"integer\": x in body must be of type string: \"integer\"",
                 ),
             ),
+            (json!({"type": "integer", "default": 3, "x-kubernetes-validations": [{"rule": "self > 2"}]}), None),
+            (json!({"type": "integer", "default": 3, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}), None),
+            (
+                json!({"type": "string", "default": "bad", "x-kubernetes-validations": [{"rule": "self.startsWith('ok')"}]}),
+                Some("s.properties[a].default: Invalid value: \"bad\": failed rule: self.startsWith('ok')"),
+            ),
+            (
+                json!({"type": "array", "maxItems": 5, "default": [3, 1], "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1"}]}}),
+                Some("s.properties[a].default[1]: Invalid value: 1: failed rule: self > 1"),
+            ),
+            (
+                json!({"type": "integer", "default": 3, "x-kubernetes-validations": [{"rule": "self > 5 || oldSelf.orValue(0) == 1", "optionalOldSelf": true}]}),
+                Some("s.properties[a].default: Invalid value: 3: failed rule: self > 5 || oldSelf.orValue(0) == 1"),
+            ),
+            (
+                json!({"type": "string", "default": "x", "x-kubernetes-validations": [{"rule": "self.nope"}]}),
+                Some(
+                    "s.properties[a].default: Invalid value: \"string\": rule compile error: compilation failed: ERROR: <input>:1:5: type 'string' does not support field selection\n | self.nope\n | ....^",
+                ),
+            ),
         ] {
+            // Rules are part of what a schema allows.
             let whole = json!({"type": "object", "properties": {"a": schema}});
             let mut errors = FieldErrors::new();
             validate(&mut errors, &At::new(&whole, Path::new("s")));

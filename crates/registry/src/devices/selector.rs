@@ -105,7 +105,7 @@ mod tests {
                 "cel.expression: Invalid value: \"device.nope\": compilation failed: ERROR: <input>:1:7: undefined field 'nope'\n | device.nope\n | ......^",
             ),
             (
-                "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, a + b + c + d != ''))))",
+                "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, a + b + c != '')))",
                 "cel.expression: Forbidden: too complex, exceeds cost limit",
             ),
         ] {

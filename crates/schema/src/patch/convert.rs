@@ -31,12 +31,14 @@ fn item(catalogue: &Catalogue, expected: &Item, value: &Value) -> Option<String>
         (Shape::String, Value::Number(_)) => Some(format!("cannot convert {} to string", kind(value))),
         (Shape::String, _) => Some("unrecognized type: string".to_owned()),
         (Shape::Bool, _) => Some("unrecognized type: bool".to_owned()),
+        (Shape::Int32, Value::Number(number)) if number.is_f64() => Some("cannot convert float64 to int32".to_owned()),
         (Shape::Int32, Value::Number(number)) => match number.as_i64() {
             Some(n) if i32::try_from(n).is_ok() => None,
             _ => Some("unrecognized type: int32".to_owned()),
         },
         (Shape::Int32, _) => Some("unrecognized type: int32".to_owned()),
         (Shape::Int64, Value::Number(number)) if number.is_i64() => None,
+        (Shape::Int64, Value::Number(number)) if number.is_f64() => Some("cannot convert float64 to int64".to_owned()),
         (Shape::Int64, _) => Some("unrecognized type: int64".to_owned()),
         // The rest is read from JSON upstream too, and complains in the same words.
         _ => None,

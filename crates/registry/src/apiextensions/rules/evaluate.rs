@@ -62,6 +62,19 @@ impl Rules {
     }
 }
 
+impl Rules {
+    /// A default has to pass as what was there before, and as what is new.
+    pub fn judge_default(&self, value: &Json, path: &Path) -> FieldErrors {
+        let judge = |old: Option<&Json>| {
+            let mut run = Run { budget: Budget::new(REQUEST_BUDGET), findings: Findings::default() };
+            let _ = run.walk(self, value, old, Before::default(), path);
+            run.findings.errors
+        };
+        let errors = judge(Some(value));
+        if errors.is_empty() { judge(None) } else { errors }
+    }
+}
+
 fn invalid(path: &Path, kind: &str, detail: String) -> FieldError {
     FieldError::invalid(path, kind, detail)
 }

@@ -60,6 +60,12 @@ impl Rules {
         Self::of(schema, schema, decl)
     }
 
+    /// The rules of a part of a schema, for a value of its own.
+    pub fn of_part(schema: &Value) -> Option<Self> {
+        let decl = Decl::from_schema(schema, "selfType", schema[EMBEDDED] == true).map(Arc::new);
+        Self::of(schema, schema, decl)
+    }
+
     /// `narrowed` has the rules, `schema` the types.
     fn of(narrowed: &Value, schema: &Value, decl: Option<Arc<Decl>>) -> Option<Self> {
         let rules = narrowed[RULES].as_array().map_or(&[][..], Vec::as_slice);

@@ -64,10 +64,11 @@ pub fn validate_init_containers(errors: &mut FieldErrors, spec: &At<'_>, whole: 
 }
 
 /// What an ephemeral container may not have, in the order of upstream's type.
-const NOT_EPHEMERAL: [&str; 8] = [
+const NOT_EPHEMERAL: [&str; 9] = [
     "ports",
     "resources",
     "resizePolicy",
+    "restartPolicy",
     "restartPolicyRules",
     "livenessProbe",
     "readinessProbe",

@@ -284,11 +284,10 @@ fn same_containers(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) -> boo
     errors.len() == before
 }
 
-/// The container with cpu, memory and the resize policy set back.
+/// The container with cpu and memory set back.
 fn without_size(container: &Value, before: &Value) -> Value {
     let mut copy = container.clone();
     let Some(map) = copy.as_object_mut() else { return copy };
-    restore(map, before, "resizePolicy");
     for which in ["requests", "limits"] {
         let old = before.pointer(&format!("/resources/{which}")).and_then(Value::as_object);
         let Some(resources) = map.get_mut("resources").and_then(Value::as_object_mut) else { continue };
