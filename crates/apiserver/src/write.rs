@@ -299,6 +299,8 @@ impl<'a> Write<'a> {
 
     pub(crate) fn uid_conflict(&self, given: &str, have: &str) -> ApiError {
         let key = self.row.key(self.namespace, self.name);
+        // Who only tries is not told where the store keeps it.
+        let key = if self.options.dry_run { key.strip_prefix("/registry").unwrap_or(&key) } else { &key };
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
              Precondition failed: UID in precondition: {given}, UID in object meta: {have}"

@@ -236,8 +236,22 @@ async fn access(core: &Core, user: &UserInfo, review: &mut Value) {
     if decision.denies() {
         status["denied"] = true.into();
     }
-    if let Some(error) = decision.error() {
-        status["evaluationError"] = error.into();
+    // What cannot be read of a selector is left out, and told.
+    let labels = of("/spec/resourceAttributes/labelSelector/rawSelector");
+    let unread = [
+        ("fieldSelector", ferry_meta::selector::FieldSelector::parse(&selector).is_err()),
+        ("labelSelector", ferry_meta::selector::LabelSelector::parse(&labels).is_err()),
+    ];
+    let mut errors: Vec<String> = unread
+        .into_iter()
+        .filter(|(_, unread)| *unread)
+        .map(|(kind, _)| format!("spec.resourceAttributes.{kind} ignored due to parse error"))
+        .collect();
+    errors.extend(decision.error().map(str::to_owned));
+    match errors.as_slice() {
+        [] => {}
+        [one] => status["evaluationError"] = one.as_str().into(),
+        many => status["evaluationError"] = format!("[{}]", many.join(", ")).into(),
     }
     if !decision.reason().is_empty() {
         status["reason"] = decision.reason().into();
@@ -264,6 +278,8 @@ fn rules(core: &Core, user: &UserInfo, review: &mut Value) -> Result<(), ApiErro
         }
         if is_path { paths.push(kept) } else { resources.push(kept) }
     }
+    // The answer is an object of its own, not the question.
+    review["metadata"] = json!({});
     review["spec"] = json!({});
     review["status"] =
         json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": !found.errors.is_empty()});

@@ -56,7 +56,11 @@ pub(crate) async fn handle(
     let kind = check_route(&context.headers)?;
     check_kind(row, kind)?;
     let info = &context.info;
-    let options = WriteOptions::read(&context.query, "PatchOptions", Some(kind == PatchKind::Apply))?;
+    let mut options = WriteOptions::read(&context.query, "PatchOptions", Some(kind == PatchKind::Apply))?;
+    let patch = Patch::read(context, kind, &body)?;
+    if let Patch::Apply(config, _) = &patch {
+        options.bare_labels = ferry_meta::object::labels(config).is_empty();
+    }
     let write = Write {
         core,
         context,
@@ -67,7 +71,6 @@ pub(crate) async fn handle(
         options: &options,
         admits: true,
     };
-    let patch = Patch::read(context, kind, &body)?;
     let written = write
         .update(kind == PatchKind::Apply && info.subresource.is_empty(), |live| {
             let mut object = changed(&write, &patch, live)?;

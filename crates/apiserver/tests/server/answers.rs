@@ -183,6 +183,15 @@ async fn odd_requests_are_answered_as_upstream_does() {
                 422,
                 "Pod \"p\" is invalid: spec.ephemeralContainers[0].restartPolicy: Forbidden: cannot be set for an Ephemeral Container",
             ),
+            ("POST", "/api/v1/namespaces/default/limitranges?dryRun=All", JSON, r#"{"metadata":{},"spec":{"limits":[]}}"#, 201, "{"),
+            (
+                "PUT",
+                &format!("{one}?dryRun=All"),
+                JSON,
+                r#"{"metadata":{"name":"one","uid":"x"}}"#,
+                409,
+                "Operation cannot be fulfilled on configmaps \"one\": StorageError: invalid object, Code: 4, Key: /configmaps/default/one, ResourceVersion: 0,",
+            ),
             // Autoscalers whose rules have no policies are not those with the policies by default.
             (
                 "POST",
@@ -283,6 +292,29 @@ async fn what_a_cluster_starts_with_belongs_to_whom_it_does_upstream() {
     let address = entries("/apis/networking.k8s.io/v1/ipaddresses/10.96.0.1").await;
     let parent = json!({".": {}, "f:name": {}, "f:namespace": {}, "f:resource": {}});
     assert_eq!(address[0][3]["f:spec"]["f:parentRef"], parent);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn details_of_answers_are_upstreams() {
+    let fixture = Fixture::new().await;
+    let marked = json!({"metadata": {"name": "x", "deletionTimestamp": "2020-01-01T00:00:00Z"}});
+    let (_, made) = fixture.json("POST", MAPS, &marked).await;
+    assert_eq!(
+        (&made["metadata"]["managedFields"], &made["metadata"]["deletionTimestamp"]),
+        (&Value::Null, &Value::Null)
+    );
+    let rules = json!({"metadata": {"name": "x"}, "spec": {"namespace": "default"}});
+    let (_, rules) = fixture.json("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &rules).await;
+    assert_eq!(rules["metadata"], json!({}));
+    let asked = json!({"spec": {"resourceAttributes": {"verb": "list", "resource": "pods", "labelSelector": {"rawSelector": "a in ("}}}});
+    let (_, access) = fixture.json("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &asked).await;
+    let error = "spec.resourceAttributes.labelSelector ignored due to parse error";
+    assert_eq!((&access["status"]["evaluationError"], &access["status"]["allowed"]), (&json!(error), &json!(true)));
+    let job = r#"{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"j"},"spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}"#;
+    let path = "/apis/batch/v1/namespaces/default/jobs/j?fieldManager=m";
+    let (code, job) = fixture.call(&fixture.admin, "PATCH", path, APPLY, job).await;
+    assert_eq!((code, &job["metadata"]["labels"]["batch.kubernetes.io/job-name"]), (201, &json!("j")));
     fixture.stop().await;
 }
 

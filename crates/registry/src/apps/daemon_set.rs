@@ -3,7 +3,7 @@
 use ferry_meta::{FieldError, FieldErrors};
 use serde_json::{Map, Value, json};
 
-use super::{amount, counts, default_template, long_running, name_warning, template_warnings};
+use super::{amount, counts, default_template, long_running, template_warnings};
 use crate::at::{At, Report, default_absent, default_to, map_mut, object_at};
 use crate::check;
 use crate::core::pod;
@@ -115,7 +115,7 @@ impl Strategy for DaemonSet {
         if context.subresource == "status" {
             return Vec::new();
         }
-        name_warning(object).filter(|_| old.is_none()).into_iter().chain(template_warnings(object, old)).collect()
+        template_warnings(object, old)
     }
 }
 
@@ -143,6 +143,26 @@ fn update_strategy(errors: &mut FieldErrors, strategy: &At<'_>) {
             let error =
                 FieldError::not_supported(&strategy.path, strategy.value.clone(), &["RollingUpdate", "OnDelete"]);
             errors.push(error.shown_as(crate::internal::show("DaemonSetUpdateStrategy", strategy.value)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferry_meta::UserInfo;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_with_dots_are_no_reason_to_warn() {
+        let table = crate::ResourceTable::builtin();
+        let user = UserInfo::new("u", &[]);
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false };
+        let object = json!({"metadata": {"name": "a.b"}, "spec": {"template": {"spec": {"containers": []}}}});
+        for (resource, warnings) in [("daemonsets", 0), ("deployments", 1)] {
+            let row = table.find("apps", "v1", resource).expect("a row");
+            assert_eq!(row.strategy.warnings(&context, &object, None).len(), warnings, "{resource}");
         }
     }
 }

@@ -46,6 +46,14 @@ impl Strategy for LimitRange {
         }
     }
 
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        // One without a name gets one that nobody else has.
+        if ferry_meta::object::name(object).is_empty() {
+            let name = ferry_meta::object::uid(object).to_owned();
+            ferry_meta::object::metadata_mut(object).insert("name".into(), name.into());
+        }
+    }
+
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let mut seen: Vec<&str> = Vec::new();

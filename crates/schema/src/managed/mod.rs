@@ -168,6 +168,9 @@ static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
         "metadata.uid",
         "metadata.clusterName",
         "metadata.generation",
+        // Nobody deletes by writing these: they are taken away before anything is stored.
+        "metadata.deletionTimestamp",
+        "metadata.deletionGracePeriodSeconds",
         "metadata.managedFields",
         "metadata.resourceVersion",
     ])
