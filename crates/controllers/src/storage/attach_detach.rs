@@ -214,13 +214,14 @@ impl Loop {
         Ok(again)
     }
 
-    /// The pods on a node that need the volume.
-    fn users(&self, node: &str, volume: &PersistentVolume) -> Vec<Arc<Pod>> {
-        let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
-        let (namespace, claim) = (claim.namespace.unwrap_or_default(), claim.name.unwrap_or_default());
-        let uses = |pod: &Arc<Pod>| {
-            pod.namespace().as_ref() == Some(&namespace) && claims_of(pod).contains(&claim) && !pod::is_terminal(pod)
+    /// The pods on a node that need the volume, as their claims say: what led to an attachment is known of them, while the
+    /// volume itself may be seen later.
+    fn users(&self, node: &str, volume: &str) -> Vec<Arc<Pod>> {
+        let is_bound = |pod: &Pod, claim: &str| {
+            let claim = self.claims.get(&pod.namespace().unwrap_or_default(), claim);
+            claim.is_some_and(|claim| claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()) == Some(volume))
         };
+        let uses = |pod: &Arc<Pod>| !pod::is_terminal(pod) && claims_of(pod).iter().any(|claim| is_bound(pod, claim));
         self.pods.get(node).into_iter().filter(uses).collect()
     }
 
@@ -241,8 +242,7 @@ impl Loop {
             }
             _ => return,
         };
-        let Some(volume) = self.volumes.get("", name) else { return };
-        for pod in self.users(&new.spec.node_name, &volume) {
+        for pod in self.users(&new.spec.node_name, name) {
             self.recorder.event(&*pod, kind, reason, message.clone());
         }
     }
@@ -256,13 +256,13 @@ impl Loop {
         let all = self.attachments.list();
         let Some(other) = all.iter().find(of_it).filter(|_| !is_shared(volume)) else { return false };
         self.waiting.lock().insert(node.to_owned());
-        let holders: Vec<String> = self.users(&other.spec.node_name, volume).iter().map(|pod| pod.name_any()).collect();
+        let holders: Vec<String> = self.users(&other.spec.node_name, &name).iter().map(|pod| pod.name_any()).collect();
         let why = if holders.is_empty() {
             "Volume is already exclusively attached to one node and can't be attached to another".to_owned()
         } else {
             format!("Volume is already used by pod(s) {}", holders.join(", "))
         };
-        for pod in self.users(node, volume) {
+        for pod in self.users(node, &name) {
             let message = format!("Multi-Attach error for volume {name:?} {why}");
             self.recorder.event(&*pod, EventType::Warning, "FailedAttachVolume", message);
         }

@@ -130,3 +130,53 @@ async fn endpoints_say_whom_they_are_for() {
     until("nobody again", [row("node-0", &[], &[]), row("node-1", &[], &[])]).await;
     kit.stop().await;
 }
+
+/// A pod on a node that nobody knows is no endpoint, and the others are; when the node comes, so does its pod.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_of_unknown_nodes_wait_for_them() {
+    let kit = Kit::cluster(1).await;
+    kit.create::<Service>(
+        json!({ "metadata": { "name": "web" }, "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80 }] } }),
+    )
+    .await;
+    for (name, node) in [("known", "node-0"), ("unknown", "ghost")] {
+        let metadata = json!({ "name": name, "labels": { "app": "web" } });
+        let spec = json!({ "nodeName": node, "containers": [{ "name": "c", "image": "i" }] });
+        kit.create::<Pod>(json!({ "metadata": metadata, "spec": spec })).await;
+    }
+    let status = json!({ "status": {
+        "phase": "Running", "podIP": "10.9.9.9", "podIPs": [{ "ip": "10.9.9.9" }],
+        "conditions": [{ "type": "Ready", "status": "True" }],
+    } });
+    kit.api::<Pod>().patch_status("unknown", &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
+    let pods = |all: &[Arc<EndpointSlice>]| -> Vec<String> {
+        let endpoints = all.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+        let names = endpoints.filter_map(|endpoint| endpoint.target_ref.as_ref()?.name.clone());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    };
+    let why = kit.until_event("FailedToUpdateEndpointSlices").await;
+    let skipped = "skipping Pod unknown for Service test/web: Node ghost Not Found";
+    assert_eq!(why, format!("Error updating Endpoint Slices for Service test/web: {skipped}"));
+    kit.until(kit.api::<EndpointSlice>(), "the pod that can be reached", |all| pods(all) == ["known"]).await;
+    kit.create_in(Api::<Node>::all(kit.client.clone()), json!({ "metadata": { "name": "ghost" } })).await;
+    let both = kit.until(kit.api::<EndpointSlice>(), "both pods", |all| pods(all) == ["known", "unknown"]).await;
+    let when = "endpoints.kubernetes.io/last-change-trigger-time";
+    assert!(both[0].metadata.owner_references.iter().flatten().any(|owner| owner.kind == "Service"));
+
+    // One that took the name has slices of its own: the others go with the Service that was.
+    let again =
+        json!({ "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80 }] }, "metadata": { "name": "web" } });
+    kit.api::<Service>().delete("web", &DeleteParams::default()).await.unwrap();
+    let service: Service = kit.create(again).await;
+    let all = kit
+        .until(kit.api::<EndpointSlice>(), "slices of the new Service", |all| {
+            let owners = all.iter().flat_map(|slice| slice.metadata.owner_references.iter().flatten());
+            pods(all) == ["known", "unknown"]
+                && owners.into_iter().all(|owner| Some(&owner.uid) == service.metadata.uid.as_ref())
+        })
+        .await;
+    assert!(all[0].metadata.annotations.iter().flatten().any(|(key, _)| key == when), "since when that is so");
+    kit.stop().await;
+}

@@ -7,7 +7,9 @@ use ferry_client::{Api, Informers};
 use ferry_meta::UserInfo;
 use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, ServiceAccount,
+};
 use kube::api::DeleteParams;
 use kube::client::Body;
 use kube::{Client, ResourceExt};
@@ -179,5 +181,34 @@ async fn nodes_that_renew_their_leases_are_not_lost_because_nobody_hears_of_it()
     }
     assert!(state(&nodes.get("node-0").await.unwrap(), "True"));
     lag.open.send_replace(true);
+    kit.stop().await;
+}
+
+/// A count of pods that is behind takes back what admission reserved; nobody tells when the caches have caught up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_that_was_counted_too_early_is_counted_again() {
+    let (kit, lag) = (Kit::new().await, Lag::of("pods"));
+    lag.controllers(&kit);
+    kit.create::<ResourceQuota>(json!({ "metadata": { "name": "few" }, "spec": { "hard": { "pods": "3" } } })).await;
+    let until = async |wanted: &str| {
+        let used = |quota: &ResourceQuota| Some(quota.status.as_ref()?.used.as_ref()?.get("pods")?.0.clone());
+        kit.until(kit.api::<ResourceQuota>(), wanted, |all| {
+            all.iter().any(|quota| used(quota).as_deref() == Some(wanted))
+        })
+        .await;
+    };
+    until("0").await;
+    kit.until(kit.api::<ServiceAccount>(), "the default account", |all| !all.is_empty()).await;
+    kit.create::<ConfigMap>(json!({ "metadata": { "name": "counted" } })).await;
+    kit.at_rest().await;
+    lag.open.send_replace(false);
+    let pod = json!({ "metadata": { "name": "unheard" }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    kit.create::<Pod>(pod).await;
+    until("1").await;
+    // Anything that goes makes everything be counted.
+    kit.api::<ConfigMap>().delete("counted", &DeleteParams::default()).await.unwrap();
+    until("0").await;
+    lag.open.send_replace(true);
+    until("1").await;
     kit.stop().await;
 }

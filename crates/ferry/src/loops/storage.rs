@@ -48,9 +48,15 @@ async fn until_unused(kit: &Kit, name: &str, wanted: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_say_whether_they_are_used_and_stay_for_pods_that_ended() {
     let kit = Kit::cluster(1).await;
-    kit.create_in(Api::<PersistentVolume>::all(kit.client.clone()), volume("disk", "manual")).await;
-    kit.create::<PersistentVolumeClaim>(claim("data", "disk", "manual")).await;
+    let (mut disk, mut data) = (volume("disk", "manual"), claim("data", "disk", "manual"));
+    for object in [&mut disk, &mut data] {
+        object["spec"]["volumeAttributesClassName"] = "gold".into();
+    }
+    kit.create_in(Api::<PersistentVolume>::all(kit.client.clone()), disk).await;
+    kit.create::<PersistentVolumeClaim>(data).await;
     until_unused(&kit, "data", "True/NoPodsUsingPVC").await;
+    let status = kit.api::<PersistentVolumeClaim>().get("data").await.unwrap().status.unwrap();
+    assert_eq!(status.current_volume_attributes_class_name.as_deref(), Some("gold"));
     kit.create::<Pod>(pod("user", "node-0", json!({ "persistentVolumeClaim": { "claimName": "data" } }))).await;
     until_unused(&kit, "data", "False/PodUsingPVC").await;
     let ended = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue};
+use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue};
 use k8s_openapi::api::core::v1::{
     Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus,
     PersistentVolumeStatus, Pod,
@@ -52,13 +52,28 @@ pub(crate) fn start(context: &Context) {
         pods: context.informers.of(),
         queue: context.queue("volumes"),
     });
+    let promised = this.volumes.index("claim", |volume| {
+        let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
+        reference
+            .name
+            .map(|name| ObjectKey::new(reference.namespace.unwrap_or_default(), name).to_string())
+            .into_iter()
+            .collect()
+    });
     let handler = this.clone();
     this.claims.on_change(move |change| {
         let claim = change.object();
-        handler.queue.add(Key::Claim(ObjectKey::of(&**claim)));
+        let key = ObjectKey::of(&**claim);
         if let Some(name) = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()) {
             handler.queue.add(Key::Volume(name));
         }
+        // One that went while it was being bound never got to name its volume.
+        if matches!(change, Change::Deleted(_)) {
+            for volume in promised.get(&key.to_string()) {
+                handler.queue.add(Key::Volume(volume.name_any()));
+            }
+        }
+        handler.queue.add(Key::Claim(key));
     });
     let handler = this.clone();
     this.volumes.on_change(move |change| {
@@ -126,7 +141,13 @@ impl Loop {
             ClaimStep::Bind(volume) => self.bind(&claim, &volume).await?,
             ClaimStep::Lost { reason, message } => {
                 if phase(&claim) != "Lost" && !self.is_there(&claim).await? {
-                    let status = PersistentVolumeClaimStatus { phase: Some("Lost".into()), ..Default::default() };
+                    let status = PersistentVolumeClaimStatus {
+                        phase: Some("Lost".into()),
+                        access_modes: None,
+                        capacity: None,
+                        current_volume_attributes_class_name: None,
+                        ..claim.status.clone().unwrap_or_default()
+                    };
                     let lost = PersistentVolumeClaim { status: Some(status), ..(*claim).clone() };
                     api.replace_status(&key.name, &PostParams::default(), &lost).await?;
                     self.recorder.event(&*claim, EventType::Warning, reason, message);
@@ -240,6 +261,11 @@ impl Loop {
             access_modes: has.access_modes,
             // Later changes of the size belong to whoever resizes.
             capacity: if first { has.capacity } else { before.capacity.clone() },
+            current_volume_attributes_class_name: if first {
+                has.volume_attributes_class_name
+            } else {
+                before.current_volume_attributes_class_name.clone()
+            },
             ..before.clone()
         };
         if status != before {
@@ -272,7 +298,13 @@ impl Loop {
         let claim = self.claim_of(&volume, &reference, &key).await?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         match plan::volume(&volume, claim.as_deref()) {
-            VolumeStep::WakeClaim => self.queue.add(Key::Claim(key)),
+            VolumeStep::WakeClaim => {
+                self.queue.add(Key::Claim(key));
+                // One that is promised is there for whoever it is promised to.
+                if reference.uid.as_deref().unwrap_or_default().is_empty() {
+                    self.set_phase(&volumes, (*volume).clone(), "Available").await?;
+                }
+            }
             VolumeStep::Unbind => {
                 let mut free = (*volume).clone();
                 let ours = free.annotations_mut().remove(plan::BOUND_BY_CONTROLLER).is_some();
