@@ -117,6 +117,11 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
+    /// Whether it has anything to say when this lease is renewed: its time changes, and nothing else.
+    fn minds_renewal(&self, _user: &UserInfo, _namespace: &str, _name: &str) -> bool {
+        false
+    }
+
     /// Must not change anything.
     async fn validate(&self, _request: &mut Request<'_>) -> Result<(), ApiError> {
         Ok(())

@@ -39,6 +39,7 @@ mod query;
 mod quotas;
 mod reads;
 mod render;
+mod renewal;
 mod request;
 mod route;
 mod scale_table;

@@ -1,10 +1,22 @@
 //! A client for a component that runs on its own: from a kubeconfig, or from the pod it runs in.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower::{BoxError, ServiceBuilder};
+
+/// A connection on which nothing came for so long is asked whether it lives.
+const PING_AFTER: Duration = Duration::from_secs(30);
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+/// So much of one answer may be under way: a slow reader of one list holds up nobody else.
+const WINDOW: u32 = 4 << 20;
 
 /// How to reach the API server; without a path as kubectl finds it, or by the pod's service account.
 pub async fn config(path: Option<&Path>) -> Result<Config> {
@@ -23,5 +35,40 @@ pub async fn config(path: Option<&Path>) -> Result<Config> {
 }
 
 pub async fn client(path: Option<&Path>) -> Result<Client> {
-    Client::try_from(config(path).await?).context("cannot make a client from the kubeconfig")
+    connect(config(path).await?)
+}
+
+/// As client-go does it: all requests go over one connection where the server speaks HTTP/2, and a server that is gone
+/// without a word is noticed.
+pub fn connect(config: Config) -> Result<Client> {
+    if config.proxy_url.is_some() {
+        return Client::try_from(config).context("cannot make a client from the kubeconfig");
+    }
+    transport(config).context("cannot make a client from the kubeconfig")
+}
+
+fn transport(config: Config) -> Result<Client> {
+    let mut sockets = HttpConnector::new();
+    sockets.enforce_http(false);
+    sockets.set_nodelay(true);
+    sockets.set_connect_timeout(config.connect_timeout);
+    let mut secured = HttpsConnectorBuilder::new().with_tls_config(config.rustls_client_config()?).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        secured = secured.with_server_name_resolver(FixedServerNameResolver::new(name.clone().try_into()?));
+    }
+    let connections = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .http2_keep_alive_interval(PING_AFTER)
+        .http2_keep_alive_timeout(ANSWER_WITHIN)
+        .http2_initial_stream_window_size(WINDOW)
+        .http2_initial_connection_window_size(4 * WINDOW)
+        .build::<_, Body>(secured.enable_all_versions().wrap_connector(sockets));
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
 }

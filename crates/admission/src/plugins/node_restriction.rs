@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferry_auth::node_name;
 use ferry_meta::object::{items, labels, name, text, uid};
-use ferry_meta::{ApiError, ObjectReader};
+use ferry_meta::{ApiError, ObjectReader, UserInfo};
 use serde_json::{Map, Value};
 
 use crate::pod::{MIRROR, is_mirror, is_set, refers_to_config_maps, refers_to_secrets};
@@ -14,6 +14,9 @@ use crate::{Operation, Plugin, Request};
 pub(crate) struct NodeRestriction {
     reader: Arc<dyn ObjectReader>,
 }
+
+/// The namespace of the leases of nodes.
+const LEASES: &str = "kube-node-lease";
 
 /// Labels of the Kubernetes namespaces that a kubelet sets itself.
 const KUBELET_LABELS: [&str; 12] = [
@@ -60,7 +63,7 @@ impl NodeRestriction {
             ("", "persistentvolumeclaims", "status") => claim_status(node, request),
             ("", "persistentvolumeclaims", _) => refuse("may only update PVC status"),
             ("", "serviceaccounts", "token") => self.token(node, request),
-            ("coordination.k8s.io", "leases", _) if request.namespace != "kube-node-lease" => {
+            ("coordination.k8s.io", "leases", _) if request.namespace != LEASES => {
                 refuse("can only access leases in the \"kube-node-lease\" system namespace")
             }
             ("coordination.k8s.io", "leases", _) => {
@@ -323,6 +326,10 @@ fn resource_slice(node: &str, request: &Request<'_>) -> Answer {
 impl Plugin for NodeRestriction {
     fn name(&self) -> &'static str {
         "NodeRestriction"
+    }
+
+    fn minds_renewal(&self, user: &UserInfo, namespace: &str, name: &str) -> bool {
+        node_name(user).is_some_and(|node| namespace != LEASES || node != name)
     }
 
     fn handles(&self, operation: Operation) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferry_auth::Authorizer;
 use ferry_cel::{Budget, Question, REQUEST_BUDGET, Value};
-use ferry_meta::{ApiError, ObjectReader, Reason};
+use ferry_meta::{ApiError, ObjectReader, Reason, UserInfo};
 use ferry_schema::{Type, Validation, managed, patch};
 use serde_json::{Map, Value as Json};
 
@@ -262,6 +262,10 @@ fn operations(value: &Value<'_>) -> Result<Vec<Json>, String> {
 impl Plugin for MutatingPolicies {
     fn name(&self) -> &'static str {
         "MutatingAdmissionPolicy"
+    }
+
+    fn minds_renewal(&self, _user: &UserInfo, _namespace: &str, _name: &str) -> bool {
+        !self.policies.current().1.is_empty()
     }
 
     fn handles(&self, operation: Operation) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferry_auth::Authorizer;
 use ferry_cel::{Budget, Question, REQUEST_BUDGET, Value};
-use ferry_meta::{ApiError, ObjectReader, Reason};
+use ferry_meta::{ApiError, ObjectReader, Reason, UserInfo};
 use serde_json::{Value as Json, json};
 
 use super::compiled::{Binding, Bound, Policies, Policy, Validation};
@@ -68,6 +68,10 @@ impl ValidatingPolicies {
 impl Plugin for ValidatingPolicies {
     fn name(&self) -> &'static str {
         "ValidatingAdmissionPolicy"
+    }
+
+    fn minds_renewal(&self, _user: &UserInfo, _namespace: &str, _name: &str) -> bool {
+        !self.policies.current().1.is_empty()
     }
 
     fn handles(&self, _operation: Operation) -> bool {

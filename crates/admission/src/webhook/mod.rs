@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ferry_auth::Authorizer;
-use ferry_meta::{ApiError, GroupVersionResource, ObjectReader};
+use ferry_meta::{ApiError, GroupVersionResource, ObjectReader, UserInfo};
 use ferry_tasks::Tasks;
 use serde_json::Value;
 
@@ -163,6 +163,10 @@ impl Plugin for MutatingWebhooks {
         "MutatingAdmissionWebhook"
     }
 
+    fn minds_renewal(&self, _user: &UserInfo, _namespace: &str, _name: &str) -> bool {
+        !self.hooks.current().1.is_empty()
+    }
+
     fn handles(&self, _operation: Operation) -> bool {
         true
     }
@@ -230,6 +234,10 @@ impl ValidatingWebhooks {
 impl Plugin for ValidatingWebhooks {
     fn name(&self) -> &'static str {
         "ValidatingAdmissionWebhook"
+    }
+
+    fn minds_renewal(&self, _user: &UserInfo, _namespace: &str, _name: &str) -> bool {
+        !self.hooks.current().1.is_empty()
     }
 
     fn handles(&self, _operation: Operation) -> bool {

@@ -13,6 +13,7 @@ use crate::context::RequestContext;
 use crate::objects::Stored;
 use crate::options::WriteOptions;
 use crate::patching::Patch;
+use crate::renewal::{self, Wanted};
 use crate::server::Core;
 use crate::write::Write;
 use crate::{codec, render};
@@ -71,6 +72,11 @@ pub(crate) async fn handle(
         options: &options,
         admits: true,
     };
+    if kind == PatchKind::Merge
+        && let Some(json) = renewal::renew(&write, Wanted::Merge(&body)).await?
+    {
+        return render::object(context, row, 200, &row.gvk, json);
+    }
     let written = write
         .update(kind == PatchKind::Apply && info.subresource.is_empty(), |live| {
             let mut object = changed(&write, &patch, live)?;

@@ -8,6 +8,7 @@ use super::match_name;
 use crate::answer::Answer;
 use crate::context::{RequestContext, Stage};
 use crate::options::WriteOptions;
+use crate::renewal::{self, Wanted};
 use crate::server::Core;
 use crate::write::Write;
 use crate::{codec, negotiate, render};
@@ -36,6 +37,9 @@ pub(crate) async fn handle(
         admits: true,
     };
     write.match_namespace(&mut object)?;
+    if let Some(json) = renewal::renew(&write, Wanted::Whole(&object)).await? {
+        return render::object(context, row, 200, &row.gvk, json);
+    }
     let written = write
         .update(false, |live| {
             write.check_uid(&object, live)?;

@@ -1,6 +1,6 @@
 //! Node IPAM: every node gets a range of the cluster's pod addresses, of each family that it has.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -21,8 +21,33 @@ struct Loop {
     client: Client,
     recorder: Recorder,
     nodes: Informer<Node>,
-    pools: Mutex<Vec<Pool>>,
+    ranges: Mutex<Ranges>,
     queue: WorkQueue<ObjectKey>,
+}
+
+/// What there is to give.
+struct Ranges {
+    pools: Vec<Pool>,
+    /// Nodes that found nothing left. Trying again would not help them: they are told when a range is returned.
+    waiting: BTreeSet<String>,
+}
+
+impl Ranges {
+    /// One of each pool or none: what one pool gave stays the node's until there is one of the other.
+    fn allocate(&mut self, node: &str) -> Option<Vec<String>> {
+        let given: Option<Vec<String>> = self.pools.iter_mut().map(|pool| pool.allocate(node)).collect();
+        if given.is_none() {
+            self.waiting.insert(node.to_owned());
+        }
+        given
+    }
+
+    /// What the node had is there for others; the next of those who wait.
+    fn release(&mut self, node: &str) -> Option<String> {
+        self.waiting.remove(node);
+        let had = self.pools.iter_mut().filter(|pool| pool.by_node.contains_key(node)).map(|pool| pool.release(node));
+        if had.count() > 0 { self.waiting.pop_first() } else { None }
+    }
 }
 
 pub(crate) fn start(context: &Context) {
@@ -41,7 +66,7 @@ pub(crate) fn start(context: &Context) {
         recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         client,
         nodes: nodes.clone(),
-        pools: Mutex::new(pools),
+        ranges: Mutex::new(Ranges { pools, waiting: BTreeSet::new() }),
         queue: context.queue("cidrallocator_node"),
     });
 
@@ -50,7 +75,7 @@ pub(crate) fn start(context: &Context) {
         let node = change.object();
         let key = ObjectKey::of(&**node);
         if matches!(change, Change::Deleted(_)) {
-            handler.pools.lock().iter_mut().for_each(|pool| pool.release(&key.name));
+            handler.release(&key.name);
             return;
         }
         let known = ranges(node);
@@ -58,9 +83,10 @@ pub(crate) fn start(context: &Context) {
             handler.queue.add(key);
             return;
         }
-        let mut pools = handler.pools.lock();
+        let mut all = handler.ranges.lock();
+        all.waiting.remove(&key.name);
         for range in known {
-            pools.iter_mut().for_each(|pool| pool.occupy(&key.name, &range));
+            all.pools.iter_mut().for_each(|pool| pool.occupy(&key.name, &range));
         }
     });
 
@@ -81,19 +107,23 @@ fn ranges(node: &Node) -> Vec<String> {
 }
 
 impl Loop {
+    fn release(&self, node: &str) {
+        if let Some(next) = self.ranges.lock().release(node) {
+            self.queue.add(ObjectKey::new("", next));
+        }
+    }
+
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(node) = self.nodes.get_key(key) else { return Ok(Action::Done) };
         if !ranges(&node).is_empty() {
             return Ok(Action::Done);
         }
-        // All of them or none: what one pool gave stays the node's until there is one of the other.
-        let given: Option<Vec<String>> = self.pools.lock().iter_mut().map(|pool| pool.allocate(&key.name)).collect();
+        let given = self.ranges.lock().allocate(&key.name);
         let Some(given) = given else {
             let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
             self.recorder.event(&*node, EventType::Normal, "CIDRNotAvailable", message);
-            return Err(
-                "CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range".into()
-            );
+            tracing::warn!(controller = "nodeipam", node = key.name, "no pod range is left; it waits for one");
+            return Ok(Action::Done);
         };
         let patch = json!({
             "metadata": { "uid": node.metadata.uid }, "spec": { "podCIDR": given.first(), "podCIDRs": given },
@@ -104,7 +134,7 @@ impl Loop {
             // A node that got its range elsewhere meanwhile tells so by its change. One of which it is not known whether it
             // got this one keeps it: nobody else may have it.
             if write::status_of(&error).is_some_and(|status| status.code < 500) {
-                self.pools.lock().iter_mut().for_each(|pool| pool.release(&key.name));
+                self.release(&key.name);
             }
             return Err(error.into());
         }
@@ -232,6 +262,14 @@ mod tests {
 
     #[test]
     fn both_families_have_ranges() {
+        let mut ranges = Ranges { pools: Vec::new(), waiting: BTreeSet::new() };
+        ranges.pools = pools("10.244.0.0/23, fd00:10:244::/48", 24, 64).expect("two pools");
+        assert!(ranges.allocate("a").is_some() && ranges.allocate("b").is_some() && ranges.allocate("c").is_none());
+        assert_eq!(ranges.release("x"), None, "it had none");
+        assert_eq!(ranges.release("a").as_deref(), Some("c"), "it waits for one");
+        assert_eq!(ranges.allocate("c").expect("ranges"), ["10.244.0.0/24", "fd00:10:244:2::/64"]);
+        assert_eq!(ranges.release("b"), None, "nobody waits");
+
         let mut pools = pools("10.244.0.0/16, fd00:10:244::/48", 24, 64).expect("two pools");
         let mut give =
             |node: &str| -> Option<Vec<String>> { pools.iter_mut().map(|pool| pool.allocate(node)).collect() };

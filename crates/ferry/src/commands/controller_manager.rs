@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail, ensure};
 use ferry_client::{Informers, leader};
 use ferry_controllers::{Authority, Config, Selection};
 use ferry_tasks::Tasks;
-use kube::Client;
 
 use crate::arguments::ControllerManagerOptions;
 use crate::component::accounts::Accounts;
@@ -59,7 +58,7 @@ async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Resul
     if let Some(server) = &options.master {
         config.cluster_url = server.parse().context("--master is no address of a server")?;
     }
-    let client = Client::try_from(config.clone()).context("cannot make a client from the kubeconfig")?;
+    let client = kubeconfig::connect(config.clone())?;
     let tasks = Tasks::new("controller-manager");
     if options.secure_port != 0 {
         let metrics = controllers.metrics.clone();

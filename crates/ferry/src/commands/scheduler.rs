@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use ferry_client::{Informers, leader};
 use ferry_scheduler::{Configuration, Scheduler, config::LeaderElection};
 use ferry_tasks::Tasks;
-use kube::Client;
 
 use crate::arguments::SchedulerOptions;
 use crate::component::{self, server};
@@ -57,7 +56,7 @@ async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Resu
     if let Some(server) = &options.master {
         access.cluster_url = server.parse().context("--master is no address of a server")?;
     }
-    let client = Client::try_from(access).context("cannot make a client from the kubeconfig")?;
+    let client = kubeconfig::connect(access)?;
     let tasks = Tasks::new("scheduler");
     let config = configuration.build(&client, &[]).context("the configuration cannot be used")?;
     // Nobody is elected yet: then there is nothing to tell.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ferry_client::Api;
 use ferry_client::write;
 use http::HeaderValue;
@@ -15,6 +15,8 @@ use kube::client::Body;
 use kube::{Client, Config};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+
+use crate::kubeconfig;
 
 const NAMESPACE: &str = "kube-system";
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -31,7 +33,7 @@ pub struct Accounts {
 
 impl Accounts {
     pub fn new(config: &Config) -> Result<Self> {
-        let own = Client::try_from(config.clone()).context("cannot make a client from the kubeconfig")?;
+        let own = kubeconfig::connect(config.clone())?;
         let mut nobody = config.clone();
         nobody.auth_info = kube::config::AuthInfo::default();
         Ok(Self { own, nobody })
@@ -40,7 +42,7 @@ impl Accounts {
     /// A client that acts as `system:serviceaccount:kube-system:<name>`.
     pub fn client(&self, name: &str) -> Result<Client> {
         let source = Arc::new(Source { own: self.own.clone(), name: name.to_owned(), token: Mutex::default() });
-        let nobody = Client::try_from(self.nobody.clone()).context("cannot make a client")?;
+        let nobody = kubeconfig::connect(self.nobody.clone())?;
         let signed = tower::service_fn(move |mut request: http::Request<Body>| {
             let (source, nobody) = (source.clone(), nobody.clone());
             async move {
