@@ -2,9 +2,9 @@
 
 use ferry_client::Api;
 use ferry_client::write;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::pod;
@@ -30,6 +30,25 @@ pub(crate) async fn mark(
         status["phase"] = phase.into();
     }
     patch(api, pod, status).await
+}
+
+/// Takes the announcement back: the pod was not disrupted after all. Fails when the pod has changed since it was seen.
+pub(crate) async fn retract(api: &Api<Pod>, pod: &Pod) -> Result<(), kube::Error> {
+    let mut kept = pod.clone();
+    let conditions = kept.status.get_or_insert_default().conditions.get_or_insert_default();
+    for condition in conditions.iter_mut().filter(|condition| condition.type_ == "DisruptionTarget") {
+        *condition = PodCondition {
+            type_: condition.type_.clone(),
+            status: "False".into(),
+            observed_generation: condition.observed_generation,
+            last_transition_time: Some(write::now()),
+            ..PodCondition::default()
+        };
+    }
+    match api.replace_status(&pod.name_any(), &PostParams::default(), &kept).await {
+        Err(error) if !write::is_not_found(&error) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Sets the phase alone.

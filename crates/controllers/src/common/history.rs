@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferry_client::{Api, Error, Wire, owner, write};
+use ferry_client::{Api, Error, Wire, write};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -99,11 +99,7 @@ pub(crate) enum Settled {
     Collision,
 }
 
-pub(crate) async fn settle(
-    api: &Api<ControllerRevision>,
-    current: Current,
-    owner: &OwnerReference,
-) -> Result<Settled, Error> {
+pub(crate) async fn settle(api: &Api<ControllerRevision>, current: Current) -> Result<Settled, Error> {
     let revision = match current {
         Current::Is(revision) => return Ok(Settled::Revision(revision)),
         Current::Renumber(revision) => api.replace(&revision.name_any(), &PostParams::default(), &revision).await?,
@@ -111,9 +107,9 @@ pub(crate) async fn settle(
             Ok(created) => created,
             Err(error) if write::is_already_exists(&error) => {
                 let there = api.get(&revision.name_any()).await?;
-                let ours = owner::controller_of(&there).is_some_and(|controller| controller.uid == owner.uid);
+                // Whoever it belongs to: one of a predecessor of the same name goes soon, and is made again then.
                 match (template_of(&there), template_of(&revision)) {
-                    (Some(one), Some(other)) if ours && template::same(&one, &other) => there,
+                    (Some(one), Some(other)) if template::same(&one, &other) => there,
                     _ => return Ok(Settled::Collision),
                 }
             }
@@ -123,17 +119,22 @@ pub(crate) async fn settle(
     Ok(Settled::Revision(Arc::new(revision)))
 }
 
-/// Deletes the oldest revisions beyond the limit that no pod (by hash) lives from.
-pub(crate) async fn truncate(
-    api: &Api<ControllerRevision>,
+/// The oldest revisions beyond the limit that nothing lives from. `counted` are those that are held against the limit; no
+/// limit below zero is one.
+pub(crate) fn superfluous(
     revisions: &[Arc<ControllerRevision>],
     limit: i32,
+    counted: impl Fn(&ControllerRevision) -> bool,
     lives: impl Fn(&ControllerRevision) -> bool,
-) -> Result<(), Error> {
-    let dead: Vec<&Arc<ControllerRevision>> = revisions.iter().filter(|revision| !lives(revision)).collect();
-    let surplus = dead.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
-    for revision in dead.into_iter().take(surplus) {
-        write::delete(api, &**revision, None).await?;
+) -> Vec<&Arc<ControllerRevision>> {
+    let Ok(limit) = usize::try_from(limit) else { return Vec::new() };
+    let surplus = revisions.iter().filter(|revision| counted(revision)).count().saturating_sub(limit);
+    revisions.iter().filter(|revision| !lives(revision)).take(surplus).collect()
+}
+
+pub(crate) async fn delete(api: &Api<ControllerRevision>, revisions: &[&Arc<ControllerRevision>]) -> Result<(), Error> {
+    for revision in revisions {
+        write::delete(api, &***revision, None).await?;
     }
     Ok(())
 }
@@ -167,6 +168,28 @@ mod tests {
     #[test]
     fn revisions_count_up_and_are_found_again() {
         check(&["x", "x", "y", "x", "x", "z"], &[1, 1, 2, 3, 3, 4]);
+    }
+
+    #[test]
+    fn the_oldest_that_nothing_lives_from_go() {
+        let named = |name: &&str| {
+            let json = json!({ "metadata": { "name": name }, "revision": 1 });
+            Arc::new(serde_json::from_value::<ControllerRevision>(json).expect("a revision"))
+        };
+        let revisions: Vec<_> = ["a", "live", "b", "c", "current"].iter().map(named).collect();
+        let check = |limit: i32, all_but_current: bool, expected: &[&str]| {
+            let lives = |revision: &ControllerRevision| ["live", "current"].contains(&&*revision.name_any());
+            let counted = |revision: &ControllerRevision| {
+                if all_but_current { revision.name_any() != "current" } else { !lives(revision) }
+            };
+            let gone = superfluous(&revisions, limit, counted, lives);
+            assert_eq!(gone.iter().map(|gone| gone.name_any()).collect::<Vec<_>>(), expected, "{limit}");
+        };
+        check(2, false, &["a"]);
+        check(2, true, &["a", "b"]);
+        check(0, true, &["a", "b", "c"]);
+        check(5, true, &[]);
+        check(-1, false, &[]);
     }
 
     #[test]

@@ -36,6 +36,12 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
 }
 
+/// The most restarts of any container.
+pub(crate) fn most_restarts(pod: &Pod) -> i32 {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    statuses.into_iter().flatten().map(|status| status.restart_count).max().unwrap_or_default()
+}
+
 /// Since when the pod is ready.
 pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     let condition = condition(pod, "Ready").filter(|condition| condition.status == "True")?;

@@ -1,5 +1,5 @@
-//! A rollout while everything fails: requests refused, conflicts, watches cut, and the controllers killed and started again
-//! after any number of writes. The end state is the same, and no pod is created twice.
+//! Rollouts while everything fails: requests refused, conflicts, watches cut, and the controllers killed
+//! and started again after any number of writes. The end state is the same, and no pod is created twice.
 //!
 //! Prints its seed; `FERRY_SEED=<seed>` replays it.
 
@@ -8,20 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ferry_client::{Change, Informer, Informers, Selection};
+use ferry_client::informer::Cached;
+use ferry_client::{Api, Change, Clock, Informer, Informers, Selection};
 use ferry_meta::UserInfo;
 use ferry_tasks::Tasks;
 use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::{Kit, deployment, is_ready};
 
@@ -32,6 +33,24 @@ struct Faults {
     /// Writes that may pass until the controllers are killed.
     until_death: AtomicUsize,
     death: Notify,
+    /// Requests that the server has heard of and not answered.
+    under_way: watch::Sender<usize>,
+}
+
+/// The server does what it has heard of, whether the one who asked lives or not.
+struct UnderWay(Arc<Faults>);
+
+impl UnderWay {
+    fn new(faults: &Arc<Faults>) -> Self {
+        faults.under_way.send_modify(|number| *number += 1);
+        Self(faults.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|number| *number -= 1);
+    }
 }
 
 enum Fault {
@@ -83,9 +102,9 @@ fn refusal(code: u16, reason: &str) -> http::Response<Body> {
 }
 
 /// A client whose requests suffer.
-fn suffering(inner: Client, faults: Arc<Faults>) -> Client {
+fn suffering(inner: Client, faults: Arc<Faults>, server: Tasks) -> Client {
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        let (inner, faults) = (inner.clone(), faults.clone());
+        let (inner, faults, server) = (inner.clone(), faults.clone(), server.clone());
         let cut =
             |body: Body, frames: usize| BodyExt::boxed_unsync(StreamBody::new(BodyStream::new(body).take(frames)));
         async move {
@@ -101,37 +120,109 @@ fn suffering(inner: Client, faults: Arc<Faults>) -> Client {
             if faults.dies(&request) {
                 std::future::pending::<()>().await;
             }
-            let response = inner.send(request).await?;
+            let under_way = UnderWay::new(&faults);
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            server.spawn("request", async move {
+                // Nobody may be left to hear it.
+                let _ = answer.send(inner.send(request).await);
+                drop(under_way);
+            });
+            let response = answered.await.map_err(|gone| kube::Error::Service(gone.into()))??;
             Ok(response.map(|body| cut(body, frames)))
         }
     });
     Client::new(service, "default")
 }
 
-fn start(kit: &Kit, faults: &Arc<Faults>) -> Tasks {
+impl Faults {
+    /// Those of a seed, which is printed; none until they are switched on.
+    fn new() -> (Arc<Self>, u64) {
+        let given = std::env::var("FERRY_SEED").ok().and_then(|text| text.parse().ok());
+        let seed = given.unwrap_or_else(rand::random::<u64>);
+        println!("FERRY_SEED={seed}");
+        let faults = Self {
+            random: Mutex::new(StdRng::seed_from_u64(seed)),
+            on: AtomicBool::new(false),
+            until_death: AtomicUsize::new(usize::MAX),
+            death: Notify::new(),
+            under_way: watch::Sender::new(0),
+        };
+        (Arc::new(faults), seed)
+    }
+}
+
+/// By what they belong to, the uids of all that ever were.
+type Created = watch::Receiver<BTreeMap<String, HashSet<String>>>;
+
+/// Sees every object that ever is, by an untroubled watch.
+async fn witness<K: Cached>(kit: &Kit, api: Api<K>, of: impl Fn(&K) -> String + Send + Sync + 'static) -> Created {
+    let (seen, created) = watch::channel(BTreeMap::<String, HashSet<String>>::new());
+    let informer: Informer<K> = Informer::over(api, &kit.tasks, Selection::default());
+    informer.on_change(move |change| {
+        if let Change::Added(object) = change {
+            let uid = object.meta().uid.clone().unwrap_or_default();
+            seen.send_modify(|all| {
+                all.entry(of(object)).or_default().insert(uid);
+            });
+        }
+    });
+    informer.synced().await;
+    created
+}
+
+/// How many there were of each, in order, once as many as expected have been seen: the watch may lag.
+async fn numbers(mut created: Created, expected: usize) -> Vec<usize> {
+    let sum = |all: &BTreeMap<String, HashSet<String>>| all.values().map(HashSet::len).sum::<usize>();
+    let all = created.wait_for(|all| sum(all) >= expected).await.unwrap();
+    let mut numbers: Vec<usize> = all.values().map(HashSet::len).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+async fn scheduler(kit: &Kit) {
+    let informers = Informers::new(kit.client.clone(), kit.tasks.clone());
+    let client = kit.door.client(UserInfo::new("system:kube-scheduler", &[]));
+    ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, &informers, &kit.tasks).await.unwrap();
+}
+
+/// Nodes and the account that pods need, before anything fails.
+async fn prepare(kit: &Kit, faults: &Faults) {
+    kit.simulate(3).await;
+    kit.until(kit.api::<ServiceAccount>(), "the default account", |all| !all.is_empty()).await;
+    faults.on.store(true, Ordering::SeqCst);
+}
+
+fn start(kit: &Kit, faults: &Arc<Faults>, clock: &Clock) -> Tasks {
     let tasks = kit.tasks.child("mortal");
     let clients = kit.door.clients();
-    let shared = suffering(clients(UserInfo::new("system:kube-controller-manager", &[])), faults.clone());
+    let server = kit.tasks.clone();
+    let shared = clients(UserInfo::new("system:kube-controller-manager", &[]));
+    let shared = suffering(shared, faults.clone(), server.clone());
     let informers = Informers::new(shared, tasks.clone());
     let own = faults.clone();
-    let account = move |name: &str| suffering(clients(UserInfo::service_account("kube-system", name, "")), own.clone());
-    ferry_controllers::start(&informers, account, &tasks, kit.config());
+    let account = move |name: &str| {
+        suffering(clients(UserInfo::service_account("kube-system", name, "")), own.clone(), server.clone())
+    };
+    let config = ferry_controllers::Config { clock: clock.clone(), ..kit.config() };
+    ferry_controllers::start(&informers, account, &tasks, config);
     tasks
 }
 
 /// Starts controllers again whenever they die, until the group stops.
-async fn live_and_die(kit: &Kit, faults: &Arc<Faults>, done: &Notify) -> usize {
+async fn live_and_die(kit: &Kit, faults: &Arc<Faults>, clock: &Clock, done: &Notify) -> usize {
     let mut lives = 0;
     loop {
         lives += 1;
         let writes = faults.random.lock().random_range(1..25);
         faults.until_death.store(writes, Ordering::SeqCst);
-        let tasks = start(kit, faults);
+        let tasks = start(kit, faults, clock);
         let died = tokio::select! {
             () = faults.death.notified() => true,
             () = done.notified() => false,
         };
         tasks.stop(Duration::from_secs(20)).await;
+        // Who comes next starts from what is there: what was asked for before must not come true after its first look.
+        faults.under_way.subscribe().wait_for(|number| *number == 0).await.unwrap();
         if !died {
             return lives;
         }
@@ -140,40 +231,18 @@ async fn live_and_die(kit: &Kit, faults: &Arc<Faults>, done: &Notify) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rollout_survives_everything() {
-    let seed = std::env::var("FERRY_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random::<u64>);
-    println!("FERRY_SEED={seed}");
-    let faults = Arc::new(Faults {
-        random: Mutex::new(StdRng::seed_from_u64(seed)),
-        on: AtomicBool::new(false),
-        until_death: AtomicUsize::new(usize::MAX),
-        death: Notify::new(),
-    });
+    let (faults, seed) = Faults::new();
     let kit = Kit::new().await;
-    let informers = Informers::new(kit.client.clone(), kit.tasks.clone());
-    let scheduler = kit.door.client(UserInfo::new("system:kube-scheduler", &[]));
-    ferry_scheduler::start(ferry_scheduler::Config::new(&scheduler), scheduler, &informers, &kit.tasks).await.unwrap();
-
-    // Sees every pod that ever is, by an untroubled watch.
-    let created: Arc<Mutex<BTreeMap<String, HashSet<String>>>> = Arc::default();
-    let pods: Informer<Pod> = Informer::over(kit.api(), &kit.tasks, Selection::default());
-    let seen = created.clone();
-    pods.on_change(move |change| {
-        if let Change::Added(pod) = change {
-            let hash = pod.labels().get("pod-template-hash").or_else(|| pod.labels().get("controller-revision-hash"));
-            let mut seen = seen.lock();
-            seen.entry(hash.cloned().unwrap_or_default()).or_default().insert(pod.uid().unwrap_or_default());
-        }
-    });
-    pods.synced().await;
+    scheduler(&kit).await;
+    let created = witness(&kit, kit.api(), |pod: &Pod| {
+        let hash = pod.labels().get("pod-template-hash").or_else(|| pod.labels().get("controller-revision-hash"));
+        hash.cloned().unwrap_or_default()
+    })
+    .await;
 
     let done = Notify::new();
     let work = async {
-        kit.simulate(3).await;
-        kit.until(kit.api::<k8s_openapi::api::core::v1::ServiceAccount>(), "the default account", |all| {
-            !all.is_empty()
-        })
-        .await;
-        faults.on.store(true, Ordering::SeqCst);
+        prepare(&kit, &faults).await;
         kit.create::<Deployment>(deployment("web", 5, "v1")).await;
         let mut set = deployment("db", 3, "v1");
         set["spec"]["serviceName"] = "db".into();
@@ -201,12 +270,10 @@ async fn a_rollout_survives_everything() {
         }
         done.notify_one();
     };
-    let (lives, ()) = tokio::join!(live_and_die(&kit, &faults, &done), work);
+    let clock = Clock::default();
+    let (lives, ()) = tokio::join!(live_and_die(&kit, &faults, &clock, &done), work);
     println!("the controllers lived {lives} times");
-    let created = created.lock().clone();
-    let numbers: Vec<usize> = created.values().map(HashSet::len).collect();
-    let mut sorted = numbers.clone();
-    sorted.sort_unstable();
-    assert_eq!(sorted, [3, 3, 5, 5], "FERRY_SEED={seed}: pods by template {created:#?}");
+    let made = numbers(created.clone(), 16).await;
+    assert_eq!(made, [3, 3, 5, 5], "FERRY_SEED={seed}: pods by template {:#?}", created.borrow());
     kit.stop().await;
 }

@@ -26,6 +26,7 @@ mod sets;
 mod storage;
 mod wire;
 mod witness;
+mod workloads;
 
 use std::sync::Arc;
 use std::time::Duration;

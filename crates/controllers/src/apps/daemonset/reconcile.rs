@@ -106,7 +106,13 @@ impl Loop {
             }
             self.queue.add(key);
         }
-        if owner::controller_of(&**pod).is_none() && matches!(change, Change::Added(_)) {
+        let free = |pod: &Pod| owner::controller_of(pod).is_none();
+        let came = match change {
+            Change::Added(_) => true,
+            Change::Modified { old, new } => !free(old) || old.metadata.labels != new.metadata.labels,
+            Change::Deleted(_) => false,
+        };
+        if came && free(pod) {
             for set in self.sets.list_in(&namespace) {
                 if Selector::new(Some(&set.spec.selector)).matches(pod.metadata.labels.as_ref()) {
                     self.queue.add(ObjectKey::of(&*set));
@@ -178,7 +184,10 @@ impl Loop {
             of == hash || pods.iter().any(|pod| pod.labels().get(history::HASH_LABEL) == Some(&of))
         };
         let limit = set.spec.revision_history_limit.unwrap_or(10);
-        history::truncate(&Api::namespaced(self.client.clone(), &key.namespace), &revisions, limit, lives).await?;
+        // Those that pods live from stay, and count.
+        let counted = |revision: &ControllerRevision| history::hash_of(revision) != hash;
+        let gone = history::superfluous(&revisions, limit, counted, lives);
+        history::delete(&Api::namespaced(self.client.clone(), &key.namespace), &gone).await?;
         let seconds = set.spec.min_ready_seconds.unwrap_or_default();
         let next = pods.iter().filter_map(|daemon| match pod::availability(daemon, seconds, observed.now) {
             pod::Availability::After(left) => Some(left),
@@ -204,7 +213,7 @@ impl Loop {
         let collisions = set.status.as_ref().and_then(|status| status.collision_count);
         let annotations = set.metadata.annotations.clone();
         let current = history::current(&revisions, &set.spec.template, &reference, collisions, annotations);
-        let settled = history::settle(&api, current, &reference).await?;
+        let settled = history::settle(&api, current).await?;
         Ok((revisions, settled))
     }
 
@@ -238,6 +247,15 @@ impl Loop {
             );
             self.recorder.event(observed.set, EventType::Warning, "FailedDaemonPod", message);
             plan.delete.push(daemon);
+        }
+        for daemon in plan.delete.iter().filter(|daemon| pod::phase(daemon) == "Succeeded") {
+            let message = format!(
+                "Found succeeded daemon pod {}/{} on node {}, will try to delete it",
+                key.namespace,
+                daemon.name_any(),
+                pod::node(daemon)
+            );
+            self.recorder.event(observed.set, EventType::Normal, "SucceededDaemonPod", message);
         }
         let settled = plan.create_on.is_empty() && plan.delete.is_empty();
         self.write(key, observed, plan).await?;

@@ -181,12 +181,11 @@ pub(super) fn in_proportion(draft: &mut Draft) {
     let to_add = allowed - total(draft);
     let size = |which: &Which| at(draft, *which).map_or(0, Set::replicas);
     // The largest first; among equals the newest grows first and the oldest shrinks first.
-    active.sort_by_key(|which| std::cmp::Reverse(size(which)));
+    let age = |which: &Which| at(draft, *which).and_then(|set| set.age().0);
     if to_add > 0 {
-        active.sort_by_key(|which| {
-            let age = at(draft, *which).and_then(|set| set.age().0);
-            (std::cmp::Reverse(size(which)), std::cmp::Reverse(age))
-        });
+        active.sort_by_key(|which| (std::cmp::Reverse(size(which)), std::cmp::Reverse(age(which))));
+    } else {
+        active.sort_by_key(|which| (std::cmp::Reverse(size(which)), age(which)));
     }
     let mut added = 0;
     let mut sizes: Vec<i32> = Vec::new();

@@ -61,9 +61,7 @@ fn cost(pod: &Pod) -> i32 {
 
 /// The most restarts of any container, then of any sidecar; more go first.
 fn restarts(pod: &Pod) -> Reverse<(i32, i32)> {
-    let status = pod.status.as_ref();
-    let containers = status.and_then(|status| status.container_statuses.as_ref());
-    let most = containers.into_iter().flatten().map(|status| status.restart_count).max().unwrap_or_default();
+    let (status, most) = (pod.status.as_ref(), pod::most_restarts(pod));
     let is_sidecar = |name: &str| {
         let init = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref());
         init.into_iter()

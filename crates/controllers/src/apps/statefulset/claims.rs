@@ -1,5 +1,7 @@
 //! Who owns a set's claims, so that they go when the retention policy says so.
 
+use std::sync::Arc;
+
 use ferry_client::owner;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -44,6 +46,18 @@ pub(super) fn owners(set: &StatefulSet, pod: &Pod, claim: &PersistentVolumeClaim
         }
     }
     (new != old).then_some(new)
+}
+
+/// One of these claims was given to a pod of that name that is no more: it goes with it, when scaling down deletes claims.
+pub(super) fn goes_with_predecessor(
+    set: &StatefulSet,
+    pod: &Pod,
+    claims: impl IntoIterator<Item = Arc<PersistentVolumeClaim>>,
+) -> bool {
+    let stale = |reference: &OwnerReference| {
+        reference.kind == "Pod" && reference.name == pod.name_any() && Some(&reference.uid) != pod.metadata.uid.as_ref()
+    };
+    deletes(set).0 && claims.into_iter().any(|claim| claim.owner_references().iter().any(stale))
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub(super) struct Observed<'a> {
 pub(super) enum Step {
     /// With the claims of its ordinal.
     Create(Box<Pod>),
+    /// Makes the claims that a pod waits for, should they have gone.
+    Claim(Arc<Pod>),
     Delete(Arc<Pod>),
     /// A pod whose identity was changed by hand, put right.
     Correct(Box<Pod>),
@@ -98,6 +100,9 @@ pub(super) fn steps(observed: &Observed<'_>) -> Vec<Step> {
             }
             continue;
         }
+        if pod::phase(pod) == "Pending" && set.spec.volume_claim_templates.as_ref().is_some_and(|all| !all.is_empty()) {
+            steps.push(Step::Claim((*pod).clone()));
+        }
         if in_order && !is_healthy(observed, pod) {
             return steps;
         }
@@ -119,7 +124,7 @@ pub(super) fn steps(observed: &Observed<'_>) -> Vec<Step> {
             steps.push(Step::Delete((*pod).clone()));
         }
     }
-    if steps.is_empty() && strategy(set) == "RollingUpdate" {
+    if steps.iter().all(|step| matches!(step, Step::Claim(_))) && strategy(set) == "RollingUpdate" {
         roll(observed, &there, in_order, &mut steps);
     }
     steps
@@ -140,17 +145,13 @@ fn roll(observed: &Observed<'_>, there: &BTreeMap<i32, &Arc<Pod>>, in_order: boo
     let lowest = identity::first(set).saturating_add(partition(set).unwrap_or_default());
     let is_old = |pod: &Pod| identity::revision(pod) != observed.update.name && !pod::is_terminating(pod);
     let unwell = there.values().filter(|pod| !is_healthy(observed, pod)).count();
-    // Those that are down already cost nothing to replace.
-    let down_and_old = there.values().filter(|pod| !is_healthy(observed, pod) && is_old(pod)).count();
-    let free = if in_order { 0 } else { down_and_old };
-    let mut left = (allowed + free).saturating_sub(unwell);
-    for (ordinal, pod) in there.iter().rev() {
-        if *ordinal < lowest || left == 0 {
-            return;
-        }
-        if is_old(pod) {
+    let mut left = allowed.saturating_sub(unwell);
+    for (_, pod) in there.range(lowest..).rev().filter(|(_, pod)| is_old(pod)) {
+        // In parallel, those that are down already cost nothing to replace.
+        let free = !in_order && !is_healthy(observed, pod);
+        if free || left > 0 {
             steps.push(Step::Delete((*pod).clone()));
-            left -= 1;
+            left -= usize::from(!free);
         }
     }
 }
@@ -247,6 +248,7 @@ mod tests {
             .iter()
             .map(|step| match step {
                 Step::Create(pod) => format!("+{} {}", pod.name_any(), identity::revision(pod)),
+                Step::Claim(pod) => format!("?{}", pod.name_any()),
                 Step::Delete(pod) => format!("-{}", pod.name_any()),
                 Step::Correct(pod) => format!("~{}", pod.name_any()),
             })
@@ -286,6 +288,29 @@ mod tests {
         check(rolling(json!({ "partition": 2 })), &["0 old ready"], &["+web-1 old"]);
         check(rolling(json!({ "partition": 0, "maxUnavailable": 2 })), old, &["-web-2", "-web-1"]);
         check(json!({ "updateStrategy": { "type": "OnDelete" } }), old, &[]);
+        // In parallel, those that are down go whatever the number, and those that are up only within it.
+        let parallel = |more: Value| {
+            let mut spec = rolling(more);
+            spec["podManagementPolicy"] = "Parallel".into();
+            spec
+        };
+        let down = &["0 old Pending", "1 old ready", "2 old ready"];
+        check(parallel(json!({ "maxUnavailable": 1 })), down, &["-web-0"]);
+        check(parallel(json!({ "maxUnavailable": 2 })), down, &["-web-2", "-web-0"]);
+        check(parallel(json!({ "maxUnavailable": 1, "partition": 1 })), down, &[]);
+        check(parallel(json!({})), &["0 old Pending", "1 old Pending", "2 old ready"], &["-web-1", "-web-0"]);
+        check(parallel(json!({})), &["0 old ready", "1 old ready", "2 new Pending"], &[]);
+    }
+
+    #[test]
+    fn a_pod_that_waits_has_its_claims_made_again() {
+        let claims = json!({ "volumeClaimTemplates": [{ "metadata": { "name": "data" } }] });
+        check(claims.clone(), &["0 new Pending"], &["?web-0"]);
+        check(claims.clone(), &["0 new ready"], &["+web-1 new"]);
+        let names = ["data-web-0", "data-web-12", "data-web-", "data-web-a-1", "data-other-0", "logs-web-0"];
+        let set = set(claims);
+        let known: Vec<bool> = names.iter().map(|name| identity::may_be_claim(&set, name)).collect();
+        assert_eq!(known, [true, true, false, false, false, false]);
     }
 
     #[test]

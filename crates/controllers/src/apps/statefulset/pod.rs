@@ -95,6 +95,13 @@ pub(super) fn claims(set: &StatefulSet, ordinal: i32) -> Vec<(String, Persistent
     templates.map(claim).collect()
 }
 
+/// The name is one that a claim of the set could have.
+pub(super) fn may_be_claim(set: &StatefulSet, name: &str) -> bool {
+    let of = |template: &PersistentVolumeClaim| format!("{}-{}-", template.name_any(), set.name_any());
+    let rest = |template| name.strip_prefix(&*of(template)).is_some_and(|rest| rest.parse::<u32>().is_ok());
+    set.spec.volume_claim_templates.iter().flatten().any(rest)
+}
+
 /// An existing pod with its identity put right, or none when it is.
 pub(super) fn corrected(set: &StatefulSet, pod: &Pod, ordinal: i32) -> Option<Pod> {
     let mut fixed = pod.clone();

@@ -48,6 +48,8 @@ pub(crate) fn start(context: &Context) {
     sets.on_change(move |change| handler.queue.add(ObjectKey::of(&**change.object())));
     let handler = this.clone();
     pods.on_change(move |change| handler.pod_changed(change));
+    let handler = this.clone();
+    volume_claims.on_change(move |change| handler.claim_changed(change));
 
     let ready = async move {
         sets.synced().await;
@@ -81,6 +83,17 @@ impl Loop {
         }
     }
 
+    /// Pods may wait for a claim that is gone to be made again.
+    fn claim_changed(&self, change: &Change<PersistentVolumeClaim>) {
+        let Change::Deleted(claim) = change else { return };
+        let name = claim.name_any();
+        for set in self.sets.list_in(&claim.namespace().unwrap_or_default()) {
+            if identity::may_be_claim(&set, &name) {
+                self.queue.add(ObjectKey::of(&*set));
+            }
+        }
+    }
+
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(set) = self.sets.get_key(key) else { return Ok(Action::Done) };
         let selector = Selector::new(Some(&set.spec.selector));
@@ -93,7 +106,7 @@ impl Loop {
         let reference = owner::controller_reference(&*set);
         let annotations = set.metadata.annotations.clone();
         let current = history::current(&revisions, &set.spec.template, &reference, Some(collisions), annotations);
-        let newest = match history::settle(&self.revisions_api(key), current, &reference).await? {
+        let newest = match history::settle(&self.revisions_api(key), current).await? {
             Settled::Revision(newest) => newest,
             Settled::Collision => {
                 let mut updated = (*set).clone();
@@ -125,7 +138,8 @@ impl Loop {
             name == update.name || name == current.name || pods.iter().any(|pod| identity::revision(pod) == name)
         };
         let limit = set.spec.revision_history_limit.unwrap_or(10);
-        history::truncate(&self.revisions_api(key), &revisions, limit, lives).await?;
+        let gone = history::superfluous(&revisions, limit, |revision| !lives(revision), lives);
+        history::delete(&self.revisions_api(key), &gone).await?;
         let seconds = set.spec.min_ready_seconds.unwrap_or_default();
         let waits = pods.iter().filter_map(|pod| match pod::availability(pod, seconds, observed.now) {
             pod::Availability::After(left) => Some(left),
@@ -151,10 +165,18 @@ impl Loop {
         let uid = set.metadata.uid.clone().unwrap_or_default();
         let mut candidates = self.revisions.get(&uid);
         candidates.extend(self.revisions.get(&format!("/{}", key.namespace)));
-        let claims = claim::sort(candidates, &uid, set.metadata.deletion_timestamp.is_some(), selector);
+        let mut claims = claim::sort(candidates, &uid, set.metadata.deletion_timestamp.is_some(), selector);
+        // What somebody has labelled otherwise is left alone.
+        claims.release.clear();
         let owners: Api<StatefulSet> = Api::namespaced(self.client.clone(), &key.namespace);
         let mut revisions =
             claim::settle(claims, &self.revisions_api(key), &owners, &owner::controller_reference(set)).await?;
+        // Without the current revision all would be taken for updated: a cache that lags must not decide that it is gone.
+        let current = set.status.as_ref().and_then(|status| status.current_revision.as_deref());
+        if let Some(current) = current.filter(|current| !revisions.iter().any(|known| known.name_any() == *current)) {
+            let there = self.revisions_api(key).get_opt(current).await?;
+            revisions.extend(there.filter(|there| owner::is_controlled_by(there, set)).map(Arc::new));
+        }
         history::sort(&mut revisions);
         Ok(revisions)
     }
@@ -199,8 +221,18 @@ impl Loop {
         let api = self.pods_api(key);
         for step in steps {
             match step {
+                Step::Claim(pod) => self.create_claims(key, set, &pod).await?,
                 Step::Create(pod) => {
-                    self.create_claims(key, set, &pod).await?;
+                    if self.claims_go(key, set, &pod) {
+                        // Made once they are gone, which we are told of.
+                        continue;
+                    }
+                    if let Err(error) = self.create_claims(key, set, &pod).await {
+                        let (set_name, name) = (set.name_any(), pod.name_any());
+                        let message = format!("create Pod {name} in StatefulSet {set_name} failed error: {error}");
+                        self.recorder.event(set, EventType::Warning, "FailedCreate", message);
+                        return Err(error);
+                    }
                     let result = api.create(&PostParams::default(), &pod).await.map(|_| ());
                     self.tell(set, "create", &pod, result)?;
                 }
@@ -237,6 +269,14 @@ impl Loop {
         }
     }
 
+    /// Claims that were left to a predecessor of the pod go with it, and a new pod must not take them.
+    fn claims_go(&self, key: &ObjectKey, set: &StatefulSet, pod: &Pod) -> bool {
+        let Some(ordinal) = identity::ordinal(set, pod) else { return false };
+        let claims = identity::claims(set, ordinal).into_iter();
+        let there = claims.filter_map(|(_, claim)| self.volume_claims.get(&key.namespace, &claim.name_any()));
+        claims::goes_with_predecessor(set, pod, there)
+    }
+
     async fn create_claims(&self, key: &ObjectKey, set: &StatefulSet, pod: &Pod) -> Result<(), Error> {
         let Some(ordinal) = identity::ordinal(set, pod) else { return Ok(()) };
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -245,7 +285,7 @@ impl Loop {
             if let Some(there) = self.volume_claims.get(&key.namespace, &name) {
                 // A claim on its way out would take the new pod's data with it.
                 if there.metadata.deletion_timestamp.is_some() {
-                    return Err(format!("claim {name} is being deleted").into());
+                    return Err(format!("pvc {name} is being deleted").into());
                 }
                 continue;
             }
@@ -264,7 +304,7 @@ impl Loop {
                     let message =
                         format!("create Claim {name} for Pod {pod_name} in StatefulSet {set_name} failed error: {why}");
                     self.recorder.event(set, EventType::Warning, "FailedCreate", message);
-                    return Err(error.into());
+                    return Err(format!("failed to create PVC {name}: {why}").into());
                 }
             }
         }

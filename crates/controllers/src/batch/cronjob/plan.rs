@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferry_client::{EventType, owner};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -21,6 +21,9 @@ const LEEWAY: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) create: Option<(Job, Timestamp)>,
+    /// Those that run and make room for the new one.
+    pub(super) replace: Vec<Arc<Job>>,
+    /// Those that have ended, when the status has been written: they may be all that tells that a time was not missed.
     pub(super) delete: Vec<Arc<Job>>,
     pub(super) status: CronJobStatus,
     pub(super) events: Vec<(EventType, &'static str, String)>,
@@ -37,9 +40,10 @@ impl Plan {
     }
 }
 
-/// `jobs` are those the CronJob controls.
-pub(super) fn plan(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Plan {
+/// `jobs` are those the CronJob controls, `started` is the time for which a Job is known to have been started.
+pub(super) fn plan(cron: &CronJob, jobs: &[Arc<Job>], started: Option<Timestamp>, now: Timestamp) -> Plan {
     let mut plan = Plan { status: cron.status.clone().unwrap_or_default(), ..Plan::default() };
+    plan.status.last_schedule_time = plan.status.last_schedule_time.take().max(started.map(Time));
     take_stock(jobs, &mut plan);
     if cron.metadata.deletion_timestamp.is_some() {
         return plan;
@@ -137,7 +141,7 @@ fn superfluous(cron: &CronJob, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
 }
 
 fn start(cron: &CronJob, jobs: &[Arc<Job>], schedule: &Schedule, zone: &TimeZone, now: Timestamp, plan: &mut Plan) {
-    let last = cron.status.as_ref().and_then(|status| status.last_schedule_time.as_ref()).map(|time| time.0);
+    let last = plan.status.last_schedule_time.as_ref().map(|time| time.0);
     let created = cron.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or(now);
     let mut since = last.unwrap_or(created);
     let deadline = cron.spec.starting_deadline_seconds.map(SignedDuration::from_secs);
@@ -165,6 +169,11 @@ fn start(cron: &CronJob, jobs: &[Arc<Job>], schedule: &Schedule, zone: &TimeZone
     if active.iter().any(|job| job.name.as_ref() == Some(&name)) || last == Some(due) {
         return;
     }
+    // Created before a crash, or by somebody who did not get to say so.
+    if jobs.iter().any(|job| job.name_any() == name) {
+        plan.status.last_schedule_time = Some(Time(due));
+        return;
+    }
     match cron.spec.concurrency_policy.as_deref() {
         Some("Forbid") if !active.is_empty() => {
             let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
@@ -173,7 +182,7 @@ fn start(cron: &CronJob, jobs: &[Arc<Job>], schedule: &Schedule, zone: &TimeZone
         }
         Some("Replace") => {
             let running = jobs.iter().filter(|job| active.iter().any(|known| known.uid == job.metadata.uid));
-            plan.delete.extend(running.cloned());
+            plan.replace.extend(running.cloned());
             plan.status.active = None;
         }
         _ => {}
@@ -234,10 +243,10 @@ mod tests {
     }
 
     fn check(spec: Value, status: Value, jobs: &[Arc<Job>], now: &str, expected: &str) {
-        let made = plan(&cron(spec.clone(), status), jobs, now.parse().expect("a time"));
+        let made = plan(&cron(spec.clone(), status), jobs, None, now.parse().expect("a time"));
         let mut words: Vec<String> = Vec::new();
         words.extend(made.create.as_ref().map(|(job, _)| format!("+{}", job.name_any())));
-        words.extend(made.delete.iter().map(|job| format!("-{}", job.name_any())));
+        words.extend(made.replace.iter().chain(&made.delete).map(|job| format!("-{}", job.name_any())));
         words.extend(made.events.iter().map(|(_, reason, _)| (*reason).to_owned()));
         words.extend(made.again.map(|again| format!("@{}", again.as_secs())));
         assert_eq!(words.join(" "), expected, "{spec} at {now}");
@@ -254,6 +263,24 @@ mod tests {
         check(json!({ "timeZone": "Nowhere" }), json!({}), &[], "2026-01-01T00:10:02Z", "UnknownTimeZone");
         check(json!({ "startingDeadlineSeconds": 30 }), json!({}), &[], "2026-01-01T00:11:00Z", "@540");
         check(json!({}), json!({}), &[], "2026-01-02T00:00:00Z", "+c-29455200 TooManyMissedTimes @600");
+    }
+
+    /// The cache does not show yet what was written, and the Job has come and gone since.
+    #[test]
+    fn a_time_is_not_started_twice() {
+        let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+        let stale = cron(json!({}), json!({ "lastScheduleTime": "2026-01-01T00:00:00Z" }));
+        let made = plan(&stale, &[], Some(at("2026-01-01T00:10:00Z")), at("2026-01-01T00:10:05Z"));
+        assert!(made.create.is_none());
+        assert_eq!(made.status.last_schedule_time, Some(Time(at("2026-01-01T00:10:00Z"))));
+        let later = plan(&stale, &[], Some(at("2026-01-01T00:10:00Z")), at("2026-01-01T00:20:00Z"));
+        assert!(later.create.is_some());
+        // Nor when the status was never written: the Job that has ended tells.
+        let spec = json!({ "successfulJobsHistoryLimit": 0 });
+        let ended = [job("c-29453770", Some("Complete"))];
+        check(spec.clone(), json!({}), &ended, "2026-01-01T00:10:05Z", "-c-29453770 @595");
+        let made = plan(&cron(spec, json!({})), &ended, None, at("2026-01-01T00:10:05Z"));
+        assert_eq!(made.status.last_schedule_time, Some(Time(at("2026-01-01T00:10:00Z"))));
     }
 
     #[test]

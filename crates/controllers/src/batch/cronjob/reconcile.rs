@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{
+    Api, Change, Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
+};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{PostParams, PropagationPolicy};
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
@@ -27,6 +30,9 @@ struct Loop {
     queue: WorkQueue<ObjectKey>,
     /// The Job last created for each CronJob, until the cache has it: the status that names it may not have been written.
     created: Mutex<HashMap<ObjectKey, ObjectReference>>,
+    /// By uid, the time for which each CronJob last started a Job: the status that says so may not have been written or
+    /// seen yet, and that Job may have ended and gone since.
+    started: Mutex<HashMap<String, Timestamp>>,
 }
 
 pub(crate) fn start(context: &Context) {
@@ -40,9 +46,15 @@ pub(crate) fn start(context: &Context) {
         clock: context.config.clock.clone(),
         queue: context.queue("cronjob"),
         created: Mutex::default(),
+        started: Mutex::default(),
     });
     let handler = this.clone();
-    crons.on_change(move |change| handler.queue.add(ObjectKey::of(&**change.object())));
+    crons.on_change(move |change| {
+        if let Change::Deleted(cron) = change {
+            handler.started.lock().remove(cron.metadata.uid.as_deref().unwrap_or_default());
+        }
+        handler.queue.add(ObjectKey::of(&**change.object()));
+    });
     let handler = this.clone();
     jobs.on_change(move |change| {
         let job = change.object();
@@ -69,7 +81,8 @@ impl Loop {
         };
         let mut jobs = self.jobs.get(cron.metadata.uid.as_deref().unwrap_or_default());
         self.add_unseen(key, &cron, &mut jobs).await?;
-        let plan = plan::plan(&cron, &jobs, self.clock.seconds());
+        let started = self.started.lock().get(cron.metadata.uid.as_deref().unwrap_or_default()).copied();
+        let plan = plan::plan(&cron, &jobs, started, self.clock.seconds());
         let again = plan.again;
         self.carry_out(key, &cron, plan).await?;
         Ok(again.map_or(Action::Done, Action::After))
@@ -101,17 +114,13 @@ impl Loop {
         for (kind, reason, message) in plan.events {
             self.recorder.event(cron, kind, reason, message);
         }
-        for job in &plan.delete {
-            if write::delete(&jobs, &**job, Some(PropagationPolicy::Background)).await? {
-                let message = format!("Deleted job {}", job.name_any());
-                self.recorder.event(cron, EventType::Normal, "SuccessfulDelete", message);
-            }
-        }
+        self.delete(&jobs, cron, &plan.replace).await?;
         let mut status = plan.status;
         if let Some((job, due)) = plan.create
             && let Some(created) = self.create(&jobs, cron, &job).await?
         {
             self.created.lock().insert(key.clone(), plan::reference_to(&created));
+            self.started.lock().insert(cron.metadata.uid.clone().unwrap_or_default(), due);
             let active = status.active.get_or_insert_default();
             if !active.iter().any(|known| known.uid == created.metadata.uid) {
                 active.push(plan::reference_to(&created));
@@ -123,6 +132,24 @@ impl Loop {
             let mut updated = cron.clone();
             updated.status = Some(status);
             api.replace_status(&key.name, &PostParams::default(), &updated).await?;
+        }
+        self.delete(&jobs, cron, &plan.delete).await
+    }
+
+    async fn delete(&self, api: &Api<Job>, cron: &CronJob, jobs: &[Arc<Job>]) -> Result<(), Error> {
+        for job in jobs {
+            match write::delete(api, &**job, Some(PropagationPolicy::Background)).await {
+                Ok(true) => {
+                    let message = format!("Deleted job {}", job.name_any());
+                    self.recorder.event(cron, EventType::Normal, "SuccessfulDelete", message);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    let message = format!("Deleted job: {}", write::short(&error));
+                    self.recorder.event(cron, EventType::Warning, "FailedDelete", message);
+                    return Err(error.into());
+                }
+            }
         }
         Ok(())
     }

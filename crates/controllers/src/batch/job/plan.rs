@@ -1,5 +1,6 @@
 //! What a Job needs next: whether it has ended, which pods to start and to stop, which of them to count.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -299,10 +300,16 @@ fn start_indexes(observed: &Observed<'_>, tally: &Tally<'_>, lacking: usize, pla
 /// Pods beyond the number, and those that have another's index or none.
 fn superfluous(tally: &Tally<'_>, surplus: usize) -> Vec<Arc<Pod>> {
     let mut rest: Vec<&Arc<Pod>> = tally.active.clone();
-    // Those that are least far go first.
+    // Those that are least far go first: not bound, not running, not ready, ready for a shorter time, restarted more, younger.
     rest.sort_by_key(|pod| {
-        let started = pod.metadata.creation_timestamp.as_ref().map(|time| std::cmp::Reverse(time.0));
-        (!pod::node(pod).is_empty(), pod::phase(pod) == "Running", pod::is_ready(pod), started)
+        let rank = match pod::phase(pod) {
+            "Running" => 2,
+            "Unknown" => 1,
+            _ => 0,
+        };
+        let created = pod.metadata.creation_timestamp.as_ref().map(|time| Reverse(time.0));
+        let ready = (pod::is_ready(pod), pod::ready_since(pod).map(Reverse));
+        (!pod::node(pod).is_empty(), rank, ready, Reverse(pod::most_restarts(pod)), created)
     });
     let mut chosen: Vec<Arc<Pod>> = Vec::new();
     if tally.indexed {

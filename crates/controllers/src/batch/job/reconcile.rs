@@ -163,10 +163,17 @@ impl Loop {
     async fn free_orphan(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(pod) = self.pods.get_key(key).filter(|pod| job_pod::is_tracked(pod)) else { return Ok(Action::Done) };
         if let Some(reference) = owner::controller_of(&*pod) {
-            let job = self.jobs.get(&key.namespace, &reference.name);
-            let alive =
-                job.is_some_and(|job| job.metadata.uid.as_deref() == Some(&reference.uid) && !is_finished(&job));
-            if reference.kind != "Job" || alive {
+            if reference.kind != "Job" {
+                return Ok(Action::Done);
+            }
+            let is_it = |job: &Job| job.metadata.uid.as_deref() == Some(&reference.uid);
+            let mut job = self.jobs.get(&key.namespace, &reference.name).filter(|job| is_it(job));
+            if job.is_none() {
+                // A pod whose end is not counted yet would be lost to a Job that the cache does not show yet.
+                let jobs: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
+                job = jobs.get_opt(&reference.name).await?.filter(is_it).map(Arc::new);
+            }
+            if job.is_some_and(|job| is_managed_elsewhere(&job) || !is_finished(&job)) {
                 return Ok(Action::Done);
             }
         } else if self.adopters(&pod).next().is_some() {
@@ -178,8 +185,7 @@ impl Loop {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(job) = self.jobs.get_key(key) else { return Ok(Action::Done) };
-        let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
-        if is_finished(&job) || manager.is_some_and(|manager| manager != MANAGER) {
+        if is_finished(&job) || is_managed_elsewhere(&job) {
             self.memories.lock().remove(key);
             return Ok(Action::Done);
         }
@@ -262,6 +268,11 @@ impl Loop {
         let ended = plan.end.filter(|end| all_stopped && status::finish(&mut status, end, now));
         self.write(key, &mut current, &status).await?;
         if let Some(end) = ended {
+            let wanted = job.spec.as_ref().and_then(|spec| spec.completions);
+            if !end.is_failure() && wanted.is_some_and(|wanted| status.succeeded.unwrap_or_default() > wanted) {
+                let message = "Too many succeeded pods running after completion count reached";
+                self.recorder.event(job, EventType::Warning, "TooManySucceededPods", message);
+            }
             let (kind, reason, message) = if end.is_failure() {
                 (EventType::Warning, end.reason.as_str(), end.message.as_str())
             } else {
@@ -323,6 +334,11 @@ impl Loop {
             _ => Ok(()),
         }
     }
+}
+
+fn is_managed_elsewhere(job: &Job) -> bool {
+    let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
+    manager.is_some_and(|manager| manager != MANAGER)
 }
 
 /// The controller that a pod had until this change.

@@ -14,6 +14,8 @@ use kube::ResourceExt;
 use crate::common::number::{Round, count, scaled};
 use crate::common::pod;
 
+/// A pod that should have been disrupted and is still there after this long was not.
+const STALE_AFTER: Duration = Duration::from_secs(120);
 /// A pod whose eviction was granted and that is still there after this long was not evicted.
 const GRANTED_FOR: Duration = Duration::from_secs(120);
 const ALLOWED: &str = "DisruptionAllowed";
@@ -69,12 +71,8 @@ pub(super) fn plan(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], scale: i32, 
 /// The status when it cannot be known how many pods there should be: nothing may be evicted.
 pub(super) fn failed(budget: &PodDisruptionBudget, message: &str, now: Timestamp) -> Option<PodDisruptionBudgetStatus> {
     let old = budget.status.clone().unwrap_or_default();
-    let mut new = PodDisruptionBudgetStatus {
-        disruptions_allowed: Some(0),
-        observed_generation: budget.metadata.generation,
-        ..normalised(&old)
-    };
-    set(&mut new, "False", "SyncFailed", message, budget.metadata.generation, now);
+    let mut new = PodDisruptionBudgetStatus { disruptions_allowed: Some(0), ..normalised(&old) };
+    set(&mut new, "False", "SyncFailed", message, old.observed_generation, now);
     (normalised(&old) != new).then_some(new)
 }
 
@@ -114,6 +112,17 @@ fn normalised(status: &PodDisruptionBudgetStatus) -> PodDisruptionBudgetStatus {
         disrupted_pods: status.disrupted_pods.clone().filter(|pods| !pods.is_empty()),
         ..status.clone()
     }
+}
+
+/// How long until a pod that was announced to go, and does not, is no longer taken for one; none when it is not announced.
+pub(super) fn stale_in(pod: &Pod, now: Timestamp) -> Option<Duration> {
+    let announced = pod::condition(pod, "DisruptionTarget").filter(|condition| condition.status == "True")?;
+    if pod::is_terminating(pod) || pod::is_terminal(pod) {
+        return None;
+    }
+    let since = announced.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    Some(STALE_AFTER.saturating_sub(passed))
 }
 
 /// Evictions that were granted and whose pods are still there, not going yet, and not overdue.
@@ -181,6 +190,37 @@ mod tests {
         check(json!({ "maxUnavailable": 1 }), 3, 0, 3, [3, 2, 3, 1]);
         check(json!({ "maxUnavailable": "30%" }), 10, 0, 10, [10, 7, 10, 3]);
         check(json!({ "maxUnavailable": 1 }), 0, 0, 0, [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn an_announcement_that_comes_to_nothing_expires() {
+        let now = Timestamp::from_second(1000).expect("a time");
+        let check = |state: &str, phase: &str, expected: Option<u64>| {
+            let pod: Pod = serde_json::from_value(json!({ "status": { "phase": phase, "conditions": [
+                { "type": "DisruptionTarget", "status": state, "lastTransitionTime": "1970-01-01T00:15:00Z" },
+            ] } }))
+            .expect("a pod");
+            assert_eq!(stale_in(&pod, now), expected.map(Duration::from_secs), "{state} {phase}");
+            assert_eq!(stale_in(&pod, now + Duration::from_secs(60)), expected.map(|_| Duration::ZERO));
+        };
+        check("True", "Running", Some(20));
+        check("False", "Running", None);
+        check("True", "Failed", None);
+    }
+
+    #[test]
+    fn what_failed_was_not_observed() {
+        let mut budget = budget(json!({ "maxUnavailable": 1 }));
+        budget.metadata.generation = Some(3);
+        budget.status = serde_json::from_value(json!({
+            "currentHealthy": 4, "desiredHealthy": 2, "disruptionsAllowed": 2, "expectedPods": 4, "observedGeneration": 2,
+        }))
+        .ok();
+        let status = failed(&budget, "no", Timestamp::UNIX_EPOCH).expect("a change");
+        assert_eq!((status.disruptions_allowed, status.current_healthy), (Some(0), Some(4)));
+        let condition = &status.conditions.as_deref().unwrap_or_default()[0];
+        assert_eq!((status.observed_generation, condition.observed_generation), (Some(2), Some(2)));
+        assert_eq!((condition.reason.as_str(), condition.message.as_str()), ("SyncFailed", "no"));
     }
 
     #[test]

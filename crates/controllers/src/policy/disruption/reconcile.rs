@@ -1,6 +1,6 @@
 //! The loop of disruption.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
@@ -8,14 +8,14 @@ use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder,
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use kube::{Client, ResourceExt};
 
 use super::plan;
 use crate::Context;
 use crate::common::selector::Selector;
-use crate::common::{crowd, pod};
+use crate::common::{crowd, disruption, pod};
 
 const NAME: &str = "disruption-controller";
 
@@ -29,6 +29,14 @@ struct Loop {
     stateful_sets: Informer<StatefulSet>,
     replication_controllers: Informer<ReplicationController>,
     queue: WorkQueue<ObjectKey>,
+    /// Pods that were announced to go.
+    announced: WorkQueue<ObjectKey>,
+}
+
+/// How many pods there should be, and whether some of them belong to nobody who could tell.
+struct Scale {
+    expected: i32,
+    unmanaged: bool,
 }
 
 pub(crate) fn start(context: &Context) {
@@ -45,6 +53,7 @@ pub(crate) fn start(context: &Context) {
         stateful_sets: informers.of(),
         replication_controllers: informers.of(),
         queue: context.queue("disruption"),
+        announced: context.queue("stale_pod_disruption"),
     });
     let handler = this.clone();
     this.budgets.on_change(move |change| handler.queue.add(ObjectKey::of(&**change.object())));
@@ -66,15 +75,24 @@ pub(crate) fn start(context: &Context) {
         known.stateful_sets.synced().await;
         known.replication_controllers.synced().await;
     };
-    let queue = this.queue.clone();
+    let (queue, cleaner) = (this.queue.clone(), this.clone());
     controller::run(&context.tasks, NAME, &queue, 2, ready, move |key| {
         let this = this.clone();
         async move { this.reconcile(&key).await }
+    });
+    let (queue, pods) = (cleaner.announced.clone(), cleaner.pods.clone());
+    controller::run(&context.tasks, NAME, &queue, 1, async move { pods.synced().await }, move |key| {
+        let this = cleaner.clone();
+        async move { this.retract(&key).await }
     });
 }
 
 impl Loop {
     fn pod_changed(&self, change: &Change<Pod>) {
+        let is_announced = |pod: &Pod| plan::stale_in(pod, write::now().0).is_some();
+        if !matches!(change, Change::Deleted(_)) && is_announced(change.object()) {
+            self.announced.add(ObjectKey::of(&**change.object()));
+        }
         let facts = |pod: &Pod| (pod::is_ready(pod), pod::is_terminating(pod), pod.metadata.labels.clone());
         if let Change::Modified { old, new } = change
             && facts(old) == facts(new)
@@ -83,8 +101,31 @@ impl Loop {
         }
         let namespace = change.object().namespace().unwrap_or_default();
         for pod in change.old().into_iter().chain([change.object()]) {
-            self.enqueue(&namespace, |labels| labels.matches(pod.metadata.labels.as_ref()));
+            let concerned = self.enqueue(&namespace, |labels| labels.matches(pod.metadata.labels.as_ref()));
+            if let [first, _, ..] = &concerned[..]
+                && !matches!(change, Change::Deleted(_))
+                && Arc::ptr_eq(pod, change.object())
+            {
+                let (name, chosen) = (pod.name_any(), first.name_any());
+                let message = format!(
+                    "Pod {namespace:?}/{name:?} matches multiple PodDisruptionBudgets.  Chose {chosen:?} arbitrarily."
+                );
+                self.recorder.event(&**pod, EventType::Warning, "MultiplePodDisruptionBudgets", message);
+            }
         }
+    }
+
+    /// A pod that was announced to go and stayed is like any other again.
+    async fn retract(&self, key: &ObjectKey) -> Result<Action, Error> {
+        let Some(pod) = self.pods.get_key(key) else { return Ok(Action::Done) };
+        match plan::stale_in(&pod, write::now().0) {
+            None => return Ok(Action::Done),
+            Some(left) if !left.is_zero() => return Ok(Action::After(left)),
+            Some(_) => {}
+        }
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        disruption::retract(&api, &pod).await?;
+        Ok(Action::Done)
     }
 
     /// Whose budgets a change of scale concerns is known by the pods; few have any, so that all of the namespace look.
@@ -95,12 +136,13 @@ impl Loop {
         }
     }
 
-    fn enqueue(&self, namespace: &str, concerns: impl Fn(&Selector) -> bool) {
-        for budget in self.budgets.list_in(namespace) {
-            if selector(&budget).is_some_and(|selector| concerns(&selector)) {
-                self.queue.add(ObjectKey::of(&*budget));
-            }
+    fn enqueue(&self, namespace: &str, concerns: impl Fn(&Selector) -> bool) -> Vec<Arc<PodDisruptionBudget>> {
+        let mut budgets = self.budgets.list_in(namespace);
+        budgets.retain(|budget| selector(budget).is_some_and(|selector| concerns(&selector)));
+        for budget in &budgets {
+            self.queue.add(ObjectKey::of(&**budget));
         }
+        budgets
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
@@ -109,7 +151,7 @@ impl Loop {
             None => Vec::new(),
             Some(selector) => {
                 let mut pods = self.pods.list_in(&key.namespace);
-                pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()) && !pod::is_terminal(pod));
+                pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
                 pods
             }
         };
@@ -118,19 +160,33 @@ impl Loop {
             self.recorder.event(&*budget, EventType::Normal, "NoPods", "No matching pods found");
         }
         let now = write::now().0;
-        let scale = if plan::needs_scale(&budget) { self.scale(key, &pods).await } else { Ok(0) };
+        let scale = if plan::needs_scale(&budget) {
+            self.scale(key, &pods).await
+        } else {
+            Ok(Scale { expected: 0, unmanaged: false })
+        };
         let scale = match scale {
             Ok(scale) => scale,
             Err(error) => {
                 let message = format!("Failed to calculate the number of expected pods: {error}");
-                self.recorder.event(&*budget, EventType::Warning, "CalculateExpectedPodCountFailed", message.clone());
-                if let Some(status) = plan::failed(&budget, &message, now) {
+                self.recorder.event(&*budget, EventType::Warning, "CalculateExpectedPodCountFailed", message);
+                if let Some(status) = plan::failed(&budget, &error.to_string(), now) {
                     self.write(key, &budget, status).await?;
                 }
                 return Err(error);
             }
         };
-        let plan = plan::plan(&budget, &pods, scale, now);
+        if scale.unmanaged {
+            let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+            let message = format!(
+                "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status \
+                 of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these \
+                 pods please set \".spec.minAvailable\" field of the PDB to an integer value.",
+                printed(selector)
+            );
+            self.recorder.event(&*budget, EventType::Warning, "UnmanagedPods", message);
+        }
+        let plan = plan::plan(&budget, &pods, scale.expected, now);
         for name in plan.not_deleted {
             let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
             if let Some(pod) = self.pods.get(&key.namespace, &name) {
@@ -157,49 +213,97 @@ impl Loop {
     }
 
     /// How many pods the owners of these pods want in all.
-    async fn scale(&self, key: &ObjectKey, pods: &[Arc<Pod>]) -> Result<i32, Error> {
+    async fn scale(&self, key: &ObjectKey, pods: &[Arc<Pod>]) -> Result<Scale, Error> {
         let mut by_owner: HashMap<String, i32> = HashMap::new();
+        let mut asked: HashSet<&str> = HashSet::new();
+        let mut unmanaged = false;
         for pod in pods {
             let Some(reference) = owner::controller_of(&**pod) else {
-                return Err(format!("found no controller ref for pod {:?}", pod.name_any()).into());
+                unmanaged = true;
+                continue;
             };
-            let (uid, scale) = self.scale_of(&key.namespace, reference).await?;
+            if !asked.insert(&reference.uid) {
+                continue;
+            }
+            let Some((uid, scale)) = self.scale_of(&key.namespace, reference).await? else {
+                return Err(format!("found no controllers for pod {:?}", pod.name_any()).into());
+            };
             by_owner.insert(uid, scale);
         }
-        Ok(by_owner.values().sum())
+        Ok(Scale { expected: by_owner.values().sum(), unmanaged })
     }
 
-    async fn scale_of(&self, namespace: &str, reference: &OwnerReference) -> Result<(String, i32), Error> {
+    /// The uid of whoever decides on the number, and the number; none when the owner is not there.
+    async fn scale_of(&self, namespace: &str, reference: &OwnerReference) -> Result<Option<(String, i32)>, Error> {
         let name = &reference.name;
+        let is = |uid: &Option<String>| uid.as_ref() == Some(&reference.uid);
         let known = match reference.kind.as_str() {
-            "ReplicaSet" => self.replica_sets.get(namespace, name).map(|set| {
+            "ReplicaSet" => self.replica_sets.get(namespace, name).filter(|set| is(&set.metadata.uid)).map(|set| {
                 let parent = owner::controller_of(&*set).filter(|parent| parent.kind == "Deployment");
                 let deployment = parent.and_then(|parent| self.deployments.get(namespace, &parent.name));
-                match (parent, deployment) {
+                match (parent, deployment.filter(|there| there.metadata.uid.as_ref() == parent.map(|of| &of.uid))) {
                     (Some(parent), Some(deployment)) => (parent.uid.clone(), deployment.spec.replicas),
                     _ => (reference.uid.clone(), set.spec.replicas),
                 }
             }),
-            "StatefulSet" => {
-                self.stateful_sets.get(namespace, name).map(|set| (reference.uid.clone(), set.spec.replicas))
-            }
+            "StatefulSet" => self
+                .stateful_sets
+                .get(namespace, name)
+                .filter(|set| is(&set.metadata.uid))
+                .map(|set| (reference.uid.clone(), set.spec.replicas)),
             "ReplicationController" => self
                 .replication_controllers
                 .get(namespace, name)
+                .filter(|controller| is(&controller.metadata.uid))
                 .map(|controller| (reference.uid.clone(), controller.spec.as_ref().and_then(|spec| spec.replicas))),
             _ => None,
         };
         if let Some((uid, replicas)) = known {
-            return Ok((uid, replicas.unwrap_or(1)));
+            return Ok(Some((uid, replicas.unwrap_or(1))));
         }
         // Anything else tells by its scale subresource.
         let (group, version) = reference.api_version.split_once('/').unwrap_or(("", &reference.api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &reference.kind));
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let scale = api.get_scale(name).await?;
+        let scale = match api.get_scale(name).await {
+            Ok(scale) => scale,
+            Err(error) if write::is_not_found(&error) => {
+                // The object is not there, or nothing of its kind has a scale.
+                if !write::short(&error).contains("could not find the requested resource") {
+                    return Ok(None);
+                }
+                let dot = if group.is_empty() { "" } else { "." };
+                let resource = format!("{}{dot}{group}", resource.plural);
+                return Err(format!("{resource} does not implement the scale subresource").into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if scale.metadata.uid.as_ref() != Some(&reference.uid) {
+            return Ok(None);
+        }
         let replicas = scale.spec.and_then(|spec| spec.replicas).unwrap_or_default();
-        Ok((reference.uid.clone(), replicas))
+        Ok(Some((reference.uid.clone(), replicas)))
     }
+}
+
+/// As upstream's events show a selector.
+fn printed(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else { return "nil".into() };
+    let labels = selector.match_labels.iter().flatten();
+    let labels: Vec<String> = labels.map(|(key, value)| format!("{key}: {value},")).collect();
+    let expressions = selector.match_expressions.iter().flatten().map(|expression| {
+        let values = expression.values.as_deref().unwrap_or_default().join(" ");
+        format!(
+            "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},",
+            expression.key, expression.operator
+        )
+    });
+    let expressions: Vec<String> = expressions.collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
+        labels.concat(),
+        expressions.concat()
+    )
 }
 
 /// A budget without a selector is about nothing, one with an empty selector about all of its namespace.
