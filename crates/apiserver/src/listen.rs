@@ -77,10 +77,11 @@ async fn connection(
     let stopping = core.tasks.stopping();
     let service = service_fn(move |request: Request<Incoming>| {
         let (core, peer) = (core.clone(), peer.clone());
-        async move {
+        // What a request needs on its way is large, and is moved about until it runs.
+        Box::pin(async move {
             let request = request.map(|body| body.map_err(|e| -> BoxError { e.into() }).boxed_unsync());
             Ok::<_, std::convert::Infallible>(pipeline::handle(&core, request, peer).await)
-        }
+        })
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder

@@ -1,4 +1,4 @@
-//! Signs of life of all nodes by one task: leases in ten bursts over their period, full statuses every five minutes.
+//! Signs of life of all nodes by one task: leases in five bursts over their period, full statuses every ten minutes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::{Config, nodes};
 const NAMESPACE: &str = "kube-node-lease";
 const DURATION_SECONDS: i32 = 40;
 /// Into so many parts a period is cut, one batch of nodes for each.
-const SLOTS: usize = 10;
+const SLOTS: usize = 5;
 /// Each write waits for the disk, and many wait for it together.
-const AT_ONCE: usize = 128;
-const STATUS_PERIOD: Duration = Duration::from_secs(300);
+const AT_ONCE: usize = 256;
+const STATUS_PERIOD: Duration = Duration::from_secs(600);
 
 pub(crate) fn start(config: &Arc<Config>, client: &Client, nodes: &Informer<Node>, tasks: &Tasks) {
     let (config, client, nodes) = (config.clone(), client.clone(), nodes.clone());

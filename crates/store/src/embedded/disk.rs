@@ -89,7 +89,11 @@ impl Disk {
                     .manual_journal_persist(true)
                     .max_memtable_size(options.memtable_bytes)
                     .data_block_size_policy(BlockSizePolicy::all(16 << 10))
-                    .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+                    // What is written first is soon merged into other tables, and most of it is then of the past.
+                    .data_block_compression_policy(CompressionPolicy::new([
+                        CompressionType::None,
+                        CompressionType::Lz4,
+                    ]))
             })?;
             // What a crashed process wrote may still be in the page cache only: nobody may see it before it is durable.
             database.persist(PersistMode::SyncAll)?;

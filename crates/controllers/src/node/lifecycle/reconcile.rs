@@ -34,6 +34,8 @@ struct Heard {
     renewed: Option<MicroTime>,
     heartbeat: Option<Time>,
     at: Instant,
+    /// The version of the node that was last found well, with nothing left to do.
+    well: Option<String>,
 }
 
 struct Loop {
@@ -116,6 +118,7 @@ impl Loop {
                 renewed: None,
                 heartbeat: None,
                 at: Instant::now(),
+                well: None,
             });
             if known.heartbeat != heartbeat {
                 known.heartbeat = heartbeat;
@@ -149,9 +152,17 @@ impl Loop {
         let Some(node) = self.nodes.get_key(key) else { return Ok(Action::Done) };
         let started = plan::state(&node, "Ready").is_some();
         let grace = if started { self.grace } else { self.grace.max(STARTUP_GRACE) };
-        let silence = self.heard.lock().get(&key.name).map_or(Duration::ZERO, |heard| heard.at.elapsed());
+        let (silence, well) = match self.heard.lock().get(&key.name) {
+            Some(heard) => (heard.at.elapsed(), heard.well.is_some() && heard.well == node.metadata.resource_version),
+            None => (Duration::ZERO, false),
+        };
+        let wait = grace.saturating_sub(silence).max(Duration::from_secs(1));
+        // What most nodes are most of the time.
+        if well && silence < grace {
+            return Ok(Action::After(wait));
+        }
         let api: Api<Node> = Api::all(self.client.clone());
-        let mut node = (*node).clone();
+        let mut node = node;
         if silence >= grace
             && let Some(status) = plan::silent(&node, &write::now())
         {
@@ -159,17 +170,22 @@ impl Loop {
                 return Ok(Action::After(grace));
             }
             let was_ready = plan::state(&node, "Ready") == Some("True");
-            node.status = Some(status);
-            node = api.replace_status(&key.name, &PostParams::default(), &node).await?;
+            let silent = Node { status: Some(status), ..(*node).clone() };
+            node = Arc::new(api.replace_status(&key.name, &PostParams::default(), &silent).await?);
             if was_ready {
                 let message = format!("Node {} status is now: NodeNotReady", key.name);
-                self.recorder.event(&node, EventType::Normal, "NodeNotReady", message);
+                self.recorder.event(&*node, EventType::Normal, "NodeNotReady", message);
             }
         }
         self.label(&api, &node).await?;
         let delay = self.taint(&api, &node).await?;
         self.mark_pods(&node).await?;
-        let wait = grace.saturating_sub(silence).max(Duration::from_secs(1));
+        if delay.is_none()
+            && plan::state(&node, "Ready") == Some("True")
+            && let Some(heard) = self.heard.lock().get_mut(&key.name)
+        {
+            heard.well = node.metadata.resource_version.clone();
+        }
         Ok(Action::After(delay.map_or(wait, |delay| delay.min(wait))))
     }
 
