@@ -91,16 +91,20 @@ where
 {
     let meta = object.meta();
     let seen = Preconditions { uid: meta.uid.clone(), resource_version: meta.resource_version.clone() };
-    delete_if(api, object, None, seen).await
+    let gone = |error: &Error| is_not_found(error) || is_conflict(error);
+    delete_if(api, object, None, seen).await.or_else(|error| if gone(&error) { Ok(false) } else { Err(error) })
 }
 
-/// Deletes exactly this object: one that took its name meanwhile stays. True when this call deleted it.
+/// Deletes exactly this object: one that took its name meanwhile stays, which is a conflict. True when this call deleted it,
+/// false when it was gone.
 pub async fn delete<K>(api: &Api<K>, object: &K, policy: Option<PropagationPolicy>) -> Result<bool, Error>
 where
     K: Resource + Wire,
 {
     let same = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
-    delete_if(api, object, policy, same).await
+    delete_if(api, object, policy, same)
+        .await
+        .or_else(|error| if is_not_found(&error) { Ok(false) } else { Err(error) })
 }
 
 async fn delete_if<K>(
@@ -114,9 +118,5 @@ where
 {
     let parameters =
         DeleteParams { propagation_policy: policy, preconditions: Some(preconditions), ..DeleteParams::default() };
-    match api.delete(object.meta().name.as_deref().unwrap_or_default(), &parameters).await {
-        Ok(_) => Ok(true),
-        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(false),
-        Err(error) => Err(error),
-    }
+    api.delete(object.meta().name.as_deref().unwrap_or_default(), &parameters).await.map(|_| true)
 }

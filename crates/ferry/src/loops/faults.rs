@@ -1,11 +1,11 @@
-//! Rollouts while everything fails: requests refused, conflicts, watches cut, and the controllers killed
+//! Rollouts, Jobs and schedules while everything fails: requests refused, conflicts, watches cut, and the controllers killed
 //! and started again after any number of writes. The end state is the same, and no pod is created twice.
 //!
 //! Prints its seed; `FERRY_SEED=<seed>` replays it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ferry_client::informer::Cached;
@@ -14,14 +14,16 @@ use ferry_meta::UserInfo;
 use ferry_tasks::Tasks;
 use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::jiff::Timestamp;
 use kube::client::Body;
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
 use super::{Kit, deployment, is_ready};
@@ -275,5 +277,97 @@ async fn a_rollout_survives_everything() {
     println!("the controllers lived {lives} times");
     let made = numbers(created.clone(), 16).await;
     assert_eq!(made, [3, 3, 5, 5], "FERRY_SEED={seed}: pods by template {:#?}", created.borrow());
+    kit.stop().await;
+}
+
+fn task(run_for: &str) -> Value {
+    json!({
+        "metadata": { "annotations": { ferry_simulator::annotation::RUN_FOR: run_for } },
+        "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }] },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemons_jobs_and_schedules_survive_everything() {
+    const HOUR: i64 = 3600;
+    let (faults, seed) = Faults::new();
+    let kit = Kit::new().await;
+    scheduler(&kit).await;
+    let pods = witness(&kit, kit.api(), |pod: &Pod| {
+        let labels = ["controller-revision-hash", "batch.kubernetes.io/job-name"];
+        labels.iter().find_map(|label| pod.labels().get(*label)).cloned().unwrap_or_default()
+    })
+    .await;
+    let jobs = witness(&kit, kit.api(), |job: &Job| job.name_any()).await;
+    let seconds = Arc::new(AtomicI64::new(Timestamp::now().as_second()));
+    let hand = seconds.clone();
+    let clock = Clock::new(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap());
+
+    let done = Notify::new();
+    let work = async {
+        prepare(&kit, &faults).await;
+        let mut daemon = deployment("agent", 1, "v1");
+        daemon["spec"].as_object_mut().unwrap().remove("replicas");
+        kit.create::<DaemonSet>(daemon).await;
+        let spec = json!({ "completions": 6, "parallelism": 3, "template": task("0s") });
+        kit.create::<Job>(json!({ "metadata": { "name": "work" }, "spec": spec.clone() })).await;
+        let mut indexed = spec;
+        indexed["completionMode"] = "Indexed".into();
+        kit.create::<Job>(json!({ "metadata": { "name": "indexed" }, "spec": indexed })).await;
+        // What has ended goes at once: nothing but the status tells what was started.
+        kit.create::<CronJob>(json!({ "metadata": { "name": "hourly" }, "spec": {
+            "schedule": "0 * * * *", "successfulJobsHistoryLimit": 0,
+            "jobTemplate": { "spec": { "template": task("0s") } },
+        } }))
+        .await;
+        for turn in 1..=3 {
+            seconds.fetch_add(HOUR, Ordering::SeqCst);
+            let touch = json!({ "metadata": { "annotations": { "turn": turn.to_string() } } });
+            let touch = kube::api::Patch::Merge(touch);
+            kit.api::<CronJob>().patch("hourly", &Default::default(), &touch).await.unwrap();
+            kit.until(kit.api::<CronJob>(), "the time's job come and gone", |all| {
+                let status = all[0].status.clone().unwrap_or_default();
+                let last = status.last_schedule_time.map_or(0, |time| time.0.as_second());
+                let now = seconds.load(Ordering::SeqCst);
+                last > now - HOUR && last <= now && status.active.unwrap_or_default().is_empty()
+            })
+            .await;
+        }
+        let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "c", "image": "v2" }] } } } });
+        let image = kube::api::Patch::Strategic(image);
+        kit.until_pods("daemons on all nodes", |pods| {
+            pods.iter().filter(|pod| pod.labels().contains_key("app") && is_ready(pod)).count() == 3
+        })
+        .await;
+        kit.api::<DaemonSet>().patch("agent", &Default::default(), &image).await.unwrap();
+        kit.until_pods("new daemons on all nodes", |pods| {
+            let daemons: Vec<_> = pods.iter().filter(|pod| pod.labels().contains_key("app")).collect();
+            let new = |pod: &Pod| pod.spec.as_ref().unwrap().containers[0].image.as_deref() == Some("v2");
+            daemons.len() == 3 && daemons.iter().all(|pod| is_ready(pod) && new(pod))
+        })
+        .await;
+        let ended = kit
+            .until(kit.api::<Job>(), "complete jobs, and none of the schedule", |all| {
+                let complete = |job: &Job| {
+                    let conditions = job.status.as_ref().and_then(|status| status.conditions.clone());
+                    conditions.unwrap_or_default().iter().any(|one| one.type_ == "Complete" && one.status == "True")
+                };
+                all.len() == 2 && all.iter().all(|job| complete(job))
+            })
+            .await;
+        for job in ended {
+            let status = job.status.clone().unwrap();
+            let counts = (status.succeeded, status.failed.unwrap_or_default(), status.active.unwrap_or_default());
+            assert_eq!(counts, (Some(6), 0, 0), "FERRY_SEED={seed}: {}", job.name_any());
+        }
+        done.notify_one();
+    };
+    let (lives, ()) = tokio::join!(live_and_die(&kit, &faults, &clock, &done), work);
+    println!("the controllers lived {lives} times");
+    // Three jobs of the schedule with a pod each, daemons before and after, and the jobs of six.
+    let made = numbers(pods.clone(), 21).await;
+    assert_eq!(made, [1, 1, 1, 3, 3, 6, 6], "FERRY_SEED={seed}: pods {:#?} jobs {:#?}", pods.borrow(), jobs.borrow());
+    let made = numbers(jobs.clone(), 5).await;
+    assert_eq!(made, [1; 5], "FERRY_SEED={seed}: jobs {:#?}", jobs.borrow());
     kit.stop().await;
 }

@@ -159,10 +159,11 @@ impl Loop {
                 return Ok(Action::Done);
             }
         };
+        // Asked before the pods are: what is seen in between must not be acted on as if it were missing.
+        let pending = self.expectations.pending(key);
         let pods = self.claim(key, &set, &selector).await?;
         let nodes = self.nodes.list();
         let observed = Observed { set: &set, hash: &hash, nodes: &nodes, pods: &pods, now: write::now().0 };
-        let pending = self.expectations.pending(key);
         let mut failure = None;
         let mut wait = pending;
         if pending.is_none() {

@@ -120,7 +120,7 @@ impl Loop {
             && let Some(created) = self.create(&jobs, cron, &job).await?
         {
             self.created.lock().insert(key.clone(), plan::reference_to(&created));
-            self.started.lock().insert(cron.metadata.uid.clone().unwrap_or_default(), due);
+            self.note_start(cron, due);
             let active = status.active.get_or_insert_default();
             if !active.iter().any(|known| known.uid == created.metadata.uid) {
                 active.push(plan::reference_to(&created));
@@ -129,11 +129,21 @@ impl Loop {
         }
         if cron.status.clone().unwrap_or_default() != status {
             let api: Api<CronJob> = Api::namespaced(self.client.clone(), &key.namespace);
+            let last = status.last_schedule_time.clone();
             let mut updated = cron.clone();
             updated.status = Some(status);
             api.replace_status(&key.name, &PostParams::default(), &updated).await?;
+            if let Some(last) = last {
+                self.note_start(cron, last.0);
+            }
         }
         self.delete(&jobs, cron, &plan.delete).await
+    }
+
+    fn note_start(&self, cron: &CronJob, due: Timestamp) {
+        let mut started = self.started.lock();
+        let last = started.entry(cron.metadata.uid.clone().unwrap_or_default()).or_insert(due);
+        *last = due.max(*last);
     }
 
     async fn delete(&self, api: &Api<Job>, cron: &CronJob, jobs: &[Arc<Job>]) -> Result<(), Error> {
