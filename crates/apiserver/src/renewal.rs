@@ -40,11 +40,11 @@ pub(crate) async fn renew(write: &Write<'_>, wanted: Wanted<'_>) -> Result<Optio
     let value = match wanted {
         Wanted::Merge(body) => merged(&entry.value, body, manager, &time::time(time::now())),
         Wanted::Whole(lease) => {
-            let mut lease = lease.clone();
-            let version = objects::parse_version(object::resource_version(&lease)).unwrap_or(u64::MAX);
-            if version != 0 && version != entry.modified {
+            // One that names no version, or another, is refused in the words of all others.
+            if objects::parse_version(object::resource_version(lease)).ok() != Some(entry.modified) {
                 return Ok(None);
             }
+            let mut lease = lease.clone();
             object::metadata_mut(&mut lease).remove("resourceVersion");
             objects::set_kind(&mut lease, row);
             let lease = codec::encode_stored(&row.storage_gvk, &lease);

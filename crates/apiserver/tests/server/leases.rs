@@ -54,6 +54,12 @@ async fn a_renewed_lease_is_as_any_changed_object() {
         let (code, conflict) = fixture.json("PUT", &put, &whole).await;
         assert_eq!((code, &conflict["reason"]), (409, &json!("Conflict")), "the version sent is no longer the one");
 
+        let mut unnamed = answer.clone();
+        unnamed["spec"]["renewTime"] = "2026-01-01T00:01:00.000000Z".into();
+        unnamed["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
+        let (code, refused) = fixture.json("PUT", &put, &unnamed).await;
+        assert_eq!((code, &refused["reason"]), (422, &json!("Invalid")), "it names no version: {refused}");
+
         let body = json!([{"op": "replace", "path": "/spec/renewTime", "value": time}]);
         let (code, changed) = fixture.call(&fixture.admin, "PATCH", &changed, JSON, body.to_string()).await;
         assert_eq!((code, &changed["spec"]["renewTime"]), (200, &json!(time)));
