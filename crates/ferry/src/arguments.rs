@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
+use crate::kubelet_options::KubeletOptions;
 use crate::server_options::{ServerOptions, duration};
 
 /// A complete Kubernetes in one binary.
@@ -132,6 +133,8 @@ pub struct ClusterOptions {
     /// The image that holds a pod's namespaces.
     #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
     pub pause_image: String,
+    #[command(flatten)]
+    pub kubelet: KubeletOptions,
     #[command(flatten)]
     pub server: ServerOptions,
 }

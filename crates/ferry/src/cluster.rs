@@ -165,6 +165,8 @@ async fn start_node(
     kubelet.cluster_domain.clone_from(&config.cluster_domain);
     kubelet.port = config.kubelet_port;
     kubelet.cgroup_root.clone_from(&config.cgroup_root);
+    kubelet.sandbox_image = Some(config.pause_image.clone());
+    config.kubelet.apply(&mut kubelet);
     kubelet.tls = Some(ferry_kubelet::Tls {
         server: server_tls(serving, pki.ca_certificate())?,
         client_names: vec![pki_plan::KUBELET_CLIENT.to_owned()],

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::arguments::ClusterOptions;
+use crate::kubelet_options::KubeletConfig;
 use crate::server_options::ServerOptions;
 use crate::state::State;
 
@@ -82,6 +83,7 @@ pub struct ClusterConfig {
     pub cgroup_root: PathBuf,
     pub mirrors: Vec<Mirror>,
     pub pause_image: String,
+    pub kubelet: KubeletConfig,
     pub server: ServerOptions,
 }
 
@@ -139,6 +141,7 @@ impl ClusterConfig {
             cgroup_root: options.cgroup_root.clone(),
             mirrors,
             pause_image: options.pause_image.clone(),
+            kubelet: options.kubelet.check()?,
             server: options.server.clone(),
         })
     }

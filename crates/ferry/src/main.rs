@@ -9,6 +9,7 @@ mod config;
 mod encryption;
 mod front_door;
 mod kubeconfig;
+mod kubelet_options;
 mod legacy_tokens;
 mod log;
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub(crate) fn refusal<'a>(
         Some(WaitReason {
             reason: format!("OutOf{key}"),
             message: format!(
-                "Pod was rejected: Node didn't have enough resource: {key}, requested: {requested}, used: {used}, capacity: {capacity}"
+                "Node didn't have enough resource: {key}, requested: {requested}, used: {used}, capacity: {capacity}"
             ),
         })
     };
@@ -43,9 +43,7 @@ fn ports_taken<'a>(new: &Pod, mut others: impl Iterator<Item = &'a Pod>) -> Opti
         && others.any(|other| host_ports(other).any(|theirs| wanted.iter().any(|ours| conflict(ours, theirs))));
     taken.then(|| WaitReason {
         reason: "NodePorts".to_owned(),
-        message:
-            "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
-                .to_owned(),
+        message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports".to_owned(),
     })
 }
 

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::collect::ImageCollection;
+use crate::eviction::Eviction;
+
 /// The kubelet's own server: its certificate, and whom it answers.
 #[derive(Clone)]
 pub struct Tls {
@@ -46,6 +49,12 @@ pub struct Config {
     /// How long a ready pod that is deleted goes on before its containers are told to stop, as a part of its grace
     /// period: time for proxies to stop sending it traffic, as users otherwise buy with a sleeping preStop hook.
     pub drain: Duration,
+    /// When pods have to go because the node runs short of something.
+    pub eviction: Eviction,
+    /// When unused images are removed.
+    pub images: ImageCollection,
+    /// The runtime's image for sandboxes: no container names it, yet it is needed.
+    pub sandbox_image: Option<String>,
 }
 
 impl Config {
@@ -68,6 +77,9 @@ impl Config {
             pod_cidr: None,
             cgroup_root: PathBuf::from("/"),
             drain: Duration::from_millis(250),
+            eviction: Eviction::default(),
+            images: ImageCollection::default(),
+            sandbox_image: None,
         }
     }
 }

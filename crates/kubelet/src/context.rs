@@ -12,6 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Config;
 use crate::cgroups::ControlGroups;
+use crate::collect;
+use crate::eviction::Pressure;
+use crate::eviction::measure::Measures;
 use crate::images::Images;
 use crate::logs::LogFiles;
 use crate::runtime::{self, PodState, Runtime, RuntimeError};
@@ -36,6 +39,11 @@ pub(crate) struct Context {
     pub(crate) log_files: Arc<LogFiles>,
     /// Counts what happened in the runtime: exits, starts, removals.
     pub(crate) runtime_changes: tokio::sync::watch::Sender<u64>,
+    pub(crate) measures: Measures,
+    /// What the node is short of.
+    pub(crate) pressures: tokio::sync::watch::Sender<Vec<Pressure>>,
+    /// The images that may go.
+    pub(crate) collected: collect::Images,
     pub(crate) port: u16,
     /// Of the whole node, in bytes.
     pub(crate) memory: i64,

@@ -3,17 +3,20 @@
 //! Where to enter: [`start`] wires everything. A pod's way leads from `manager` (which pods there are) to `worker`
 //! (one task per pod), which asks `plan` what to do and `status` what to report; both are pure functions. `spec` turns
 //! a pod into what the runtime is told, `volumes` makes what is mounted, `probes` asks containers how they are, `node`
-//! keeps the Node object, and `server` answers for logs, exec, attach and port-forward.
+//! keeps the Node object, and `server` answers for logs, exec, attach and port-forward. `eviction` ends pods when the
+//! node runs short of something, `collect` removes what nobody needs.
 //!
 //! Containers are reached through the `runtime` trait over CRI alone. Must not depend on any server-side crate.
 
 mod admit;
 mod backoff;
 mod cgroups;
+mod collect;
 mod config;
 mod context;
 mod credentials;
 mod events;
+mod eviction;
 mod hooks;
 mod images;
 mod logs;
@@ -40,9 +43,12 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
+pub use collect::ImageCollection;
 pub use config::{Config, Tls};
+pub use eviction::{Amount, Eviction, SettingsError, Signal, Statements, Threshold};
 
 use context::Context;
+use eviction::Evictor;
 use images::Images;
 use manager::{Mailboxes, Manager};
 use runtime::{CriRuntime, Runtime};
@@ -111,6 +117,9 @@ async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet,
         groups: cgroups::ControlGroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root),
         log_files: Arc::default(),
         runtime_changes: tokio::sync::watch::Sender::new(0),
+        measures: Default::default(),
+        pressures: Default::default(),
+        collected: Default::default(),
         port,
         sources,
         runtime,
@@ -136,6 +145,10 @@ async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet,
         tasks.spawn_until_stopped("server", server::serve(Arc::new(server), listener, tls));
     }
     tasks.spawn_until_stopped("rotation", logs::rotate(context.log_files.clone(), context.runtime.clone()));
+    let evictor = Evictor { context: context.clone(), mailboxes: mailboxes.clone() };
+    tasks.spawn_until_stopped("eviction", evictor.run());
+    tasks.spawn_until_stopped("images", collect::images(context.clone()));
+    tasks.spawn_until_stopped("stray logs", collect::logs(context.clone(), pods.clone(), mailboxes.clone()));
     Manager { context: context.clone(), pods, mailboxes, tasks: tasks.clone() }.start();
     Ok(Kubelet { context })
 }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::admit;
 use crate::context::Context;
 use crate::events::PodEvents;
+use crate::eviction;
 use crate::pod;
 use crate::runtime::Glimpse;
 use crate::status::WaitReason;
@@ -37,6 +38,23 @@ impl Mailboxes {
         if let Some(mailbox) = self.get(uid) {
             mailbox.sources_changed();
         }
+    }
+
+    /// Those of the pods that may still run.
+    pub(crate) fn active(&self) -> Vec<Arc<Mailbox>> {
+        let active = |mailbox: &&Arc<Mailbox>| {
+            mailbox.verdict().is_none()
+                && !mailbox.is_gone()
+                && !mailbox.is_finished()
+                && !pod::is_terminal(pod::status(&mailbox.pod()))
+        };
+        self.0.lock().values().filter(active).cloned().collect()
+    }
+
+    /// Those of the pods that have ended and are still known.
+    pub(crate) fn ended(&self) -> Vec<String> {
+        let all = self.0.lock();
+        all.iter().filter(|(_, mailbox)| mailbox.is_finished()).map(|(uid, _)| uid.clone()).collect()
     }
 
     fn wake(&self, uid: &str) {
@@ -92,7 +110,7 @@ impl Manager {
                 &why.reason,
                 why.message.clone(),
             );
-            mailbox.refuse(why);
+            mailbox.refuse(WaitReason { message: format!("Pod was rejected: {}", why.message), ..why });
         }
         self.mailboxes.0.lock().insert(uid.clone(), mailbox.clone());
         let worker = Worker::new(self.context.clone(), mailbox, &self.tasks);
@@ -109,12 +127,11 @@ impl Manager {
         if status.start_time.is_some() || pod::is_terminal(status) || pod::is_being_deleted(new) {
             return None;
         }
-        let taken: Vec<Arc<Pod>> = {
-            let mailboxes = self.mailboxes.0.lock();
-            mailboxes.values().filter(|m| m.refused().is_none() && !m.is_gone()).map(|m| m.pod()).collect()
-        };
-        let others = taken.iter().map(|pod| &**pod).filter(|pod| !pod::is_terminal(pod::status(pod)));
-        admit::refusal(new, others, &self.context.allocatable)
+        if let Some(why) = eviction::refusal(new, &self.context.pressures.borrow()) {
+            return Some(why);
+        }
+        let taken: Vec<Arc<Pod>> = self.mailboxes.active().iter().map(|mailbox| mailbox.pod()).collect();
+        admit::refusal(new, taken.iter().map(|pod| &**pod), &self.context.allocatable)
     }
 
     async fn follow_runtime(&self) {

@@ -93,6 +93,20 @@ pub(crate) fn is_being_deleted(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
+fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether the pod comes from a file of the node instead of the API server.
+pub(crate) fn is_static(pod: &Pod) -> bool {
+    annotation(pod, "kubernetes.io/config.source").is_some_and(|source| source != "api")
+}
+
+/// Whether it stands on the API server for a pod from a file.
+pub(crate) fn is_mirror(pod: &Pod) -> bool {
+    annotation(pod, "kubernetes.io/config.mirror").is_some()
+}
+
 /// Succeeded and Failed are final: such a pod is never started again.
 pub(crate) fn is_terminal(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))

@@ -1,5 +1,6 @@
 //! What a pod as a whole may use, from what its containers ask for.
 
+use ferry_meta::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 
 use crate::spec::resources::{quota, shares};
@@ -33,6 +34,19 @@ pub(crate) fn of(pod: &Pod) -> Amounts {
 pub(crate) fn requests(pod: &Pod) -> (i64, i64) {
     let of = |key, number: Number| total(pod, |r| request(r, key, number)).unwrap_or(0);
     (of("cpu", quantity::milli), of("memory", quantity::value))
+}
+
+/// What the pod as a whole asks for of anything, in units.
+pub(crate) fn request_of(pod: &Pod, key: &str) -> i64 {
+    total(pod, |r| request(r, key, quantity::value)).unwrap_or(0)
+}
+
+/// What all containers together may have of something; none where no container sets a limit.
+pub(crate) fn limit_of(pod: &Pod, key: &str) -> Option<Quantity> {
+    let all = pod::containers(pod).iter().chain(pod::init_containers(pod));
+    let first = all.filter_map(|c| c.resources.as_ref()?.limits.as_ref()?.get(key)).next()?;
+    let format = Quantity::parse(&first.0).map(|q| q.format()).unwrap_or_default();
+    Some(Quantity::from_units(total(pod, |r| limit(r, key, quantity::value))?, format))
 }
 
 type Number = fn(&k8s_openapi::apimachinery::pkg::api::resource::Quantity) -> Option<i64>;

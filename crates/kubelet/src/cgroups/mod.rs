@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
-pub(crate) use amounts::{Amounts, of as amounts_of, requests};
+pub(crate) use amounts::{Amounts, limit_of, of as amounts_of, request_of, requests};
 
 use crate::pod;
 use crate::spec::resources::{PERIOD, shares};
@@ -97,6 +97,27 @@ impl ControlGroups {
         let folders = ["", CLASSES[0], CLASSES[1]].map(|class| self.folder("memory", &self.top.join(class)));
         let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
         entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix("pod")?.to_owned())).collect()
+    }
+
+    /// How many processes a pod has.
+    pub(crate) fn processes(&self, pod: &Pod) -> Option<i64> {
+        let group = self.folder("pids", &self.group(pod));
+        fs::read_to_string(group.join("pids.current")).ok()?.trim().parse().ok()
+    }
+
+    /// Memory of the whole machine that cannot be taken back easily, in bytes; none where the kernel does not tell.
+    /// `used` is what is not free, for the newer hierarchy, whose topmost group does not count.
+    pub(crate) fn working_set(&self, used: u64) -> Option<u64> {
+        let folder = self.folder("memory", Path::new(""));
+        let table = fs::read_to_string(folder.join("memory.stat")).ok()?;
+        let (key, used) = if self.unified {
+            ("inactive_file", used)
+        } else {
+            let total = fs::read_to_string(folder.join("memory.usage_in_bytes")).ok()?;
+            ("total_inactive_file", total.trim().parse().ok()?)
+        };
+        let idle = table.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok());
+        Some(used.saturating_sub(idle?))
     }
 
     fn count_burstable(&self, uid: &str, milli: Option<i64>) -> io::Result<()> {

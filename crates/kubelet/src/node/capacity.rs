@@ -8,12 +8,7 @@ use k8s_openapi::api::core::v1::NodeSystemInfo;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::Config;
-
-/// Kept back for the machine itself, as upstream's default eviction thresholds: memory in bytes, storage in percent.
-pub(crate) const MEMORY_RESERVE: u64 = 100 * 1024 * 1024;
-pub(crate) const STORAGE_RESERVE_PERCENT: u64 = 10;
-/// What counts as room enough on a disk of any size.
-pub(crate) const STORAGE_RESERVE_MOST: u64 = 2 << 30;
+use crate::eviction::Signal;
 
 pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
@@ -31,17 +26,33 @@ pub(crate) fn memory(key: &str) -> u64 {
     kibibytes.unwrap_or(0) * 1024
 }
 
-/// Size and free space of the file system that holds a path, in bytes.
-pub(crate) fn storage(path: &Path) -> (u64, u64) {
-    match rustix::fs::statvfs(path) {
-        Ok(info) => (info.f_blocks * info.f_frsize, info.f_bavail * info.f_frsize),
-        Err(_) => (0, 0),
+/// A file system, sizes in bytes. All zero where it cannot be read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) size: u64,
+    pub(crate) available: u64,
+    pub(crate) used: u64,
+    pub(crate) inodes: u64,
+    pub(crate) inodes_free: u64,
+}
+
+/// The file system that holds a path.
+pub(crate) fn disk(path: &Path) -> Disk {
+    let Ok(info) = rustix::fs::statvfs(path) else { return Disk::default() };
+    Disk {
+        size: info.f_blocks.saturating_mul(info.f_frsize),
+        available: info.f_bavail.saturating_mul(info.f_frsize),
+        used: info.f_blocks.saturating_sub(info.f_bfree).saturating_mul(info.f_frsize),
+        inodes: info.f_files,
+        inodes_free: info.f_ffree,
     }
 }
 
 /// How many processes may run, and how many do.
 pub(crate) fn processes() -> (u64, u64) {
-    let limit = fs::read_to_string("/proc/sys/kernel/pid_max").ok().and_then(|t| t.trim().parse().ok());
+    let number = |path: &str| fs::read_to_string(path).ok().and_then(|t| t.trim().parse::<u64>().ok());
+    let limits = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"].into_iter().filter_map(number);
+    let limit = limits.min();
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let running = load.split_whitespace().nth(3).and_then(|f| f.split_once('/')?.1.parse().ok());
     (limit.unwrap_or(32_768), running.unwrap_or(0))
@@ -55,7 +66,11 @@ pub(crate) struct Amounts {
 pub(crate) fn amounts(config: &Config) -> Amounts {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = memory("MemTotal");
-    let (storage, _) = storage(&config.root_dir);
+    let storage = disk(&config.root_dir).size;
+    let left = |signal: Signal, size: u64| {
+        let signed = i64::try_from(size).unwrap_or(i64::MAX);
+        size.saturating_sub(config.eviction.kept_back(signal, signed).try_into().unwrap_or(0))
+    };
     let kibi = |bytes: u64| Quantity(format!("{}Ki", bytes / 1024));
     let fixed = |capacity: &mut BTreeMap<String, Quantity>| {
         capacity.insert("cpu".into(), Quantity(processors.to_string()));
@@ -69,8 +84,8 @@ pub(crate) fn amounts(config: &Config) -> Amounts {
     fixed(&mut allocatable);
     capacity.insert("memory".into(), kibi(memory));
     capacity.insert("ephemeral-storage".into(), kibi(storage));
-    allocatable.insert("memory".into(), kibi(memory.saturating_sub(MEMORY_RESERVE)));
-    let usable = storage / 100 * (100 - STORAGE_RESERVE_PERCENT);
+    allocatable.insert("memory".into(), kibi(left(Signal::MemoryAvailable, memory)));
+    let usable = left(Signal::NodeFsAvailable, storage);
     allocatable.insert("ephemeral-storage".into(), Quantity(usable.to_string()));
     Amounts { capacity, allocatable }
 }

@@ -81,7 +81,7 @@ pub(crate) async fn register(context: &Context) -> Node {
     }
 }
 
-fn reference(context: &Context) -> ObjectReference {
+pub(crate) fn reference(context: &Context) -> ObjectReference {
     ObjectReference {
         kind: Some("Node".into()),
         name: Some(context.config.node_name.clone()),
@@ -96,6 +96,7 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
     context.recorder.event_for(reference(&context), EventType::Normal, "Starting", "Starting kubelet.");
     let mut known = registered.status.unwrap_or_default();
     let mut reported: Option<Instant> = None;
+    let mut pressures = context.pressures.subscribe();
     loop {
         let next = status::status(&context, &known).await;
         let due = reported.is_none_or(|at| at.elapsed() >= REPORT_AT_LEAST);
@@ -119,14 +120,20 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
             }
         }
         let ready = status::is_ready(&known) && reported.is_some();
-        tokio::time::sleep(if ready { PERIOD } else { UNREADY_PERIOD }).await;
+        let wait = if ready { PERIOD } else { UNREADY_PERIOD };
+        // A shortage is told at once: the scheduler should know.
+        let _ = tokio::time::timeout(wait, pressures.changed()).await;
     }
 }
 
 fn tell_changes(context: &Context, before: &NodeStatus, after: &NodeStatus) {
-    let (was, is) = (status::is_ready(before), status::is_ready(after));
-    if was != is {
-        let reason = if is { "NodeReady" } else { "NodeNotReady" };
+    let status_of = |kind: &str| before.conditions.iter().flatten().find(|c| c.type_ == kind).map(|c| &c.status);
+    for condition in after.conditions.iter().flatten() {
+        let Some(reason) = status::event_of(condition) else { continue };
+        let known = status_of(&condition.type_);
+        if known == Some(&condition.status) || (known.is_none() && reason == "NodeNotReady") {
+            continue;
+        }
         let message = format!("Node {} status is now: {reason}", context.config.node_name);
         context.recorder.event_for(reference(context), EventType::Normal, reason, message);
     }

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::capacity;
 use crate::context::Context;
+use crate::eviction::Pressure;
 use crate::status::seconds;
 
 /// As upstream's default of `nodeStatusMaxImages`.
@@ -74,8 +75,11 @@ async fn images(context: &Context) -> Vec<ContainerImage> {
 type Judged = (&'static str, bool, &'static str, String);
 
 async fn conditions(context: &Context, old: &NodeStatus) -> Vec<NodeCondition> {
-    let judged = [memory(), disk(context), processes(), ready(context).await];
-    judged.into_iter().map(|judged| condition(judged, old)).collect()
+    let ready = ready(context).await;
+    let pressures = context.pressures.borrow().clone();
+    let judged = [Pressure::Memory, Pressure::Disk, Pressure::Processes].map(|p| pressure(p, pressures.contains(&p)));
+    let judged = judged.into_iter().chain([ready]);
+    judged.map(|judged| condition(judged, old)).collect()
 }
 
 fn condition((kind, holds, reason, message): Judged, old: &NodeStatus) -> NodeCondition {
@@ -92,30 +96,31 @@ fn condition((kind, holds, reason, message): Judged, old: &NodeStatus) -> NodeCo
     }
 }
 
-fn memory() -> Judged {
-    if capacity::memory("MemAvailable") < capacity::MEMORY_RESERVE {
-        let message = "kubelet has insufficient memory available".to_owned();
-        return ("MemoryPressure", true, "KubeletHasInsufficientMemory", message);
-    }
-    ("MemoryPressure", false, "KubeletHasSufficientMemory", "kubelet has sufficient memory available".to_owned())
+fn pressure(pressure: Pressure, holds: bool) -> Judged {
+    let (reason, message) = match (pressure, holds) {
+        (Pressure::Memory, true) => ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+        (Pressure::Memory, false) => ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        (Pressure::Disk, true) => ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+        (Pressure::Disk, false) => ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        (Pressure::Processes, true) => ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+        (Pressure::Processes, false) => ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    };
+    (pressure.condition(), holds, reason, message.to_owned())
 }
 
-fn disk(context: &Context) -> Judged {
-    let (size, free) = capacity::storage(&context.config.root_dir);
-    // A tenth of a large disk is plenty; upstream's bare share would close such a node to pods for no reason.
-    let reserve = (size / 100 * capacity::STORAGE_RESERVE_PERCENT).min(capacity::STORAGE_RESERVE_MOST);
-    if size > 0 && free < reserve {
-        return ("DiskPressure", true, "KubeletHasDiskPressure", "kubelet has disk pressure".to_owned());
-    }
-    ("DiskPressure", false, "KubeletHasNoDiskPressure", "kubelet has no disk pressure".to_owned())
-}
-
-fn processes() -> Judged {
-    let (limit, running) = capacity::processes();
-    if running.saturating_add(running / 10) > limit {
-        return ("PIDPressure", true, "KubeletHasInsufficientPID", "kubelet has insufficient PID available".to_owned());
-    }
-    ("PIDPressure", false, "KubeletHasSufficientPID", "kubelet has sufficient PID available".to_owned())
+/// The event that a changed condition is told by.
+pub(super) fn event_of(condition: &NodeCondition) -> Option<&'static str> {
+    Some(match (condition.type_.as_str(), condition.status == "True") {
+        ("MemoryPressure", true) => "NodeHasInsufficientMemory",
+        ("MemoryPressure", false) => "NodeHasSufficientMemory",
+        ("DiskPressure", true) => "NodeHasDiskPressure",
+        ("DiskPressure", false) => "NodeHasNoDiskPressure",
+        ("PIDPressure", true) => "NodeHasInsufficientPID",
+        ("PIDPressure", false) => "NodeHasSufficientPID",
+        ("Ready", true) => "NodeReady",
+        ("Ready", false) => "NodeNotReady",
+        _ => return None,
+    })
 }
 
 async fn ready(context: &Context) -> Judged {

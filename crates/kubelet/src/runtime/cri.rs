@@ -1,6 +1,7 @@
 //! The runtime over CRI gRPC.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -141,7 +142,7 @@ impl Runtime for CriRuntime {
         // Forget what the runtime has forgotten.
         let mut ended = self.ended.lock();
         if !ended.is_empty() {
-            let known: std::collections::HashSet<&str> = containers.containers.iter().map(|c| c.id.as_str()).collect();
+            let known: HashSet<&str> = containers.containers.iter().map(|c| c.id.as_str()).collect();
             ended.retain(|id, _| known.contains(id.as_str()));
         }
         drop(ended);
@@ -274,6 +275,26 @@ impl Runtime for CriRuntime {
 
     async fn images(&self) -> Result<Vec<v1::Image>> {
         Ok(self.client.list_images(v1::ListImagesRequest::default()).await?.images)
+    }
+
+    async fn remove_image(&self, id: &str) -> Result<()> {
+        let image = v1::ImageSpec { image: id.to_owned(), ..v1::ImageSpec::default() };
+        let request = v1::RemoveImageRequest { image: Some(image) };
+        gone_is_fine(self.client.remove_image(request).await.map(|_| ()))
+    }
+
+    async fn images_in_use(&self) -> Result<HashSet<String>> {
+        let listed = self.client.list_containers(v1::ListContainersRequest::default()).await?.containers;
+        let names = listed.into_iter().flat_map(|container| {
+            [container.image_ref, container.image_id, container.image.map(|i| i.image).unwrap_or_default()]
+        });
+        Ok(names.filter(|name| !name.is_empty()).collect())
+    }
+
+    async fn image_folder(&self) -> Result<Option<PathBuf>> {
+        let told = self.client.image_fs_info(v1::ImageFsInfoRequest::default()).await?.image_filesystems;
+        let mut places = told.into_iter().filter_map(|place| place.fs_id).map(|id| PathBuf::from(id.mountpoint));
+        Ok(places.find(|place| place.is_absolute()))
     }
 
     async fn pull(&self, request: v1::PullImageRequest) -> Result<String> {

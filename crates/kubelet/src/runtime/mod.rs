@@ -3,7 +3,8 @@
 mod cri;
 pub(crate) mod model;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 
 use async_trait::async_trait;
 use ferry_cri::v1;
@@ -79,5 +80,10 @@ pub(crate) trait Runtime: Send + Sync + 'static {
 
     async fn image(&self, image: &str) -> Result<Option<v1::Image>>;
     async fn images(&self) -> Result<Vec<v1::Image>>;
+    async fn remove_image(&self, id: &str) -> Result<()>;
+    /// What containers, running or not, were made from: ids and names.
+    async fn images_in_use(&self) -> Result<HashSet<String>>;
+    /// Where images lie on this machine; none where the runtime does not tell.
+    async fn image_folder(&self) -> Result<Option<PathBuf>>;
     async fn pull(&self, request: v1::PullImageRequest) -> Result<String>;
 }

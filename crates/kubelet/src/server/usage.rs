@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{Body, Server, text};
+use crate::eviction::measure;
 use crate::node::capacity;
 use crate::pod;
 use crate::runtime::label;
@@ -109,8 +110,10 @@ impl Server {
             u64::try_from(u128::from(total.saturating_sub(before)) * 1_000_000_000 / elapsed).ok()
         });
         let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let (size, free) = (capacity::memory("MemTotal"), capacity::memory("MemAvailable"));
-        let (disk, room) = capacity::storage(&self.context.config.root_dir);
+        let (size, free) = measure::memory(&self.context);
+        let disk = capacity::disk(&self.context.config.root_dir);
+        let images = capacity::disk(&self.context.measures.images(&self.context).await);
+        let (most_processes, processes) = capacity::processes();
         let mut processor = json!({"time": at, "usageCoreNanoSeconds": total});
         if let Some(rate) = rate {
             processor["usageNanoCores"] = rate.into();
@@ -124,7 +127,9 @@ impl Server {
                     "time": at, "availableBytes": free, "usageBytes": size.saturating_sub(capacity::memory("MemFree")),
                     "workingSetBytes": size.saturating_sub(free),
                 },
-                "fs": {"time": at, "availableBytes": room, "capacityBytes": disk, "usedBytes": disk.saturating_sub(room)},
+                "fs": of_disk(&at, disk),
+                "runtime": {"imageFs": of_disk(&at, images), "containerFs": of_disk(&at, images)},
+                "rlimit": {"time": at, "maxpid": most_processes, "curproc": processes},
             },
             "pods": pods.iter().map(of_pod).collect::<Vec<_>>(),
         });
@@ -136,7 +141,8 @@ impl Server {
         let mut families = Families::default();
         let now = Timestamp::now().as_millisecond();
         families.add("node_cpu_usage_seconds_total", "", seconds(node_processor_time()), Some(now));
-        let used = capacity::memory("MemTotal").saturating_sub(capacity::memory("MemAvailable"));
+        let (size, free) = measure::memory(&self.context);
+        let used = size.saturating_sub(free);
         families.add("node_memory_working_set_bytes", "", used, Some(now));
         for usage in pods.iter().flatten() {
             let of_pod = format!("namespace={:?},pod={:?}", pod::namespace(&usage.pod), pod::name(&usage.pod));
@@ -168,6 +174,14 @@ impl Server {
 
 fn seconds(nanoseconds: u64) -> String {
     format!("{}.{:09}", nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000)
+}
+
+fn of_disk(at: &str, disk: capacity::Disk) -> Value {
+    json!({
+        "time": at, "availableBytes": disk.available, "capacityBytes": disk.size, "usedBytes": disk.used,
+        "inodes": disk.inodes, "inodesFree": disk.inodes_free,
+        "inodesUsed": disk.inodes.saturating_sub(disk.inodes_free),
+    })
 }
 
 fn of_pod(usage: &PodUsage) -> Value {

@@ -19,6 +19,7 @@ use crate::plan::{self, Health};
 use crate::pod;
 use crate::runtime::PodState;
 use crate::spec::resources::Size;
+use crate::worker::Verdict;
 
 /// Why a container does not run, in the words of `state.waiting`.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +39,7 @@ pub(crate) struct Observed<'a> {
     /// Nothing will be started any more.
     pub(crate) over: bool,
     /// Why the kubelet itself ended the pod.
-    pub(crate) verdict: Option<&'a WaitReason>,
+    pub(crate) verdict: Option<&'a Verdict>,
     /// What running containers have been given, by container id.
     pub(crate) sizes: &'a HashMap<String, Size>,
     /// Some container is about to get other amounts: the newest generation is not in force yet.
@@ -70,7 +71,10 @@ pub(crate) fn status(observed: &Observed<'_>) -> PodStatus {
         status.reason = old.reason.clone();
         status.message = old.message.clone();
     }
-    if let Some(verdict) = observed.verdict {
+    // A pod has failed once nothing of it runs any more, not when it is told to end: others act upon that.
+    if let Some(Verdict { why: verdict, .. }) = observed.verdict
+        && state.running().next().is_none()
+    {
         status.phase = Some("Failed".to_owned());
         status.reason = Some(verdict.reason.clone());
         status.message = Some(verdict.message.clone());

@@ -69,7 +69,7 @@ impl Volumes {
         self.root.join(uid)
     }
 
-    fn folder(&self, pod: &Pod, plugin: &str, volume: &str) -> PathBuf {
+    pub(crate) fn folder(&self, pod: &Pod, plugin: &str, volume: &str) -> PathBuf {
         self.pod_folder(pod::uid(pod)).join("volumes").join(format!("kubernetes.io~{plugin}")).join(volume)
     }
 

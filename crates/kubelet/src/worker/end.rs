@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{DeleteParams, Preconditions};
 
-use super::{Next, Worker};
+use super::{Next, Verdict, Worker};
 use crate::runtime::PodState;
 use crate::spec::sandbox::log_folder;
 use crate::{plan, pod, status};
@@ -23,7 +23,10 @@ const RETRY: Duration = Duration::from_secs(2);
 impl Worker {
     /// Stops everything of the pod.
     pub(super) async fn terminate(&mut self, state: &PodState) -> Next {
-        self.verdict = self.verdict.take().or_else(|| status::verdict_of_deadline(&self.pod, Timestamp::now()));
+        if self.verdict.is_none() {
+            let late = status::verdict_of_deadline(&self.pod, Timestamp::now());
+            self.verdict = late.map(|why| Verdict { why, disrupts: false });
+        }
         self.report(state, false);
         self.probes.stop();
         let grace = self.mailbox.grace().unwrap_or_else(|| pod::grace_seconds(&self.pod));
@@ -78,6 +81,7 @@ impl Worker {
         }
         self.context.groups.remove(&self.uid);
         self.context.sources.release(&self.uid);
+        self.mailbox.set_finished();
         if !pod::is_being_deleted(&self.pod) {
             return Next::Wait(None);
         }

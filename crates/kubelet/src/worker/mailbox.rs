@@ -13,7 +13,15 @@ struct State {
     pod: Arc<Pod>,
     gone: bool,
     sources_changed: bool,
-    refused: Option<WaitReason>,
+    verdict: Option<Verdict>,
+}
+
+/// Why the kubelet itself ends a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) why: WaitReason,
+    /// For the node's sake: the pod's condition `DisruptionTarget` says so.
+    pub(crate) disrupts: bool,
 }
 
 pub(crate) struct Mailbox {
@@ -22,13 +30,16 @@ pub(crate) struct Mailbox {
     pub(crate) wake: Arc<Notify>,
     /// The grace period once the pod has to end; shorter ones may follow.
     ending: watch::Sender<Option<i64>>,
+    /// Nothing of the pod runs any more, and its volumes are gone.
+    finished: watch::Sender<bool>,
 }
 
 impl Mailbox {
     pub(crate) fn new(pod: Arc<Pod>) -> Arc<Self> {
         let mailbox = Arc::new(Self {
             ending: watch::Sender::new(None),
-            state: Mutex::new(State { pod: pod.clone(), gone: false, sources_changed: false, refused: None }),
+            finished: watch::Sender::new(false),
+            state: Mutex::new(State { pod: pod.clone(), gone: false, sources_changed: false, verdict: None }),
             wake: Arc::new(Notify::new()),
         });
         mailbox.put(pod);
@@ -45,12 +56,36 @@ impl Mailbox {
 
     /// The node does not take the pod.
     pub(crate) fn refuse(&self, why: WaitReason) {
-        self.state.lock().refused = Some(why);
+        self.state.lock().verdict = Some(Verdict { why, disrupts: false });
         self.wake.notify_one();
     }
 
-    pub(crate) fn refused(&self) -> Option<WaitReason> {
-        self.state.lock().refused.clone()
+    /// The pod ran long enough. The first reason stays.
+    pub(crate) fn end_for(&self, verdict: Verdict, grace: i64) {
+        self.state.lock().verdict.get_or_insert(verdict);
+        self.end(grace);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        self.state.lock().verdict.clone()
+    }
+
+    pub(crate) fn is_of(&self, uid: &str) -> bool {
+        pod::uid(&self.state.lock().pod) == uid
+    }
+
+    pub(crate) fn set_finished(&self) {
+        self.finished.send_replace(true);
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        *self.finished.borrow()
+    }
+
+    /// Returns once nothing is left of the pod but its object and its logs.
+    pub(crate) async fn finished(&self) {
+        let _ = self.finished.subscribe().wait_for(|done| *done).await;
     }
 
     /// The API server has the pod no more.

@@ -17,7 +17,7 @@ use ferry_tasks::Tasks;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
-pub(crate) use mailbox::Mailbox;
+pub(crate) use mailbox::{Mailbox, Verdict};
 
 use crate::backoff::{Backoff, go_duration};
 use crate::cgroups::{self, Amounts};
@@ -56,7 +56,7 @@ pub(crate) struct Worker {
     mounted: Option<Arc<Mounted>>,
     /// What the pod's control group was last told.
     limits: Option<Amounts>,
-    verdict: Option<WaitReason>,
+    verdict: Option<Verdict>,
     /// Containers whose back-off has been told.
     told: HashMap<String, Duration>,
     /// Everything of the pod has been stopped.
@@ -114,6 +114,7 @@ impl Worker {
                 }
             }
         }
+        self.mailbox.set_finished();
         self.probes.stop();
         self.context.log_files.set(&self.uid, Vec::new());
     }
@@ -147,8 +148,8 @@ impl Worker {
         if self.ended {
             return self.finish(&state).await;
         }
-        if let Some(why) = self.mailbox.refused() {
-            self.verdict = Some(why);
+        if let Some(verdict) = self.mailbox.verdict() {
+            self.verdict = Some(verdict);
             return self.terminate(&state).await;
         }
         self.adopt_sizes(&state);

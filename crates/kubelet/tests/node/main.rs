@@ -4,6 +4,7 @@
 
 mod api;
 mod containerd;
+mod evictions;
 mod remote;
 /// The kubelet's own frames, spoken from the other side.
 #[path = "../../src/server/spdy.rs"]
@@ -31,6 +32,10 @@ struct Node {
 
 impl Node {
     async fn start(api: &Api, containerd: &Containerd) -> Self {
+        Self::start_with(api, containerd, |_| {}).await
+    }
+
+    async fn start_with(api: &Api, containerd: &Containerd, change: impl FnOnce(&mut Config)) -> Self {
         let address = "127.0.0.1".parse().expect("an address");
         let mut config = Config::new(NODE, address, &containerd.socket(), containerd.folder.join("kubelet"));
         config.log_dir = containerd.folder.join("logs");
@@ -38,6 +43,9 @@ impl Node {
         let certificates = remote::certificates();
         config.tls = Some(certificates.tls.clone());
         config.port = 0;
+        // The machine's own disk may be as full as it likes.
+        config.eviction.enough_room = Some(1 << 20);
+        change(&mut config);
         let tasks = Tasks::new("kubelet");
         let kubelet = ferry_kubelet::start(config.clone(), api.client(), &tasks).await.expect("a kubelet");
         Self { api: api.clone(), config, tasks, kubelet, certificates }
@@ -151,10 +159,12 @@ async fn pods_live_and_die_on_a_real_node() {
         probes_decide(&node),
         volumes_follow_their_objects(&node),
         the_server_answers(&node),
+        evictions::a_pod_over_its_own_limits_goes(&node),
     );
     a_dead_sandbox_is_replaced(&node, &containerd).await;
     let node = containers_outlive_the_kubelet(node, &containerd).await;
     node.stop().await;
+    evictions::a_node_short_of_memory_lets_pods_go(&api, &containerd).await;
 }
 
 async fn a_pod_runs_with_its_environment(node: &Node) {

@@ -1,0 +1,163 @@
+//! Flags of the node, as upstream's kubelet calls them: what it does when it runs short of something, which images it keeps.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use ferry_kubelet::{Eviction, ImageCollection, Statements};
+use ferry_meta::quantity::Quantity;
+
+use crate::server_options::duration;
+
+/// What `ferry up` takes for enough free disk: a tenth of a workstation's disk is more than pods need, and to evict
+/// them because other files fill it would help nobody.
+const ENOUGH_ON_A_WORKSTATION: &str = "4Gi";
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct KubeletOptions {
+    /// Pods are evicted at once when less than this is left: `memory.available<100Mi,nodefs.available<10%`. Also
+    /// nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. Upstream's thresholds when not given; an
+    /// empty text turns them off.
+    #[arg(long, value_name = "SIGNAL<AMOUNT,...")]
+    pub eviction_hard: Option<String>,
+    /// Pods are evicted when less than this is left for as long as `--eviction-soft-grace-period` says.
+    #[arg(long, value_name = "SIGNAL<AMOUNT,...")]
+    pub eviction_soft: Option<String>,
+    /// How long a soft threshold has to be crossed: `memory.available=1m30s`.
+    #[arg(long, value_name = "SIGNAL=TIME,...")]
+    pub eviction_soft_grace_period: Option<String>,
+    /// How much more than its threshold has to be free before a shortage is over: `imagefs.available=2Gi`.
+    #[arg(long, value_name = "SIGNAL=AMOUNT,...")]
+    pub eviction_minimum_reclaim: Option<String>,
+    /// A condition such as MemoryPressure stays at least this long.
+    #[arg(long, value_parser = duration, default_value = "5m")]
+    pub eviction_pressure_transition_period: Duration,
+    /// The most seconds a pod gets to end after a soft threshold; a negative number leaves it its own.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub eviction_max_pod_grace_period: i64,
+    /// With this much free on a disk, its thresholds in percent do not count, neither for evictions nor for images. `ferry
+    /// up` takes 4Gi, `ferry run` none.
+    #[arg(long, value_name = "AMOUNT")]
+    pub enough_disk: Option<String>,
+    /// At so many percent of the disk in use, unused images are removed; 100 turns it off.
+    #[arg(long, value_name = "PERCENT", default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub image_gc_high_threshold: u8,
+    /// Images are removed until so many percent are in use.
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub image_gc_low_threshold: u8,
+    /// A younger image is not removed.
+    #[arg(long, value_parser = duration, default_value = "2m")]
+    pub minimum_image_ttl_duration: Duration,
+    /// An image unused for longer is removed; 0 turns it off.
+    #[arg(long, value_parser = duration, default_value = "0s")]
+    pub image_maximum_gc_age: Duration,
+    /// How many pods run here at most.
+    #[arg(long, default_value_t = 110)]
+    pub max_pods: u32,
+}
+
+/// What the flags say, checked.
+#[derive(Clone, Debug)]
+pub struct KubeletConfig {
+    eviction: Eviction,
+    images: ImageCollection,
+    max_pods: u32,
+}
+
+impl KubeletOptions {
+    pub fn check(&self) -> Result<KubeletConfig> {
+        let statements = Statements {
+            hard: self.eviction_hard.as_deref(),
+            soft: self.eviction_soft.as_deref(),
+            soft_grace: self.eviction_soft_grace_period.as_deref(),
+            minimum_reclaim: self.eviction_minimum_reclaim.as_deref(),
+        };
+        let eviction = Eviction::default().with(statements).context("the eviction thresholds do not make sense")?;
+        ensure!(
+            self.image_gc_low_threshold <= self.image_gc_high_threshold,
+            "--image-gc-low-threshold {} is higher than --image-gc-high-threshold {}",
+            self.image_gc_low_threshold,
+            self.image_gc_high_threshold
+        );
+        Ok(KubeletConfig {
+            eviction: Eviction {
+                transition: self.eviction_pressure_transition_period,
+                longest_grace: self.eviction_max_pod_grace_period,
+                enough_room: self.enough_disk.as_deref().map(bytes).transpose()?,
+                ..eviction
+            },
+            images: ImageCollection {
+                high_percent: self.image_gc_high_threshold,
+                low_percent: self.image_gc_low_threshold,
+                minimum_age: self.minimum_image_ttl_duration,
+                maximum_age: self.image_maximum_gc_age,
+            },
+            max_pods: self.max_pods,
+        })
+    }
+}
+
+fn bytes(text: &str) -> Result<u64> {
+    match Quantity::parse(text).map(|quantity| u64::try_from(quantity.value())) {
+        Ok(Ok(bytes)) => Ok(bytes),
+        _ => bail!("--enough-disk {text:?} is no amount; write it like 4Gi"),
+    }
+}
+
+impl KubeletConfig {
+    pub fn apply(&self, kubelet: &mut ferry_kubelet::Config) {
+        kubelet.eviction = self.eviction.clone();
+        kubelet.images = self.images.clone();
+        kubelet.max_pods = self.max_pods;
+    }
+}
+
+/// What `ferry up` adds to the flags it was given. Whoever sets thresholds gets those alone.
+pub fn of_a_workstation(options: &KubeletOptions) -> Option<String> {
+    let asked = options.enough_disk.is_some() || options.eviction_hard.is_some();
+    (!asked).then(|| format!("--enough-disk={ENOUGH_ON_A_WORKSTATION}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        kubelet: KubeletOptions,
+    }
+
+    #[test]
+    fn flags_reach_the_kubelet() {
+        let check = |flags: &[&str], want: Result<(usize, Option<u64>, u8), &str>| {
+            let parsed = Flags::try_parse_from(["ferry"].iter().chain(flags)).expect("flags");
+            let got = parsed.kubelet.check();
+            let got = got.map(|c| (c.eviction.thresholds.len(), c.eviction.enough_room, c.images.high_percent));
+            match (got, want) {
+                (Ok(got), Ok(want)) => assert_eq!(got, want, "{flags:?}"),
+                (Err(got), Err(want)) => assert!(format!("{got:#}").contains(want), "{got:#}"),
+                (got, want) => panic!("{flags:?}: {got:?} instead of {want:?}"),
+            }
+        };
+        check(&[], Ok((5, None, 85)));
+        check(&["--eviction-hard=memory.available<1Gi", "--enough-disk=1Gi"], Ok((1, Some(1 << 30), 85)));
+        check(&["--eviction-hard=", "--image-gc-high-threshold=100"], Ok((0, None, 100)));
+        check(&["--eviction-hard=memory<1Gi"], Err("unsupported eviction signal memory"));
+        check(&["--image-gc-high-threshold=70"], Err("is higher than --image-gc-high-threshold 70"));
+        check(&["--enough-disk=much"], Err("is no amount"));
+    }
+
+    #[test]
+    fn a_workstation_has_disk_enough_unless_told_otherwise() {
+        let check = |flags: &[&str], want: Option<&str>| {
+            let parsed = Flags::try_parse_from(["ferry"].iter().chain(flags)).expect("flags");
+            assert_eq!(of_a_workstation(&parsed.kubelet).as_deref(), want);
+        };
+        check(&[], Some("--enough-disk=4Gi"));
+        check(&["--enough-disk=1Gi"], None);
+        check(&["--eviction-hard=nodefs.available<20%"], None);
+    }
+}
