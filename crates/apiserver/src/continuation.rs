@@ -30,6 +30,25 @@ pub(crate) fn decode(prefix: &str, token: &str) -> Result<Continuation, ApiError
     let bad = |why: String| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let data = LENIENT.decode(token).map_err(|_| bad(base64_error(token)))?;
     let parsed = ferry_schema::decode::any(&data).map_err(bad)?;
+    for (field, wanted, fits) in [
+        ("v", "string", Value::is_string as fn(&Value) -> bool),
+        ("rv", "int64", Value::is_i64),
+        ("start", "string", Value::is_string),
+    ] {
+        if let Some(value) = parsed.get(field).filter(|value| !value.is_null() && !fits(value)) {
+            let got = match value {
+                Value::String(_) => "string".to_owned(),
+                Value::Bool(_) => "bool".to_owned(),
+                Value::Number(_) if wanted == "int64" => format!("number {value}"),
+                Value::Number(_) => "number".to_owned(),
+                Value::Array(_) => "array".to_owned(),
+                _ => "object".to_owned(),
+            };
+            let why =
+                format!("json: cannot unmarshal {got} into Go struct field continueToken.{field} of type {wanted}");
+            return Err(bad(why));
+        }
+    }
     let version = parsed.get("v").and_then(Value::as_str).unwrap_or_default();
     if version != "meta.k8s.io/v1" {
         return Err(bad(format!("server does not recognize this encoded version {version}")));
@@ -77,6 +96,7 @@ mod tests {
             ("bm90anNvbg", "invalid character 'o' in literal null (expecting 'u')"),
             ("AAAA", "invalid character '\\x00' looking for beginning of value"),
             ("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiIuLi8uLi94In0", "../../x"),
+            ("eyJydiI6IjUifQ", "json: cannot unmarshal string into Go struct field continueToken.rv of type int64"),
         ] {
             let error = decode("/p/", token).expect_err("no token");
             assert_eq!(error.0.message, format!("invalid continue token: continue key is not valid: {want}"));

@@ -51,6 +51,19 @@ pub(crate) fn parse(row: &Resource, entry: &Entry) -> Result<Stored, ApiError> {
     Ok(Stored { object, revision: entry.modified, bytes: entry.value.clone() })
 }
 
+/// An object that is not kept, as it would come back from the store: empty lists do not survive there.
+pub(crate) fn as_stored(row: &Resource, object: &mut Value) -> Result<(), ApiError> {
+    let given = object::metadata_mut(object).remove("resourceVersion");
+    let value = to_bytes(row, object);
+    *object = parse(row, &Entry { key: "".into(), value, created: 0, modified: 0, lease: None })?.object;
+    let metadata = object::metadata_mut(object);
+    match given {
+        Some(version) => metadata.insert("resourceVersion".into(), version),
+        None => metadata.remove("resourceVersion"),
+    };
+    Ok(())
+}
+
 pub(crate) fn set_version(object: &mut Value, revision: Revision) {
     object::metadata_mut(object).insert("resourceVersion".into(), revision.to_string().into());
 }
@@ -95,7 +108,7 @@ pub(crate) fn store_error(error: &StoreError) -> ApiError {
         StoreError::Compacted { requested, oldest } => {
             ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
         }
-        StoreError::Future { requested, newest } => too_large_version(*requested, *newest),
+        StoreError::Future { requested, newest } => too_large_version(*requested, *newest, 0),
         StoreError::TooLarge { size, max, .. } => ApiError::new(
             413,
             Reason::RequestEntityTooLarge,
@@ -110,7 +123,7 @@ pub(crate) fn store_error(error: &StoreError) -> ApiError {
     }
 }
 
-pub(crate) fn too_large_version(requested: Revision, newest: Revision) -> ApiError {
+pub(crate) fn too_large_version(requested: Revision, newest: Revision, retry_after_seconds: i32) -> ApiError {
     let message = "Too large resource version";
     ApiError::new(504, Reason::Timeout, format!("Timeout: {message}: {requested}, current: {newest}")).with_details(
         StatusDetails {
@@ -119,7 +132,7 @@ pub(crate) fn too_large_version(requested: Revision, newest: Revision) -> ApiErr
                 message: message.into(),
                 field: String::new(),
             }],
-            retry_after_seconds: 1,
+            retry_after_seconds,
             ..StatusDetails::default()
         },
     )

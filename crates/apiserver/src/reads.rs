@@ -21,7 +21,7 @@ const CONVERTED_AT_ONCE: usize = 500;
 pub(crate) fn cache_error(error: &CacheError) -> ApiError {
     match error {
         CacheError::Expired { .. } => ApiError::expired(error.to_string()),
-        CacheError::TooLarge { requested, newest } => objects::too_large_version(*requested, *newest),
+        CacheError::TooLarge { requested, newest } => objects::too_large_version(*requested, *newest, 1),
         CacheError::Store(error) => store_error(error),
     }
 }
@@ -108,19 +108,19 @@ enum At {
 
 fn start(prefix: &str, options: &ListOptions) -> Result<Start, ApiError> {
     let version = &options.resource_version;
-    let wanted = parse_version(version).map_err(|e| {
-        ApiError::bad_request(format!("invalid resource version: resourceVersion: Invalid value: {version:?}: {e}"))
-    })?;
     // Version 0 takes what the cache has, and all of it.
     let limit = if version == "0" { 0 } else { options.limit };
     if !options.continue_token.is_empty() {
-        if wanted != 0 {
+        let token = continuation::decode(prefix, &options.continue_token)?;
+        if !matches!(&**version, "" | "0") {
             return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
         }
-        let token = continuation::decode(prefix, &options.continue_token)?;
         let revision = token.revision.map_or(At::NotOlderThan(None), At::Exactly);
         return Ok(Start { revision, after: Some(token.after), limit });
     }
+    let wanted = parse_version(version).map_err(|e| {
+        ApiError::bad_request(format!("invalid resource version: resourceVersion: Invalid value: {version:?}: {e}"))
+    })?;
     let exact = match options.resource_version_match {
         Match::Exact => true,
         Match::NotOlderThan => false,
@@ -216,7 +216,11 @@ async fn snapshot_at(
     prefix: &str,
     after: Option<&str>,
 ) -> Result<Snapshot, ApiError> {
-    core.cache.wait_for(revision).await.map_err(|e| cache_error(&e))?;
+    core.cache.wait_for(revision).await.map_err(|e| match e {
+        // One exact version is never worth another try.
+        CacheError::TooLarge { requested, newest } => objects::too_large_version(requested, newest, 0),
+        other => cache_error(&other),
+    })?;
     let range = Range { prefix: cache.registration.root.clone(), revision: Some(revision), ..Range::default() };
     if let Some(snapshot) = cache.snapshot_at(revision) {
         // The log may reach back further than the store: what is forgotten there is forgotten for every server.
@@ -242,7 +246,7 @@ fn list_error(error: &StoreError, prefix: &str, after: Option<&str>) -> ApiError
     gone
 }
 
-/// Opens a watch. Expiry is told within the stream, so it comes back as the inner error.
+/// Opens a watch. That it asks for too old or too new a version is told within the stream: it is the inner error.
 pub(crate) async fn watch(
     core: &Core,
     row: &Resource,
@@ -274,7 +278,7 @@ pub(crate) async fn watch(
     };
     match core.cache.watch(&cache, watch).await {
         Ok(frames) => Ok(Ok(frames)),
-        Err(error @ CacheError::Expired { .. }) => Ok(Err(cache_error(&error))),
+        Err(error @ (CacheError::Expired { .. } | CacheError::TooLarge { .. })) => Ok(Err(cache_error(&error))),
         Err(error) => Err(cache_error(&error)),
     }
 }

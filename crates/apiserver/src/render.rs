@@ -68,13 +68,15 @@ pub(crate) fn object(
         Transform::None => (kind.clone(), json),
         Transform::Table(version) => {
             let include = IncludeObject::read(&context.query)?;
-            let meta = format!("{{\"resourceVersion\":\"{}\"}}", version_of(&json));
+            let version_now = version_of(&json);
+            let meta =
+                if version_now.is_empty() { "{}".into() } else { json!({"resourceVersion": version_now}).to_string() };
             let body = table(row, version, &meta, &[json], include, true)?;
             (GroupVersionKind::new("meta.k8s.io", &**version, "Table"), body)
         }
         Transform::PartialMetadata(version) => {
             let kind = GroupVersionKind::new("meta.k8s.io", &**version, "PartialObjectMetadata");
-            (kind, partial_metadata(version, &json, true)?)
+            (kind, metadata_of(row, version, &json)?)
         }
         Transform::PartialMetadataList(_) => {
             let message = format!(
@@ -168,7 +170,7 @@ pub(crate) fn list(
                 if index > 0 {
                     out.push(b',');
                 }
-                out.extend_from_slice(&partial_metadata(version, item, true)?);
+                out.extend_from_slice(&metadata_of(row, version, item)?);
             }
             out.extend_from_slice(b"]}");
             if items.is_empty() {
@@ -213,7 +215,17 @@ struct MetadataOnly<'a> {
     metadata: &'a RawValue,
 }
 
-pub(crate) fn partial_metadata(version: &str, json: &[u8], with_type: bool) -> Result<Bytes, ApiError> {
+/// The metadata of an object of a row, without the annotations that carry fields of another version.
+pub(crate) fn metadata_of(row: &Resource, version: &str, json: &[u8]) -> Result<Bytes, ApiError> {
+    let carriers = row.strategy.carrier_annotations();
+    let stripped = match carriers.iter().any(|key| memchr::memmem::find(json, key.as_bytes()).is_some()) {
+        true => without_annotations(serde_json::from_slice(json).map_err(ApiError::internal)?, carriers),
+        false => None,
+    };
+    partial_metadata(version, stripped.as_deref().unwrap_or(json), true)
+}
+
+fn partial_metadata(version: &str, json: &[u8], with_type: bool) -> Result<Bytes, ApiError> {
     let parsed: MetadataOnly<'_> = serde_json::from_slice(json).map_err(ApiError::internal)?;
     let metadata = parsed.metadata.get();
     let text = if with_type {
@@ -359,6 +371,16 @@ mod tests {
             let row = table.find(group, "v1", plural).expect("a row");
             assert_eq!(subresource_as_table(row, subresource), rows, "{plural}/{subresource}");
         }
+    }
+
+    #[test]
+    fn annotations_that_stand_for_fields_are_no_metadata() {
+        let table = ferry_registry::ResourceTable::builtin();
+        let row = table.find("apps", "v1", "daemonsets").expect("a row");
+        let json = json!({"metadata": {"name": "a", "annotations": {"deprecated.daemonset.template.generation": "1"}}});
+        let shown = metadata_of(row, "v1", json.to_string().as_bytes()).expect("metadata");
+        let shown: Value = serde_json::from_slice(&shown).expect("JSON");
+        assert_eq!(shown["metadata"], json!({"name": "a"}));
     }
 
     #[test]

@@ -69,6 +69,7 @@ impl<'a> Write<'a> {
 
     /// A new object that was decoded and defaulted.
     pub(crate) async fn create(&self, mut object: Value) -> Result<Written, ApiError> {
+        object_meta::wipe_system_fields(&mut object);
         self.match_namespace(&mut object)?;
         self.note_duplicate_owners(&mut object);
         self.track_fields(&mut object, None)?;
@@ -167,13 +168,13 @@ impl<'a> Write<'a> {
         let now = time::time(time::now());
         object_meta::prepare_create(&mut object, &crate::context::new_uid(), &now);
         if !generated {
-            return self.try_create(object).await;
+            return self.try_create(object, self.options.bare_labels).await;
         }
         for attempt in 0.. {
             let mut candidate = object.clone();
             let name = generate_name(object::text(&candidate, "/metadata/generateName"));
             object::metadata_mut(&mut candidate).insert("name".into(), name.into());
-            let outcome = self.try_create(candidate).await;
+            let outcome = self.try_create(candidate, false).await;
             let taken = matches!(&outcome, Err(e) if e.is(ferry_meta::Reason::AlreadyExists));
             if !(taken && attempt < GENERATED_NAME_ATTEMPTS) {
                 return outcome;
@@ -182,14 +183,15 @@ impl<'a> Write<'a> {
         Err(ApiError::internal("no free name was found"))
     }
 
-    async fn try_create(&self, mut object: Value) -> Result<Written, ApiError> {
+    /// `shared`: a kind may show labels of its template as its own. A copy made for a generated name does not.
+    async fn try_create(&self, mut object: Value, shared: bool) -> Result<Written, ApiError> {
         let strategy = self.strategy_context();
         for warning in self.row.strategy.early_warnings(&object) {
             self.context.warn(warning);
         }
-        self.row.drop_disabled(&mut object, true);
+        self.row.drop_disabled(&mut object, None);
         self.row.strategy.prepare_create(&strategy, &mut object);
-        if self.options.bare_labels {
+        if shared {
             self.row.strategy.share_labels(&mut object);
         }
         let mut allocation = allocate::for_create(self.core, self.row, &mut object, self.options.dry_run)?;
@@ -215,6 +217,9 @@ impl<'a> Write<'a> {
             let got = self.core.store.get(&key).await.map_err(|e| objects::store_error(&e))?;
             if got.entry.is_some() {
                 return Err(ApiError::already_exists(&self.row.group_resource(), &name));
+            }
+            if self.row.strategy.conversion().is_none() {
+                objects::as_stored(self.row, &mut object)?;
             }
             return Ok(Written { object, created: true, stored: None });
         }
@@ -330,7 +335,7 @@ impl<'a> Write<'a> {
         self.check_escalation(&object, Some(&live.object)).await?;
         let strategy = self.strategy_context();
         object_meta::prepare_update(&mut object, &live.object);
-        self.row.drop_disabled(&mut object, false);
+        self.row.drop_disabled(&mut object, Some(&live.object));
         self.row.strategy.prepare_update(&strategy, &mut object, &live.object);
         let allocation = allocate::for_update(self.core, self.row, &mut object, &live.object, self.options.dry_run)?;
         let mut errors = self.admin_access(&object, Some(&live.object));

@@ -86,6 +86,13 @@ pub fn bearer_token(headers: &http::HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
+/// Two spaces before the token: it is not looked at, and its sender is told.
+pub fn has_stray_space(headers: &http::HeaderMap) -> bool {
+    let value = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let parts: Vec<&str> = value.trim().splitn(3, ' ').collect();
+    matches!(parts.as_slice(), [scheme, "", _] if scheme.eq_ignore_ascii_case("bearer"))
+}
+
 const WEBSOCKET_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The token browsers send as a WebSocket subprotocol, since they cannot set headers.

@@ -7,7 +7,8 @@ use ferry_meta::UserInfo;
 use ferry_meta::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS};
 
 use crate::authenticate::{
-    Authenticator, AuthnError, Credentials, Notes, TokenAuthenticator, TokenIdentity, bearer_token, websocket_token,
+    Authenticator, AuthnError, Credentials, Notes, TokenAuthenticator, TokenIdentity, bearer_token, has_stray_space,
+    websocket_token,
 };
 
 /// Built once at start: `Chain::new(api_audiences).with(x509).with_tokens(loopback)…`.
@@ -81,6 +82,10 @@ impl Chain {
                 Ok(None) => {}
                 Err(AuthnError::Invalid(error)) => errors.push(error),
             }
+        }
+        if has_stray_space(credentials.headers) {
+            notes
+                .warn("the provided Authorization header contains extra space before the bearer token, and is ignored");
         }
         let from_protocol;
         let token = match bearer_token(credentials.headers) {
@@ -180,6 +185,12 @@ mod tests {
         assert_eq!(user(&chain, None).await.expect("anonymous"), UserInfo::anonymous());
         assert_eq!(user(&chain, Some("Basic eA==")).await.expect("anonymous").name, ANONYMOUS);
         assert!(user(&chain, Some("Bearer nope")).await.is_err());
+        let headers =
+            [(http::header::AUTHORIZATION, "Bearer  bobtoken".parse().expect("a header"))].into_iter().collect();
+        let notes = Notes::default();
+        let strays = chain.authenticate(&Credentials { headers: &headers, certificates: &[], path: "/" }, &notes).await;
+        assert_eq!(strays.expect("anonymous").name, ANONYMOUS);
+        assert!(notes.warnings()[0].contains("extra space before the bearer token"));
         chain.set(Settings { anonymous: false, ..Settings::default() });
         assert!(user(&chain, None).await.is_err());
         chain.set(Settings { anonymous_paths: vec!["/".into()], ..Settings::default() });

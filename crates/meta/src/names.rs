@@ -82,6 +82,11 @@ pub fn dns1123_subdomain(value: &str) -> Reasons {
     reasons
 }
 
+/// A subdomain as upstream's generic rules word it.
+pub fn long_name(value: &str) -> Reasons {
+    dns1123_subdomain(value).into_iter().map(|reason| reason.replace("253 characters", "253 bytes")).collect()
+}
+
 /// As a subdomain, where a part may start with or contain an underscore (DNS search paths).
 pub fn dns1123_subdomain_with_underscore(value: &str) -> Reasons {
     let mut reasons = too_long(value, 253);
@@ -140,10 +145,7 @@ pub fn qualified_name(value: &str) -> Reasons {
             if prefix.is_empty() {
                 reasons.push("prefix part must be non-empty".to_owned());
             } else {
-                let found = dns1123_subdomain(prefix).into_iter();
-                reasons.extend(
-                    found.map(|reason| format!("prefix part {}", reason.replace("253 characters", "253 bytes"))),
-                );
+                reasons.extend(long_name(prefix).into_iter().map(|reason| format!("prefix part {reason}")));
             }
             *name
         }

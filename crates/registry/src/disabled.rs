@@ -54,7 +54,7 @@ const OF_CONTAINERS: [&str; 12] = [
     "lifecycle.preStop.grpc.mode",
 ];
 
-const OTHERS: [(&str, &str, &str); 15] = [
+const OTHERS: [(&str, &str, &str); 28] = [
     ("batch", "Job", "spec.scheduling"),
     ("batch", "CronJob", "spec.jobTemplate.spec.scheduling"),
     ("", "Node", "spec.configSource"),
@@ -70,11 +70,24 @@ const OTHERS: [(&str, &str, &str); 15] = [
     ("resource.k8s.io", "ResourceSlice", "spec.devices.*.nodeAllocatableResources"),
     ("resource.k8s.io", "ResourceSlice", "spec.partitionTypeAttribute"),
     ("resource.k8s.io", "ResourceSlice", "spec.skipNodeOperations"),
+    ("resource.k8s.io", "ResourceSlice", "spec.devices.*.attributes.*.ints"),
+    ("resource.k8s.io", "ResourceSlice", "spec.devices.*.attributes.*.bools"),
+    ("resource.k8s.io", "ResourceSlice", "spec.devices.*.attributes.*.strings"),
+    ("resource.k8s.io", "ResourceSlice", "spec.devices.*.attributes.*.versions"),
+    ("resource.k8s.io", "ResourceClaim", "spec.devices.requests.*.exactly.derivedAttributes"),
+    ("resource.k8s.io", "ResourceClaim", "spec.devices.requests.*.firstAvailable.*.derivedAttributes"),
+    ("resource.k8s.io", "ResourceClaimTemplate", "spec.spec.devices.requests.*.exactly.derivedAttributes"),
+    ("resource.k8s.io", "ResourceClaimTemplate", "spec.spec.devices.requests.*.firstAvailable.*.derivedAttributes"),
+    ("", "Pod", "status.nodeAllocatableResourceClaimStatuses"),
+    ("", "Pod", "status.volumeHealth"),
+    ("", "Node", "status.config"),
+    ("", "PersistentVolumeClaim", "status.healthStatus"),
+    ("storage.k8s.io", "CSINode", "status.storageHealth"),
 ];
 
 impl Resource {
     /// Drops what this server has no use for from an object on its way in.
-    pub fn drop_disabled(&self, object: &mut Value, creating: bool) {
+    pub fn drop_disabled(&self, object: &mut Value, old: Option<&Value>) {
         if self.strategy.custom_type().is_some() {
             return;
         }
@@ -95,16 +108,28 @@ impl Resource {
             }
         }
         OTHERS.iter().filter(|(group, kind, _)| own(group, kind)).for_each(|(_, _, path)| drop(object, path));
-        // The field of an older version can be given to a new slice only.
-        if !creating && own("discovery.k8s.io", "EndpointSlice") {
+        // The field of an older version stays where nothing else is changed either.
+        if own("discovery.k8s.io", "EndpointSlice")
+            && old.is_none_or(|old| old.get("endpoints") != object.get("endpoints"))
+        {
             drop(object, "endpoints.*.deprecatedTopology");
+        }
+        // Data of another namespace is taken by claims that had such before alone.
+        let elsewhere = |object: &Value| !ferry_meta::object::text(object, "/spec/dataSourceRef/namespace").is_empty();
+        let had = old.is_some_and(|old| old.pointer("/spec/dataSourceRef").is_some_and(|from| !from.is_null()));
+        if own("", "PersistentVolumeClaim") && elsewhere(object) && !had {
+            drop(object, "spec.dataSourceRef");
         }
     }
 }
 
 fn drop(value: &mut Value, path: &str) {
     match path.split_once('.') {
-        Some(("*", rest)) => value.as_array_mut().into_iter().flatten().for_each(|item| drop(item, rest)),
+        Some(("*", rest)) => match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| drop(item, rest)),
+            Value::Object(map) => map.values_mut().for_each(|item| drop(item, rest)),
+            _ => {}
+        },
         Some((key, rest)) => {
             if let Some(inner) = value.get_mut(key) {
                 drop(inner, rest);
@@ -128,7 +153,7 @@ mod tests {
     fn fields_without_their_feature_go() {
         let table = ResourceTable::builtin();
         let check = |group: &str, plural: &str, mut object: serde_json::Value, want: serde_json::Value| {
-            table.find(group, "v1", plural).expect(plural).drop_disabled(&mut object, false);
+            table.find(group, "v1", plural).expect(plural).drop_disabled(&mut object, None);
             assert_eq!(object, want, "{plural}");
         };
         let container = json!({"lifecycle": {"stopSignal": "x", "preStop": {"grpc": {"mode": "x"}}}});
@@ -139,6 +164,18 @@ mod tests {
             "pods",
             json!({"spec": {"schedulingGroup": {}, "containers": [container, bare]}}),
             json!({"spec": {"containers": [kept, {"name": "c"}]}}),
+        );
+        check(
+            "resource.k8s.io",
+            "resourceslices",
+            json!({"spec": {"devices": [{"attributes": {"a": {"int": 1, "ints": [1]}}}]}}),
+            json!({"spec": {"devices": [{"attributes": {"a": {"int": 1}}}]}}),
+        );
+        check(
+            "",
+            "persistentvolumeclaims",
+            json!({"spec": {"dataSourceRef": {"kind": "x", "name": "y", "namespace": "z"}}, "status": {"healthStatus": {}}}),
+            json!({"spec": {}, "status": {}}),
         );
         check(
             "batch",

@@ -24,12 +24,18 @@ pub fn generated_name(base: &str, suffix: &str) -> String {
 
 /// Sets what only the server sets on a new object. The name must have been generated before.
 pub fn prepare_create(object: &mut Value, uid: &str, now: &str) {
+    wipe_system_fields(object);
     let metadata = object::metadata_mut(object);
-    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-        metadata.remove(key);
-    }
     metadata.insert("uid".into(), uid.into());
     metadata.insert("creationTimestamp".into(), now.into());
+}
+
+/// Takes away what is the server's alone to set, before anybody comes to own it.
+pub fn wipe_system_fields(object: &mut Value) {
+    let metadata = object::metadata_mut(object);
+    for key in ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        metadata.remove(key);
+    }
 }
 
 /// Keeps what no update may change; call it before the strategy's `prepare_update`.
@@ -102,6 +108,9 @@ impl Resource {
         errors.extend(update_errors(object, old, &path));
         // The kind's own check begins with the metadata again.
         errors.extend(update_errors(object, old, &path));
+        if self.judges_base_again() {
+            errors.extend(base_errors(object, &path, &|name, prefix| self.strategy.validate_name(name, prefix)));
+        }
         if self.checks_finalizers() {
             errors.extend(kube_finalizers(object));
         }
@@ -130,6 +139,29 @@ impl Resource {
         whole
     }
 
+    /// Kinds of which upstream looks at a changed object as at a new one: its metadata by the kind's own rules too.
+    fn judges_base_again(&self) -> bool {
+        match (&*self.gvk.group, &*self.gvk.kind) {
+            ("", kind) => {
+                ["Pod", "ConfigMap", "Secret", "Endpoints", "LimitRange", "Namespace", "Node"].contains(&kind)
+                    || ["PersistentVolumeClaim", "PersistentVolume", "ServiceAccount"].contains(&kind)
+            }
+            ("apps", kind) => kind == "ControllerRevision",
+            ("networking.k8s.io", kind) => ["IngressClass", "Ingress", "IPAddress"].contains(&kind),
+            ("storage.k8s.io", kind) => kind != "CSIDriver",
+            ("resource.k8s.io", kind) => ["ResourceClaim", "ResourceClaimTemplate"].contains(&kind),
+            (
+                "admissionregistration.k8s.io"
+                | "discovery.k8s.io"
+                | "flowcontrol.apiserver.k8s.io"
+                | "node.k8s.io"
+                | "storagemigration.k8s.io",
+                _,
+            ) => true,
+            _ => false,
+        }
+    }
+
     /// Built-in kinds take no finalizer that is neither known nor qualified by a domain, but for those that are checked by
     /// the generic rules alone.
     fn checks_finalizers(&self) -> bool {
@@ -138,6 +170,8 @@ impl Resource {
             | ("apiregistration.k8s.io" | "apiextensions.k8s.io", _)
             | ("", "Event")
             | ("policy", "PodDisruptionBudget")
+            // These come after its own look at the name.
+            | ("certificates.k8s.io", "ClusterTrustBundle")
             | ("node.k8s.io", "RuntimeClass") => false,
             _ => self.strategy.custom_type().is_none(),
         }
@@ -146,14 +180,16 @@ impl Resource {
 
 type NameCheck<'a> = &'a dyn Fn(&str, bool) -> Vec<String>;
 
+/// The errors of what a name is generated from.
+fn base_errors(object: &Value, path: &Path, name_check: NameCheck<'_>) -> FieldErrors {
+    let base = text(object, "/metadata/generateName");
+    let reasons = if base.is_empty() { Vec::new() } else { name_check(base, true) };
+    reasons.into_iter().map(|reason| FieldError::invalid(&path.child("generateName"), base, reason)).collect()
+}
+
 /// The errors of metadata on its own.
 pub fn metadata_errors(object: &Value, namespaced: bool, path: &Path, name_check: NameCheck<'_>) -> FieldErrors {
-    let mut errors = FieldErrors::new();
-    let generate_name = text(object, "/metadata/generateName");
-    if !generate_name.is_empty() {
-        let reasons = name_check(generate_name, true).into_iter();
-        errors.extend(reasons.map(|r| FieldError::invalid(&path.child("generateName"), generate_name, r)));
-    }
+    let mut errors = base_errors(object, path, name_check);
     let name = object::name(object);
     if name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), "name or generateName is required"));
@@ -304,7 +340,7 @@ fn finalizer_errors(finalizers: &[Value], path: &Path) -> FieldErrors {
     errors
 }
 
-fn kube_finalizers(object: &Value) -> FieldErrors {
+pub(crate) fn kube_finalizers(object: &Value) -> FieldErrors {
     let path = Path::new("metadata.finalizers");
     let strange = |name: &str| !name.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name);
     object::finalizers(object)

@@ -85,6 +85,9 @@ impl Resource {
         let fields = self.strategy.selectable_fields();
         match label {
             "metadata.name" => Ok(label),
+            "metadata.namespace" if self.gvk.kind == "PodCertificateRequest" => {
+                Err(format!("field label not supported: {label}"))
+            }
             "metadata.namespace" if self.namespaced || fields.is_empty() => Ok(label),
             // Old clients of pods say so.
             "spec.host" if self.plural == "pods" && self.gvk.group.is_empty() => Ok("spec.nodeName"),

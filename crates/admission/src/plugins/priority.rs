@@ -62,8 +62,9 @@ impl Priority {
                 "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name"
             )));
         }
-        let given = text(pod, "/spec/preemptionPolicy");
-        if !given.is_empty() && given != policy {
+        if let Some(given) = pod.pointer("/spec/preemptionPolicy").and_then(Value::as_str)
+            && given != policy
+        {
             return Err(request.forbidden(format_args!(
                 "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
             )));

@@ -159,6 +159,14 @@ fn refused(cause: String, retry_after_seconds: i32) -> ApiError {
     })
 }
 
+/// What a budget says of itself once it is spent.
+fn nothing_allowed(generation: i64) -> Value {
+    json!({
+        "type": "DisruptionAllowed", "status": "False", "observedGeneration": generation,
+        "lastTransitionTime": time::time(time::now()), "reason": "InsufficientPods", "message": "",
+    })
+}
+
 /// Takes one disruption from the budget and notes for whom.
 async fn spend(
     core: &Core,
@@ -190,8 +198,12 @@ async fn spend(
             );
             return Err(refused(why, 0));
         }
+        let seen = number(budget, "/status/observedGeneration");
         let status = object::child_mut(budget, "status");
         status.insert("disruptionsAllowed".into(), (allowed - 1).into());
+        if allowed == 1 {
+            objects::set_condition(status, nothing_allowed(seen));
+        }
         let pods = status.entry("disruptedPods").or_insert_with(|| json!({}));
         pods[pod] = time::time(time::now()).into();
         Ok(())

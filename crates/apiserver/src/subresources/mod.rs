@@ -6,6 +6,7 @@ mod eviction;
 mod log_socket;
 mod placing;
 mod proxy;
+mod review_selectors;
 mod reviews;
 mod rewrite;
 mod scale;

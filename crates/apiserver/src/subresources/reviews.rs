@@ -208,17 +208,13 @@ fn subject(review: &Value) -> UserInfo {
 
 async fn access(core: &Core, user: &UserInfo, review: &mut Value) {
     let of = |pointer: &str| object::text(review, pointer).to_owned();
-    let selector = of("/spec/resourceAttributes/fieldSelector/rawSelector");
+    let resource = review.pointer("/spec/resourceAttributes").unwrap_or(&Value::Null);
+    let (fields, unread_fields) = super::review_selectors::fields(&resource["fieldSelector"]);
+    let unread_labels = super::review_selectors::labels(&resource["labelSelector"]);
     let decision = if review.pointer("/spec/resourceAttributes").is_some_and(|v| !v.is_null()) {
         let names = ["verb", "namespace", "group", "version", "resource", "subresource", "name"];
         let [verb, namespace, group, version, resource, subresource, name] =
             names.map(|field| of(&format!("/spec/resourceAttributes/{field}")));
-        let fields: Vec<(String, String)> = ferry_meta::selector::FieldSelector::parse(&selector)
-            .unwrap_or_default()
-            .terms
-            .into_iter()
-            .map(|t| (t.field, t.value))
-            .collect();
         let attributes = Access {
             namespace: &namespace,
             version: &version,
@@ -237,17 +233,10 @@ async fn access(core: &Core, user: &UserInfo, review: &mut Value) {
         status["denied"] = true.into();
     }
     // What cannot be read of a selector is left out, and told.
-    let labels = of("/spec/resourceAttributes/labelSelector/rawSelector");
-    let unread = [
-        ("fieldSelector", ferry_meta::selector::FieldSelector::parse(&selector).is_err()),
-        ("labelSelector", ferry_meta::selector::LabelSelector::parse(&labels).is_err()),
-    ];
-    let mut errors: Vec<String> = unread
-        .into_iter()
-        .filter(|(_, unread)| *unread)
-        .map(|(kind, _)| format!("spec.resourceAttributes.{kind} ignored due to parse error"))
-        .collect();
-    errors.extend(decision.error().map(str::to_owned));
+    let mut errors: Vec<String> = decision.error().map(str::to_owned).into_iter().collect();
+    for (kind, unread) in [("fieldSelector", unread_fields), ("labelSelector", unread_labels)] {
+        errors.extend(unread.map(|part| format!("spec.resourceAttributes.{kind} {part}ignored due to parse error")));
+    }
     match errors.as_slice() {
         [] => {}
         [one] => status["evaluationError"] = one.as_str().into(),

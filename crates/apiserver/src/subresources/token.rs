@@ -61,6 +61,9 @@ pub(crate) async fn handle(
     admission::mutate(core, context, &attributes, Some(&mut request), None).await?;
     admission::validate(core, context, &attributes, Some(&mut request), None).await?;
     let mut answer = issuer.request(namespace, name, &request, options.dry_run)?;
+    if let Some(base) = request.pointer("/metadata/generateName").filter(|base| **base != "") {
+        object::metadata_mut(&mut answer).insert("generateName".into(), base.clone());
+    }
     if let Some(fields) = fields {
         object::metadata_mut(&mut answer).insert("managedFields".into(), fields);
     }

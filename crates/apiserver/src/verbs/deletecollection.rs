@@ -7,10 +7,13 @@ use ferry_registry::Resource;
 use super::delete;
 use crate::answer::Answer;
 use crate::context::RequestContext;
-use crate::options::{IGNORE_READ_ERROR, ListOptions};
+use crate::options::{IGNORE_READ_ERROR, ListOptions, Match};
 use crate::selection::Selection;
 use crate::server::Core;
 use crate::{reads, render};
+
+/// So many objects are read at once where no limit is asked for.
+const PAGE: usize = 10_000;
 
 pub(crate) async fn handle(
     core: &Core,
@@ -18,14 +21,28 @@ pub(crate) async fn handle(
     row: &Resource,
     body: Bytes,
 ) -> Result<Answer, ApiError> {
-    let list = ListOptions::read(&context.query, false)?;
+    let mut list = ListOptions::read(&context.query, false)?;
     let selection = Selection::new(row, &list, "")?;
     let options = delete::read_options(context, &body)?;
     if options.unreadable_only {
         return Err(refusal());
     }
     delete::warn_of_orphans(context, row, &options);
-    let page = reads::list(core, row, &context.info.namespace, &list, &selection).await?;
+    // A deletion reads pages, so that a version that is asked for is meant exactly. All of them are done unless one was.
+    let all = list.limit == 0;
+    if all {
+        list.limit = PAGE;
+    }
+    let mut page = reads::list(core, row, &context.info.namespace, &list, &selection).await?;
+    while let (true, Some(token)) = (all, page.meta.continue_token.take()) {
+        list.continue_token = token;
+        list.resource_version.clear();
+        list.resource_version_match = Match::Unset;
+        let next = reads::list(core, row, &context.info.namespace, &list, &selection).await?;
+        page.items.extend(next.items);
+        page.meta.continue_token = next.meta.continue_token;
+        page.meta.remaining = None;
+    }
     for item in &page.items {
         let outcome = delete::delete(core, context, row, item.namespace(), item.name(), &options).await;
         // Whoever else deleted it first did our work.

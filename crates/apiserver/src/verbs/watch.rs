@@ -201,7 +201,7 @@ impl Encoder {
         let object = match &self.negotiated.transform {
             Transform::None => object,
             Transform::PartialMetadata(version) | Transform::PartialMetadataList(version) => {
-                render::partial_metadata(version, &object, true)?
+                render::metadata_of(&self.row, version, &object)?
             }
             Transform::Table(version) => {
                 let meta = format!("{{\"resourceVersion\":\"{}\"}}", render::version_of(&object));

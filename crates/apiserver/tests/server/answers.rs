@@ -20,6 +20,8 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// The page behind the object `a`, of whatever moment.
+const NEXT: &str = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiYVx1MDAwMCJ9";
 
 #[tokio::test]
 async fn odd_requests_are_answered_as_upstream_does() {
@@ -67,6 +69,23 @@ async fn odd_requests_are_answered_as_upstream_does() {
             ),
             ("POST", MAPS, JSON, r#"{"metadata":{"name":"x","resourceVersion":"5"}}"#, 500, "resourceVersion should not"),
             ("POST", &tried, JSON, r#"{"metadata":{"name":"x","resourceVersion":"5"}}"#, 201, "{"),
+            // Versions and pages.
+            (
+                "GET",
+                &format!("{MAPS}?continue={NEXT}&resourceVersion=x"),
+                JSON,
+                "",
+                400,
+                "specifying resource version is not allowed when using continue",
+            ),
+            (
+                "GET",
+                &format!("{MAPS}?continue=eyJydiI6IjUifQ"),
+                JSON,
+                "",
+                400,
+                "invalid continue token: continue key is not valid: json: cannot unmarshal string into Go struct field continueToken.rv of type int64",
+            ),
             // Applies.
             (
                 "PATCH",
@@ -345,4 +364,18 @@ async fn access_for_administrators_needs_a_namespace_that_allows_it() {
     let said = refused["message"].as_str().unwrap_or_default();
     assert!(code == 422 && said.contains("undeclared reference to 'nope'"), "{said}");
     fixture.stop().await;
+}
+
+/// What is tried is answered as it would come back from the store, and nobody owns what the server alone sets.
+#[tokio::test]
+async fn who_only_tries_is_shown_what_would_be_kept() {
+    let fixture = Fixture::new().await;
+    let admin = fixture.admin.clone();
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles?dryRun=All";
+    let (code, role) = fixture.call(&admin, "POST", roles, JSON, r#"{"metadata":{"name":"r"},"rules":[]}"#).await;
+    assert_eq!((code, &role["rules"]), (201, &Value::Null), "{role}");
+    let tried = format!("{MAPS}?dryRun=All");
+    let body = r#"{"metadata":{"name":"x","deletionTimestamp":"2020-01-01T00:00:00Z"}}"#;
+    let (code, map) = fixture.call(&admin, "POST", &tried, JSON, body).await;
+    assert_eq!((code, map["metadata"].get("managedFields")), (201, None), "{map}");
 }

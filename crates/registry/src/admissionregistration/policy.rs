@@ -21,7 +21,7 @@ pub struct PolicyBinding {
     pub mutating: bool,
 }
 
-const MUTATING_OPERATIONS: [&str; 2] = ["CREATE", "UPDATE"];
+const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 
 impl Strategy for Policy {
     fn plain(&self) -> &Plain {

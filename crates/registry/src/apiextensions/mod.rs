@@ -8,6 +8,7 @@ mod structural;
 
 pub mod custom;
 mod defaults;
+mod doubtful;
 mod guards;
 pub mod json_path;
 pub mod rows;
@@ -115,6 +116,14 @@ impl Strategy for CustomResourceDefinition {
         true
     }
 
+    fn warnings(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        if !context.subresource.is_empty() {
+            return Vec::new();
+        }
+        let before = old.map(doubtful::of).unwrap_or_default();
+        doubtful::of(object).into_iter().filter(|warning| !before.contains(warning)).collect()
+    }
+
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let definition = At::root(object);
@@ -140,6 +149,7 @@ impl Strategy for CustomResourceDefinition {
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         if !context.subresource.is_empty() {
+            validate_names(&mut errors, &At::root(object).get("status").get("acceptedNames"));
             return errors;
         }
         let (definition, was) = (At::root(object), At::root(old));
@@ -188,35 +198,30 @@ impl Strategy for CustomResourceDefinition {
 
 /// Versions in which objects may still lie cannot go.
 fn stored_versions(errors: &mut FieldErrors, definition: &At<'_>) {
-    let storage: Vec<&str> = definition
-        .get("spec")
-        .array("versions")
-        .iter()
-        .filter(|version| version["storage"] == true)
-        .filter_map(|version| version["name"].as_str())
-        .collect();
-    let known: Vec<&str> = definition.get("spec").array("versions").iter().filter_map(|v| v["name"].as_str()).collect();
-    let stored = definition.get("status");
-    if stored.array("storedVersions").is_empty() {
-        errors.invalid(
-            stored.at("storedVersions"),
-            stored.raw("storedVersions").clone(),
-            "must have at least one stored version",
-        );
+    let status = definition.get("status");
+    let stored = status.items("storedVersions");
+    let whole = || (status.at("storedVersions"), status.raw("storedVersions").clone());
+    if stored.is_empty() {
+        let (path, value) = whole();
+        return errors.invalid(path, value, "must have at least one stored version");
     }
-    for version in stored.items("storedVersions").iter().filter(|version| !known.contains(&version.as_text())) {
+    let mut left = stored;
+    for version in definition.get("spec").items("versions") {
+        let name = version.text("name");
+        let count = left.len();
+        left.retain(|stored| stored.as_text() != name);
+        // A version that is there twice is found once.
+        if left.len() == count && version.is_true("storage") {
+            let (path, value) = whole();
+            errors.invalid(path, value, format!("must have the storage version {name}"));
+        }
+    }
+    for version in left {
+        let name = version.as_text();
         let detail = format!(
-            "missing from spec.versions; {} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {} and removes {} from status.storedVersions",
-            version.as_text(),
-            version.as_text(),
-            version.as_text()
+            "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
         );
-        errors.invalid(version.path.clone(), version.as_text(), detail);
-    }
-    let missing = storage.last().filter(|name| !stored.texts("storedVersions").any(|stored| stored == **name));
-    if let Some(name) = missing.filter(|_| !stored.array("storedVersions").is_empty()) {
-        let detail = format!("must have the storage version {name}");
-        errors.invalid(stored.at("storedVersions"), stored.raw("storedVersions").clone(), detail);
+        errors.invalid(version.path.clone(), name, detail);
     }
 }
 

@@ -56,10 +56,9 @@ impl Strategy for DaemonSet {
 
     fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
         common::prepare_update(true, true, context, object, old);
-        if context.subresource.is_empty() {
-            let changed = object.pointer("/spec/template") != old.pointer("/spec/template");
-            set_template_generation(object, template_generation(old) + i64::from(changed));
-        }
+        let own = context.subresource.is_empty();
+        let changed = own && object.pointer("/spec/template") != old.pointer("/spec/template");
+        set_template_generation(object, template_generation(old) + i64::from(changed));
     }
 
     fn carrier_annotations(&self) -> &[&str] {

@@ -104,7 +104,7 @@ pub fn user_annotation(errors: &mut FieldErrors, path: &ferry_meta::Path, key: &
     let lower = key.to_lowercase();
     let reasons = names::label_key(&lower);
     if reasons.is_empty() && !key.contains('/') {
-        errors.invalid(path.clone(), key, "must be a domain-prefixed key (such as \"acme.io/foo\")");
+        errors.invalid(path.clone(), &*lower, "must be a domain-prefixed key (such as \"acme.io/foo\")");
     }
     errors.reasons(path.clone(), &lower, reasons);
 }

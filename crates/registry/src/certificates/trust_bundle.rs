@@ -1,6 +1,6 @@
 //! ClusterTrustBundles: the certificate authorities that a signer's certificates are checked against.
 
-use ferry_meta::{FieldError, FieldErrors, names};
+use ferry_meta::{FieldError, FieldErrors};
 use serde_json::Value;
 use x509_parser::pem::Pem;
 
@@ -21,7 +21,8 @@ fn validate_name(errors: &mut FieldErrors, bundle: &At<'_>) {
     let generated = metadata.text("generateName");
     let path = metadata.at("name");
     if signer.is_empty() {
-        if name.contains(':') {
+        if name.is_empty() {
+        } else if name.contains(':') {
             errors.invalid(path, name, "ClusterTrustBundle without signer name must not have \":\" in its name");
         } else {
             errors.reasons(path, name, subdomain_name(name, false));
@@ -86,6 +87,7 @@ fn why_no_anchor(block: &Pem) -> Option<String> {
 
 fn validate(errors: &mut FieldErrors, bundle: &At<'_>, old: Option<&At<'_>>) {
     validate_name(errors, bundle);
+    errors.extend(crate::object_meta::kube_finalizers(bundle.value));
     let spec = bundle.get("spec");
     if !spec.text("signerName").is_empty() {
         signer_name(errors, &spec, "signerName");
@@ -102,8 +104,8 @@ impl Strategy for ClusterTrustBundle {
     }
 
     /// The rest depends on the signer, so that it is judged with the whole object.
-    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
-        names::path_segment_name(name, prefix)
+    fn validate_name(&self, _name: &str, _prefix: bool) -> Vec<String> {
+        Vec::new()
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {

@@ -259,6 +259,10 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
     if !class.is_empty() {
         errors.reasons(spec.at("storageClassName"), class, ferry_meta::names::dns1123_subdomain(class));
     }
+    let mode = spec.text("volumeMode");
+    if spec.has("volumeMode") && !["Block", "Filesystem"].contains(&mode) {
+        errors.unsupported(spec.at("volumeMode"), mode, &["Block", "Filesystem"]);
+    }
     let attributes = spec.get("volumeAttributesClassName");
     if attributes.exists() {
         match attributes.as_text() {
@@ -268,10 +272,6 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
         if !spec.has("csi") {
             errors.required(spec.at("csi"), "has to be specified when using volumeAttributesClassName");
         }
-    }
-    let mode = spec.text("volumeMode");
-    if spec.has("volumeMode") && !["Block", "Filesystem"].contains(&mode) {
-        errors.unsupported(spec.at("volumeMode"), mode, &["Block", "Filesystem"]);
     }
 }
 

@@ -65,6 +65,10 @@ impl Strategy for ReplicationController {
         self.validate_create(context, object)
     }
 
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        if prefix { crate::strategy::subdomain_name(name, true) } else { ferry_meta::names::long_name(name) }
+    }
+
     fn warnings(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
         if context.subresource == "status" {
             return Vec::new();

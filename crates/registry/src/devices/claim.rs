@@ -65,19 +65,19 @@ impl Strategy for ResourceClaimTemplate {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
-        let spec = At::root(object).get("spec");
-        let metadata = spec.get("metadata");
-        let mut errors = object_meta::annotation_errors(metadata.map("annotations"), &metadata.at("annotations"));
-        errors.extend(object_meta::label_errors(metadata.map("labels"), &metadata.at("labels")));
-        crate::core::persistent_volume_claim::unset_metadata(&mut errors, &metadata);
-        errors.extend(claim_errors(&spec.get("spec")));
+        let (mut errors, late) = template_errors(&At::root(object).get("spec"));
+        errors.extend(late);
         errors
     }
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
         let spec = At::root(object).get("spec");
-        immutable(&mut errors, "ResourceClaimTemplateSpec", &spec, old.get("spec").unwrap_or(&Value::Null));
+        let (mut errors, late) = template_errors(&spec);
+        if Some(spec.value) != old.get("spec") {
+            let error = FieldError::invalid(&spec.path, spec.value.clone(), crate::at::IMMUTABLE);
+            errors.push(error.shown_as(crate::internal::show("ResourceClaimTemplateSpec", spec.value)));
+        }
+        errors.extend(late);
         errors
     }
 }
@@ -97,9 +97,27 @@ fn default_request(request: &mut Map<String, Value>) {
     if request.get("allocationMode").is_some_and(|mode| mode == "ExactCount") {
         default_number(request, "count", 1);
     }
+    maps_mut(request, "tolerations").for_each(|toleration| default_to(toleration, "operator", "Equal"));
+}
+
+/// What is wrong with a template, and what the generic pass finds.
+fn template_errors(spec: &At<'_>) -> (FieldErrors, FieldErrors) {
+    let metadata = spec.get("metadata");
+    let mut errors = object_meta::annotation_errors(metadata.map("annotations"), &metadata.at("annotations"));
+    errors.extend(object_meta::label_errors(metadata.map("labels"), &metadata.at("labels")));
+    crate::core::persistent_volume_claim::unset_metadata(&mut errors, &metadata);
+    let (of_claim, late) = spec_errors(&spec.get("spec"));
+    errors.extend(of_claim);
+    (errors, late)
 }
 
 fn claim_errors(spec: &At<'_>) -> FieldErrors {
+    let (mut errors, late) = spec_errors(spec);
+    errors.extend(late);
+    errors
+}
+
+fn spec_errors(spec: &At<'_>) -> (FieldErrors, FieldErrors) {
     let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
     let devices = spec.get("devices");
     let known = Requests::of(&devices);
@@ -113,11 +131,14 @@ fn claim_errors(spec: &At<'_>) -> FieldErrors {
     if fits(&mut late, &devices, "constraints", 32) {
         for constraint in devices.items("constraints") {
             known.check_all(&mut errors, &mut late, &constraint);
-            if let Some(name) = constraint.raw("matchAttribute").as_str() {
-                fully_qualified_name(&mut late, &constraint.at("matchAttribute"), name);
-            } else if let Some(name) = constraint.raw("distinctAttribute").as_str() {
-                fully_qualified_name(&mut late, &constraint.at("distinctAttribute"), name);
-            } else {
+            let mut given = false;
+            for key in ["matchAttribute", "distinctAttribute"] {
+                if let Some(name) = constraint.raw(key).as_str() {
+                    fully_qualified_name(&mut late, &constraint.at(key), name);
+                    given = true;
+                }
+            }
+            if !given {
                 let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
                 errors.required(constraint.path.clone(), detail);
             }
@@ -129,13 +150,14 @@ fn claim_errors(spec: &At<'_>) -> FieldErrors {
             configuration(&mut errors, &mut late, &config);
         }
     }
-    errors.extend(late);
-    errors
+    (errors, late)
 }
 
 fn one_request(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_>) {
     errors.reasons(request.at("name"), request.text("name"), names::dns1123_label(request.text("name")));
     let alternatives = request.items("firstAvailable");
+    // The generic pass looks at both, whichever is meant.
+    let mut unsaid = FieldErrors::new();
     match (request.has("exactly"), !alternatives.is_empty()) {
         (false, false) => {
             errors.required(request.path.clone(), "exactly one of `exactly` or `firstAvailable` is required");
@@ -143,6 +165,11 @@ fn one_request(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_
         (true, true) => {
             let detail = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
             errors.invalid(request.path.clone(), Value::Null, detail);
+            wanted(&mut unsaid, late, &request.get("exactly"), false);
+            if fits(late, request, "firstAvailable", 8) {
+                alternatives.iter().for_each(|alternative| wanted(&mut unsaid, late, alternative, true));
+                repeated_items(late, "DeviceSubRequest", &alternatives, |item| item.raw("name").clone());
+            }
         }
         (true, false) => wanted(errors, late, &request.get("exactly"), false),
         (false, true) => {
@@ -161,7 +188,8 @@ fn one_request(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_
 /// What is asked for: a class, and how many of it.
 fn wanted(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_>, alternative: bool) {
     let class = if alternative { &mut *late } else { &mut *errors };
-    class.named(request.at("deviceClassName"), request.text("deviceClassName"), names::dns1123_subdomain);
+    let bytes = if alternative { names::long_name } else { names::dns1123_subdomain };
+    class.named(request.at("deviceClassName"), request.text("deviceClassName"), bytes);
     selectors(errors, late, request, false);
     let count = request.number("count");
     match request.text("allocationMode") {
@@ -260,7 +288,7 @@ fn status(claim: &At<'_>, old: &At<'_>) -> FieldErrors {
             super::raw_object(&mut errors, device, "data");
         }
     }
-    repeated(&mut late, &devices, |device| device_id(device).into());
+    repeated_items(&mut late, "AllocatedDeviceStatus", &devices, |device| device_id(device).into());
     if !status.array("reservedFor").is_empty() {
         let added = status.array("reservedFor").iter().any(|user| !was.array("reservedFor").contains(user));
         if !allocation.exists() {
@@ -327,6 +355,17 @@ mod tests {
                 "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
                 "spec.devices.constraints[0].requests[0]: Invalid value: \"b\": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
                 "spec.devices.constraints[0].matchAttribute: Invalid value: \"x\": a fully qualified name must be a domain and a name separated by a slash",
+            ],
+        );
+        check(
+            json!({
+                "requests": [{"name": "a", "exactly": one, "firstAvailable": [{"allocationMode": "All"}]}],
+                "constraints": [{"matchAttribute": "a/b", "distinctAttribute": "x"}],
+            }),
+            &[
+                "spec.devices.requests[0]: Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+                "spec.devices.requests[0].firstAvailable[0].deviceClassName: Required value",
+                "spec.devices.constraints[0].distinctAttribute: Invalid value: \"x\": a fully qualified name must be a domain and a name separated by a slash",
             ],
         );
         check(

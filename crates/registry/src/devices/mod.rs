@@ -78,7 +78,8 @@ pub(crate) fn driver_name(errors: &mut FieldErrors, path: Path, name: &str) {
     if name.is_empty() {
         return errors.required(path, "");
     }
-    if !names::dns1123_subdomain(&name.to_lowercase()).is_empty() {
+    let reasons = names::dns1123_subdomain(&name.to_lowercase());
+    if reasons.iter().any(|reason| !reason.starts_with("must be no more than")) {
         let detail = names::regex_reason(
             "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
             r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",

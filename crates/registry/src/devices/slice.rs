@@ -5,7 +5,7 @@ use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-use super::{binding_conditions, fits, pool_name, qualified_name, repeated, taint};
+use super::{binding_conditions, fits, pool_name, qualified_name, repeated, repeated_items, taint};
 use crate::at::{At, Report, default_to, maps_mut, object_at};
 use crate::core::pod::csi_driver_name;
 use crate::core::pod::scheduling::node_selector;
@@ -70,13 +70,8 @@ fn validate(object: &Value, old: Option<&Value>) -> FieldErrors {
         errors.invalid(spec.path.clone(), "", "only one of `sharedCounters` or `devices` is allowed");
     }
     let devices = spec.items("devices");
-    let lists = ["bools", "ints", "strings", "versions"];
-    let advanced = devices.iter().any(|device| {
-        let listed = |value: &Value| lists.iter().any(|key| value.get(*key).is_some_and(Value::is_array));
-        !device.array("taints").is_empty()
-            || !device.array("consumesCounters").is_empty()
-            || device.map("attributes").values().any(listed)
-    });
+    let advanced =
+        devices.iter().any(|device| !device.array("taints").is_empty() || !device.array("consumesCounters").is_empty());
     let most = if advanced { 64 } else { 128 };
     if devices.len() > most {
         errors.push(FieldError::too_many(&spec.at("devices"), devices.len(), most));
@@ -94,7 +89,7 @@ fn validate(object: &Value, old: Option<&Value>) -> FieldErrors {
         for set in &sets {
             counters(&mut errors, &mut late, set, "name");
         }
-        repeated(&mut late, &sets, |set| set.raw("name").clone());
+        repeated_items(&mut late, "CounterSet", &sets, |set| set.raw("name").clone());
     }
     errors.extend(late);
     errors
@@ -193,7 +188,7 @@ fn one_device(
         for set in &taken {
             counters(errors, late, set, "counterSet");
         }
-        repeated(late, &taken, |set| set.raw("counterSet").clone());
+        repeated_items(late, "DeviceCounterConsumption", &taken, |set| set.raw("counterSet").clone());
     }
     device_nodes(errors, device, per_device);
     binding_conditions(errors, late, device);
@@ -253,18 +248,7 @@ fn one_attribute(errors: &mut FieldErrors, late: &mut FieldErrors, attribute: &A
     if attribute.has("version") {
         version(errors, &attribute.get("version"));
     }
-    for key in ["bools", "ints", "strings", "versions"] {
-        if attribute.raw(key).as_array().is_some_and(Vec::is_empty) {
-            errors.invalid(attribute.at(key), Value::Array(Vec::new()), "must not be empty if specified");
-        }
-    }
-    for item in attribute.items("strings").iter().filter(|item| item.as_text().len() > LONGEST) {
-        late.push(too_long(&item.path));
-    }
-    for item in attribute.items("versions") {
-        version(errors, &item);
-    }
-    let kinds = ["int", "bool", "string", "version", "ints", "bools", "strings", "versions"];
+    let kinds = ["int", "bool", "string", "version"];
     let set: Vec<&str> = kinds.into_iter().filter(|key| attribute.has(key)).collect();
     let all = kinds.map(|key| format!("`{key}`")).join(", ");
     match set.len() {

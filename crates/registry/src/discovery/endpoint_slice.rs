@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::at::{At, Report, default_absent, maps_mut};
 use crate::cells;
 use crate::check;
+use crate::core::doubtful::address;
 use crate::core::endpoints::{PROTOCOLS, first_three, reachable};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
@@ -16,6 +17,24 @@ pub struct EndpointSlice(pub Plain);
 impl Strategy for EndpointSlice {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn warnings(&self, _context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let slice = At::root(object);
+        let mut found = Vec::new();
+        if old.is_none() && slice.text("addressType") == "FQDN" {
+            found.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
+        }
+        let by = object::labels(object).get("endpointslice.kubernetes.io/managed-by").and_then(Value::as_str);
+        // What the controllers make is in its right form.
+        let own = ["endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
+        if by.is_some_and(|by| own.contains(&by)) {
+            return found;
+        }
+        for endpoint in slice.items("endpoints") {
+            found.extend(endpoint.items("addresses").iter().filter_map(|one| address(&one.path, one.as_text())));
+        }
+        found
     }
 
     fn default(&self, object: &mut Value) {

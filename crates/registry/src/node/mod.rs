@@ -29,24 +29,8 @@ impl Strategy for RuntimeClass {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
+        let mut errors = parts(object);
         let class = At::root(object);
-        let overhead = class.get("overhead");
-        if overhead.exists() {
-            let wrapped = json!({"limits": overhead.raw("podFixed")});
-            let at = At::new(&wrapped, overhead.path.clone());
-            resources::validate(&mut errors, &at, &[], resources::container_name);
-        }
-        let rules = class.get("scheduling");
-        errors.extend(crate::object_meta::label_errors(rules.map("nodeSelector"), &rules.at("nodeSelector")));
-        let tolerations = rules.items("tolerations");
-        for (index, toleration) in tolerations.iter().enumerate() {
-            if tolerations[..index].iter().any(|other| other.value == toleration.value) {
-                let error = FieldError::duplicate(&toleration.path, toleration.value.clone());
-                errors.push(error.shown_as(crate::internal::show("Toleration", toleration.value)));
-            }
-        }
-        scheduling::tolerations(&mut errors, &rules);
         // The handler is checked after everything else.
         errors.named(class.at("handler"), class.text("handler"), |handler| {
             let reasons = names::dns1123_label(handler).into_iter();
@@ -55,13 +39,36 @@ impl Strategy for RuntimeClass {
         errors
     }
 
-    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        let (new, old) = (At::root(object), At::root(old));
-        if new.raw("handler") != old.raw("handler") {
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let (mut errors, new) = (FieldErrors::new(), At::root(object));
+        errors.named(new.at("handler"), new.text("handler"), names::dns1123_label);
+        if new.raw("handler") != At::root(old).raw("handler") {
             errors.invalid(new.at("handler"), Value::Null, IMMUTABLE);
         }
-        errors.extend(self.validate_create(context, object));
+        errors.extend(parts(object));
         errors
     }
+}
+
+/// What is wrong with all but the handler.
+fn parts(object: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let class = At::root(object);
+    let overhead = class.get("overhead");
+    if overhead.exists() {
+        let wrapped = json!({"limits": overhead.raw("podFixed")});
+        let at = At::new(&wrapped, overhead.path.clone());
+        resources::validate(&mut errors, &at, &[], resources::container_name);
+    }
+    let rules = class.get("scheduling");
+    errors.extend(crate::object_meta::label_errors(rules.map("nodeSelector"), &rules.at("nodeSelector")));
+    let tolerations = rules.items("tolerations");
+    for (index, toleration) in tolerations.iter().enumerate() {
+        if tolerations[..index].iter().any(|other| other.value == toleration.value) {
+            let error = FieldError::duplicate(&toleration.path, toleration.value.clone());
+            errors.push(error.shown_as(crate::internal::show("Toleration", toleration.value)));
+        }
+    }
+    scheduling::tolerations(&mut errors, &rules);
+    errors
 }

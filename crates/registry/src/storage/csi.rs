@@ -77,10 +77,6 @@ fn validate_driver(errors: &mut FieldErrors, spec: &At<'_>) {
     if let Some(policy) = spec.raw("fsGroupPolicy").as_str().filter(|p| !policies.contains(p)) {
         errors.unsupported(spec.at("fsGroupPolicy"), policy, &policies);
     }
-    let period = "nodeAllocatableUpdatePeriodSeconds";
-    if let Some(seconds) = spec.int(period).filter(|seconds| *seconds < 10) {
-        errors.invalid(spec.at(period), seconds, "must be greater than or equal to 10 seconds");
-    }
     let mut seen: Vec<&str> = Vec::new();
     for request in spec.items("tokenRequests") {
         let audience = request.text("audience");
@@ -103,6 +99,10 @@ fn validate_driver(errors: &mut FieldErrors, spec: &At<'_>) {
     }
     for mode in spec.texts("volumeLifecycleModes").filter(|mode| !["Persistent", "Ephemeral"].contains(mode)) {
         errors.unsupported(spec.at("volumeLifecycleModes"), mode, &["Persistent", "Ephemeral"]);
+    }
+    let period = "nodeAllocatableUpdatePeriodSeconds";
+    if let Some(seconds) = spec.int(period).filter(|seconds| *seconds < 10) {
+        errors.invalid(spec.at(period), seconds, "must be greater than or equal to 10 seconds");
     }
 }
 

@@ -207,7 +207,8 @@ fn restart_rules(errors: &mut FieldErrors, container: &At<'_>) {
     match container.raw("restartPolicy").as_str() {
         None if rules.is_empty() => return,
         None => {
-            errors.required(container.at("restartPolicy"), "must specify restartPolicy when restart rules are used")
+            let detail = "must specify restartPolicy when restart rules are used";
+            return errors.required(container.at("restartPolicy"), detail);
         }
         Some(policy) if !["Always", "Never", "OnFailure"].contains(&policy) => {
             errors.unsupported(container.at("restartPolicy"), policy, &["Always", "Never", "OnFailure"]);

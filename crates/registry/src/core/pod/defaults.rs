@@ -109,6 +109,9 @@ fn reference(source: &mut Object) {
     }
 }
 
+/// The name of an image may not be longer.
+const LONGEST_NAME: usize = 255;
+
 /// `Always` for what may change under the same name: no tag, no digest, or `latest`.
 fn pull_policy(image: &str) -> &'static str {
     let last = image.rsplit('/').next().unwrap_or_default();
@@ -116,7 +119,10 @@ fn pull_policy(image: &str) -> &'static str {
         Some((name, digest)) => (name, Some(digest)),
         None => (last, None),
     };
-    let well_formed = !image.is_empty() && !image.contains(' ') && image.chars().all(|c| c.is_ascii_graphic());
+    // With the registry and the folder that stand before a bare name.
+    let whole = if image.contains('/') { "docker.io/" } else { "docker.io/library/" };
+    let short = image.len() + whole.len() <= LONGEST_NAME;
+    let well_formed = short && !image.is_empty() && !image.contains(' ') && image.chars().all(|c| c.is_ascii_graphic());
     match name.split_once(':') {
         Some((_, "latest")) => "Always",
         None if digest.is_none() && well_formed && is_lower_path(image) => "Always",
@@ -277,5 +283,6 @@ mod tests {
         check("nginx@sha256:0000", "IfNotPresent");
         check("", "IfNotPresent");
         check("Not A Name", "IfNotPresent");
+        check(&"x".repeat(300), "IfNotPresent");
     }
 }

@@ -6,6 +6,7 @@ mod defaults;
 mod diff;
 mod environment;
 mod mount;
+mod overlaps;
 mod probe;
 mod projection;
 mod remote_volume;

@@ -275,8 +275,9 @@ pub fn total(spec: &At<'_>, which: &str) -> BTreeMap<String, Quantity> {
 
 /// Guaranteed, Burstable or BestEffort, by cpu and memory alone.
 pub fn quality_of_service(spec: &At<'_>) -> &'static str {
-    if spec.has("resources") {
-        let pod = spec.get("resources");
+    let pod = spec.get("resources");
+    let counts = |name: &String| name == "cpu" || name == "memory" || name.starts_with("hugepages-");
+    if ["requests", "limits"].iter().any(|list| pod.map(list).keys().any(counts)) {
         let amounts = |key: &str| compute_amounts(pod.map(key));
         return class(&[(amounts("requests"), amounts("limits"))]);
     }

@@ -234,7 +234,9 @@ pub fn resize(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
     let class = old.get("status").text("qosClass");
     let before = if class.is_empty() { resources::quality_of_service(&was) } else { class };
     if before != resources::quality_of_service(&spec) {
-        errors.invalid(spec.path.clone(), before, "Pod QOS Class may not change as a result of resizing");
+        // Shown is what was sent, which may be nothing.
+        let sent = new.get("status").text("qosClass");
+        errors.invalid(spec.path.clone(), sent, "Pod QOS Class may not change as a result of resizing");
     }
     let running = old.get("status").items("containerStatuses").into_iter().find(|s| s.get("state").has("running"));
     if running.is_some_and(|status| !status.has("resources")) {

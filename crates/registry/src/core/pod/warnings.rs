@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use ferry_meta::Path;
 
-use super::app_armor;
 use super::spec::all_containers;
+use super::{app_armor, overlaps};
 use crate::at::At;
 use crate::core::doubtful::{self, address, old_label};
 
@@ -66,6 +66,13 @@ pub fn of(pod: &At<'_>) -> Vec<String> {
                 say(&mut out, &volume.at(shown), message.to_owned());
             }
         }
+        if volume.get("ephemeral").has("volumeClaimTemplate") {
+            let template = volume.get("ephemeral").get("volumeClaimTemplate");
+            out.extend(crate::core::persistent_volume_claim::spec_warnings(&template.get("spec")));
+        }
+    }
+    for volume in spec.items("volumes") {
+        out.extend(overlaps::of(&volume));
     }
     duplicates(&mut out, &spec, "hostAliases", "ip");
     duplicates(&mut out, &spec, "imagePullSecrets", "name");
