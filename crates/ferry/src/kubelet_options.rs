@@ -1,12 +1,14 @@
 //! Flags of the node, as upstream's kubelet calls them: what it does when it runs short of something, which images it keeps.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use ferry_kubelet::{Eviction, ImageCollection, Statements};
+use ferry_kubelet::{Eviction, ImageCollection, Manifests, Statements};
 use ferry_meta::quantity::Quantity;
 
+use crate::node::manifests;
 use crate::server_options::duration;
 
 /// What `ferry up` takes for enough free disk: a tenth of a workstation's disk is more than pods need, and to evict
@@ -51,6 +53,24 @@ pub struct KubeletOptions {
     /// An image unused for longer is removed; 0 turns it off.
     #[arg(long, value_parser = duration, default_value = "0s")]
     pub image_maximum_gc_age: Duration,
+    /// A container's log is set aside when it has this size.
+    #[arg(long, value_name = "AMOUNT", default_value = "10Mi")]
+    pub container_log_max_size: String,
+    /// How many files are kept of each log.
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
+    pub container_log_max_files: u16,
+    /// Run the pods of this folder, or this file, whatever the API server says; it is shown them.
+    #[arg(long, value_name = "PATH")]
+    pub pod_manifest_path: Option<PathBuf>,
+    /// How processors are given to containers. Only `none`: as the kernel shares them out.
+    #[arg(long, default_value = "none", value_parser = ["none"])]
+    pub cpu_manager_policy: String,
+    /// How memory is given to containers. Only `None`.
+    #[arg(long, default_value = "None", value_parser = ["None"])]
+    pub memory_manager_policy: String,
+    /// How devices, processors and memory are kept near each other. Only `none`.
+    #[arg(long, default_value = "none", value_parser = ["none"])]
+    pub topology_manager_policy: String,
     /// How many pods run here at most.
     #[arg(long, default_value_t = 110)]
     pub max_pods: u32,
@@ -62,6 +82,9 @@ pub struct KubeletConfig {
     eviction: Eviction,
     images: ImageCollection,
     max_pods: u32,
+    log_size: u64,
+    log_files: usize,
+    manifests: Option<PathBuf>,
 }
 
 impl KubeletOptions {
@@ -83,7 +106,7 @@ impl KubeletOptions {
             eviction: Eviction {
                 transition: self.eviction_pressure_transition_period,
                 longest_grace: self.eviction_max_pod_grace_period,
-                enough_room: self.enough_disk.as_deref().map(bytes).transpose()?,
+                enough_room: self.enough_disk.as_deref().map(|text| bytes("enough-disk", text)).transpose()?,
                 ..eviction
             },
             images: ImageCollection {
@@ -93,14 +116,17 @@ impl KubeletOptions {
                 maximum_age: self.image_maximum_gc_age,
             },
             max_pods: self.max_pods,
+            log_size: bytes("container-log-max-size", &self.container_log_max_size)?,
+            log_files: self.container_log_max_files.into(),
+            manifests: self.pod_manifest_path.as_ref().map(std::path::absolute).transpose()?,
         })
     }
 }
 
-fn bytes(text: &str) -> Result<u64> {
+fn bytes(flag: &str, text: &str) -> Result<u64> {
     match Quantity::parse(text).map(|quantity| u64::try_from(quantity.value())) {
         Ok(Ok(bytes)) => Ok(bytes),
-        _ => bail!("--enough-disk {text:?} is no amount; write it like 4Gi"),
+        _ => bail!("--{flag} {text:?} is no amount; write it like 4Gi"),
     }
 }
 
@@ -109,6 +135,10 @@ impl KubeletConfig {
         kubelet.eviction = self.eviction.clone();
         kubelet.images = self.images.clone();
         kubelet.max_pods = self.max_pods;
+        kubelet.log_size = self.log_size;
+        kubelet.log_files = self.log_files;
+        let manifests = |path| Manifests { path, parse: manifests::parse };
+        kubelet.manifests = self.manifests.clone().map(manifests);
     }
 }
 

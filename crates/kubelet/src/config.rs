@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::collect::ImageCollection;
 use crate::eviction::Eviction;
+use crate::manifests::Manifests;
 
 /// The kubelet's own server: its certificate, and whom it answers.
 #[derive(Clone)]
@@ -55,6 +56,11 @@ pub struct Config {
     pub images: ImageCollection,
     /// The runtime's image for sandboxes: no container names it, yet it is needed.
     pub sandbox_image: Option<String>,
+    /// A log of this many bytes is set aside, and so many files are kept of each.
+    pub log_size: u64,
+    pub log_files: usize,
+    /// Pods that this node runs without being asked to by the API server.
+    pub manifests: Option<Manifests>,
 }
 
 impl Config {
@@ -80,6 +86,9 @@ impl Config {
             eviction: Eviction::default(),
             images: ImageCollection::default(),
             sandbox_image: None,
+            log_size: 10 << 20,
+            log_files: 5,
+            manifests: None,
         }
     }
 }

@@ -17,6 +17,8 @@ use crate::eviction::Pressure;
 use crate::eviction::measure::Measures;
 use crate::images::Images;
 use crate::logs::LogFiles;
+use crate::manifests::Mirrors;
+use crate::probes;
 use crate::runtime::{self, PodState, Runtime, RuntimeError};
 use crate::sources::Sources;
 use crate::spec::dns::HostResolver;
@@ -44,6 +46,11 @@ pub(crate) struct Context {
     pub(crate) pressures: tokio::sync::watch::Sender<Vec<Pressure>>,
     /// The images that may go.
     pub(crate) collected: collect::Images,
+    pub(crate) probe_counts: Arc<probes::Counts>,
+    /// What the API server has of pods from files.
+    pub(crate) mirrors: Mirrors,
+    /// The uid of the Node, once it is registered.
+    pub(crate) node_uid: tokio::sync::watch::Sender<Option<String>>,
     pub(crate) port: u16,
     /// Of the whole node, in bytes.
     pub(crate) memory: i64,

@@ -21,6 +21,7 @@ mod hooks;
 mod images;
 mod logs;
 mod manager;
+mod manifests;
 mod node;
 mod plan;
 mod pod;
@@ -46,6 +47,7 @@ use kube::Client;
 pub use collect::ImageCollection;
 pub use config::{Config, Tls};
 pub use eviction::{Amount, Eviction, SettingsError, Signal, Statements, Threshold};
+pub use manifests::Manifests;
 
 use context::Context;
 use eviction::Evictor;
@@ -120,6 +122,9 @@ async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet,
         measures: Default::default(),
         pressures: Default::default(),
         collected: Default::default(),
+        probe_counts: Default::default(),
+        mirrors: Default::default(),
+        node_uid: Default::default(),
         port,
         sources,
         runtime,
@@ -130,6 +135,7 @@ async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet,
     let node_tasks = tasks.clone();
     tasks.spawn_until_stopped("register", async move {
         let node = node::register(&registering).await;
+        registering.node_uid.send_replace(node.metadata.uid.clone());
         let lease = node::keep_lease(registering.clone(), node.metadata.uid.clone());
         node_tasks.spawn_until_stopped("lease", lease);
         node::keep_status(registering, node).await;
@@ -144,11 +150,13 @@ async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet,
         };
         tasks.spawn_until_stopped("server", server::serve(Arc::new(server), listener, tls));
     }
-    tasks.spawn_until_stopped("rotation", logs::rotate(context.log_files.clone(), context.runtime.clone()));
+    let (size, most) = (context.config.log_size, context.config.log_files);
+    let rotation = logs::rotate(context.log_files.clone(), context.runtime.clone(), size, most);
+    tasks.spawn_until_stopped("rotation", rotation);
     let evictor = Evictor { context: context.clone(), mailboxes: mailboxes.clone() };
     tasks.spawn_until_stopped("eviction", evictor.run());
     tasks.spawn_until_stopped("images", collect::images(context.clone()));
     tasks.spawn_until_stopped("stray logs", collect::logs(context.clone(), pods.clone(), mailboxes.clone()));
-    Manager { context: context.clone(), pods, mailboxes, tasks: tasks.clone() }.start();
+    Manager::new(context.clone(), pods, mailboxes, tasks).start();
     Ok(Kubelet { context })
 }

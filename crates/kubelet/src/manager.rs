@@ -1,6 +1,7 @@
 //! Which pods there are: a worker for each pod of the node, woken when the API server or the runtime has news.
 
 use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +10,14 @@ use ferry_tasks::Tasks;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
 
 use crate::admit;
 use crate::context::Context;
 use crate::events::PodEvents;
 use crate::eviction;
+use crate::logs::FolderWatch;
+use crate::manifests::{self, Files, Manifests};
 use crate::pod;
 use crate::runtime::Glimpse;
 use crate::status::WaitReason;
@@ -23,6 +27,8 @@ use crate::worker::{Mailbox, Worker};
 const RELIST: Duration = Duration::from_secs(1);
 /// With events, a look now and then catches what a lost event would hide.
 const SAFETY_RELIST: Duration = Duration::from_secs(60);
+/// Files are read again so often, should nothing tell of a change.
+const FILES: Duration = Duration::from_secs(20);
 const RECONNECT: Duration = Duration::from_secs(1);
 
 /// The mailboxes of the workers by pod uid.
@@ -51,6 +57,11 @@ impl Mailboxes {
         self.0.lock().values().filter(active).cloned().collect()
     }
 
+    /// Those of the pods that stand in files.
+    fn statics(&self) -> Vec<Arc<Mailbox>> {
+        self.0.lock().values().filter(|mailbox| pod::is_static(&mailbox.pod())).cloned().collect()
+    }
+
     /// Those of the pods that have ended and are still known.
     pub(crate) fn ended(&self) -> Vec<String> {
         let all = self.0.lock();
@@ -69,25 +80,47 @@ impl Mailboxes {
 }
 
 pub(crate) struct Manager {
-    pub(crate) context: Arc<Context>,
-    pub(crate) pods: Informer<Pod>,
-    pub(crate) mailboxes: Mailboxes,
-    pub(crate) tasks: Tasks,
+    context: Arc<Context>,
+    pods: Informer<Pod>,
+    mailboxes: Mailboxes,
+    tasks: Tasks,
+    /// The files have been read: from now on, what is in none of them is not wanted.
+    files_read: watch::Sender<bool>,
+    /// A pod from a file has ended.
+    static_ended: Arc<Notify>,
 }
 
 impl Manager {
+    pub(crate) fn new(context: Arc<Context>, pods: Informer<Pod>, mailboxes: Mailboxes, tasks: &Tasks) -> Self {
+        let files_read = watch::Sender::new(context.config.manifests.is_none());
+        Self { context, pods, mailboxes, tasks: tasks.clone(), files_read, static_ended: Arc::default() }
+    }
+
     /// Starts following both the API server and the runtime.
     pub(crate) fn start(self) {
         let manager = Arc::new(self);
         let (follow, watch) = (manager.clone(), manager.clone());
+        if let Some(manifests) = manager.context.config.manifests.clone() {
+            let files = manager.clone();
+            manager.tasks.spawn_until_stopped("manifests", async move { files.follow_files(manifests).await });
+        }
         manager.tasks.spawn_until_stopped("pods", async move { follow.follow_pods().await });
         manager.tasks.spawn_until_stopped("runtime", async move { watch.follow_runtime().await });
     }
 
     async fn follow_pods(&self) {
         let mut changes = self.pods.subscribe();
+        let _ = self.files_read.subscribe().wait_for(|read| *read).await;
         loop {
             match changes.next().await {
+                Change::Added(pod) | Change::Modified { new: pod, .. } if pod::is_mirror(&pod) => {
+                    self.context.mirrors.put(&pod);
+                    let stands_for = pod::mirrored(&pod).and_then(|uid| self.mailboxes.get(uid));
+                    if stands_for.is_none() {
+                        self.remove_mirror(pod);
+                    }
+                }
+                Change::Deleted(pod) if pod::is_mirror(&pod) => self.context.mirrors.gone(&pod),
                 Change::Added(pod) | Change::Modified { new: pod, .. } => self.deliver(pod),
                 Change::Deleted(pod) => {
                     if let Some(mailbox) = self.mailboxes.get(pod::uid(&pod)) {
@@ -115,10 +148,69 @@ impl Manager {
         self.mailboxes.0.lock().insert(uid.clone(), mailbox.clone());
         let worker = Worker::new(self.context.clone(), mailbox, &self.tasks);
         let mailboxes = self.mailboxes.clone();
+        let (context, ended) = (self.context.clone(), self.static_ended.clone());
         self.tasks.spawn_until_stopped("pod", async move {
-            worker.run().await;
+            if pod::is_static(&pod) {
+                tokio::select! {
+                    () = worker.run() => {}
+                    () = manifests::keep(context.clone(), pod.clone()) => {}
+                }
+                let mirror = context.mirrors.of(&pod).borrow().clone();
+                if let Some(mirror) = mirror
+                    && let Err(why) = manifests::remove(&context, &mirror).await
+                {
+                    tracing::debug!(pod = pod::name(&pod), "its mirror is not removed: {why}");
+                }
+            } else {
+                worker.run().await;
+            }
             mailboxes.forget(&uid);
+            ended.notify_one();
         });
+    }
+
+    /// Nothing of this node stands behind it any more.
+    fn remove_mirror(&self, mirror: Arc<Pod>) {
+        let context = self.context.clone();
+        self.tasks.spawn_until_stopped("mirror", async move {
+            if let Err(why) = manifests::remove(&context, &mirror).await {
+                tracing::debug!(pod = pod::name(&mirror), "a mirror of nothing is not removed: {why}");
+            }
+        });
+    }
+
+    /// Runs the pods that stand in files, and ends those that do not any more.
+    async fn follow_files(&self, manifests: Manifests) {
+        let node = &self.context.config.node_name;
+        let mut files = Files::default();
+        let watch = folder_of(&manifests.path).and_then(|folder| FolderWatch::new(&folder).ok());
+        loop {
+            let pods = files.read(&manifests, node);
+            let running = self.mailboxes.statics();
+            for mailbox in running.iter().filter(|mailbox| !pods.iter().any(|pod| mailbox.is_of(pod::uid(pod)))) {
+                mailbox.put_removed();
+            }
+            for pod in pods {
+                let same =
+                    |other: &Pod| (pod::namespace(other), pod::name(other)) == (pod::namespace(&pod), pod::name(&pod));
+                // Also one that changed: the old one ends first, for both have one name.
+                if !running.iter().any(|mailbox| same(&mailbox.pod())) {
+                    self.deliver(Arc::new(pod));
+                }
+            }
+            self.files_read.send_replace(true);
+            let changed = async {
+                match &watch {
+                    Some(watch) if watch.changed().await.is_ok() => {}
+                    _ => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = changed => {}
+                () = self.static_ended.notified() => {}
+                () = tokio::time::sleep(FILES) => {}
+            }
+        }
     }
 
     /// A pod with a start time was taken before, by this kubelet or one that ran here earlier.
@@ -136,6 +228,7 @@ impl Manager {
 
     async fn follow_runtime(&self) {
         self.pods.synced().await;
+        let _ = self.files_read.subscribe().wait_for(|read| *read).await;
         self.remove_stray_folders().await;
         let mut known = HashMap::new();
         let mut cleaning = Cleaning::default();
@@ -196,7 +289,7 @@ impl Manager {
     }
 
     fn is_wanted(&self, uid: &str) -> bool {
-        self.pods.list().iter().any(|pod| pod::uid(pod) == uid)
+        self.pods.list().iter().any(|pod| pod::runtime_uid(pod) == uid)
     }
 
     fn clean_orphan(&self, uid: String, glimpse: Glimpse, cleaning: Cleaning) {
@@ -229,6 +322,11 @@ impl Manager {
             }
         }
     }
+}
+
+/// What is watched for the sake of a path: the folder itself, or that of a file.
+fn folder_of(path: &Path) -> Option<PathBuf> {
+    if path.is_dir() { Some(path.to_owned()) } else { path.parent().map(Path::to_owned) }
 }
 
 /// The orphans that are being removed.

@@ -107,6 +107,16 @@ pub(crate) fn is_mirror(pod: &Pod) -> bool {
     annotation(pod, "kubernetes.io/config.mirror").is_some()
 }
 
+/// The uid of the pod that a mirror stands for.
+pub(crate) fn mirrored(pod: &Pod) -> Option<&str> {
+    annotation(pod, "kubernetes.io/config.mirror")
+}
+
+/// The uid under which the runtime knows a pod of the API server.
+pub(crate) fn runtime_uid(pod: &Pod) -> &str {
+    mirrored(pod).unwrap_or_else(|| uid(pod))
+}
+
 /// Succeeded and Failed are final: such a pod is never started again.
 pub(crate) fn is_terminal(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
@@ -142,7 +152,7 @@ pub(crate) fn restarts_after(pod: &Pod, role: Role, container: &Container, exit_
 
 /// Changes when the container has to be replaced. Only the image may change in a running pod.
 pub(crate) fn container_hash(container: &Container) -> String {
-    let mut hasher = Fnv1a(0xcbf2_9ce4_8422_2325);
+    let mut hasher = Fnv1a::new();
     hasher.write(container.name.as_bytes());
     hasher.write(b"\0");
     hasher.write(container.image.as_deref().unwrap_or_default().as_bytes());
@@ -150,7 +160,13 @@ pub(crate) fn container_hash(container: &Container) -> String {
 }
 
 /// Stable over restarts and versions, unlike the standard library's hasher: the value is kept on the container.
-struct Fnv1a(u64);
+pub(crate) struct Fnv1a(u64);
+
+impl Fnv1a {
+    pub(crate) fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
 
 impl Hasher for Fnv1a {
     fn finish(&self) -> u64 {

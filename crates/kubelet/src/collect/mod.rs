@@ -43,7 +43,7 @@ pub(crate) async fn logs(context: Arc<Context>, pods: Informer<Pod>, mailboxes: 
             for (name, uid) in folders {
                 let known = running.contains_key(&uid)
                     || mailboxes.get(&uid).is_some()
-                    || wanted.iter().any(|pod| pod::uid(pod) == uid);
+                    || wanted.iter().any(|pod| pod::runtime_uid(pod) == uid);
                 if !known {
                     tracing::info!(folder = name, "removing the logs of a pod that is gone");
                     let _ = tokio::fs::remove_dir_all(context.config.log_dir.join(name)).await;

@@ -7,3 +7,4 @@ mod watch;
 
 pub(crate) use read::{Options, Wanted, read};
 pub(crate) use rotate::{LogFiles, rotate};
+pub(crate) use watch::Watch as FolderWatch;

@@ -10,9 +10,6 @@ use parking_lot::Mutex;
 use crate::runtime::Runtime;
 
 const PERIOD: Duration = Duration::from_secs(10);
-const FULL: u64 = 10 * 1024 * 1024;
-/// With the one that is being written.
-const MOST_FILES: usize = 5;
 
 /// The logs that are being written: by pod uid, the containers and their files.
 #[derive(Default)]
@@ -34,19 +31,20 @@ impl LogFiles {
 }
 
 /// Looks at the sizes now and then, for ever.
-pub(crate) async fn rotate(files: Arc<LogFiles>, runtime: Arc<dyn Runtime>) {
+/// `most` files of each log are kept, with the one that is being written.
+pub(crate) async fn rotate(files: Arc<LogFiles>, runtime: Arc<dyn Runtime>, size: u64, most: usize) {
     loop {
         tokio::time::sleep(PERIOD).await;
         for (id, path) in files.all() {
-            let full = tokio::fs::metadata(&path).await.is_ok_and(|m| m.len() >= FULL);
-            if full && let Err(error) = turn(&*runtime, &id, &path).await {
+            let full = tokio::fs::metadata(&path).await.is_ok_and(|m| m.len() >= size);
+            if full && let Err(error) = turn(&*runtime, &id, &path, most).await {
                 tracing::warn!(log = %path.display(), "not rotated: {error}");
             }
         }
     }
 }
 
-async fn turn(runtime: &dyn Runtime, id: &str, path: &Path) -> Result<(), String> {
+async fn turn(runtime: &dyn Runtime, id: &str, path: &Path, most: usize) -> Result<(), String> {
     let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
     let aside = PathBuf::from(format!("{}.{stamp}", path.display()));
     tokio::fs::rename(path, &aside).await.map_err(|e| e.to_string())?;
@@ -55,10 +53,10 @@ async fn turn(runtime: &dyn Runtime, id: &str, path: &Path) -> Result<(), String
         let _ = tokio::fs::rename(&aside, path).await;
         return Err(error.to_string());
     }
-    remove_oldest(path).await.map_err(|e| e.to_string())
+    remove_oldest(path, most).await.map_err(|e| e.to_string())
 }
 
-async fn remove_oldest(path: &Path) -> std::io::Result<()> {
+async fn remove_oldest(path: &Path, most: usize) -> std::io::Result<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let prefix = format!("{}.", name.to_string_lossy());
     let mut entries = tokio::fs::read_dir(folder).await?;
@@ -70,7 +68,7 @@ async fn remove_oldest(path: &Path) -> std::io::Result<()> {
     }
     // The names hold their times.
     old.sort();
-    let excess = old.len().saturating_sub(MOST_FILES - 1);
+    let excess = old.len().saturating_sub(most.saturating_sub(1));
     for path in old.into_iter().take(excess) {
         tokio::fs::remove_file(path).await?;
     }
@@ -89,7 +87,7 @@ mod tests {
             std::fs::write(folder.path().join(format!("0.log.2026010{day}-000000")), "").expect("written");
         }
         std::fs::write(&path, "").expect("written");
-        remove_oldest(&path).await.expect("removed");
+        remove_oldest(&path, 5).await.expect("removed");
         let mut left: Vec<String> = std::fs::read_dir(folder.path())
             .expect("a list")
             .flatten()

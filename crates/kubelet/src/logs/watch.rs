@@ -1,4 +1,4 @@
-//! Waiting for a log to grow: inotify on its folder, so that a rotation is seen too.
+//! Waiting for files to change: inotify on their folder, so that a rotation of a log is seen too.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,14 +8,18 @@ use std::path::Path;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use tokio::io::unix::AsyncFd;
 
-pub(super) struct Watch {
+pub(crate) struct Watch {
     inotify: AsyncFd<OwnedFd>,
 }
 
 impl Watch {
-    pub(super) fn new(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn new(folder: &Path) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let what = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
+        let what = WatchFlags::MODIFY
+            | WatchFlags::CREATE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::DELETE;
         inotify::add_watch(&inotify, folder, what)?;
         #[expect(deprecated, reason = "its replacement is unsafe; an OwnedFd keeps the promise it asks for")]
         let inotify = AsyncFd::new(inotify)?;
@@ -23,7 +27,7 @@ impl Watch {
     }
 
     /// Returns once something happened in the folder since the last call.
-    pub(super) async fn changed(&self) -> io::Result<()> {
+    pub(crate) async fn changed(&self) -> io::Result<()> {
         loop {
             let mut ready = self.inotify.readable().await?;
             let mut buffer = [MaybeUninit::uninit(); 4096];

@@ -4,6 +4,7 @@
 //! changes something.
 
 mod action;
+mod counts;
 pub(crate) mod http;
 
 use std::collections::HashMap;
@@ -18,11 +19,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::context::Context;
 use crate::events::PodEvents;
 use crate::plan::Health;
 use crate::pod::{self, Role};
 use crate::runtime::{PodState, Record, RunState, Runtime};
 use action::Outcome;
+pub(crate) use counts::Counts;
 
 /// A server needs a moment to listen after its process has started. A refused connection within this time is tried
 /// again at once, instead of after a whole period.
@@ -58,6 +61,7 @@ pub(crate) struct Probes {
     recorder: Recorder,
     tasks: Tasks,
     wake: Arc<Notify>,
+    counts: Arc<Counts>,
     running: Mutex<HashMap<String, Probed>>,
 }
 
@@ -72,8 +76,15 @@ struct Target {
 }
 
 impl Probes {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>, recorder: Recorder, tasks: &Tasks, wake: Arc<Notify>) -> Self {
-        Self { runtime, recorder, tasks: tasks.clone(), wake, running: Mutex::default() }
+    pub(crate) fn new(context: &Context, tasks: &Tasks, wake: Arc<Notify>) -> Self {
+        Self {
+            runtime: context.runtime.clone(),
+            recorder: context.recorder.clone(),
+            counts: context.probe_counts.clone(),
+            tasks: tasks.clone(),
+            wake,
+            running: Mutex::default(),
+        }
     }
 
     pub(crate) fn health(&self) -> HashMap<String, Health> {
@@ -142,6 +153,7 @@ impl Probes {
                 runtime: self.runtime.clone(),
                 recorder: self.recorder.clone(),
                 wake: self.wake.clone(),
+                counts: self.counts.clone(),
                 health: health.clone(),
                 target: target.clone(),
                 kind,
@@ -172,6 +184,7 @@ struct Run {
     runtime: Arc<dyn Runtime>,
     recorder: Recorder,
     wake: Arc<Notify>,
+    counts: Arc<Counts>,
     health: Arc<watch::Sender<Health>>,
     target: Target,
     kind: Kind,
@@ -228,6 +241,7 @@ impl Run {
         let events = PodEvents { recorder: &self.recorder, pod: &self.target.pod };
         let name = &self.target.container.name;
         let outcome = self.ask_settled().await;
+        self.counts.add(&self.target.pod, name, self.kind.name(), &outcome);
         let message = match &outcome {
             Outcome::Success => return outcome,
             Outcome::Failure { output, .. } => format!("{} probe failed: {output}", self.kind.name()),

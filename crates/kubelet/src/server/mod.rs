@@ -1,6 +1,8 @@
 //! The kubelet's own server: logs, exec, attach and port-forward for the API server, figures for those who may see them.
 
 mod access;
+mod cadvisor;
+mod configz;
 mod logs;
 mod spdy;
 mod stream;
@@ -130,6 +132,10 @@ impl Server {
             ["healthz"] => text(StatusCode::OK, "ok"),
             ["pods"] => self.pod_list(),
             ["metrics"] => self.metrics(),
+            ["metrics", "cadvisor"] => self.cadvisor_metrics().await,
+            ["metrics", "probes"] => text(StatusCode::OK, self.context.probe_counts.text()),
+            ["configz"] => json(&configz::document(&self.context.config, self.context.port())),
+            ["runningpods"] => self.running_pods().await,
             ["metrics", "resource"] => self.resource_metrics().await,
             ["stats", "summary"] => self.summary().await,
             ["containerLogs", namespace, pod, container] => self.logs(namespace, pod, container, request.uri()).await,

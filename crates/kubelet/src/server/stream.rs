@@ -106,7 +106,7 @@ impl Server {
         };
         let ports = query(request.uri()).into_iter().filter(|(k, _)| k == "port" || k == "ports");
         let port = ports.flat_map(|(_, v)| v.split(',').filter_map(|p| p.parse().ok()).collect::<Vec<i32>>()).collect();
-        let state = self.context.runtime.pod(pod::uid(&object)).await;
+        let state = self.context.runtime.pod(pod::runtime_uid(&object)).await;
         let Some(sandbox) = state.ok().and_then(|s| s.ready_sandbox().map(|s| s.id.clone())) else {
             return text(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -125,7 +125,7 @@ impl Server {
     /// The id of a running container.
     async fn running(&self, namespace: &str, pod: &str, container: &str) -> Option<String> {
         let object = self.pods.get(namespace, pod)?;
-        let state = self.context.runtime.pod(pod::uid(&object)).await.ok()?;
+        let state = self.context.runtime.pod(pod::runtime_uid(&object)).await.ok()?;
         state.running().find(|r| r.name == container).map(|r| r.id.clone())
     }
 

@@ -25,12 +25,12 @@ const NANOSECONDS_PER_TICK: u64 = 10_000_000;
 pub(crate) struct LastSeen(Mutex<Option<(Timestamp, u64)>>);
 
 /// The containers of one pod with their figures.
-struct PodUsage {
-    pod: Arc<Pod>,
-    containers: Vec<ContainerStats>,
+pub(super) struct PodUsage {
+    pub(super) pod: Arc<Pod>,
+    pub(super) containers: Vec<ContainerStats>,
 }
 
-fn value(number: Option<&ferry_cri::v1::UInt64Value>) -> Option<u64> {
+pub(super) fn value(number: Option<&ferry_cri::v1::UInt64Value>) -> Option<u64> {
     number.map(|number| number.value)
 }
 
@@ -42,7 +42,7 @@ fn working_set(stats: &ContainerStats) -> Option<u64> {
     value(stats.memory.as_ref()?.working_set_bytes.as_ref())
 }
 
-fn name(stats: &ContainerStats) -> &str {
+pub(super) fn name(stats: &ContainerStats) -> &str {
     let attributes = stats.attributes.as_ref();
     attributes.and_then(|a| a.labels.get(label::CONTAINER_NAME)).map(String::as_str).unwrap_or_default()
 }
@@ -53,7 +53,7 @@ fn time(nanoseconds: i64) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn started(pod: &Pod, container: &str) -> Option<Timestamp> {
+pub(super) fn started(pod: &Pod, container: &str) -> Option<Timestamp> {
     let status = pod::container_status(pod::status(pod), container)?;
     status.state.as_ref()?.running.as_ref()?.started_at.as_ref().map(|at| at.0)
 }
@@ -75,7 +75,7 @@ fn boot_time() -> Timestamp {
 }
 
 impl Server {
-    async fn pods_in_use(&self) -> Result<Vec<PodUsage>, String> {
+    pub(super) async fn pods_in_use(&self) -> Result<Vec<PodUsage>, String> {
         let stats = self.context.runtime.usage().await.map_err(|error| error.to_string())?;
         let mut by_pod: HashMap<String, BTreeMap<String, ContainerStats>> = HashMap::new();
         for one in stats {
@@ -90,7 +90,7 @@ impl Server {
             }
         }
         let pods = self.pods.list().into_iter().filter_map(|pod| {
-            let containers = by_pod.remove(pod::uid(&pod))?.into_values().collect();
+            let containers = by_pod.remove(pod::runtime_uid(&pod))?.into_values().collect();
             Some(PodUsage { pod, containers })
         });
         let mut pods: Vec<PodUsage> = pods.collect();
@@ -165,14 +165,11 @@ impl Server {
             families.add("pod_memory_working_set_bytes", &of_pod, bytes, Some(now));
         }
         families.add("resource_scrape_error", "", i32::from(pods.is_err()), None);
-        let mut response = text(StatusCode::OK, families.text());
-        let kind = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-        response.headers_mut().insert("content-type", kind);
-        response
+        families.response()
     }
 }
 
-fn seconds(nanoseconds: u64) -> String {
+pub(super) fn seconds(nanoseconds: u64) -> String {
     format!("{}.{:09}", nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000)
 }
 
@@ -238,14 +235,21 @@ fn of_container(pod: &Pod, stats: &ContainerStats) -> Value {
 
 /// Lines of metrics, kept together by name as the format wants them.
 #[derive(Default)]
-struct Families(BTreeMap<&'static str, String>);
+pub(super) struct Families(BTreeMap<&'static str, String>);
 
 impl Families {
-    fn add(&mut self, name: &'static str, labels: &str, value: impl std::fmt::Display, at: Option<i64>) {
+    pub(super) fn add(&mut self, name: &'static str, labels: &str, value: impl std::fmt::Display, at: Option<i64>) {
         let lines = self.0.entry(name).or_default();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
         let at = at.map(|at| format!(" {at}")).unwrap_or_default();
         let _ = writeln!(lines, "{name}{labels} {value}{at}");
+    }
+
+    pub(super) fn response(&self) -> http::Response<Body> {
+        let mut response = text(StatusCode::OK, self.text());
+        let kind = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        response.headers_mut().insert("content-type", kind);
+        response
     }
 
     fn text(&self) -> String {
@@ -267,6 +271,16 @@ fn help(name: &str) -> &'static str {
         "node_memory_working_set_bytes" => "Memory of the node that cannot be taken back easily",
         "pod_cpu_usage_seconds_total" => "Processor time used by the pod, in seconds of one core",
         "pod_memory_working_set_bytes" => "Memory of the pod that cannot be taken back easily",
+        "container_memory_usage_bytes" => "Memory of the container, with what the kernel keeps for it",
+        "container_memory_rss" => "Memory of the container that is its own and in use",
+        "container_fs_usage_bytes" => "What the container wrote over its image, in bytes",
+        "container_fs_inodes_total" => "Files and folders that the container wrote over its image",
+        "container_spec_cpu_period" => "The period of the processor quota, in microseconds",
+        "container_spec_cpu_quota" => "Processor time per period, in microseconds",
+        "container_spec_cpu_shares" => "The container's share of processor time",
+        "container_spec_memory_limit_bytes" => "The most memory the container may have; 0 without a limit",
+        "machine_cpu_cores" => "Processors of the machine",
+        "machine_memory_bytes" => "Memory of the machine",
         _ => "1 when the figures of containers could not be read, 0 otherwise",
     }
 }

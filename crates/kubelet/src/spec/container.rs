@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ferry_cri::v1::{ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount};
+use ferry_cri::v1::{ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount, Signal};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::env::expand;
@@ -56,7 +56,12 @@ pub(crate) fn config(prepared: Prepared<'_>) -> Result<ContainerConfig, String> 
     ]);
     let image = container.image.clone().unwrap_or_default();
     let (command, args) = (expanded(&container.command), expanded(&container.args));
+    // One that the runtime does not know ends as its image says.
+    let signal = container.lifecycle.as_ref().and_then(|l| l.stop_signal.as_deref());
+    let signal = signal
+        .and_then(|name| Signal::from_str_name(&format!("SIGNAL_{}", name.replace('+', "PLUS").replace('-', "MINUS"))));
     Ok(ContainerConfig {
+        stop_signal: signal.unwrap_or_default().into(),
         metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: restart_count }),
         image: Some(ImageSpec { image: prepared.image_ref, user_specified_image: image, ..ImageSpec::default() }),
         command,

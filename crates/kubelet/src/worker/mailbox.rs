@@ -96,6 +96,16 @@ impl Mailbox {
         self.wake.notify_one();
     }
 
+    /// The file that the pod stood in is gone; it may end in its own time.
+    pub(crate) fn put_removed(&self) {
+        let mut state = self.state.lock();
+        state.gone = true;
+        let grace = pod::grace_seconds(&state.pod);
+        drop(state);
+        self.end(grace);
+        self.wake.notify_one();
+    }
+
     pub(crate) fn sources_changed(&self) {
         self.state.lock().sources_changed = true;
         self.wake.notify_one();

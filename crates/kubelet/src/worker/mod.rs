@@ -74,9 +74,9 @@ enum Next {
 impl Worker {
     pub(crate) fn new(context: Arc<Context>, mailbox: Arc<Mailbox>, tasks: &Tasks) -> Self {
         let pod = mailbox.pod();
-        let probes = Probes::new(context.runtime.clone(), context.recorder.clone(), tasks, mailbox.wake.clone());
+        let probes = Probes::new(&context, tasks, mailbox.wake.clone());
         Self {
-            reporter: Reporter::new(context.client.clone(), &pod, tasks),
+            reporter: Reporter::new(&context, &pod, tasks),
             probes,
             uid: pod::uid(&pod).to_owned(),
             status: pod::status(&pod).clone(),
@@ -116,6 +116,7 @@ impl Worker {
         }
         self.mailbox.set_finished();
         self.probes.stop();
+        self.context.probe_counts.forget(&self.uid);
         self.context.log_files.set(&self.uid, Vec::new());
     }
 

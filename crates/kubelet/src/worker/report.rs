@@ -7,10 +7,11 @@ use ferry_client::Api;
 use ferry_client::write;
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kube::Client;
 use kube::api::{Patch, PatchParams};
 use tokio::sync::watch;
 
+use crate::context::Context;
+use crate::manifests::Mirror;
 use crate::{pod, status};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -30,12 +31,19 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    pub(crate) fn new(client: Client, pod: &Pod, tasks: &Tasks) -> Self {
+    pub(crate) fn new(context: &Context, pod: &Pod, tasks: &Tasks) -> Self {
         let known = Arc::new(pod::status(pod).clone());
         let wanted = watch::Sender::new(Wanted { number: 0, status: known.clone() });
         let (done, written) = watch::channel(0);
-        let api: Api<Pod> = Api::namespaced(client, pod::namespace(pod));
-        tasks.spawn_until_stopped("status", write_statuses(api, pod.clone(), known, wanted.subscribe(), done));
+        let api: Api<Pod> = Api::namespaced(context.client.clone(), pod::namespace(pod));
+        let writing = wanted.subscribe();
+        if pod::is_static(pod) {
+            tasks.spawn_until_stopped("status", write_mirror(api, context.mirrors.of(pod), writing));
+            // Nobody waits for a mirror: the pod runs and ends without it.
+            let _ = done.send(u64::MAX);
+        } else {
+            tasks.spawn_until_stopped("status", write_statuses(api, pod.clone(), known, writing, done));
+        }
         Self { wanted, written }
     }
 
@@ -91,6 +99,39 @@ async fn write_statuses(
                     delay = (delay * 2).min(LONGEST_DELAY);
                 }
             }
+        }
+    }
+}
+
+/// The status of a pod from a file goes to its mirror, whichever that is at the time.
+async fn write_mirror(api: Api<Pod>, mut mirror: Mirror, mut wanted: watch::Receiver<Wanted>) {
+    let mut delay = FIRST_DELAY;
+    loop {
+        let current = mirror.borrow_and_update().clone();
+        let next = wanted.borrow_and_update().clone();
+        let patch = current
+            .filter(|current| next.number > 0 && !pod::is_being_deleted(current))
+            .and_then(|current| Some((status::patch(&current, pod::status(&current), &next.status)?, current)));
+        if let Some((patch, current)) = patch {
+            let patched =
+                api.patch_status(pod::name(&current), &PatchParams::default(), &Patch::Strategic(patch)).await;
+            match patched {
+                Ok(_) => delay = FIRST_DELAY,
+                Err(error) if write::is_not_found(&error) || write::is_conflict(&error) => {}
+                Err(error) => {
+                    tracing::warn!(pod = pod::name(&current), "status not written: {}", write::short(&error));
+                    tokio::time::sleep(delay).await;
+                    delay = (delay * 2).min(LONGEST_DELAY);
+                    continue;
+                }
+            }
+        }
+        let alive = tokio::select! {
+            changed = mirror.changed() => changed.is_ok(),
+            changed = wanted.changed() => changed.is_ok(),
+        };
+        if !alive {
+            return;
         }
     }
 }

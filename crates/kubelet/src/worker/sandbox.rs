@@ -14,6 +14,10 @@ use crate::spec::{dns, sandbox};
 
 impl Worker {
     pub(super) fn sandbox_config(&self, attempt: u32) -> Result<PodSandboxConfig, String> {
+        if pod::spec(&self.pod).host_users == Some(false) {
+            // To run it as the host's users in spite of that would be to say that it is safe when it is not.
+            return Err("can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned());
+        }
         let config = &self.context.config;
         let resolver = dns::config(&self.pod, &config.cluster_dns, &config.cluster_domain, &self.context.resolver);
         sandbox::config(

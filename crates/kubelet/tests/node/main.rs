@@ -5,6 +5,7 @@
 mod api;
 mod containerd;
 mod evictions;
+mod files;
 mod remote;
 /// The kubelet's own frames, spoken from the other side.
 #[path = "../../src/server/spdy.rs"]
@@ -164,6 +165,7 @@ async fn pods_live_and_die_on_a_real_node() {
     a_dead_sandbox_is_replaced(&node, &containerd).await;
     let node = containers_outlive_the_kubelet(node, &containerd).await;
     node.stop().await;
+    files::a_pod_in_a_file_runs_and_is_shown(&api, &containerd).await;
     evictions::a_node_short_of_memory_lets_pods_go(&api, &containerd).await;
 }
 

@@ -1,0 +1,109 @@
+//! `/configz`: the configuration the kubelet runs with, as a KubeletConfiguration.
+
+use serde_json::{Map, Value, json};
+
+use crate::backoff::go_duration;
+use crate::config::Config;
+use crate::eviction::{Amount, Threshold};
+
+fn amount(amount: &Amount) -> String {
+    match amount {
+        Amount::Fixed(quantity) => quantity.to_string(),
+        Amount::Share(share) => format!("{}%", share * 100.0),
+    }
+}
+
+fn thresholds<'a>(
+    thresholds: impl Iterator<Item = &'a Threshold>,
+    text: impl Fn(&Threshold) -> Option<String>,
+) -> Value {
+    let pairs = thresholds.filter_map(|t| Some((t.signal.name().to_owned(), Value::from(text(t)?))));
+    Value::Object(pairs.collect::<Map<_, _>>())
+}
+
+pub(super) fn document(config: &Config, port: u16) -> Value {
+    let all = || config.eviction.thresholds.iter();
+    let soft = || all().filter(|t| !t.is_hard());
+    let images = &config.images;
+    let mut own = json!({
+        "kind": "KubeletConfiguration",
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "enableServer": config.tls.is_some(),
+        "staticPodPath": config.manifests.as_ref().map(|m| m.path.to_string_lossy().into_owned()),
+        "fileCheckFrequency": "20s",
+        "address": config.listen_ip.unwrap_or(config.node_ip).to_string(),
+        "port": port,
+        "authentication": {"x509": {}, "webhook": {"enabled": true, "cacheTTL": "2m0s"}, "anonymous": {"enabled": false}},
+        "authorization": {"mode": "Webhook",
+            "webhook": {"cacheAuthorizedTTL": "5m0s", "cacheUnauthorizedTTL": "30s"}},
+        "clusterDomain": config.cluster_domain,
+        "clusterDNS": config.cluster_dns.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    });
+    let figures = json!({
+        "nodeStatusUpdateFrequency": "10s",
+        "nodeStatusReportFrequency": "5m0s",
+        "nodeLeaseDurationSeconds": 40,
+        "imageMinimumGCAge": go_duration(images.minimum_age),
+        "imageMaximumGCAge": go_duration(images.maximum_age),
+        "imageGCHighThresholdPercent": images.high_percent,
+        "imageGCLowThresholdPercent": images.low_percent,
+        "cgroupRoot": config.cgroup_root.to_string_lossy(),
+        "cgroupsPerQOS": true,
+        "cgroupDriver": "cgroupfs",
+        "cpuManagerPolicy": "none",
+        "memoryManagerPolicy": "None",
+        "topologyManagerPolicy": "none",
+        "topologyManagerScope": "container",
+        "maxPods": config.max_pods,
+        "podCIDR": config.pod_cidr,
+        "podPidsLimit": -1,
+        "resolvConf": config.resolv_conf.to_string_lossy(),
+        "serializeImagePulls": false,
+    });
+    let limits = json!({
+        "evictionHard": thresholds(all().filter(|t| t.is_hard()), |t| Some(amount(&t.amount))),
+        "evictionSoft": thresholds(soft(), |t| Some(amount(&t.amount))),
+        "evictionSoftGracePeriod": thresholds(soft(), |t| Some(go_duration(t.grace))),
+        "evictionMinimumReclaim": thresholds(all(), |t| t.reclaim.as_ref().map(amount)),
+        "evictionPressureTransitionPeriod": go_duration(config.eviction.transition),
+        "evictionMaxPodGracePeriod": config.eviction.longest_grace,
+        "containerLogMaxSize": config.log_size.to_string(),
+        "containerLogMaxFiles": config.log_files,
+        "enforceNodeAllocatable": ["pods"],
+        "failSwapOn": false,
+        "registerNode": true,
+        "localStorageCapacityIsolation": true,
+        "containerRuntimeEndpoint": format!("unix://{}", config.cri_endpoint.trim_start_matches("unix://")),
+    });
+    if let (Value::Object(own), Value::Object(figures), Value::Object(limits)) = (&mut own, figures, limits) {
+        own.extend(figures.into_iter().chain(limits));
+    }
+    json!({"kubeletconfig": own})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eviction::{Eviction, Statements};
+
+    #[test]
+    fn thresholds_are_told_as_they_were_given() {
+        let address = "127.0.0.1".parse().expect("an address");
+        let mut config = Config::new("n", address, "/run/c.sock", "/var/lib/kubelet");
+        let statements = Statements {
+            soft: Some("memory.available<1Gi"),
+            soft_grace: Some("memory.available=1m30s"),
+            minimum_reclaim: Some("nodefs.available=2Gi"),
+            ..Statements::default()
+        };
+        config.eviction = Eviction::default().with(statements).expect("thresholds");
+        let told = &document(&config, 10250)["kubeletconfig"];
+        assert_eq!(told["evictionHard"]["nodefs.available"], "10%");
+        assert_eq!(told["evictionHard"]["memory.available"], "100Mi");
+        assert_eq!(told["evictionSoft"], json!({"memory.available": "1Gi"}));
+        assert_eq!(told["evictionSoftGracePeriod"], json!({"memory.available": "1m30s"}));
+        assert_eq!(told["evictionMinimumReclaim"], json!({"nodefs.available": "2Gi"}));
+        assert_eq!((&told["containerLogMaxSize"], &told["maxPods"]), (&json!("10485760"), &json!(110)));
+        assert_eq!(told["containerRuntimeEndpoint"], "unix:///run/c.sock");
+    }
+}
