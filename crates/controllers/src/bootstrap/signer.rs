@@ -67,9 +67,14 @@ type Data = BTreeMap<String, String>;
 /// The map's data with one signature for each token that may sign.
 fn signed<'a>(data: Option<&Data>, tokens: impl Iterator<Item = &'a Secret>, now: Timestamp) -> Option<Data> {
     let mut data = data?.clone();
-    data.retain(|key, _| !key.starts_with(PREFIX));
     let Some(content) = data.get(CONTENT).cloned() else { return Some(data) };
+    data.retain(|key, _| !key.starts_with(PREFIX));
     for token in tokens.filter(|token| is_token(token)) {
+        // The name tells the token's, so that no two Secrets can be about the same one.
+        let named = token.metadata.name.as_deref().and_then(|name| name.strip_prefix("bootstrap-token-"));
+        if named.is_none() || named != field(token, "token-id") {
+            continue;
+        }
         let alive = expiration(token).is_none_or(|end| end > now);
         let may_sign = field(token, "usage-bootstrap-signing") == Some("true");
         if let (Some(id), Some(secret), true) =
@@ -83,6 +88,7 @@ fn signed<'a>(data: Option<&Data>, tokens: impl Iterator<Item = &'a Secret>, now
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use serde_json::json;
 
     use super::*;
@@ -106,10 +112,16 @@ mod tests {
             token("bbbbbb", "false", ""),
             token("cccccc", "true", "2001-01-01T00:00:00Z"),
             token("dddddd", "true", "soon"),
+            Secret {
+                metadata: ObjectMeta { name: Some("other".into()), ..token("eeeeee", "true", "").metadata },
+                ..token("eeeeee", "true", "")
+            },
         ];
         let data = Data::from([(CONTENT.into(), "x".into()), (format!("{PREFIX}gone"), "y".into())]);
         let made = signed(Some(&data), tokens.iter(), Timestamp::now()).expect("data");
         assert_eq!(made.keys().collect::<Vec<_>>(), ["jws-kubeconfig-aaaaaa", "kubeconfig"]);
+        let silent = Data::from([("other".into(), "x".into()), (format!("{PREFIX}aaaaaa"), "y".into())]);
+        assert_eq!(signed(Some(&silent), tokens.iter(), Timestamp::now()), Some(silent.clone()));
         assert_eq!(signed(None, tokens.iter(), Timestamp::now()), None);
     }
 }

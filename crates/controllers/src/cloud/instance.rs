@@ -1,6 +1,7 @@
 //! The cloud node controller: what the provider knows of a machine goes to its node, which is then ready for pods.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
@@ -15,6 +16,8 @@ use crate::Context;
 const NAME: &str = "node-controller";
 /// Kubelets of a cluster with a cloud register with this taint.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+const ASK_AGAIN: Duration = Duration::from_secs(300);
 
 struct Loop {
     client: Client,
@@ -103,12 +106,14 @@ impl Loop {
                 Ok(_) => {}
             }
         }
-        let Some(patch) = object_patch(&node, &machine) else { return Ok(Action::Done) };
+        // Addresses that a provider tells may change without anything in the API changing.
+        let again = machine.addresses.as_ref().map_or(Action::Done, |_| Action::After(ASK_AGAIN));
+        let Some(patch) = object_patch(&node, &machine) else { return Ok(again) };
         match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Err(error) if !write::is_not_found(&error) => Err(error.into()),
             _ => {
                 self.recorder.event(&*node, EventType::Normal, "Synced", "Node synced successfully");
-                Ok(Action::Done)
+                Ok(again)
             }
         }
     }

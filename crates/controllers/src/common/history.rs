@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferry_client::{Api, Error, Wire, write};
+use ferry_client::{Api, Change, Error, ObjectKey, Wire, WorkQueue, owner, write};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -14,6 +14,18 @@ use serde_json::{Value, json};
 use super::template;
 
 pub(crate) const HASH_LABEL: &str = "controller-revision-hash";
+
+/// Whose revision was changed or went looks: it may have to be made again. Those that come are made by the sets themselves.
+pub(crate) fn wake(kind: &str, queue: &WorkQueue<ObjectKey>, change: &Change<ControllerRevision>) {
+    if matches!(change, Change::Added(_)) {
+        return;
+    }
+    for revision in change.old().into_iter().chain([change.object()]) {
+        if let Some(reference) = owner::controller_of(&**revision).filter(|reference| reference.kind == kind) {
+            queue.add(ObjectKey::new(revision.namespace().unwrap_or_default(), &*reference.name));
+        }
+    }
+}
 
 /// The template as the patch that brings it back.
 pub(crate) fn data(template: &PodTemplateSpec) -> Value {

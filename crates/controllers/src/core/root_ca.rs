@@ -75,9 +75,8 @@ async fn publish(client: Client, maps: &Informer<ConfigMap>, namespace: &str, bu
     };
     match written {
         Err(error)
-            if !write::is_already_exists(&error)
-                && !write::is_namespace_terminating(&error)
-                && !write::is_not_found(&error) =>
+            // One that somebody made meanwhile may say something else: it is looked at when the cache has it.
+            if !write::is_namespace_terminating(&error) && !write::is_not_found(&error) =>
         {
             Err(error.into())
         }

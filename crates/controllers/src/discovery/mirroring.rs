@@ -52,7 +52,6 @@ pub(crate) fn start(context: &Context) {
     this.endpoints.on_change(move |change| keys.add(ObjectKey::of(&**change.object())));
     let keys = queue.clone();
     this.services.on_change(move |change| {
-        let selects = |service: &Service| service.spec.as_ref().is_some_and(|spec| spec.selector.is_some());
         // Only whether there is a selector matters here.
         let told = match change {
             Change::Modified { old, new } => selects(old) != selects(new),
@@ -64,15 +63,16 @@ pub(crate) fn start(context: &Context) {
     });
     let (handler, keys) = (this.clone(), queue.clone());
     this.slices.on_change(move |change| {
-        let slice = change.object();
-        if slice.labels().get(MANAGER_LABEL).is_some_and(|manager| manager == MANAGER)
-            && let Some(name) = slice.labels().get(SERVICE_LABEL)
-        {
-            let key = ObjectKey::new(slice.namespace().unwrap_or_default(), name.clone());
-            if matches!(change, Change::Added(_)) {
-                handler.expectations.created(&key);
+        for slice in change.old().into_iter().chain([change.object()]) {
+            if slice.labels().get(MANAGER_LABEL).is_some_and(|manager| manager == MANAGER)
+                && let Some(name) = slice.labels().get(SERVICE_LABEL)
+            {
+                let key = ObjectKey::new(slice.namespace().unwrap_or_default(), name.clone());
+                if matches!(change, Change::Added(_)) {
+                    handler.expectations.created(&key);
+                }
+                keys.add(key);
             }
-            keys.add(key);
         }
     });
     let synced = this.clone();
@@ -87,11 +87,12 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
+fn selects(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|spec| spec.selector.as_ref()).is_some_and(|selector| !selector.is_empty())
+}
+
 /// Whether the Endpoints are anybody's but a controller's.
 fn is_mirrored(endpoints: &Endpoints, service: Option<&Service>) -> bool {
-    let selects = |service: &Service| {
-        service.spec.as_ref().and_then(|spec| spec.selector.as_ref()).is_some_and(|s| !s.is_empty())
-    };
     service.is_some_and(|service| !selects(service))
         && endpoints.metadata.deletion_timestamp.is_none()
         && endpoints.labels().get(SKIP_LABEL).is_none_or(|value| value != "true")

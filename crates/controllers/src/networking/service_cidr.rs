@@ -46,9 +46,9 @@ pub(crate) fn start(context: &Context) {
     let wake = all.clone();
     this.ranges.on_change(move |_| wake());
     let handler = this.clone();
-    this.addresses.on_change(move |change| {
+    this.addresses.on_change(move |_| {
         let held = handler.ranges.list().iter().any(|range| range.metadata.deletion_timestamp.is_some());
-        if held && !matches!(change, ferry_client::Change::Modified { .. }) {
+        if held {
             all();
         }
     });

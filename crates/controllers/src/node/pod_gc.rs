@@ -68,7 +68,7 @@ pub(crate) fn start(context: &Context) {
         let work = || Work::Pod(ObjectKey::of(&**pod));
         if pod::is_terminating(pod) {
             handler.queue.add(work());
-        } else if change.old().is_none() && !pod::node(pod).is_empty() {
+        } else if change.old().is_none_or(|old| pod::node(old).is_empty()) && !pod::node(pod).is_empty() {
             // Whether the node is there is known once both caches are filled.
             handler.queue.add(work());
         }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue};
+use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::ResourceExt;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
 
 use crate::Context;
 use crate::common::selector::Selector;
@@ -41,9 +42,16 @@ pub(crate) fn start(context: &Context) {
 async fn reconcile(api: &Api<ClusterRole>, roles: &Informer<ClusterRole>, key: &ObjectKey) -> Result<Action, Error> {
     let Some(role) = roles.get_key(key) else { return Ok(Action::Done) };
     if let Some(rules) = plan(&role, &roles.list()) {
-        let mut updated = (*role).clone();
-        updated.rules = Some(rules);
-        api.replace(&key.name, &PostParams::default(), &updated).await?;
+        // Applied, so that whoever applies the rest of the role keeps it.
+        let wanted = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": { "name": key.name, "uid": role.metadata.uid }, "rules": rules,
+        });
+        match api.patch(&key.name, &PatchParams::apply(NAME).force(), &Patch::Apply(&wanted)).await {
+            // One that is gone does not come back by being applied to: its identifier is asked for.
+            Err(error) if !write::is_not_found(&error) => return Err(error.into()),
+            _ => {}
+        }
     }
     Ok(Action::Done)
 }
@@ -57,17 +65,21 @@ fn selects(role: &ClusterRole, labels: Option<&crate::common::selector::Labels>)
     selectors.into_iter().any(|selector| Selector::new(Some(selector)).matches(labels))
 }
 
-/// The rules the role should have, or none when it has them: those of the roles it selects, by name, each once.
+/// The rules the role should have, or none when it has them: those of the roles it selects, selector by selector and by
+/// name, each once.
 fn plan(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Option<Vec<PolicyRule>> {
     if !is_sum(role) {
         return None;
     }
     let mut rules: Vec<PolicyRule> = Vec::new();
-    let mut parts: Vec<&Arc<ClusterRole>> =
-        all.iter().filter(|part| selects(role, part.metadata.labels.as_ref())).collect();
-    parts.sort_by_key(|part| part.name_any());
-    for part in parts.into_iter().filter(|part| part.metadata.name != role.metadata.name) {
-        for rule in part.rules.iter().flatten() {
+    for selector in role.aggregation_rule.iter().flat_map(|rule| rule.cluster_role_selectors.iter().flatten()) {
+        let selector = Selector::new(Some(selector));
+        let is_part = |part: &&Arc<ClusterRole>| {
+            part.metadata.name != role.metadata.name && selector.matches(part.metadata.labels.as_ref())
+        };
+        let mut parts: Vec<&Arc<ClusterRole>> = all.iter().filter(is_part).collect();
+        parts.sort_by_key(|part| part.name_any());
+        for rule in parts.into_iter().flat_map(|part| part.rules.iter().flatten()) {
             if !rules.contains(rule) {
                 rules.push(rule.clone());
             }
@@ -103,6 +115,11 @@ mod tests {
         assert_eq!(rules.iter().map(|rule| rule.verbs[0].as_str()).collect::<Vec<_>>(), ["list", "get"]);
         sum.rules = Some(rules);
         assert_eq!(plan(&sum, &all), None);
+        // In the order of the selectors.
+        let selectors = json!({ "clusterRoleSelectors": [{ "matchLabels": { "other": "true" } }, { "matchLabels": { "part": "true" } }] });
+        sum.aggregation_rule = serde_json::from_value(selectors).ok();
+        let rules = plan(&sum, &all).expect("a change");
+        assert_eq!(rules.iter().map(|rule| rule.verbs[0].as_str()).collect::<Vec<_>>(), ["delete", "list", "get"]);
         assert_eq!(plan(&all[0], &all), None);
     }
 }

@@ -55,6 +55,10 @@ pub(crate) fn start(context: &Context) {
         queue: context.queue("resource_claim"),
         made: Mutex::default(),
     });
+    let users = this.pods.index("resource claim", |pod| {
+        let namespace = pod.namespace().unwrap_or_default();
+        named(pod).map(|name| ObjectKey::new(&*namespace, name).to_string()).collect()
+    });
     let handler = this.clone();
     this.pods.on_change(move |change| handler.pod_changed(change));
     let handler = this.clone();
@@ -63,6 +67,10 @@ pub(crate) fn start(context: &Context) {
         handler.queue.add(Key::Claim(ObjectKey::of(&**claim)));
         if let Some(owner) = owner::controller_of(&**claim).filter(|owner| owner.kind == "Pod") {
             handler.queue.add(Key::Pod(ObjectKey::new(claim.namespace().unwrap_or_default(), owner.name.clone())));
+        }
+        // One that is allocated is to be reserved for pods that are on a node already.
+        for pod in users.get(&ObjectKey::of(&**claim).to_string()) {
+            handler.queue.add(Key::Pod(ObjectKey::of(&*pod)));
         }
     });
     let handler = this.clone();
@@ -96,6 +104,12 @@ pub(crate) fn start(context: &Context) {
 fn templated(pod: &Pod) -> impl Iterator<Item = (&PodResourceClaim, &str)> {
     let claims = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     claims.filter_map(|claim| Some((claim, claim.resource_claim_template_name.as_deref()?)))
+}
+
+/// The names of the claims that the pod shares with others.
+fn named(pod: &Pod) -> impl Iterator<Item = &str> {
+    let claims = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    claims.filter_map(|claim| claim.resource_claim_name.as_deref())
 }
 
 /// The name of the claim behind one of the pod's, as its status tells.

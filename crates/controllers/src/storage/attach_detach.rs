@@ -81,20 +81,36 @@ pub(crate) fn start(context: &Context) {
     // A volume that the kubelet has unmounted may be detached.
     let handler = this.clone();
     this.nodes.on_change(move |change| {
-        let (new, old) = (change.object(), change.old());
-        if in_use(new).iter().ne(old.map(|old| in_use(old)).unwrap_or_default()) || is_out_of_service(new) {
+        let new = change.object();
+        // One that comes may have pods that were seen before it, one that goes has nothing attached any more.
+        let told = match change {
+            Change::Modified { old, .. } => in_use(new) != in_use(old) || is_out_of_service(new),
+            Change::Added(_) | Change::Deleted(_) => true,
+        };
+        if told {
             handler.queue.add(ObjectKey::of(&**new));
+        }
+    });
+    // A claim may be seen as bound before its volume is seen at all.
+    let (handler, waiting) = (this.clone(), pods.clone());
+    this.volumes.on_change(move |change| {
+        let Change::Added(volume) = change else { return };
+        let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
+        let (namespace, name) = (reference.namespace.unwrap_or_default(), reference.name.unwrap_or_default());
+        handler.wake_users(&waiting, &namespace, &name);
+    });
+    // Whether a driver attaches at all is known once it is there.
+    let handler = this.clone();
+    this.drivers.on_change(move |_| {
+        for node in handler.nodes.list() {
+            handler.queue.add(ObjectKey::of(&*node));
         }
     });
     // A claim that was bound late has pods that wait.
     let (handler, waiting) = (this.clone(), pods.clone());
     this.claims.on_change(move |change| {
         let claim = change.object();
-        for pod in waiting.list_in(&claim.namespace().unwrap_or_default()) {
-            if !pod::node(&pod).is_empty() && claims_of(&pod).contains(&claim.name_any()) {
-                handler.queue.add(ObjectKey::new("", pod::node(&pod)));
-            }
-        }
+        handler.wake_users(&waiting, &claim.namespace().unwrap_or_default(), &claim.name_any());
     });
     let synced = this.clone();
     let ready = async move {
@@ -143,6 +159,15 @@ fn is_shared(volume: &PersistentVolume) -> bool {
 }
 
 impl Loop {
+    /// Looks at the nodes on which pods use the claim.
+    fn wake_users(&self, pods: &Informer<Pod>, namespace: &str, claim: &str) {
+        for pod in pods.list_in(namespace) {
+            if !pod::node(&pod).is_empty() && claims_of(&pod).iter().any(|name| name == claim) {
+                self.queue.add(ObjectKey::new("", pod::node(&pod)));
+            }
+        }
+    }
+
     /// By the attachment's name: the volume.
     fn wanted(&self, node: &str) -> BTreeMap<String, Arc<PersistentVolume>> {
         let mut wanted = BTreeMap::new();

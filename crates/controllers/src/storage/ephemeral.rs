@@ -50,14 +50,17 @@ pub(crate) fn start(context: &Context) {
             keys.add(ObjectKey::of(&**pod));
         }
     });
-    // A claim that went while its pod is there is made again.
+    // A claim that went while its pod is there is made again, and so is one that was in the way.
+    let users = pods.index("ephemeral claim", |pod| {
+        let namespace = pod.namespace().unwrap_or_default();
+        volumes(pod).map(|volume| ObjectKey::new(&*namespace, claim_name(pod, &volume.name)).to_string()).collect()
+    });
     let keys = queue.clone();
     claims.on_change(move |change| {
-        if let Change::Deleted(claim) = change
-            && let Some(owner) = owner::controller_of(&**claim)
-            && owner.kind == "Pod"
-        {
-            keys.add(ObjectKey::new(claim.namespace().unwrap_or_default(), owner.name.clone()));
+        if let Change::Deleted(claim) = change {
+            for pod in users.get(&ObjectKey::of(&**claim).to_string()) {
+                keys.add(ObjectKey::of(&*pod));
+            }
         }
     });
     let synced = (pods.clone(), claims.clone());

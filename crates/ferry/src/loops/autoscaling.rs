@@ -24,11 +24,11 @@ const GROUPS: [(&str, &str); 3] =
 
 /// What the metrics server tells: of every pod, and of the queue outside.
 #[derive(Default)]
-struct Load {
+pub(super) struct Load {
     pods: AtomicI64,
-    cpu_milli: AtomicI64,
-    queue: AtomicI64,
-    requests_milli: AtomicI64,
+    pub(super) cpu_milli: AtomicI64,
+    pub(super) queue: AtomicI64,
+    pub(super) requests_milli: AtomicI64,
 }
 
 impl Load {
@@ -51,6 +51,12 @@ impl Load {
                 .collect();
             return json!({ "kind": "MetricValueList", "apiVersion": "custom.metrics.k8s.io/v1beta2", "metadata": {}, "items": items });
         }
+        if path.contains("/services/") {
+            let value = format!("{}m", self.requests_milli.load(Ordering::SeqCst));
+            return json!({ "kind": "MetricValueList", "apiVersion": "custom.metrics.k8s.io/v1beta2", "metadata": {}, "items": [
+                { "describedObject": { "kind": "Service", "name": "web", "namespace": NAMESPACE }, "metric": { "name": "hits" }, "timestamp": now, "value": value },
+            ] });
+        }
         if path.contains("/namespaces/") {
             let value = self.queue.load(Ordering::SeqCst).to_string();
             return json!({ "kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "metadata": {}, "items": [{ "metricName": "queue", "metricLabels": {}, "timestamp": now, "value": value }] });
@@ -63,7 +69,7 @@ impl Load {
 }
 
 /// A real HTTPS server on a port of its own.
-async fn serve(kit: &Kit, load: &Arc<Load>) -> u16 {
+pub(super) async fn serve(kit: &Kit, load: &Arc<Load>) -> u16 {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let tls = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
@@ -105,7 +111,7 @@ async fn serve(kit: &Kit, load: &Arc<Load>) -> u16 {
     port
 }
 
-async fn register(kit: &Kit, port: u16) {
+pub(super) async fn register(kit: &Kit, port: u16) {
     kit.create::<Service>(
         json!({ "metadata": { "name": "metrics" }, "spec": { "type": "ExternalName", "externalName": "localhost" } }),
     )
@@ -142,7 +148,7 @@ async fn register(kit: &Kit, port: u16) {
 }
 
 /// What the autoscaler says of itself, by condition: its reason.
-fn reason(autoscaler: &HorizontalPodAutoscaler, kind: &str) -> String {
+pub(super) fn reason(autoscaler: &HorizontalPodAutoscaler, kind: &str) -> String {
     let conditions = autoscaler.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     conditions.into_iter().find(|one| one.type_ == kind).and_then(|one| one.reason).unwrap_or_default()
 }
@@ -173,7 +179,9 @@ async fn deployments_follow_their_load() {
     .await;
     kit.until_event("FailedGetResourceMetric").await;
     let why = kit.until_event("FailedComputeMetricsReplicas").await;
-    assert!(why.starts_with("invalid metrics (1 invalid out of 1), first error is: "), "{why}");
+    let expected = "invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value: failed to \
+        get cpu utilization: unable to get metrics for resource cpu: unable to fetch metrics from resource metrics API: ";
+    assert!(why.starts_with(expected), "{why}");
     let port = serve(&kit, &load).await;
     register(&kit, port).await;
 

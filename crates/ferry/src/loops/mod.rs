@@ -2,6 +2,7 @@
 
 mod authorizers;
 mod autoscaling;
+mod autoscaling_corners;
 mod bad_input;
 mod batch;
 mod certificates;
@@ -24,6 +25,7 @@ mod selinux;
 mod service_ranges;
 mod sets;
 mod storage;
+mod wakeups;
 mod wire;
 mod witness;
 mod workloads;

@@ -1,10 +1,16 @@
 //! What an object counts for: how much of each quota resource it takes.
 
+use std::collections::BTreeMap;
+
 use crate::object::{is_being_deleted, items, text};
 use crate::quantity::{Format, Quantity};
 use serde_json::Value;
 
 use super::amounts::{Amounts, amounts, total_with_overhead};
+
+const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+/// The most devices that a claim can be given.
+const MOST_DEVICES: i64 = 32;
 
 /// What a kind of object is measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +18,8 @@ pub enum Measure {
     Pod,
     Service,
     Claim,
+    /// A claim of devices.
+    DeviceClaim,
     /// By number alone.
     Count,
 }
@@ -22,6 +30,7 @@ impl Measure {
             ("", "pods") => Self::Pod,
             ("", "services") => Self::Service,
             ("", "persistentvolumeclaims") => Self::Claim,
+            ("resource.k8s.io", "resourceclaims") => Self::DeviceClaim,
             _ => Self::Count,
         }
     }
@@ -48,7 +57,7 @@ impl Measure {
                 PLAIN.contains(&quota)
                     || quota.starts_with("hugepages-")
                     || quota.starts_with("requests.hugepages-")
-                    || quota.strip_prefix("requests.").is_some_and(is_extended)
+                    || quota.strip_prefix("requests.").is_some_and(|name| is_extended(name) || is_of_device_class(name))
             }
             Self::Service => matches!(quota, "services" | "services.nodeports" | "services.loadbalancers"),
             Self::Claim => {
@@ -56,6 +65,7 @@ impl Measure {
                     || quota.contains(".storageclass.storage.k8s.io/")
                     || quota.contains(".volumeattributesclass.storage.k8s.io/")
             }
+            Self::DeviceClaim => quota.ends_with(DEVICES),
             Self::Count => group.is_empty() && quota == resource && is_counted_plainly(resource),
         }
     }
@@ -70,6 +80,7 @@ impl Measure {
             Self::Pod => pod(object, &mut usage),
             Self::Service => service(object, &mut usage),
             Self::Claim => claim(object, &mut usage),
+            Self::DeviceClaim => device_claim(object, &mut usage),
             Self::Count if group.is_empty() && is_counted_plainly(resource) => {
                 usage.insert(resource.to_owned(), one());
             }
@@ -97,6 +108,11 @@ fn is_extended(name: &str) -> bool {
     name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
 }
 
+/// Devices of a class, asked for like an extended resource.
+fn is_of_device_class(name: &str) -> bool {
+    name.starts_with("deviceclass.resource.kubernetes.io/")
+}
+
 /// A pod that has ended, or should have by now, takes nothing.
 fn is_over(pod: &Value) -> bool {
     if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
@@ -113,7 +129,7 @@ fn pod(pod: &Value, usage: &mut Amounts) {
         if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-") {
             usage.insert(format!("requests.{name}"), amount.clone());
             usage.insert(name, amount);
-        } else if is_extended(&name) {
+        } else if is_extended(&name) || is_of_device_class(&name) {
             usage.insert(format!("requests.{name}"), amount);
         }
     }
@@ -140,6 +156,27 @@ fn service(service: &Value, usage: &mut Amounts) {
     usage.insert("services.loadbalancers".into(), number(balancers));
 }
 
+/// By class, as many devices as a claim may get in the worst case.
+fn device_claim(claim: &Value, usage: &mut Amounts) {
+    let devices = |request: &Value| match text(request, "/allocationMode") {
+        "ExactCount" => request.get("count").and_then(Value::as_i64).unwrap_or(0),
+        "All" => MOST_DEVICES,
+        _ => 0,
+    };
+    for request in items(claim, "/spec/devices/requests") {
+        let exactly = request.get("exactly").into_iter();
+        let mut most: BTreeMap<&str, i64> = BTreeMap::new();
+        for choice in items(request, "/firstAvailable").iter().chain(exactly) {
+            let known = most.entry(text(choice, "/deviceClassName")).or_default();
+            *known = devices(choice).max(*known);
+        }
+        for (class, count) in most {
+            let sum = usage.entry(format!("{class}{DEVICES}")).or_default();
+            *sum = sum.add(&Quantity::from_units(count, Format::DecimalSi));
+        }
+    }
+}
+
 fn claim(claim: &Value, usage: &mut Amounts) {
     usage.insert("persistentvolumeclaims".into(), one());
     let class = text(claim, "/spec/storageClassName");
@@ -152,5 +189,50 @@ fn claim(claim: &Value, usage: &mut Amounts) {
             usage.insert(format!("{class}{suffix}requests.storage"), storage.clone());
         }
         usage.insert("requests.storage".into(), storage);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn claims_of_devices_count_by_class_at_their_worst() {
+        let (group, resource) = ("resource.k8s.io", "resourceclaims");
+        let measure = Measure::of(group, resource);
+        let one = |class: &str, mode: &str, count: i64| json!({ "deviceClassName": class, "allocationMode": mode, "count": count });
+        let claim = json!({ "spec": { "devices": { "requests": [
+            { "name": "a", "exactly": one("gpu", "ExactCount", 2) },
+            { "name": "b", "firstAvailable": [one("gpu", "ExactCount", 1), one("gpu", "ExactCount", 3), one("nic", "All", 0)] },
+            { "name": "c", "exactly": one("odd", "Future", 7) },
+        ] } } });
+        let made: Vec<(String, String)> =
+            measure.usage(group, resource, &claim).into_iter().map(|(key, amount)| (key, amount.to_string())).collect();
+        let expected = [
+            ("count/resourceclaims.resource.k8s.io", "1"),
+            ("gpu.deviceclass.resource.k8s.io/devices", "5"),
+            ("nic.deviceclass.resource.k8s.io/devices", "32"),
+            ("odd.deviceclass.resource.k8s.io/devices", "0"),
+        ];
+        assert_eq!(made, expected.map(|(key, amount)| (key.to_owned(), amount.to_owned())));
+        for (name, taken) in [
+            ("gpu.deviceclass.resource.k8s.io/devices", true),
+            ("count/resourceclaims.resource.k8s.io", true),
+            ("pods", false),
+        ] {
+            assert_eq!(measure.takes(group, resource, name), taken, "{name}");
+        }
+    }
+
+    #[test]
+    fn pods_take_devices_of_a_class_by_its_name() {
+        let name = "deviceclass.resource.kubernetes.io/gpu";
+        let pod = json!({ "spec": { "containers": [{ "resources": { "requests": { name: "2", "kubernetes.io/other": "1" } } }] } });
+        let usage = Measure::Pod.usage("", "pods", &pod);
+        assert_eq!(usage[&format!("requests.{name}")].to_string(), "2");
+        assert!(!usage.contains_key("requests.kubernetes.io/other"));
+        assert!(Measure::Pod.takes("", "pods", &format!("requests.{name}")));
     }
 }

@@ -71,6 +71,8 @@ pub(crate) fn start(context: &Context) {
     pods.on_change(move |change| handler.pod_changed(change));
     let handler = this.clone();
     nodes.on_change(move |change| handler.node_changed(change));
+    let handler = this.clone();
+    revisions.on_change(move |change| history::wake("DaemonSet", &handler.queue, change));
 
     let ready = async move {
         sets.synced().await;

@@ -90,10 +90,13 @@ impl Loop {
     /// Only a Recreate rollout waits for pods to be gone; all else shows in the ReplicaSets.
     fn pod_changed(&self, change: &Change<Pod>) {
         let pod = change.object();
-        if !matches!(change, Change::Deleted(_)) && !pod::is_terminal(pod) {
+        // One that its ReplicaSet lost is no more waited for than one that is gone.
+        let lost = change.old().filter(|old| owner::controller_of(&***old) != owner::controller_of(&**pod));
+        if lost.is_none() && !matches!(change, Change::Deleted(_)) && !pod::is_terminal(pod) {
             return;
         }
-        let Some(reference) = owner::controller_of(&**pod).filter(|reference| reference.kind == "ReplicaSet") else {
+        let reference = owner::controller_of(&**lost.unwrap_or(pod));
+        let Some(reference) = reference.filter(|reference| reference.kind == "ReplicaSet") else {
             return;
         };
         let set = self.sets.get(pod.metadata.namespace.as_deref().unwrap_or_default(), &reference.name);

@@ -50,6 +50,8 @@ pub(crate) fn start(context: &Context) {
     pods.on_change(move |change| handler.pod_changed(change));
     let handler = this.clone();
     volume_claims.on_change(move |change| handler.claim_changed(change));
+    let handler = this.clone();
+    revisions.on_change(move |change| history::wake("StatefulSet", &handler.queue, change));
 
     let ready = async move {
         sets.synced().await;
@@ -83,9 +85,15 @@ impl Loop {
         }
     }
 
-    /// Pods may wait for a claim that is gone to be made again.
+    /// Pods may wait for a claim that is gone to be made again, or for one that was left to a predecessor to be nobody's.
     fn claim_changed(&self, change: &Change<PersistentVolumeClaim>) {
-        let Change::Deleted(claim) = change else { return };
+        let claim = change.object();
+        let owners = |claim: &PersistentVolumeClaim| claim.metadata.owner_references.clone();
+        match change {
+            Change::Deleted(_) => {}
+            Change::Modified { old, new } if owners(old) != owners(new) => {}
+            _ => return,
+        }
         let name = claim.name_any();
         for set in self.sets.list_in(&claim.namespace().unwrap_or_default()) {
             if identity::may_be_claim(&set, &name) {

@@ -5,23 +5,33 @@ use std::sync::Arc;
 use ferry_meta::Quantity;
 use ferry_meta::quantity::Format;
 use k8s_openapi::api::autoscaling::v2::{
-    ContainerResourceMetricStatus, ExternalMetricStatus, HorizontalPodAutoscaler, MetricSpec, MetricStatus,
-    MetricTarget, MetricValueStatus, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
+    ContainerResourceMetricStatus, ExternalMetricSource, ExternalMetricStatus, HPAScalingRules,
+    HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus, ObjectMetricSource,
+    ObjectMetricStatus, PodsMetricSource, PodsMetricStatus, ResourceMetricStatus,
 };
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::jiff::Timestamp;
 
-use super::replicas::{self, Asked, Target, Tolerance};
-use super::source::{Source, selector_text};
-use crate::common::pod;
+use super::mapping::{self, Mapping};
+use super::replicas::{self, Target, Tolerance};
+use super::source::{Source, selector_shown, selector_text};
 
 /// What is scaled, and its pods.
 pub(super) struct Scaled<'a> {
     pub(super) namespace: &'a str,
-    pub(super) replicas: i32,
+    /// As many as are wanted so far, and as many as there are.
+    pub(super) wanted: i32,
+    pub(super) there: i32,
     pub(super) selector: &'a str,
     pub(super) pods: &'a [Arc<Pod>],
+    pub(super) tolerance: Tolerance,
+}
+
+/// Where figures come from.
+pub(super) struct Meter {
+    pub(super) source: Source,
+    pub(super) mapping: Mapping,
 }
 
 /// What one metric asks for, what its status says, and what it is called in events.
@@ -31,8 +41,19 @@ pub(super) struct Measured {
     pub(super) name: String,
 }
 
-/// The reason of the condition and what went wrong.
-pub(super) type Problem = (&'static str, String);
+/// Why a metric says nothing: the reason of the condition and the event, what these say, and what stands before that where it
+/// is told of all metrics.
+pub(super) struct Problem {
+    pub(super) reason: &'static str,
+    pub(super) text: String,
+    pub(super) context: String,
+}
+
+impl Problem {
+    fn new(reason: &'static str, context: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { reason, text: text.into(), context: context.into() }
+    }
+}
 
 fn milli(amount: Option<&Amount>) -> Option<i64> {
     Some(Quantity::parse(&amount?.0).ok()?.milli_value())
@@ -42,9 +63,17 @@ fn amount(milli: i64) -> Amount {
     Amount(Quantity::from_milli(milli, Format::DecimalSi).to_string())
 }
 
+/// Memory is told as metrics servers tell it.
+fn amount_of(resource: &str, milli: i64) -> Amount {
+    if resource != "memory" {
+        return amount(milli);
+    }
+    Amount(Quantity::from_milli(milli, Format::BinarySi).to_string())
+}
+
 pub(super) fn tolerance(autoscaler: &HorizontalPodAutoscaler) -> Tolerance {
     let behavior = autoscaler.spec.behavior.as_ref();
-    let of = |rules: Option<&k8s_openapi::api::autoscaling::v2::HPAScalingRules>| {
+    let of = |rules: Option<&HPAScalingRules>| {
         let given = rules.and_then(|rules| Quantity::parse(&rules.tolerance.as_ref()?.0).ok());
         given.map_or(0.1, |quantity| quantity.as_f64())
     };
@@ -54,24 +83,176 @@ pub(super) fn tolerance(autoscaler: &HorizontalPodAutoscaler) -> Tolerance {
     }
 }
 
-fn target(target: &MetricTarget) -> Result<Target, String> {
-    if let Some(average) = milli(target.average_value.as_ref()) {
-        return Ok(Target::Average(average));
-    }
-    let percent = target.average_utilization.ok_or("neither a utilization nor an average value is asked for")?;
-    Ok(Target::Utilization(percent.into()))
+fn average(milli: i64) -> MetricValueStatus {
+    MetricValueStatus { average_value: Some(amount(milli)), ..MetricValueStatus::default() }
 }
 
-fn shown(asked: &Asked) -> MetricValueStatus {
-    MetricValueStatus {
-        average_utilization: asked.utilization,
-        average_value: Some(amount(asked.average_milli)),
-        value: None,
+fn value(milli: i64) -> MetricValueStatus {
+    MetricValueStatus { value: Some(amount(milli)), ..MetricValueStatus::default() }
+}
+
+fn unset(kind: &str) -> String {
+    format!("invalid {kind} metric source: neither a value target nor an average value target was set")
+}
+
+impl Meter {
+    pub(super) async fn measure(&self, scaled: &Scaled<'_>, metric: &MetricSpec) -> Result<Measured, Problem> {
+        match (metric.type_.as_str(), metric) {
+            ("Resource", MetricSpec { resource: Some(wanted), .. }) => {
+                let context = format!("failed to get {} resource metric value: ", wanted.name);
+                self.resource(scaled, &wanted.name, None, &wanted.target)
+                    .await
+                    .map_err(|text| Problem::new("FailedGetResourceMetric", context, text))
+            }
+            ("ContainerResource", MetricSpec { container_resource: Some(wanted), .. }) => {
+                let context = format!("failed to get {} container metric value: ", wanted.container);
+                self.resource(scaled, &wanted.name, Some(&wanted.container), &wanted.target)
+                    .await
+                    .map_err(|text| Problem::new("FailedGetContainerResourceMetric", context, text))
+            }
+            ("Pods", MetricSpec { pods: Some(wanted), .. }) => {
+                let context = "failed to get pods metric value: ";
+                let measured = self.pods(scaled, wanted).await;
+                measured.map_err(|text| Problem::new("FailedGetPodsMetric", context, text))
+            }
+            ("Object", MetricSpec { object: Some(wanted), .. }) => self.object(scaled, wanted).await,
+            ("External", MetricSpec { external: Some(wanted), .. }) => self.external(scaled, wanted).await,
+            (other, _) => {
+                Err(Problem::new("InvalidMetricSourceType", "", format!("unknown metric source type {other:?}")))
+            }
+        }
+    }
+
+    async fn resource(
+        &self,
+        scaled: &Scaled<'_>,
+        name: &str,
+        container: Option<&str>,
+        target: &MetricTarget,
+    ) -> Result<Measured, String> {
+        let (target, what) = match (milli(target.average_value.as_ref()), target.average_utilization) {
+            (Some(average), _) => (Target::Average(average), "usage"),
+            (None, Some(percent)) => (Target::Utilization(percent.into()), "utilization"),
+            (None, None) => {
+                return Err("invalid resource metric source: neither an average utilization target nor an average \
+                    value (usage) target was set"
+                    .into());
+            }
+        };
+        let compute = async {
+            let samples = self.source.resource(scaled.namespace, scaled.selector, name, container).await;
+            let samples = samples.map_err(|error| format!("unable to get metrics for resource {name}: {error}"))?;
+            let (pods, of) = (pods(scaled), Some((name, container)));
+            replicas::of_pods(scaled.wanted, &pods, &samples, target, of, scaled.tolerance, Timestamp::now())
+        };
+        let asked = compute.await.map_err(|problem| format!("failed to get {name} {what}: {problem}"))?;
+        let current = MetricValueStatus {
+            average_utilization: asked.utilization,
+            average_value: Some(amount_of(name, asked.average_milli)),
+            value: None,
+        };
+        let mut status = MetricStatus::default();
+        let named = name.to_owned();
+        if let Some(container) = container {
+            status.type_ = "ContainerResource".into();
+            let container = container.to_owned();
+            status.container_resource = Some(ContainerResourceMetricStatus { name: named, container, current });
+        } else {
+            status.type_ = "Resource".into();
+            status.resource = Some(ResourceMetricStatus { name: named, current });
+        }
+        let shown = match (target, container) {
+            (Target::Average(_), _) => format!("{name} resource"),
+            (Target::Utilization(_), None) => format!("{name} resource utilization (percentage of request)"),
+            (Target::Utilization(_), Some(_)) => {
+                format!("{name} container resource utilization (percentage of request)")
+            }
+        };
+        Ok(Measured { replicas: asked.replicas, status, name: shown })
+    }
+
+    async fn pods(&self, scaled: &Scaled<'_>, wanted: &PodsMetricSource) -> Result<Measured, String> {
+        let name = &wanted.metric.name;
+        let target = milli(wanted.target.average_value.as_ref()).ok_or("no average value is asked for")?;
+        let selector = selector_text(wanted.metric.selector.as_ref());
+        let samples = self.source.of_pods(scaled.namespace, scaled.selector, name, &selector).await;
+        let samples = samples.map_err(|error| format!("unable to get metric {name}: {error}"))?;
+        let (pods, target) = (pods(scaled), Target::Average(target));
+        let asked =
+            replicas::of_pods(scaled.wanted, &pods, &samples, target, None, scaled.tolerance, Timestamp::now())?;
+        let status = MetricStatus {
+            type_: "Pods".into(),
+            pods: Some(PodsMetricStatus { metric: wanted.metric.clone(), current: average(asked.average_milli) }),
+            ..MetricStatus::default()
+        };
+        Ok(Measured { replicas: asked.replicas, status, name: format!("pods metric {name}") })
+    }
+
+    async fn object(&self, scaled: &Scaled<'_>, wanted: &ObjectMetricSource) -> Result<Measured, Problem> {
+        let (object, metric) = (&wanted.described_object, &wanted.metric.name);
+        let is_average = wanted.target.average_value.is_some();
+        let mut context = "failed to get object metric value: ".to_owned();
+        if is_average {
+            context += &format!("failed to get {metric} object metric: ");
+        }
+        let figure = async {
+            let (group, _) = mapping::group_version(object.api_version.as_deref().unwrap_or_default())?;
+            let resource = self.mapping.resource(group, &object.kind).await?;
+            let dot = if resource.group.is_empty() { "" } else { "." };
+            let resource = format!("{}{dot}{}", resource.plural, resource.group);
+            let selector = selector_text(wanted.metric.selector.as_ref());
+            self.source.of_object(scaled.namespace, &resource, &object.name, metric, &selector).await
+        };
+        let compute = async {
+            let shown = figure.await.map_err(|error| {
+                let place = format!("{} {}/{}", object.kind, scaled.namespace, object.name);
+                format!("unable to get metric {metric} on {place}: {error}")
+            })?;
+            of_total(scaled, shown, &wanted.target, "object")
+        };
+        let (replicas, current) = compute.await.map_err(|text| Problem::new("FailedGetObjectMetric", context, text))?;
+        let described_object = object.clone();
+        let status = MetricStatus {
+            type_: "Object".into(),
+            object: Some(ObjectMetricStatus { metric: wanted.metric.clone(), described_object, current }),
+            ..MetricStatus::default()
+        };
+        let name = if is_average {
+            format!("external metric {metric}({})", selector_shown(wanted.metric.selector.as_ref()))
+        } else {
+            format!("{} metric {metric}", object.kind)
+        };
+        Ok(Measured { replicas, status, name })
+    }
+
+    async fn external(&self, scaled: &Scaled<'_>, wanted: &ExternalMetricSource) -> Result<Measured, Problem> {
+        let metric = &wanted.metric.name;
+        let selector = selector_shown(wanted.metric.selector.as_ref());
+        let context = if wanted.target.average_value.is_some() {
+            format!("failed to get {metric} external metric value: failed to get {metric} external metric: ")
+        } else {
+            format!("failed to get {metric} external metric value: failed to get external metric {metric}: ")
+        };
+        let compute = async {
+            let text = selector_text(wanted.metric.selector.as_ref());
+            let shown = self.source.external(scaled.namespace, metric, &text).await;
+            let place = || format!("{}/{metric}/{selector}", scaled.namespace);
+            let shown = shown.map_err(|error| format!("unable to get external metric {}: {error}", place()))?;
+            of_total(scaled, shown, &wanted.target, "external")
+        };
+        let (replicas, current) =
+            compute.await.map_err(|text| Problem::new("FailedGetExternalMetric", context, text))?;
+        let status = MetricStatus {
+            type_: "External".into(),
+            external: Some(ExternalMetricStatus { metric: wanted.metric.clone(), current }),
+            ..MetricStatus::default()
+        };
+        Ok(Measured { replicas, status, name: format!("external metric {metric}({selector})") })
     }
 }
 
-fn ready_pods(pods: &[Arc<Pod>]) -> usize {
-    pods.iter().filter(|pod| pod::is_ready(pod)).count()
+fn pods<'a>(scaled: &Scaled<'a>) -> Vec<&'a Pod> {
+    scaled.pods.iter().map(|pod| &**pod).collect()
 }
 
 /// A value or an average of something that is no pod's.
@@ -79,126 +260,13 @@ fn of_total(
     scaled: &Scaled<'_>,
     shown: i64,
     target: &MetricTarget,
-    tolerance: Tolerance,
+    kind: &str,
 ) -> Result<(i32, MetricValueStatus), String> {
     if let Some(wanted) = milli(target.average_value.as_ref()) {
-        let asked = replicas::of_average(scaled.replicas, shown, wanted, tolerance);
-        let status =
-            MetricValueStatus { average_value: Some(amount(asked.average_milli)), ..MetricValueStatus::default() };
-        return Ok((asked.replicas, status));
+        let asked = replicas::of_average(scaled.there, shown, wanted, scaled.tolerance);
+        return Ok((asked.replicas, average(asked.average_milli)));
     }
-    let wanted = milli(target.value.as_ref()).ok_or("neither a value nor an average value is asked for")?;
-    let asked = replicas::of_value(scaled.replicas, shown, wanted, ready_pods(scaled.pods), tolerance);
-    Ok((asked.replicas, MetricValueStatus { value: Some(amount(shown)), ..MetricValueStatus::default() }))
-}
-
-pub(super) async fn measure(
-    source: &Source,
-    scaled: &Scaled<'_>,
-    metric: &MetricSpec,
-    tolerance: Tolerance,
-) -> Result<Measured, Problem> {
-    let pods: Vec<&Pod> = scaled.pods.iter().map(|pod| &**pod).collect();
-    let now = Timestamp::now();
-    let mut status = MetricStatus { type_: metric.type_.clone(), ..MetricStatus::default() };
-    let (asked, name) = match metric.type_.as_str() {
-        "Resource" | "ContainerResource" => {
-            let reason =
-                if metric.type_ == "Resource" { "FailedGetResourceMetric" } else { "FailedGetContainerResourceMetric" };
-            let (name, container, wanted) = match (&metric.resource, &metric.container_resource) {
-                (Some(wanted), _) => (&wanted.name, None, &wanted.target),
-                (None, Some(wanted)) => (&wanted.name, Some(wanted.container.as_str()), &wanted.target),
-                (None, None) => return Err((reason, "the metric says nothing".into())),
-            };
-            let compute = async {
-                let wanted = target(wanted)?;
-                let samples = source.resource(scaled.namespace, scaled.selector, name, container).await?;
-                replicas::of_pods(scaled.replicas, &pods, &samples, wanted, Some((name, container)), tolerance, now)
-            };
-            let asked =
-                compute.await.map_err(|problem| (reason, format!("failed to get {name} utilization: {problem}")))?;
-            let current = shown(&asked);
-            match container {
-                None => status.resource = Some(ResourceMetricStatus { name: name.clone(), current }),
-                Some(container) => {
-                    let container = container.to_owned();
-                    status.container_resource =
-                        Some(ContainerResourceMetricStatus { name: name.clone(), container, current });
-                }
-            }
-            let kind = if asked.utilization.is_some() { " utilization (percentage of request)" } else { "" };
-            (asked.replicas, format!("{name} resource{kind}"))
-        }
-        "Pods" => {
-            let Some(wanted) = &metric.pods else {
-                return Err(("FailedGetPodsMetric", "the metric says nothing".into()));
-            };
-            let compute = async {
-                let average = milli(wanted.target.average_value.as_ref()).ok_or("no average value is asked for")?;
-                let selector = selector_text(wanted.metric.selector.as_ref());
-                let samples = source.of_pods(scaled.namespace, scaled.selector, &wanted.metric.name, &selector).await?;
-                replicas::of_pods(scaled.replicas, &pods, &samples, Target::Average(average), None, tolerance, now)
-            };
-            let asked = compute.await.map_err(|problem: String| {
-                ("FailedGetPodsMetric", format!("failed to get pods metric value: {problem}"))
-            })?;
-            status.pods = Some(PodsMetricStatus { metric: wanted.metric.clone(), current: shown(&asked) });
-            (asked.replicas, format!("pods metric {}", wanted.metric.name))
-        }
-        "Object" => {
-            let Some(wanted) = &metric.object else {
-                return Err(("FailedGetObjectMetric", "the metric says nothing".into()));
-            };
-            let object = &wanted.described_object;
-            let compute = async {
-                let resource =
-                    plural(&source.client, object.api_version.as_deref().unwrap_or_default(), &object.kind).await?;
-                let selector = selector_text(wanted.metric.selector.as_ref());
-                let shown =
-                    source.of_object(scaled.namespace, &resource, &object.name, &wanted.metric.name, &selector).await?;
-                of_total(scaled, shown, &wanted.target, tolerance)
-            };
-            let (asked, current) = compute.await.map_err(|problem| {
-                ("FailedGetObjectMetric", format!("failed to get object metric value: {problem}"))
-            })?;
-            status.object =
-                Some(ObjectMetricStatus { metric: wanted.metric.clone(), described_object: object.clone(), current });
-            (asked, format!("{} metric {}", object.kind, wanted.metric.name))
-        }
-        "External" => {
-            let Some(wanted) = &metric.external else {
-                return Err(("FailedGetExternalMetric", "the metric says nothing".into()));
-            };
-            let compute = async {
-                let selector = selector_text(wanted.metric.selector.as_ref());
-                let shown = source.external(scaled.namespace, &wanted.metric.name, &selector).await?;
-                of_total(scaled, shown, &wanted.target, tolerance)
-            };
-            let (asked, current) = compute.await.map_err(|problem| {
-                ("FailedGetExternalMetric", format!("failed to get external metric value: {problem}"))
-            })?;
-            status.external = Some(ExternalMetricStatus { metric: wanted.metric.clone(), current });
-            (asked, format!("external metric {}", wanted.metric.name))
-        }
-        other => return Err(("InvalidMetricSourceType", format!("unknown metric source type {other:?}"))),
-    };
-    Ok(Measured { replicas: asked, status, name })
-}
-
-/// `plural.group` of a kind, as the custom metrics API names resources.
-async fn plural(client: &kube::Client, api_version: &str, kind: &str) -> Result<String, String> {
-    let resource = resource_of(client, api_version, kind).await?;
-    Ok(if resource.group.is_empty() { resource.plural } else { format!("{}.{}", resource.plural, resource.group) })
-}
-
-/// The resource behind a kind, as the server serves it.
-pub(super) async fn resource_of(
-    client: &kube::Client,
-    api_version: &str,
-    kind: &str,
-) -> Result<kube::api::ApiResource, String> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let wanted = kube::core::GroupVersionKind::gvk(group, version, kind);
-    let found = kube::discovery::pinned_kind(client, &wanted).await;
-    found.map(|(resource, _)| resource).map_err(|error| ferry_client::write::short(&error))
+    let wanted = milli(target.value.as_ref()).ok_or_else(|| unset(kind))?;
+    let asked = replicas::of_value(scaled.wanted, shown, wanted, &pods(scaled), scaled.tolerance)?;
+    Ok((asked, value(shown)))
 }

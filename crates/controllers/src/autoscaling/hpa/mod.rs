@@ -2,7 +2,9 @@
 //!
 //! `replicas.rs` computes what one metric asks for, `limits.rs` what behaviour makes of it; both are pure.
 
+mod conditions;
 mod limits;
+mod mapping;
 mod measure;
 mod reconcile;
 mod replicas;

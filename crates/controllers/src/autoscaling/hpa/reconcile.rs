@@ -8,17 +8,17 @@ use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
 use ferry_meta::selector::LabelSelector;
 use k8s_openapi::api::autoscaling::v1::Scale;
-use k8s_openapi::api::autoscaling::v2::{
-    HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
-};
+use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, PostParams};
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::limits::{self, Bounds, Decision, History};
-use super::measure::{self, Scaled};
+use super::conditions;
+use super::limits::{self, Bounds, History};
+use super::mapping::{Mapping, group_version};
+use super::measure::{self, Meter, Scaled};
 use super::source::Source;
 use crate::Context;
 
@@ -31,17 +31,26 @@ struct Loop {
     recorder: Recorder,
     autoscalers: Informer<HorizontalPodAutoscaler>,
     pods: Informer<Pod>,
-    source: Source,
+    meter: Meter,
     histories: Mutex<HashMap<ObjectKey, History>>,
     /// Which pods each autoscaler counts.
     selectors: Mutex<BTreeMap<ObjectKey, LabelSelector>>,
+}
+
+/// Reason and message of an event.
+type Complaint = (&'static str, String);
+
+/// The most that any metric asks for, and which one it is.
+struct Wish {
+    replicas: i32,
+    name: String,
 }
 
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let this = Arc::new(Loop {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
-        source: Source { client: client.clone() },
+        meter: Meter { source: Source { client: client.clone() }, mapping: Mapping::new(client.clone()) },
         client,
         autoscalers: context.informers.of(),
         pods: context.informers.of(),
@@ -53,9 +62,10 @@ pub(crate) fn start(context: &Context) {
     this.autoscalers.on_change(move |change| {
         let key = ObjectKey::of(&**change.object());
         match change {
+            // A look at it that is under way may write down something yet: that goes when the key's turn comes.
             Change::Deleted(_) => {
-                handler.histories.lock().remove(&key);
                 handler.selectors.lock().remove(&key);
+                keys.add(key);
             }
             Change::Added(_) => keys.add(key),
             Change::Modified { old, new } if old.spec != new.spec => keys.add(key),
@@ -77,43 +87,51 @@ fn matches(selector: &LabelSelector, pod: &Pod) -> bool {
     selector.matches_with(|key| pod.labels().get(key).map(String::as_str))
 }
 
-fn set(status: &mut HorizontalPodAutoscalerStatus, kind: &str, state: &str, reason: &str, message: impl Into<String>) {
-    let list = status.conditions.get_or_insert_default();
-    let known = list.iter().find(|known| known.type_ == kind && known.status == state);
-    let since = known.and_then(|known| known.last_transition_time.clone()).unwrap_or_else(write::now);
-    let made = HorizontalPodAutoscalerCondition {
-        type_: kind.into(),
-        status: state.into(),
-        reason: Some(reason.into()),
-        message: Some(message.into()),
-        last_transition_time: Some(since),
-        observed_generation: None,
-    };
-    match list.iter().position(|known| known.type_ == kind) {
-        Some(at) => list[at] = made,
-        None => list.push(made),
-    }
+fn replicas_of(scale: &Scale) -> i32 {
+    scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or_default()
 }
 
 impl Loop {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
-        let Some(autoscaler) = self.autoscalers.get_key(key) else { return Ok(Action::Done) };
+        let Some(autoscaler) = self.autoscalers.get_key(key) else {
+            self.histories.lock().remove(key);
+            self.selectors.lock().remove(key);
+            return Ok(Action::Done);
+        };
         let mut status = autoscaler.status.clone().unwrap_or_default();
-        status.observed_generation = autoscaler.metadata.generation;
         let outcome = self.scale(key, &autoscaler, &mut status).await;
-        if let Err((reason, problem)) = &outcome {
-            self.recorder.event(&*autoscaler, EventType::Warning, reason, problem.clone());
-        }
         if autoscaler.status.as_ref() != Some(&status) {
             let api: Api<HorizontalPodAutoscaler> = Api::namespaced(self.client.clone(), &key.namespace);
             let changed = HorizontalPodAutoscaler { status: Some(status), ..(*autoscaler).clone() };
             match api.replace_status(&key.name, &PostParams::default(), &changed).await {
-                Err(error) if !write::is_not_found(&error) => return Err(error.into()),
+                Err(error) if !write::is_not_found(&error) => {
+                    let problem = write::short(&error);
+                    self.recorder.event(&*autoscaler, EventType::Warning, "FailedUpdateStatus", problem);
+                }
                 _ => {}
             }
         }
+        if let Err((reason, problem)) = outcome {
+            self.recorder.event(&*autoscaler, EventType::Warning, reason, problem);
+        }
         // What is wrong now may be right in the next period; trying faster would not make metrics come.
         Ok(Action::After(PERIOD))
+    }
+
+    async fn scale_at(&self, url: &str) -> Result<Scale, kube::Error> {
+        let request = http::Request::get(url).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+
+    /// Where the target's scale is, and what it says.
+    async fn target(&self, namespace: &str, autoscaler: &HorizontalPodAutoscaler) -> Result<(String, Scale), String> {
+        let target = &autoscaler.spec.scale_target_ref;
+        let (group, _) = group_version(target.api_version.as_deref().unwrap_or_default())?;
+        let resource = self.meter.mapping.resource(group, &target.kind).await?;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let url = format!("{}/{}/scale", api.resource_url(), target.name);
+        let scale = self.scale_at(&url).await.map_err(|error| write::short(&error))?;
+        Ok((url, scale))
     }
 
     async fn scale(
@@ -121,93 +139,98 @@ impl Loop {
         key: &ObjectKey,
         autoscaler: &HorizontalPodAutoscaler,
         status: &mut HorizontalPodAutoscalerStatus,
-    ) -> Result<(), (&'static str, String)> {
+    ) -> Result<(), Complaint> {
         let spec = &autoscaler.spec;
-        let target = &spec.scale_target_ref;
-        let version = target.api_version.as_deref().unwrap_or("v1");
-        let found = async {
-            let resource = measure::resource_of(&self.client, version, &target.kind).await?;
-            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &key.namespace, &resource);
-            let url = format!("{}/{}/scale", api.resource_url(), target.name);
-            let request = http::Request::get(&url).body(Vec::new()).map_err(|error| error.to_string())?;
-            let scale: Scale = self.client.request(request).await.map_err(|error| write::short(&error))?;
-            Ok::<_, String>((url, scale))
-        };
-        let (url, mut scale) = found.await.map_err(|problem| {
+        let (url, scale) = self.target(&key.namespace, autoscaler).await.map_err(|problem| {
             let message = format!("the HPA controller was unable to get the target's current scale: {problem}");
-            set(status, "AbleToScale", "False", "FailedGetScale", message);
+            conditions::able(status, false, "FailedGetScale", message);
             ("FailedGetScale", problem)
         })?;
-        set(
-            status,
-            "AbleToScale",
-            "True",
-            "SucceededGetScale",
-            "the HPA controller was able to get the target's current scale",
-        );
-        let current = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or_default();
-        status.current_replicas = Some(scale.status.as_ref().map_or(current, |status| status.replicas));
+        let message = "the HPA controller was able to get the target's current scale";
+        conditions::able(status, true, "SucceededGetScale", message);
+        let current = replicas_of(&scale);
+        self.histories.lock().entry(key.clone()).or_insert_with(|| History::new(current, Instant::now()));
+        status.observed_generation = autoscaler.metadata.generation;
+        // None is not told: what is written must be what is read back.
+        status.current_replicas = (current != 0).then_some(current);
+        status.current_metrics = None;
         let least = spec.min_replicas.unwrap_or(1);
-        let bounds = Bounds { least, most: spec.max_replicas, behavior: spec.behavior.as_ref() };
-        let mut why = String::new();
-        let decision = if current == 0 && least != 0 {
-            set(
-                status,
-                "ScalingActive",
-                "False",
-                "ScalingDisabled",
-                "scaling is disabled since the replica count of the target is zero",
-            );
-            Decision { replicas: 0, limited: None, stabilized: None }
+        let took_the_last = conditions::is_scaled_to_zero(status);
+        let has_outside =
+            spec.metrics.iter().flatten().any(|metric| ["Object", "External"].contains(&metric.type_.as_str()));
+        let (desired, why) = if current == 0 && !(took_the_last && (least != 0 || has_outside)) {
+            let message = "scaling is disabled since the replica count of the target is zero";
+            conditions::active(status, false, "ScalingDisabled", message);
+            (0, String::new())
         } else if current > spec.max_replicas {
-            "Current number of replicas above Spec.MaxReplicas".clone_into(&mut why);
-            Decision { replicas: spec.max_replicas, limited: Some(limits::TOO_MANY), stabilized: None }
-        } else if current < least {
-            "Current number of replicas below Spec.MinReplicas".clone_into(&mut why);
-            Decision { replicas: least, limited: Some(limits::TOO_FEW), stabilized: None }
+            (spec.max_replicas, "Current number of replicas above Spec.MaxReplicas".to_owned())
+        } else if current != 0 && current < least {
+            (least, "Current number of replicas below Spec.MinReplicas".to_owned())
         } else {
-            let (asked, reason) = self.measure(key, autoscaler, &scale, current, status).await?;
-            why = reason;
-            let mut histories = self.histories.lock();
-            limits::decide(histories.entry(key.clone()).or_default(), current, asked, &bounds, Instant::now())
+            let wish = self.measure(key, autoscaler, &scale, status).await?;
+            let why = match wish.replicas.cmp(&current) {
+                std::cmp::Ordering::Greater => format!("{} above target", wish.name),
+                std::cmp::Ordering::Less => "All metrics below target".to_owned(),
+                std::cmp::Ordering::Equal => String::new(),
+            };
+            let bounds = Bounds { least, most: spec.max_replicas, behavior: spec.behavior.as_ref() };
+            let decision = {
+                let (mut histories, now) = (self.histories.lock(), Instant::now());
+                let history = histories.entry(key.clone()).or_insert_with(|| History::new(current, now));
+                limits::decide(history, current, wish.replicas, &bounds, now)
+            };
+            conditions::decided(status, &decision);
+            if current == 0 && decision.replicas < least {
+                let below = "Current number of replicas below Spec.MinReplicas".to_owned();
+                (least, if why.is_empty() { below } else { why })
+            } else {
+                (decision.replicas, why)
+            }
         };
-        tell(status, &decision);
-        status.desired_replicas = decision.replicas;
-        if decision.replicas == current {
-            return Ok(());
+        if desired != current {
+            self.rescale(autoscaler, &url, scale, (desired, &why), status).await?;
+            conditions::scaled_to_zero(status, desired == 0 && least == 0 && has_outside);
+            status.last_scale_time = Some(write::now());
+            if spec.behavior.is_some()
+                && let Some(history) = self.histories.lock().get_mut(key)
+            {
+                history.scaled(desired - current, Instant::now());
+            }
         }
-        scale.spec.get_or_insert_default().replicas = Some(decision.replicas);
-        let body = serde_json::to_vec(&scale).unwrap_or_default();
-        let request = http::Request::put(&url).header("content-type", "application/json").body(body);
-        let written = match request {
-            Ok(request) => self.client.request::<Scale>(request).await.map_err(|error| write::short(&error)),
-            Err(error) => Err(error.to_string()),
+        status.desired_replicas = desired;
+        Ok(())
+    }
+
+    async fn rescale(
+        &self,
+        autoscaler: &HorizontalPodAutoscaler,
+        url: &str,
+        scale: Scale,
+        (desired, why): (i32, &str),
+        status: &mut HorizontalPodAutoscalerStatus,
+    ) -> Result<(), Complaint> {
+        let seen = Mutex::new(Some(scale));
+        let attempt = async || {
+            let known = seen.lock().take();
+            let mut scale = match known {
+                Some(scale) => scale,
+                None => self.scale_at(url).await?,
+            };
+            scale.spec.get_or_insert_default().replicas = Some(desired);
+            let body = serde_json::to_vec(&scale).map_err(kube::Error::SerdeError)?;
+            let request = http::Request::put(url).header("content-type", "application/json").body(body);
+            self.client.request::<Scale>(request.map_err(kube::Error::HttpError)?).await
         };
-        if let Err(problem) = written {
-            set(
-                status,
-                "AbleToScale",
-                "False",
-                "FailedUpdateScale",
-                format!("the HPA controller was unable to update the target scale: {problem}"),
-            );
-            return Err(("FailedRescale", format!("New size: {}; reason: {why}; error: {problem}", decision.replicas)));
+        if let Err(error) = write::retry_on_conflict(attempt).await {
+            let problem = write::short(&error);
+            let message = format!("the HPA controller was unable to update the target scale: {problem}");
+            conditions::able(status, false, "FailedUpdateScale", message);
+            return Err(("FailedRescale", format!("New size: {desired}; reason: {why}; error: {problem}")));
         }
-        set(
-            status,
-            "AbleToScale",
-            "True",
-            "SucceededRescale",
-            format!("the HPA controller was able to update the target scale to {}", decision.replicas),
-        );
-        self.recorder.event(
-            autoscaler,
-            EventType::Normal,
-            "SuccessfulRescale",
-            format!("New size: {}; reason: {why}", decision.replicas),
-        );
-        status.last_scale_time = Some(write::now());
-        self.histories.lock().entry(key.clone()).or_default().scaled(decision.replicas - current, Instant::now());
+        let message = format!("the HPA controller was able to update the target scale to {desired}");
+        conditions::able(status, true, "SucceededRescale", message);
+        let told = format!("New size: {desired}; reason: {why}");
+        self.recorder.event(autoscaler, EventType::Normal, "SuccessfulRescale", told);
         Ok(())
     }
 
@@ -225,113 +248,92 @@ impl Loop {
         (names.len() > 1).then(|| names.join(" "))
     }
 
-    /// The most that any metric asks for, and why.
+    /// The selector of the scale, and the pods that it selects; where one of both is wrong, nothing is measured.
+    fn pods(
+        &self,
+        key: &ObjectKey,
+        autoscaler: &HorizontalPodAutoscaler,
+        selector: &str,
+        status: &mut HorizontalPodAutoscalerStatus,
+    ) -> Result<Vec<Arc<Pod>>, Complaint> {
+        let mut refuse = |event: &'static str, reason: &str, message: Option<&str>, problem: String| {
+            conditions::active(status, false, reason, message.unwrap_or(&problem));
+            self.recorder.event(autoscaler, EventType::Warning, event, problem.clone());
+            (FAILED, problem)
+        };
+        if selector.is_empty() {
+            let message = Some("the HPA target's scale is missing a selector");
+            return Err(refuse("SelectorRequired", "InvalidSelector", message, "selector is required".into()));
+        }
+        let parsed = LabelSelector::parse(selector).map_err(|error| {
+            let problem = format!("couldn't convert selector into a corresponding internal selector object: {error}");
+            refuse("InvalidSelector", "InvalidSelector", None, problem)
+        })?;
+        let mut pods = self.pods.list_in(&key.namespace);
+        pods.retain(|pod| matches(&parsed, pod));
+        self.selectors.lock().insert(key.clone(), parsed);
+        match self.rivals(key, &pods) {
+            None => Ok(pods),
+            Some(others) => {
+                let problem =
+                    format!("pods by selector {selector} are controlled by more than one HPA (e.g. [{others}])");
+                Err(refuse("AmbiguousSelector", "AmbiguousSelector", None, problem))
+            }
+        }
+    }
+
+    /// The most that any metric asks for. With one missing, nothing may shrink on what the others say.
     async fn measure(
         &self,
         key: &ObjectKey,
         autoscaler: &HorizontalPodAutoscaler,
         scale: &Scale,
-        current: i32,
         status: &mut HorizontalPodAutoscalerStatus,
-    ) -> Result<(i32, String), (&'static str, String)> {
-        let text = scale.status.as_ref().and_then(|status| status.selector.clone()).unwrap_or_default();
-        let selector = match LabelSelector::parse(&text) {
-            Ok(selector) if !text.is_empty() => selector,
-            outcome => {
-                let message = "the HPA target's scale is missing a selector";
-                set(status, "ScalingActive", "False", "InvalidSelector", message);
-                let problem = outcome.map_or_else(
-                    |error| format!("couldn't convert selector into a corresponding internal selector object: {error}"),
-                    |_| "selector is required".to_owned(),
-                );
-                let reason = if text.is_empty() { "SelectorRequired" } else { "InvalidSelector" };
-                self.recorder.event(autoscaler, EventType::Warning, reason, problem.clone());
-                return Err((FAILED, problem));
-            }
+    ) -> Result<Wish, Complaint> {
+        let selector = scale.status.as_ref().and_then(|status| status.selector.clone()).unwrap_or_default();
+        let pods = self.pods(key, autoscaler, &selector, status)?;
+        let scaled = Scaled {
+            namespace: &key.namespace,
+            wanted: replicas_of(scale),
+            there: scale.status.as_ref().map_or(0, |status| status.replicas),
+            selector: &selector,
+            pods: &pods,
+            tolerance: measure::tolerance(autoscaler),
         };
-        let mut pods = self.pods.list_in(&key.namespace);
-        pods.retain(|pod| matches(&selector, pod));
-        self.selectors.lock().insert(key.clone(), selector);
-        if let Some(others) = self.rivals(key, &pods) {
-            let problem = format!("pods by selector {text} are controlled by more than one HPA (e.g. [{others}])");
-            set(status, "ScalingActive", "False", "AmbiguousSelector", problem.clone());
-            self.recorder.event(autoscaler, EventType::Warning, "AmbiguousSelector", problem.clone());
-            return Err((FAILED, problem));
-        }
-        let scaled = Scaled { namespace: &key.namespace, replicas: current, selector: &text, pods: &pods };
-        let metrics = autoscaler.spec.metrics.clone().unwrap_or_default();
-        let tolerance = measure::tolerance(autoscaler);
-        let mut most: Option<(i32, String)> = None;
+        let metrics = autoscaler.spec.metrics.as_deref().unwrap_or_default();
+        let mut wish = Wish { replicas: 0, name: String::new() };
         let mut problems = Vec::new();
         let mut shown: Vec<MetricStatus> = Vec::new();
-        for metric in &metrics {
-            match measure::measure(&self.source, &scaled, metric, tolerance).await {
+        for metric in metrics {
+            match self.meter.measure(&scaled, metric).await {
                 Ok(measured) => {
                     shown.push(measured.status);
-                    if most.as_ref().is_none_or(|(replicas, _)| measured.replicas > *replicas) {
-                        most = Some((measured.replicas, measured.name));
+                    if wish.replicas == 0 || measured.replicas > wish.replicas {
+                        wish = Wish { replicas: measured.replicas, name: measured.name };
                     }
                 }
-                Err((reason, problem)) => {
-                    self.recorder.event(autoscaler, EventType::Warning, reason, problem.clone());
-                    problems.push((reason, problem));
+                Err(problem) => {
+                    // Who reads it finds each metric where it is in the spec.
+                    shown.push(MetricStatus::default());
+                    self.recorder.event(autoscaler, EventType::Warning, problem.reason, problem.text.clone());
+                    problems.push(problem);
                 }
             }
         }
         status.current_metrics = (!shown.is_empty()).then_some(shown);
-        let failed = problems.len();
-        match (most, problems.into_iter().next()) {
-            // With a metric missing, nothing may shrink on what the others say.
-            (most, Some((reason, problem))) if most.as_ref().is_none_or(|(replicas, _)| *replicas < current) => {
-                let message = format!("the HPA was unable to compute the replica count: {problem}");
-                set(status, "ScalingActive", "False", reason, message);
-                let all = metrics.len();
-                Err((FAILED, format!("invalid metrics ({failed} invalid out of {all}), first error is: {problem}")))
+        let (invalid, all) = (problems.len(), metrics.len());
+        match problems.into_iter().next() {
+            Some(first) if invalid == all || wish.replicas < scaled.wanted => {
+                let message = format!("the HPA was unable to compute the replica count: {}", first.text);
+                conditions::active(status, false, first.reason, message);
+                let first = format!("{}{}", first.context, first.text);
+                Err((FAILED, format!("invalid metrics ({invalid} invalid out of {all}), first error is: {first}")))
             }
-            (None, _) => Ok((current, String::new())),
-            (Some((replicas, name)), _) => {
-                set(
-                    status,
-                    "ScalingActive",
-                    "True",
-                    "ValidMetricFound",
-                    format!("the HPA was able to successfully calculate a replica count from {name}"),
-                );
-                let side = if replicas > current { "above target" } else { "below target" };
-                let reason =
-                    if replicas < current { "All metrics below target".to_owned() } else { format!("{name} {side}") };
-                Ok((replicas, reason))
+            _ => {
+                let message = format!("the HPA was able to successfully calculate a replica count from {}", wish.name);
+                conditions::active(status, true, "ValidMetricFound", message);
+                Ok(wish)
             }
         }
-    }
-}
-
-fn tell(status: &mut HorizontalPodAutoscalerStatus, decision: &Decision) {
-    match decision.stabilized {
-        Some(true) => set(
-            status,
-            "AbleToScale",
-            "True",
-            "ScaleDownStabilized",
-            "recent recommendations were higher than current one, applying the highest recent recommendation",
-        ),
-        Some(false) => set(
-            status,
-            "AbleToScale",
-            "True",
-            "ScaleUpStabilized",
-            "recent recommendations were lower than current one, applying the lowest recent recommendation",
-        ),
-        None => set(status, "AbleToScale", "True", "ReadyForNewScale", "recommended size matches current size"),
-    }
-    match decision.limited {
-        Some((reason, message)) => set(status, "ScalingLimited", "True", reason, message),
-        None => set(
-            status,
-            "ScalingLimited",
-            "False",
-            "DesiredWithinRange",
-            "the desired count is within the acceptable range",
-        ),
     }
 }

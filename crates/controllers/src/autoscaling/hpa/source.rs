@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
+use ferry_client::write;
 use ferry_meta::Quantity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, LabelSelector, LabelSelectorRequirement, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use serde::Deserialize;
 
 use super::replicas::{Sample, Samples};
+
+const CUSTOM: &str = "custom.metrics.k8s.io";
+const FROM_CUSTOM: &str = "unable to fetch metrics from custom metrics API";
 
 #[derive(Clone)]
 pub(super) struct Source {
@@ -48,6 +52,8 @@ struct ContainerMetrics {
 struct CustomValue {
     described_object: Named,
     timestamp: Option<Time>,
+    /// `window` in v1beta1.
+    #[serde(alias = "window")]
     window_seconds: Option<i64>,
     value: Amount,
 }
@@ -79,15 +85,53 @@ fn expression(requirement: &LabelSelectorRequirement) -> String {
     }
 }
 
+/// A selector as reasons and messages show it.
+pub(super) fn selector_shown(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else { return "nil".into() };
+    let labels: String =
+        selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}: {value},")).collect();
+    let shown = |one: &LabelSelectorRequirement| {
+        let values = one.values.clone().unwrap_or_default().join(" ");
+        format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", one.key, one.operator)
+    };
+    let expressions: String = selector.match_expressions.iter().flatten().map(shown).collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+}
+
 fn escape(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 impl Source {
-    async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
-        self.client.request(request).await.map_err(|error| ferry_client::write::short(&error))
+    async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, kube::Error> {
+        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+
+    /// From the custom metrics API, in the newest version that is there.
+    async fn custom(&self, path: &str) -> Result<Vec<CustomValue>, String> {
+        let ask = async |version: &str| {
+            let path = format!("/apis/{CUSTOM}/{version}/{path}");
+            self.get::<List<CustomValue>>(&path).await.map(|list| list.items)
+        };
+        let answer = match ask("v1beta2").await {
+            Err(error) if write::is_not_found(&error) => match self.custom_versions().await {
+                Some(known) if known.iter().any(|version| version == "v1beta2") => Err(error),
+                Some(known) if known.iter().any(|version| version == "v1beta1") => ask("v1beta1").await,
+                _ => return Err(format!("{FROM_CUSTOM}: no custom metrics API ({CUSTOM}) registered")),
+            },
+            other => other,
+        };
+        answer.map_err(|error| format!("{FROM_CUSTOM}: {}", write::short(&error)))
+    }
+
+    /// None where nobody serves the group.
+    async fn custom_versions(&self) -> Option<Vec<String>> {
+        let group: APIGroup = self.get(&format!("/apis/{CUSTOM}")).await.ok()?;
+        Some(group.versions.into_iter().map(|known| known.version).collect())
     }
 
     /// By pod: what it, or one container of it, uses of a resource.
@@ -103,7 +147,10 @@ impl Source {
         let list: List<PodMetrics> = self
             .get(&path)
             .await
-            .map_err(|error| format!("unable to fetch metrics from resource metrics API: {error}"))?;
+            .map_err(|error| format!("unable to fetch metrics from resource metrics API: {}", write::short(&error)))?;
+        if list.items.is_empty() {
+            return Err("no metrics returned from resource metrics API".into());
+        }
         let sample = |metrics: PodMetrics| {
             let mut sum = 0_i64;
             let mut found = false;
@@ -116,11 +163,7 @@ impl Source {
             let at = metrics.timestamp.map_or_else(Timestamp::now, |time| time.0);
             found.then_some((metrics.metadata.name, Sample { milli: sum, at, window }))
         };
-        let samples: Samples = list.items.into_iter().filter_map(sample).collect();
-        if samples.is_empty() {
-            return Err("no metrics returned from resource metrics API".into());
-        }
-        Ok(samples)
+        Ok(list.items.into_iter().filter_map(sample).collect())
     }
 
     /// By pod: a metric that something else measures of it.
@@ -132,34 +175,25 @@ impl Source {
         metric_selector: &str,
     ) -> Result<Samples, String> {
         let path = format!(
-            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/{namespace}/pods/*/{}?labelSelector={}&metricLabelSelector={}",
+            "namespaces/{namespace}/pods/*/{}?labelSelector={}&metricLabelSelector={}",
             escape(metric),
             escape(selector),
             escape(metric_selector)
         );
-        let list: List<CustomValue> = self
-            .get(&path)
-            .await
-            .map_err(|error| format!("unable to fetch metrics from custom metrics API: {error}"))?;
-        let samples: Samples = list
-            .items
-            .into_iter()
-            .map(|value| {
-                let window = u64::try_from(value.window_seconds.unwrap_or(60)).unwrap_or(60);
-                let at = value.timestamp.map_or_else(Timestamp::now, |time| time.0);
-                (
-                    value.described_object.name,
-                    Sample { milli: milli(&value.value), at, window: Duration::from_secs(window) },
-                )
-            })
-            .collect();
-        if samples.is_empty() {
+        let values = self.custom(&path).await?;
+        if values.is_empty() {
             return Err("no metrics returned from custom metrics API".into());
         }
-        Ok(samples)
+        let sample = |value: CustomValue| {
+            let window = Duration::from_secs(u64::try_from(value.window_seconds.unwrap_or(60)).unwrap_or(60));
+            let at = value.timestamp.map_or_else(Timestamp::now, |time| time.0);
+            (value.described_object.name, Sample { milli: milli(&value.value), at, window })
+        };
+        Ok(values.into_iter().map(sample).collect())
     }
 
-    /// One object's metric in thousandths. `resource` is `plural.group` as the API has it.
+    /// One object's metric in thousandths. `resource` is `plural.group` as the API has it; of namespaces it is always the
+    /// autoscaler's own.
     pub(super) async fn of_object(
         &self,
         namespace: &str,
@@ -168,24 +202,19 @@ impl Source {
         metric: &str,
         metric_selector: &str,
     ) -> Result<i64, String> {
-        let place = if resource == "namespaces" {
-            format!("namespaces/{name}/metrics")
-        } else {
-            format!("namespaces/{namespace}/{resource}/{name}")
-        };
+        let place = if resource == "namespaces" { "metrics".to_owned() } else { format!("{resource}/{name}") };
         let path = format!(
-            "/apis/custom.metrics.k8s.io/v1beta2/{place}/{}?metricLabelSelector={}",
+            "namespaces/{namespace}/{place}/{}?metricLabelSelector={}",
             escape(metric),
             escape(metric_selector)
         );
-        let list: List<CustomValue> = self
-            .get(&path)
-            .await
-            .map_err(|error| format!("unable to fetch metrics from custom metrics API: {error}"))?;
-        list.items
-            .first()
-            .map(|value| milli(&value.value))
-            .ok_or_else(|| "no metrics returned from custom metrics API".into())
+        match self.custom(&path).await?.as_slice() {
+            [value] => Ok(milli(&value.value)),
+            values => Err(format!(
+                "{FROM_CUSTOM}: the custom metrics API server returned {} results when we asked for exactly one",
+                values.len()
+            )),
+        }
     }
 
     /// The sum of what something outside the cluster shows, in thousandths.
@@ -198,7 +227,7 @@ impl Source {
         let list: List<ExternalValue> = self
             .get(&path)
             .await
-            .map_err(|error| format!("unable to fetch metrics from external metrics API: {error}"))?;
+            .map_err(|error| format!("unable to fetch metrics from external metrics API: {}", write::short(&error)))?;
         if list.items.is_empty() {
             return Err("no metrics returned from external metrics API".into());
         }
@@ -226,6 +255,12 @@ mod tests {
         }))
         .expect("a selector");
         assert_eq!(selector_text(Some(&selector)), "a=b,k in (x,y),!z");
+        assert_eq!(
+            selector_shown(Some(&selector)),
+            "&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{\
+            LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},LabelSelectorRequirement{Key:z,Operator:DoesNotExist,Values:[],},},}"
+        );
+        assert_eq!((selector_text(None), selector_shown(None)), (String::new(), "nil".to_owned()));
         assert_eq!(escape("k in (x)/é"), "k%20in%20%28x%29%2F%C3%A9");
         assert_eq!(
             ["30s", "1m0s", "1m30.5s"].map(|text| seconds(text).map(|d| d.as_millis())),

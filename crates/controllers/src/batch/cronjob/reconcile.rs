@@ -57,9 +57,10 @@ pub(crate) fn start(context: &Context) {
     });
     let handler = this.clone();
     jobs.on_change(move |change| {
-        let job = change.object();
-        if let Some(reference) = owner::controller_of(&**job).filter(|reference| reference.kind == "CronJob") {
-            handler.queue.add(ObjectKey::new(job.namespace().unwrap_or_default(), &*reference.name));
+        for job in change.old().into_iter().chain([change.object()]) {
+            if let Some(reference) = owner::controller_of(&**job).filter(|reference| reference.kind == "CronJob") {
+                handler.queue.add(ObjectKey::new(job.namespace().unwrap_or_default(), &*reference.name));
+            }
         }
     });
     let ready = async move {

@@ -9,8 +9,10 @@ use ferry_client::informer::Cached;
 use ferry_client::{Api, Change, Error, Informer, ObjectKey, Selection, WorkQueue, discovery, write};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, ResourceQuotaStatus, Secret, Service,
+    ConfigMap, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, ResourceQuotaStatus,
+    ResourceRequirements, Secret, Service,
 };
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::PartialObjectMeta;
@@ -33,7 +35,7 @@ const RECOUNT: Duration = Duration::from_secs(300);
 const SETTLE: Duration = Duration::from_secs(2);
 /// A watch that was just opened must know what there is before a count can rely on it.
 const PATIENCE: Duration = Duration::from_secs(10);
-const WATCHED: [(&str, &str); 7] = [
+const WATCHED: [(&str, &str); 8] = [
     ("", "pods"),
     ("", "services"),
     ("", "persistentvolumeclaims"),
@@ -41,6 +43,7 @@ const WATCHED: [(&str, &str); 7] = [
     ("", "secrets"),
     ("", "replicationcontrollers"),
     ("", "resourcequotas"),
+    ("resource.k8s.io", "resourceclaims"),
 ];
 
 struct Loop {
@@ -52,6 +55,7 @@ struct Loop {
     maps: Informer<ConfigMap>,
     secrets: Informer<Secret>,
     controllers: Informer<ReplicationController>,
+    device_claims: Informer<ResourceClaim>,
     /// Opened when a quota limits the number of a resource's objects.
     counted: Mutex<HashMap<ApiResource, Watch>>,
     queue: WorkQueue<ObjectKey>,
@@ -74,6 +78,7 @@ pub(crate) fn start(context: &Context) {
         maps: informers.of(),
         secrets: informers.of(),
         controllers: informers.of(),
+        device_claims: informers.of(),
         counted: Mutex::default(),
         tasks: context.tasks.clone(),
         queue: context.queue("resourcequota_primary"),
@@ -91,8 +96,9 @@ pub(crate) fn start(context: &Context) {
     // What is created was reserved by admission; only what is given back needs a look.
     let handler = this.clone();
     this.pods.on_change(move |change| {
-        let ended = change.old().is_some_and(|old| !pod::is_terminal(old)) && pod::is_terminal(change.object());
-        if ended || matches!(change, Change::Deleted(_)) {
+        if matches!(change, Change::Deleted(_))
+            || change.old().is_some_and(|old| counts_otherwise(old, change.object()))
+        {
             handler.enqueue(change.object().namespace());
         }
     });
@@ -101,6 +107,7 @@ pub(crate) fn start(context: &Context) {
     this.watch(&this.maps);
     this.watch(&this.secrets);
     this.watch(&this.controllers);
+    this.watch(&this.device_claims);
 
     let known = this.clone();
     let ready = async move {
@@ -111,12 +118,29 @@ pub(crate) fn start(context: &Context) {
         known.maps.synced().await;
         known.secrets.synced().await;
         known.controllers.synced().await;
+        known.device_claims.synced().await;
     };
     let queue = this.queue.clone();
     controller::run(&context.tasks, NAME, &queue, 5, ready, move |key| {
         let this = this.clone();
         async move { this.reconcile(&key).await }
     });
+}
+
+/// What the pod's containers ask for, and what they were given.
+fn resources(pod: &Pod) -> impl Iterator<Item = Option<&ResourceRequirements>> {
+    let asked = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| container.resources.as_ref());
+    let statuses = pod.status.iter();
+    let statuses = statuses.flat_map(|status| status.container_statuses.iter().chain(&status.init_container_statuses));
+    asked.chain(statuses.flatten().map(|status| status.resources.as_ref()))
+}
+
+/// Whether a pod takes something else than before, or is in the scope of other quotas.
+fn counts_otherwise(old: &Pod, new: &Pod) -> bool {
+    let deadline = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+    (!pod::is_terminal(old) && pod::is_terminal(new))
+        || deadline(old) != deadline(new)
+        || resources(old).ne(resources(new))
 }
 
 impl Loop {
@@ -175,6 +199,7 @@ impl Loop {
             "configmaps" => values(&self.maps, namespace),
             "secrets" => values(&self.secrets, namespace),
             "replicationcontrollers" => values(&self.controllers, namespace),
+            "resourceclaims" => values(&self.device_claims, namespace),
             _ => values(&self.quotas, namespace),
         };
         let relevant = WATCHED.into_iter().filter(|row| wanted(*row));

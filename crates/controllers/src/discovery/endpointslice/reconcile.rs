@@ -88,11 +88,14 @@ pub(crate) fn start(context: &Context) {
     });
     let handler = this.clone();
     slices.on_change(move |change| {
-        let Some(key) = service_of(change.object()) else { return };
-        if matches!(change, Change::Added(_)) {
-            handler.expectations.created(&key);
+        // A slice whose labels changed may have been taken from one Service and be another's.
+        for slice in change.old().into_iter().chain([change.object()]) {
+            let Some(key) = service_of(slice) else { continue };
+            if matches!(change, Change::Added(_)) {
+                handler.expectations.created(&key);
+            }
+            handler.queue.add(key);
         }
-        handler.queue.add(key);
     });
 
     let ready = async move {

@@ -98,7 +98,16 @@ impl Loop {
             Change::Deleted(_) => self.tell(node, "RemovingNode", "Removing", "from"),
             Change::Modified { .. } => {}
         }
-        let recovered = self.zones.lock().change(change.old().map(|node| &**node), (!gone).then_some(node));
+        let (recovered, turned) = {
+            let mut zones = self.zones.lock();
+            let before = zones.nobody_is_well();
+            let recovered = zones.change(change.old().map(|node| &**node), (!gone).then_some(node));
+            (recovered, before != zones.nobody_is_well())
+        };
+        if turned {
+            // Whether anybody is well decides on the taints of all.
+            self.nodes.list().iter().for_each(|node| self.queue.add(ObjectKey::of(&**node)));
+        }
         if recovered {
             // It was we who heard nothing: all silence counts from now.
             let now = Instant::now();

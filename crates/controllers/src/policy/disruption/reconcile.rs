@@ -65,6 +65,9 @@ pub(crate) fn start(context: &Context) {
     this.stateful_sets.on_change(move |change| handler.scale_changed(change, |set| set.spec.replicas));
     let handler = this.clone();
     this.replica_sets.on_change(move |change| handler.scale_changed(change, |set| set.spec.replicas));
+    let handler = this.clone();
+    this.replication_controllers
+        .on_change(move |change| handler.scale_changed(change, |one| one.spec.as_ref().and_then(|spec| spec.replicas)));
 
     let known = this.clone();
     let ready = async move {
@@ -93,7 +96,10 @@ impl Loop {
         if !matches!(change, Change::Deleted(_)) && is_announced(change.object()) {
             self.announced.add(ObjectKey::of(&**change.object()));
         }
-        let facts = |pod: &Pod| (pod::is_ready(pod), pod::is_terminating(pod), pod.metadata.labels.clone());
+        let facts = |pod: &Pod| {
+            let owner = owner::controller_of(pod).map(|owner| owner.uid.clone());
+            (pod::is_ready(pod), pod::is_terminating(pod), pod.metadata.labels.clone(), owner)
+        };
         if let Change::Modified { old, new } = change
             && facts(old) == facts(new)
         {

@@ -75,7 +75,9 @@ pub(crate) fn start(context: &Context) {
         }
     });
     let handler = this.clone();
-    this.claims.on_change(move |change| handler.wake_users(change.object()));
+    this.claims.on_change(move |change| {
+        change.old().into_iter().chain([change.object()]).for_each(|claim| handler.wake_users(claim));
+    });
     let handler = this.clone();
     this.slices.on_change(move |change| {
         let spec = &change.object().spec;
