@@ -17,10 +17,19 @@ mod encryption;
 #[path = "../src/front_door.rs"]
 mod front_door;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/kubelet_options.rs"]
+mod kubelet_options;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/legacy_tokens.rs"]
 mod legacy_tokens;
 #[path = "scheduler/memory.rs"]
 mod memory;
+#[allow(dead_code, unused_imports, reason = "flags name what reads the pods of files")]
+#[path = "scheduler"]
+mod node {
+    #[path = "../../src/node/manifests.rs"]
+    pub mod manifests;
+}
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/pki.rs"]
 mod pki;
