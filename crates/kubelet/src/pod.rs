@@ -127,6 +127,30 @@ pub(crate) fn grace_seconds(pod: &Pod) -> i64 {
     of_deletion.or(spec(pod).termination_grace_period_seconds).unwrap_or(30).max(0)
 }
 
+/// What the first rule that matches says to do after an exit.
+fn rule(container: &Container, exit_code: i32) -> Option<&str> {
+    let matching = container.restart_policy_rules.iter().flatten().find(|rule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| {
+            let listed = codes.values.as_deref().unwrap_or_default().contains(&exit_code);
+            listed == (codes.operator == "In")
+        })
+    });
+    matching.map(|rule| rule.action.as_str())
+}
+
+const RESTART_ALL: &str = "RestartAllContainers";
+
+/// Whether everything of the pod is started anew because this container ended.
+pub(crate) fn restarts_all(container: &Container, exit_code: i32) -> bool {
+    rule(container, exit_code) == Some(RESTART_ALL)
+}
+
+/// Whether some exit of some container starts everything of the pod anew.
+pub(crate) fn could_restart_all(pod: &Pod) -> bool {
+    let mut all = containers(pod).iter().chain(init_containers(pod));
+    all.any(|c| c.restart_policy_rules.iter().flatten().any(|rule| rule.action == RESTART_ALL))
+}
+
 /// Whether a container that ended with `exit_code` is started again.
 pub(crate) fn restarts_after(pod: &Pod, role: Role, container: &Container, exit_code: i32) -> bool {
     match role {
@@ -134,12 +158,8 @@ pub(crate) fn restarts_after(pod: &Pod, role: Role, container: &Container, exit_
         Role::Ephemeral => return false,
         Role::Init | Role::Regular => {}
     }
-    for rule in container.restart_policy_rules.as_deref().unwrap_or_default() {
-        let Some(codes) = &rule.exit_codes else { continue };
-        let listed = codes.values.as_deref().unwrap_or_default().contains(&exit_code);
-        if listed == (codes.operator == "In") {
-            return matches!(rule.action.as_str(), "Restart" | "RestartAllContainers");
-        }
+    if let Some(action) = rule(container, exit_code) {
+        return matches!(action, "Restart" | RESTART_ALL);
     }
     let policy = container.restart_policy.as_deref().or(spec(pod).restart_policy.as_deref()).unwrap_or("Always");
     match policy {

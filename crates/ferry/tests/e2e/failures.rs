@@ -89,3 +89,34 @@ pub fn a_failing_readiness_probe_keeps_the_pod_out(cluster: &mut Cluster) {
     cluster.kubectl(&["delete", "service", "unready"]);
     remove(cluster, "unready");
 }
+
+pub fn a_pod_over_its_disk_limit_is_evicted(cluster: &mut Cluster) {
+    let command =
+        r#""image":"busybox:1.36","command":["sh","-c","dd if=/dev/zero of=/scratch/x bs=1M count=9; sleep 1000"]"#;
+    let mounts = r#""volumeMounts":[{"name":"scratch","mountPath":"/scratch"}]"#;
+    let manifest = pod("greedy", &format!("{command},{mounts}"));
+    let mut manifest: Value = serde_json::from_str(&manifest).unwrap();
+    manifest["spec"]["volumes"] = serde_json::json!([{"name": "scratch", "emptyDir": {"sizeLimit": "4Mi"}}]);
+    cluster.apply(&manifest.to_string());
+    let evicted = until("the eviction", || {
+        let pod = cluster.json(&["get", "pod", "greedy"]);
+        (pod["status"]["phase"] == "Failed").then_some(pod)
+    });
+    assert_eq!(evicted["status"]["reason"], "Evicted");
+    let message = "Usage of EmptyDir volume \"scratch\" exceeds the limit \"4Mi\". ";
+    assert_eq!(evicted["status"]["message"], message);
+    assert!(events_of(cluster, "greedy").contains(&("Evicted".to_owned(), message.to_owned())));
+    remove(cluster, "greedy");
+}
+
+pub fn a_container_over_its_memory_is_killed(cluster: &mut Cluster) {
+    let command = r#""image":"busybox:1.36","command":["sh","-c","x=a; while true; do x=$x$x; done"]"#;
+    cluster.apply(&pod("hungry", &format!(r#"{command},"resources":{{"limits":{{"memory":"20Mi"}}}}"#)));
+    until("OOMKilled", || {
+        let pod = cluster.json(&["get", "pod", "hungry"]);
+        let status = &pod["status"]["containerStatuses"][0];
+        let ended = [&status["state"], &status["lastState"]].map(|state| state["terminated"]["reason"].clone());
+        ended.contains(&Value::from("OOMKilled")).then_some(())
+    });
+    remove(cluster, "hungry");
+}

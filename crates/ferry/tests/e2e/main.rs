@@ -42,6 +42,8 @@ const SCENARIOS: &[Scenario] = &[
     ("failures::a_wrong_image_backs_off", failures::a_wrong_image_backs_off),
     ("failures::a_crashing_container_backs_off", failures::a_crashing_container_backs_off),
     ("failures::a_failing_readiness_probe_keeps_the_pod_out", failures::a_failing_readiness_probe_keeps_the_pod_out),
+    ("failures::a_pod_over_its_disk_limit_is_evicted", failures::a_pod_over_its_disk_limit_is_evicted),
+    ("failures::a_container_over_its_memory_is_killed", failures::a_container_over_its_memory_is_killed),
     ("starting::a_bad_start_says_what_to_do", starting::a_bad_start_says_what_to_do),
     ("spine::a_rollout_loses_no_request", spine::a_rollout_loses_no_request),
     ("spine::killed_in_the_middle_nothing_is_lost", spine::killed_in_the_middle_nothing_is_lost),

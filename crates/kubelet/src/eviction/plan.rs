@@ -128,8 +128,11 @@ mod tests {
         Eviction { transition: Duration::from_secs(300), ..Eviction::default().with(statements).expect("settings") }
     }
 
-    /// Looks at the node at one time after another; each look has its memory in MiB, its free disk in percent.
-    fn check(settings: &Eviction, looks: &[(i64, i64, i64, &[&str], &[&str])]) {
+    /// When, free memory in MiB, free disk in percent; which conditions, which thresholds.
+    type Look = (i64, i64, i64, &'static [&'static str], &'static [&'static str]);
+
+    /// Looks at the node at one time after another.
+    fn check(settings: &Eviction, looks: &[Look]) {
         let mut history = History::default();
         for (at, memory, disk, pressures, due) in looks {
             let readings = Readings::from([
@@ -147,7 +150,7 @@ mod tests {
     #[test]
     fn hard_thresholds_act_at_once_and_their_condition_stays_a_while() {
         let hard = settings("memory.available<100Mi,nodefs.available<10%", "", "", "");
-        let both: &[&str] = &["MemoryPressure", "DiskPressure"];
+        let both: &'static [&'static str] = &["MemoryPressure", "DiskPressure"];
         check(
             &hard,
             &[
@@ -166,8 +169,8 @@ mod tests {
     #[test]
     fn soft_thresholds_have_to_be_crossed_for_their_time() {
         let soft = settings("", "memory.available<200Mi", "memory.available=30s", "");
-        let memory: &[&str] = &["MemoryPressure"];
-        let due: &[&str] = &["memory.available"];
+        let memory: &'static [&'static str] = &["MemoryPressure"];
+        let due: &'static [&'static str] = &["memory.available"];
         check(
             &soft,
             &[
@@ -185,8 +188,9 @@ mod tests {
     #[test]
     fn a_threshold_once_crossed_wants_more_than_it_says() {
         let hard = settings("memory.available<100Mi", "", "", "memory.available=50Mi");
-        let (memory, due): (&[&str], &[&str]) = (&["MemoryPressure"], &["memory.available"]);
-        let looks: &[(i64, i64, i64, &[&str], &[&str])] = &[
+        let (memory, due): (&'static [&'static str], &'static [&'static str]) =
+            (&["MemoryPressure"], &["memory.available"]);
+        let looks: &[Look] = &[
             (0, 120, 50, &[], &[]),
             (10, 99, 50, memory, due),
             (20, 149, 50, memory, due),

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 
 use crate::backoff::Backoff;
 use crate::pod::{self, Role};
@@ -45,6 +45,8 @@ pub(crate) struct Observed<'a> {
     /// When a container that could not be started (image, configuration) may be tried again.
     pub(crate) not_before: &'a BTreeMap<String, Timestamp>,
     pub(crate) sandbox_not_before: Option<Timestamp>,
+    /// The last status that this kubelet made, or the API server's.
+    pub(crate) reported: &'a PodStatus,
     /// What running containers have been given, by container id.
     pub(crate) sizes: &'a HashMap<String, Size>,
     pub(crate) now: Timestamp,
@@ -76,6 +78,11 @@ pub(crate) enum Action {
         id: String,
         name: String,
     },
+    /// Removes a container whose log stays: everything of the pod starts anew.
+    Forget {
+        id: String,
+        name: String,
+    },
     /// Gives a running container the processor and memory that the pod now wants for it.
     Resize {
         id: String,
@@ -89,6 +96,7 @@ pub(crate) enum KillReason {
     Startup { restarts: bool },
     Changed,
     Resized,
+    RestartAll,
     UnknownState,
 }
 
@@ -101,6 +109,7 @@ impl KillReason {
             Self::Startup { restarts } => ("failed startup probe", *restarts),
             Self::Changed => ("definition changed", true),
             Self::Resized => return format!("{noun} {container} resize requires restart"),
+            Self::RestartAll => return format!("{noun} {container} is restarted with all others of its pod"),
             Self::UnknownState => return "Container is in \"unknown\" state, try killing it before restart".to_owned(),
         };
         let end = if restarts && role == Role::Regular { ", will be restarted" } else { "" };
@@ -152,6 +161,9 @@ pub(crate) fn plan(observed: &Observed<'_>) -> Step {
     }
     if sandbox_problem(pod, state).is_some() {
         work.renew_sandbox();
+        return work.done();
+    }
+    if work.restart_all() {
         return work.done();
     }
     if work.initialise() {
@@ -245,6 +257,44 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Ends and forgets all containers when one of them ended so that its rules want that; those that wanted it go
+    /// last, so that it is seen until it is done.
+    fn restart_all(&mut self) -> bool {
+        let (pod, state) = (self.observed.pod, self.observed.state);
+        let all = || pod::containers(pod).iter().chain(pod::init_containers(pod));
+        let wants = |container: &&Container| {
+            let latest = state.latest(&container.name).filter(|record| record.state == RunState::Exited);
+            latest.is_some_and(|record| pod::restarts_all(container, record.exit_code))
+        };
+        let causes: Vec<&str> = all().filter(wants).map(|c| c.name.as_str()).collect();
+        if causes.is_empty() {
+            return false;
+        }
+        for name in &causes {
+            let ended = state.latest(name).and_then(|record| record.finished_at);
+            if let (Some(ended), Some(backoff)) = (ended, self.observed.restarts.get(*name))
+                && let Some(at) = backoff.not_before(ended).filter(|at| *at > self.observed.now)
+            {
+                self.waiting.push(Waiting { name: (*name).to_owned(), delay: backoff.delay() });
+                self.wake(at);
+                return true;
+            }
+        }
+        let own = state.records.iter().filter(|record| all().any(|c| c.name == record.name));
+        let (last, first): (Vec<&Record>, Vec<&Record>) = own.partition(|r| causes.contains(&r.name.as_str()));
+        // First they end, and their status says how; then they are forgotten.
+        for record in first.iter().filter(|record| record.state == RunState::Running) {
+            self.kill(record, KillReason::RestartAll);
+        }
+        if !self.actions.is_empty() {
+            return true;
+        }
+        for record in first.into_iter().chain(last) {
+            self.actions.push(Action::Forget { id: record.id.clone(), name: record.name.clone() });
+        }
+        true
+    }
+
     /// Looks after one container that is due to run.
     fn keep(&mut self, container: &Container, role: Role, record: Option<&Record>) {
         let pod = self.observed.pod;
@@ -328,7 +378,7 @@ impl<'a> Work<'a> {
 
     /// The count to go on from when the runtime has forgotten a container that the API server remembers.
     fn reported_restarts(&self, name: &str) -> u32 {
-        let Some(reported) = pod::container_status(pod::status(self.observed.pod), name) else { return 0 };
+        let Some(reported) = pod::container_status(self.observed.reported, name) else { return 0 };
         let ran = reported.container_id.as_deref().is_some_and(|id| !id.is_empty());
         u32::try_from(reported.restart_count).unwrap_or(0) + u32::from(ran)
     }

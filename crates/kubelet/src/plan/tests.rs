@@ -59,6 +59,7 @@ impl Situation {
             not_before: &self.not_before,
             sandbox_not_before: None,
             sizes: &self.sizes,
+            reported: pod::status(pod),
             now: at(105),
         })
     }
@@ -258,4 +259,36 @@ fn a_running_container_is_resized_in_place_unless_it_wants_a_restart() {
     // Nothing is known of a container that was not looked at yet.
     let pod = pod(json!({"containers": [{"name": "c"}]}));
     assert_eq!(actions(&pod, sandboxes(), running()), vec![]);
+}
+
+#[test]
+fn one_exit_may_start_the_whole_pod_anew() {
+    let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let pod = pod(json!({"restartPolicy": "Never", "initContainers": [{"name": "first"}], "containers": [
+        {"name": "cause", "restartPolicy": "Never", "restartPolicyRules": rules}, {"name": "other"}]}));
+    let records = |exit_code: i32, other: RunState| {
+        vec![
+            record("first", "s", RunState::Exited, 0, 0),
+            record("cause", "s", RunState::Exited, exit_code, 0),
+            record("other", "s", other, 137, 0),
+        ]
+    };
+    let forget = |name: &str| Action::Forget { id: format!("{name}-0"), name: name.into() };
+    let kill = Action::Kill { id: "other-0".into(), name: "other".into(), why: KillReason::RestartAll };
+    let ready = || vec![sandbox("s", 0, true)];
+    assert_eq!(actions(&pod, ready(), records(42, RunState::Running)), [kill]);
+    let planned = actions(&pod, ready(), records(42, RunState::Exited));
+    assert_eq!(planned.last(), Some(&forget("cause")), "{planned:?}");
+    assert!(planned.contains(&forget("first")) && planned.contains(&forget("other")) && planned.len() == 3);
+    // Any other exit is the container's own affair.
+    assert_eq!(actions(&pod, ready(), records(1, RunState::Running)), []);
+    // Afterwards all begins with the first.
+    assert_eq!(actions(&pod, ready(), vec![]), [start("first", Role::Init, 0)]);
+    // Again and again takes longer and longer.
+    let mut situation = Situation::default();
+    situation.restarts.insert("cause".into(), Backoff::next(None, at(95), at(95)));
+    let Step::Run { actions, wake_at, .. } = situation.plan(&pod, ready(), records(42, RunState::Running)) else {
+        panic!("terminated")
+    };
+    assert_eq!((actions, wake_at), (vec![], Some(at(110))));
 }

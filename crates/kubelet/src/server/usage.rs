@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{Body, Server, text};
-use crate::eviction::measure;
+use crate::eviction::{measure, usage};
 use crate::node::capacity;
 use crate::pod;
 use crate::runtime::label;
@@ -118,6 +118,15 @@ impl Server {
         if let Some(rate) = rate {
             processor["usageNanoCores"] = rate.into();
         }
+        let plain: Vec<&Pod> = pods.iter().map(|usage| &*usage.pod).collect();
+        let files = measure::pods(&self.context, &plain).await;
+        let of_pods = pods.iter().map(|usage| {
+            let mut one = of_pod(usage);
+            if let Some(files) = files.get(pod::uid(&usage.pod)) {
+                add_files(&mut one, &at, disk, files);
+            }
+            one
+        });
         let document = json!({
             "node": {
                 "nodeName": self.context.config.node_name,
@@ -131,7 +140,7 @@ impl Server {
                 "runtime": {"imageFs": of_disk(&at, images), "containerFs": of_disk(&at, images)},
                 "rlimit": {"time": at, "maxpid": most_processes, "curproc": processes},
             },
-            "pods": pods.iter().map(of_pod).collect::<Vec<_>>(),
+            "pods": of_pods.collect::<Vec<_>>(),
         });
         super::json(&document)
     }
@@ -179,6 +188,30 @@ fn of_disk(at: &str, disk: capacity::Disk) -> Value {
         "inodes": disk.inodes, "inodesFree": disk.inodes_free,
         "inodesUsed": disk.inodes.saturating_sub(disk.inodes_free),
     })
+}
+
+/// What a pod has on the node's disk, and how many processes.
+fn add_files(one: &mut Value, at: &str, disk: capacity::Disk, files: &usage::PodUsage) {
+    let of = |used: usage::Usage| {
+        json!({
+            "time": at, "availableBytes": disk.available, "capacityBytes": disk.size, "usedBytes": used.bytes,
+            "inodes": disk.inodes, "inodesFree": disk.inodes_free, "inodesUsed": used.inodes,
+        })
+    };
+    one["ephemeral-storage"] = of(files.ephemeral());
+    one["process_stats"] = json!({"process_count": files.processes});
+    let volumes = files.volumes.iter().map(|(name, used)| {
+        let mut volume = of(*used);
+        volume["name"] = json!(name);
+        volume
+    });
+    one["volume"] = volumes.collect();
+    for container in one["containers"].as_array_mut().into_iter().flatten() {
+        let known = files.containers.iter().find(|c| container["name"] == c.name.as_str());
+        if let Some(logs) = known.and_then(|c| c.logs) {
+            container["logs"] = of(logs);
+        }
+    }
 }
 
 fn of_pod(usage: &PodUsage) -> Value {

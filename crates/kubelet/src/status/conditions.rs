@@ -5,9 +5,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::containers::Statuses;
 use super::{Observed, seconds};
+use crate::runtime::RunState;
 use crate::{plan, pod};
 
 const OWNED: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+
+const RESTARTING: &str = "AllContainersRestarting";
 
 struct Judgement {
     holds: bool,
@@ -37,6 +40,10 @@ pub(super) fn conditions(observed: &Observed<'_>, statuses: &Statuses, phase: &s
     };
     let ready = ready(observed, &containers_ready, &all);
     let judged = [sandbox, initialized(observed, statuses, phase), ready, containers_ready, TRUE];
+    if pod::could_restart_all(observed.pod) {
+        all.retain(|c| c.type_ != RESTARTING);
+        all.push(condition(observed, RESTARTING, restarting(observed, phase)));
+    }
     for (kind, judgement) in OWNED.into_iter().zip(judged) {
         all.push(condition(observed, kind, judgement));
     }
@@ -58,6 +65,24 @@ fn condition(observed: &Observed<'_>, kind: &str, judgement: Judgement) -> PodCo
         observed_generation: observed.pod.metadata.generation,
         last_probe_time: None,
     }
+}
+
+fn restarting(observed: &Observed<'_>, phase: &str) -> Judgement {
+    match phase {
+        "Succeeded" => return no("PodCompleted", ""),
+        "Failed" => return no("PodFailed", ""),
+        _ => {}
+    }
+    let mut all = pod::containers(observed.pod).iter().chain(pod::init_containers(observed.pod));
+    let begun = all.any(|container| {
+        let latest = observed.state.latest(&container.name).filter(|record| record.state == RunState::Exited);
+        latest.is_some_and(|record| pod::restarts_all(container, record.exit_code))
+    });
+    if begun {
+        let message = "container exited with restart policy rule".to_owned();
+        return Judgement { holds: true, reason: "RestartAllContainersStarted", message };
+    }
+    no("", "")
 }
 
 /// As Go prints a list of names.

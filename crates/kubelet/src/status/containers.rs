@@ -42,7 +42,12 @@ fn status(observed: &Observed<'_>, container: &Container, role: Role) -> Contain
             let mut status = of_record(observed, container, record);
             status.last_state = match before {
                 Some(before) => Some(terminated(observed, before)),
-                None => old.and_then(|old| old.last_state.clone()).filter(|_| record.restart_count > 0),
+                None => old.filter(|_| record.restart_count > 0).and_then(|old| {
+                    // The runtime has forgotten the one before; the last status has not.
+                    let other = old.container_id.as_deref().is_some_and(|known| !known.ends_with(&record.id));
+                    let ended = old.state.clone().filter(|state| other && state.terminated.is_some());
+                    ended.or_else(|| old.last_state.clone())
+                }),
             };
             status
         }

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use ferry_client::EventType;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Container;
 
 use super::Worker;
+use crate::backoff::Backoff;
 use crate::hooks;
 use crate::plan::KillReason;
 use crate::pod::{self, Role};
@@ -26,7 +28,10 @@ impl Worker {
             _ => None,
         });
         let own = probe.and_then(|p| p.termination_grace_period_seconds);
-        let grace = own.unwrap_or_else(|| pod::grace_seconds(&self.pod));
+        let grace = match why {
+            KillReason::RestartAll => 0,
+            _ => own.unwrap_or_else(|| pod::grace_seconds(&self.pod)),
+        };
         self.kill(state, record, grace, why.message(name, role)).await;
     }
 
@@ -57,6 +62,20 @@ impl Worker {
             self.events().container(&container.name, EventType::Warning, "FailedPreStopHook", "PreStopHook failed");
         }
         started.elapsed()
+    }
+
+    /// Removes an ended container, as though the pod were new. Its log stays as long as the pod.
+    pub(super) async fn forget_container(&mut self, state: &PodState, id: &str, name: &str) {
+        let ended = state.records.iter().find(|r| r.id == id).and_then(|r| r.finished_at);
+        if let Err(error) = self.context.runtime.remove_container(id).await {
+            tracing::debug!(container = name, "not removed: {error}");
+            return;
+        }
+        let is_latest = state.latest(name).is_some_and(|record| record.id == id);
+        if let Some(ended) = ended.filter(|_| is_latest) {
+            let backoff = Backoff::next(self.restarts.get(name).copied(), ended, Timestamp::now());
+            self.restarts.insert(name.to_owned(), backoff);
+        }
     }
 
     /// Removes an ended container and its log.

@@ -164,6 +164,7 @@ impl Worker {
             not_before: &self.not_before,
             sandbox_not_before: self.sandbox_not_before,
             sizes: &self.sizes.settled(),
+            reported: &self.status,
             now: Timestamp::now(),
         });
         match step {
@@ -270,6 +271,7 @@ impl Worker {
             Action::Start { name, role, restart_count } => self.start(state, &name, role, restart_count).await,
             Action::Kill { id, name, why } => self.kill_unhealthy(state, &id, &name, &why).await,
             Action::Remove { id, name } => self.remove_container(state, &id, &name).await,
+            Action::Forget { id, name } => self.forget_container(state, &id, &name).await,
             Action::Resize { id, name } => self.resize(&id, &name).await,
         }
     }

@@ -1,5 +1,7 @@
 //! Pods that stand in files of the node.
 
+use std::time::Duration;
+
 use ferry_kubelet::Manifests;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -14,6 +16,17 @@ fn parse(bytes: &[u8]) -> Result<Value, String> {
 
 fn container(pod: &Value) -> &str {
     pod["status"]["containerStatuses"][0]["containerID"].as_str().unwrap_or_default()
+}
+
+/// Waits until the kubelet shows that log: a process says something some time after it has started.
+async fn says(node: &Node, want: &str) {
+    let path = format!("/containerLogs/default/web-{NODE}/main");
+    let said = async {
+        while node.certificates.get(node.kubelet.port(), &path).await != (200, want.to_owned()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), said).await.expect(want);
 }
 
 pub(crate) async fn a_pod_in_a_file_runs_and_is_shown(api: &Api, containerd: &Containerd) {
@@ -32,8 +45,7 @@ pub(crate) async fn a_pod_in_a_file_runs_and_is_shown(api: &Api, containerd: &Co
     let first = api.until(&key, "ready", is_ready).await;
     assert_eq!(first["metadata"]["ownerReferences"][0]["kind"], "Node");
     let port = node.kubelet.port();
-    let (code, log) = node.certificates.get(port, &format!("/containerLogs/default/web-{NODE}/main")).await;
-    assert_eq!((code, log.as_str()), (200, "one\n"));
+    says(&node, "one\n").await;
     let (_, running) = node.certificates.get(port, "/runningpods/").await;
     assert!(running.contains(&format!("web-{NODE}")), "{running}");
     let (_, metrics) = node.certificates.get(port, "/metrics/cadvisor").await;
@@ -49,8 +61,7 @@ pub(crate) async fn a_pod_in_a_file_runs_and_is_shown(api: &Api, containerd: &Co
 
     write("two");
     let changed = api.until(&key, "changed", |p| is_ready(p) && container(p) != container(&first)).await;
-    let (_, log) = node.certificates.get(port, &format!("/containerLogs/default/web-{NODE}/main")).await;
-    assert_eq!(log, "two\n");
+    says(&node, "two\n").await;
 
     // A kubelet that starts anew finds it running.
     node.stop().await;

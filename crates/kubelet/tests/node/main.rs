@@ -318,6 +318,8 @@ async fn the_server_answers(node: &Node) {
     let used = summary["pods"].as_array().expect("pods").iter().find(of_pod).expect("the pod");
     assert!(code == 200 && used["memory"]["workingSetBytes"].as_u64() > Some(0), "{used}");
     assert_eq!(used["containers"][0]["name"], "main");
+    assert!(used["ephemeral-storage"]["usedBytes"].as_u64() > Some(0), "{used}");
+    assert!(summary["node"]["runtime"]["imageFs"]["inodesFree"].as_u64() > Some(0), "{}", summary["node"]);
     let (_, metrics) = certificates.get(port, "/metrics/resource").await;
     for line in [
         "container_memory_working_set_bytes{container=\"main\",namespace=\"default\",pod=\"served\"}",
