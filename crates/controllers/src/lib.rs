@@ -36,6 +36,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use kube::Client;
 
+pub use autoscaling::hpa::Settings as Autoscaling;
 pub use cloud::{Ensured, Instance, Local, Machine, Provider};
 pub use selection::Selection;
 
@@ -67,6 +68,7 @@ pub struct Config {
     pub node_monitor_grace_period: Duration,
     /// How many pods that have ended are kept; 0 keeps all.
     pub terminated_pod_threshold: usize,
+    pub autoscaling: Autoscaling,
     /// Signs certificate requests; none leaves that to somebody else.
     pub signing: Option<Authority>,
     /// Signs the tokens of Secrets; none leaves those to somebody else.
@@ -89,6 +91,7 @@ impl Default for Config {
             node_cidr_mask_size_ipv6: 64,
             node_monitor_grace_period: Duration::from_secs(40),
             terminated_pod_threshold: 12500,
+            autoscaling: Autoscaling::default(),
             signing: None,
             sign_token: None,
             provider: None,

@@ -253,6 +253,16 @@ pub struct ControllerManagerOptions {
     /// How many pods that have ended are kept; 0 keeps all.
     #[arg(long, default_value_t = 12500)]
     pub terminated_pod_gc_threshold: usize,
+    #[arg(long, default_value = "15s", value_parser = duration)]
+    pub horizontal_pod_autoscaler_sync_period: Duration,
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub horizontal_pod_autoscaler_downscale_stabilization: Duration,
+    #[arg(long, default_value_t = 0.1)]
+    pub horizontal_pod_autoscaler_tolerance: f64,
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub horizontal_pod_autoscaler_cpu_initialization_period: Duration,
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    pub horizontal_pod_autoscaler_initial_readiness_delay: Duration,
 }
 
 #[derive(Args, Clone, Debug)]

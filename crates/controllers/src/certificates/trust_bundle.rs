@@ -28,7 +28,7 @@ pub(crate) fn start(context: &Context) {
     }
     let (client, bundles) = (context.client(NAME), context.informers.of::<ClusterTrustBundle>());
     let text: Arc<str> = context.config.root_ca.as_str().into();
-    let queue: WorkQueue<ObjectKey> = context.queue("kube_apiserver_serving_clustertrustbundle_publisher");
+    let queue: WorkQueue<ObjectKey> = context.queue("ca_cert_publisher_cluster_trust_bundles");
     let keys = queue.clone();
     bundles.on_change(move |change| {
         if change.object().spec.signer_name.as_deref() == Some(SIGNER) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use ferry_client::{Informers, leader};
-use ferry_controllers::{Authority, Config, Selection};
+use ferry_controllers::{Authority, Autoscaling, Config, Selection};
 use ferry_tasks::Tasks;
 
 use crate::arguments::ControllerManagerOptions;
@@ -39,6 +39,7 @@ fn check(options: &ControllerManagerOptions) -> Result<Config> {
         node_cidr_mask_size_ipv6: options.node_cidr_mask_size_ipv6.or(mask).unwrap_or(64),
         node_monitor_grace_period: options.node_monitor_grace_period,
         terminated_pod_threshold: options.terminated_pod_gc_threshold,
+        autoscaling: autoscaling(options)?,
         signing: authority(options)?,
         sign_token: match &options.service_account_private_key_file {
             Some(path) => Some(crate::legacy_tokens::signer(&read(path)?).with_context(|| path.display().to_string())?),
@@ -51,6 +52,19 @@ fn check(options: &ControllerManagerOptions) -> Result<Config> {
         },
         ..Config::default()
     })
+}
+
+fn autoscaling(options: &ControllerManagerOptions) -> Result<Autoscaling> {
+    let settings = Autoscaling {
+        sync_period: options.horizontal_pod_autoscaler_sync_period,
+        downscale_stabilization: options.horizontal_pod_autoscaler_downscale_stabilization,
+        tolerance: options.horizontal_pod_autoscaler_tolerance,
+        cpu_initialization_period: options.horizontal_pod_autoscaler_cpu_initialization_period,
+        initial_readiness_delay: options.horizontal_pod_autoscaler_initial_readiness_delay,
+    };
+    ensure!(!settings.sync_period.is_zero(), "--horizontal-pod-autoscaler-sync-period must be more than nothing");
+    ensure!(settings.tolerance >= 0.0, "--horizontal-pod-autoscaler-tolerance must not be negative");
+    Ok(settings)
 }
 
 async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Result<()> {

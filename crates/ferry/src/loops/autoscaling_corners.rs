@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -153,5 +154,35 @@ async fn autoscalers_keep_to_their_bounds_and_to_metrics_that_work() {
     let one = until_says(&kit, "ScalingActive", "ScalingDisabled").await;
     let status = one.status.as_ref().unwrap();
     assert_eq!((status.current_replicas, status.desired_replicas, &status.current_metrics), (None, 0, &None));
+    kit.stop().await;
+}
+
+/// Nothing in the API changes when a load does: each autoscaler is looked at again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loads_that_change_are_seen_without_a_change_of_any_object() {
+    let settings = ferry_controllers::Autoscaling {
+        sync_period: Duration::from_millis(200),
+        tolerance: 0.5,
+        ..Default::default()
+    };
+    let kit = Kit::cluster_with(1, |config| ferry_controllers::Config { autoscaling: settings, ..config }).await;
+    let load = Arc::new(Load::default());
+    load.queue.store(2, Ordering::SeqCst);
+    let port = serve(&kit, &load).await;
+    register(&kit, port).await;
+    kit.create::<Deployment>(deployment("web", 2, "v1")).await;
+    let queue = json!({ "type": "External", "external": { "metric": { "name": "queue" }, "target": { "type": "AverageValue", "averageValue": "1" } } });
+    kit.create::<HorizontalPodAutoscaler>(json!({ "metadata": { "name": "web" }, "spec": {
+        "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" }, "maxReplicas": 9, "metrics": [queue],
+    } }))
+    .await;
+    until_says(&kit, "ScalingActive", "ValidMetricFound").await;
+    kit.until_pods("two pods", |pods| pods.iter().filter(|pod| is_ready(pod)).count() == 2).await;
+    // Half as much again is tolerated.
+    load.queue.store(3, Ordering::SeqCst);
+    kit.at_rest().await;
+    assert_eq!(kit.api::<Deployment>().get("web").await.unwrap().spec.replicas, Some(2));
+    load.queue.store(4, Ordering::SeqCst);
+    until_replicas(&kit, 4).await;
     kit.stop().await;
 }

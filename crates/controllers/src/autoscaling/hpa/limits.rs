@@ -6,8 +6,6 @@ use std::time::Duration;
 use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
 use tokio::time::Instant;
 
-/// How long what was recommended holds against shrinking where nothing else is said.
-const DOWNSCALE_WINDOW: Duration = Duration::from_secs(300);
 const LONGEST_PERIOD: Duration = Duration::from_secs(3600);
 /// An hour of looking every 15 seconds, and room for changes of the object in between.
 const MOST_REMEMBERED: usize = 1000;
@@ -63,6 +61,8 @@ pub(super) struct Bounds<'a> {
     pub(super) least: i32,
     pub(super) most: i32,
     pub(super) behavior: Option<&'a HorizontalPodAutoscalerBehavior>,
+    /// How long what was recommended holds against shrinking where nothing else is said.
+    pub(super) window: Duration,
 }
 
 fn policy(kind: &str, value: i32) -> HPAScalingPolicy {
@@ -75,7 +75,6 @@ fn rules(given: Option<&HPAScalingRules>, upward: bool) -> HPAScalingRules {
     HPAScalingRules {
         policies: given.policies.filter(|list| !list.is_empty()).or(Some(defaults)),
         select_policy: given.select_policy.or_else(|| Some("Max".into())),
-        stabilization_window_seconds: given.stabilization_window_seconds.or(Some(if upward { 0 } else { 300 })),
         ..given
     }
 }
@@ -90,17 +89,18 @@ pub(super) fn decide(
 ) -> Decision {
     let (stable, (replicas, limited)) = match bounds.behavior {
         None => {
-            let stable = history.recent(DOWNSCALE_WINDOW, now).fold(recommended, i32::max);
+            let stable = history.recent(bounds.window, now).fold(recommended, i32::max);
             (stable, plainly(current, stable, bounds))
         }
         Some(behavior) => {
             let (up, down) = (rules(behavior.scale_up.as_ref(), true), rules(behavior.scale_down.as_ref(), false));
-            let window = |rules: &HPAScalingRules| {
-                Duration::from_secs(rules.stabilization_window_seconds.unwrap_or_default().unsigned_abs().into())
+            let window = |rules: &HPAScalingRules, other: Duration| {
+                let seconds = rules.stabilization_window_seconds.map(i32::unsigned_abs);
+                seconds.map_or(other, |seconds| Duration::from_secs(seconds.into()))
             };
             // Up goes the least of the window, down the most of it.
-            let floor = history.recent(window(&up), now).fold(recommended, i32::min);
-            let ceiling = history.recent(window(&down), now).fold(recommended, i32::max);
+            let floor = history.recent(window(&up, Duration::ZERO), now).fold(recommended, i32::min);
+            let ceiling = history.recent(window(&down, bounds.window), now).fold(recommended, i32::max);
             let stable = current.max(floor).min(ceiling);
             (stable, by_policies(history, current, stable, bounds, (&up, &down), now))
         }
@@ -196,7 +196,7 @@ mod tests {
         let (mut history, mut current) = (History::new(start, begin), start);
         for (second, recommended, expected) in steps {
             let now = begin + Duration::from_secs(*second);
-            let bounds = Bounds { least: 1, most: 100, behavior: behavior.as_ref() };
+            let bounds = Bounds { least: 1, most: 100, behavior: behavior.as_ref(), window: Duration::from_secs(300) };
             let decision = decide(&mut history, current, *recommended, &bounds, now);
             assert_eq!(decision.replicas, *expected, "{behavior:?} at {second}");
             history.scaled(decision.replicas - current, now);
@@ -247,7 +247,7 @@ mod tests {
         let tell = |behavior: Value, (least, most), current, recommended| {
             let behavior: Option<HorizontalPodAutoscalerBehavior> = serde_json::from_value(behavior).expect("one");
             let mut history = History::new(current, Instant::now());
-            let bounds = Bounds { least, most, behavior: behavior.as_ref() };
+            let bounds = Bounds { least, most, behavior: behavior.as_ref(), window: Duration::from_secs(300) };
             let decision = decide(&mut history, current, recommended, &bounds, Instant::now());
             (decision.replicas, decision.limited.map_or("", |(reason, _)| reason), decision.stabilized)
         };

@@ -13,8 +13,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::jiff::Timestamp;
 
+use super::Settings;
 use super::mapping::{self, Mapping};
-use super::replicas::{self, Target, Tolerance};
+use super::replicas::{self, Moment, Target, Tolerance};
 use super::source::{Source, selector_shown, selector_text};
 
 /// What is scaled, and its pods.
@@ -26,6 +27,7 @@ pub(super) struct Scaled<'a> {
     pub(super) selector: &'a str,
     pub(super) pods: &'a [Arc<Pod>],
     pub(super) tolerance: Tolerance,
+    pub(super) settings: &'a Settings,
 }
 
 /// Where figures come from.
@@ -71,11 +73,11 @@ fn amount_of(resource: &str, milli: i64) -> Amount {
     Amount(Quantity::from_milli(milli, Format::BinarySi).to_string())
 }
 
-pub(super) fn tolerance(autoscaler: &HorizontalPodAutoscaler) -> Tolerance {
+pub(super) fn tolerance(autoscaler: &HorizontalPodAutoscaler, other: f64) -> Tolerance {
     let behavior = autoscaler.spec.behavior.as_ref();
     let of = |rules: Option<&HPAScalingRules>| {
         let given = rules.and_then(|rules| Quantity::parse(&rules.tolerance.as_ref()?.0).ok());
-        given.map_or(0.1, |quantity| quantity.as_f64())
+        given.map_or(other, |quantity| quantity.as_f64())
     };
     Tolerance {
         up: of(behavior.and_then(|behavior| behavior.scale_up.as_ref())),
@@ -142,8 +144,8 @@ impl Meter {
         let compute = async {
             let samples = self.source.resource(scaled.namespace, scaled.selector, name, container).await;
             let samples = samples.map_err(|error| format!("unable to get metrics for resource {name}: {error}"))?;
-            let (pods, of) = (pods(scaled), Some((name, container)));
-            replicas::of_pods(scaled.wanted, &pods, &samples, target, of, scaled.tolerance, Timestamp::now())
+            let (pods, of, now) = (pods(scaled), Some((name, container)), moment(scaled));
+            replicas::of_pods(scaled.wanted, &pods, &samples, target, of, scaled.tolerance, &now)
         };
         let asked = compute.await.map_err(|problem| format!("failed to get {name} {what}: {problem}"))?;
         let current = MetricValueStatus {
@@ -177,9 +179,8 @@ impl Meter {
         let selector = selector_text(wanted.metric.selector.as_ref());
         let samples = self.source.of_pods(scaled.namespace, scaled.selector, name, &selector).await;
         let samples = samples.map_err(|error| format!("unable to get metric {name}: {error}"))?;
-        let (pods, target) = (pods(scaled), Target::Average(target));
-        let asked =
-            replicas::of_pods(scaled.wanted, &pods, &samples, target, None, scaled.tolerance, Timestamp::now())?;
+        let (pods, target, now) = (pods(scaled), Target::Average(target), moment(scaled));
+        let asked = replicas::of_pods(scaled.wanted, &pods, &samples, target, None, scaled.tolerance, &now)?;
         let status = MetricStatus {
             type_: "Pods".into(),
             pods: Some(PodsMetricStatus { metric: wanted.metric.clone(), current: average(asked.average_milli) }),
@@ -249,6 +250,10 @@ impl Meter {
         };
         Ok(Measured { replicas, status, name: format!("external metric {metric}({selector})") })
     }
+}
+
+fn moment<'a>(scaled: &Scaled<'a>) -> Moment<'a> {
+    Moment { now: Timestamp::now(), settings: scaled.settings }
 }
 
 fn pods<'a>(scaled: &Scaled<'a>) -> Vec<&'a Pod> {

@@ -1,8 +1,7 @@
-//! The loop of the autoscaler: every 15 seconds each one is looked at.
+//! The loop of the autoscaler: every now and then each one is looked at.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
@@ -15,22 +14,22 @@ use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::conditions;
 use super::limits::{self, Bounds, History};
 use super::mapping::{Mapping, group_version};
 use super::measure::{self, Meter, Scaled};
 use super::source::Source;
+use super::{Settings, conditions};
 use crate::Context;
 
 const NAME: &str = "horizontal-pod-autoscaler";
 const FAILED: &str = "FailedComputeMetricsReplicas";
-const PERIOD: Duration = Duration::from_secs(15);
 
 struct Loop {
     client: Client,
     recorder: Recorder,
     autoscalers: Informer<HorizontalPodAutoscaler>,
     pods: Informer<Pod>,
+    settings: Settings,
     meter: Meter,
     histories: Mutex<HashMap<ObjectKey, History>>,
     /// Which pods each autoscaler counts.
@@ -50,6 +49,7 @@ pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let this = Arc::new(Loop {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
+        settings: context.config.autoscaling,
         meter: Meter { source: Source { client: client.clone() }, mapping: Mapping::new(client.clone()) },
         client,
         autoscalers: context.informers.of(),
@@ -115,7 +115,7 @@ impl Loop {
             self.recorder.event(&*autoscaler, EventType::Warning, reason, problem);
         }
         // What is wrong now may be right in the next period; trying faster would not make metrics come.
-        Ok(Action::After(PERIOD))
+        Ok(Action::After(self.settings.sync_period))
     }
 
     async fn scale_at(&self, url: &str) -> Result<Scale, kube::Error> {
@@ -173,7 +173,12 @@ impl Loop {
                 std::cmp::Ordering::Less => "All metrics below target".to_owned(),
                 std::cmp::Ordering::Equal => String::new(),
             };
-            let bounds = Bounds { least, most: spec.max_replicas, behavior: spec.behavior.as_ref() };
+            let bounds = Bounds {
+                least,
+                most: spec.max_replicas,
+                behavior: spec.behavior.as_ref(),
+                window: self.settings.downscale_stabilization,
+            };
             let decision = {
                 let (mut histories, now) = (self.histories.lock(), Instant::now());
                 let history = histories.entry(key.clone()).or_insert_with(|| History::new(current, now));
@@ -298,7 +303,8 @@ impl Loop {
             there: scale.status.as_ref().map_or(0, |status| status.replicas),
             selector: &selector,
             pods: &pods,
-            tolerance: measure::tolerance(autoscaler),
+            tolerance: measure::tolerance(autoscaler, self.settings.tolerance),
+            settings: &self.settings,
         };
         let metrics = autoscaler.spec.metrics.as_deref().unwrap_or_default();
         let mut wish = Wish { replicas: 0, name: String::new() };

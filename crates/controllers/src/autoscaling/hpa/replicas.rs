@@ -8,11 +8,8 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use super::Settings;
 use crate::common::pod;
-
-/// How long the processor time of a pod that just started is not believed.
-const CPU_INITIALIZATION: Duration = Duration::from_secs(300);
-const INITIAL_READINESS: Duration = Duration::from_secs(30);
 
 const NO_PODS: &str = "no pods returned by selector while calculating replica count";
 
@@ -38,6 +35,12 @@ impl Tolerance {
     fn holds(self, ratio: f64) -> bool {
         (1.0 - self.down..=1.0 + self.up).contains(&ratio)
     }
+}
+
+/// When figures are looked at, and how long those of pods that start are not believed.
+pub(super) struct Moment<'a> {
+    pub(super) now: Timestamp,
+    pub(super) settings: &'a Settings,
 }
 
 /// What is wanted of each pod.
@@ -71,17 +74,17 @@ fn started(pod: &Pod) -> Option<Timestamp> {
 }
 
 /// Whether the pod's processor time says nothing yet.
-fn is_warming_up(pod: &Pod, sample: &Sample, now: Timestamp) -> bool {
+fn is_warming_up(pod: &Pod, sample: &Sample, moment: &Moment<'_>) -> bool {
     let (Some(condition), Some(start)) = (pod::condition(pod, "Ready"), started(pod)) else { return true };
     let changed = condition.last_transition_time.as_ref().map_or(start, |time| time.0);
     let since = |from: Timestamp, to: Timestamp| Duration::try_from(to.duration_since(from)).unwrap_or_default();
-    if since(start, now) < CPU_INITIALIZATION {
+    if since(start, moment.now) < moment.settings.cpu_initialization_period {
         return condition.status == "False" || sample.at < changed + sample.window;
     }
-    condition.status == "False" && since(start, changed) < INITIAL_READINESS
+    condition.status == "False" && since(start, changed) < moment.settings.initial_readiness_delay
 }
 
-fn group(pods: &[&Pod], samples: &Samples, is_cpu: bool, now: Timestamp) -> Groups {
+fn group(pods: &[&Pod], samples: &Samples, is_cpu: bool, moment: &Moment<'_>) -> Groups {
     let mut groups = Groups::default();
     for pod in pods {
         let name = pod.name_any();
@@ -92,7 +95,7 @@ fn group(pods: &[&Pod], samples: &Samples, is_cpu: bool, now: Timestamp) -> Grou
         match samples.get(&name) {
             _ if pod::phase(pod) == "Pending" => groups.unready.push(name),
             None => groups.missing.push(name),
-            Some(sample) if is_cpu && is_warming_up(pod, sample, now) => groups.unready.push(name),
+            Some(sample) if is_cpu && is_warming_up(pod, sample, moment) => groups.unready.push(name),
             Some(_) => groups.ready += 1,
         }
     }
@@ -180,13 +183,13 @@ pub(super) fn of_pods(
     target: Target,
     resource: Option<(&str, Option<&str>)>,
     tolerance: Tolerance,
-    now: Timestamp,
+    moment: &Moment<'_>,
 ) -> Result<Asked, String> {
     if pods.is_empty() {
         return Err(NO_PODS.into());
     }
     let is_cpu = resource.is_some_and(|(name, _)| name == "cpu");
-    let groups = group(pods, samples, is_cpu, now);
+    let groups = group(pods, samples, is_cpu, moment);
     let mut used: BTreeMap<String, i64> = samples.iter().map(|(name, sample)| (name.clone(), sample.milli)).collect();
     for name in groups.ignored.iter().chain(&groups.unready) {
         used.remove(name);

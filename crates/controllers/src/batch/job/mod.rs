@@ -10,6 +10,7 @@ mod pod;
 mod policy;
 mod reconcile;
 mod status;
+mod tally;
 #[cfg(test)]
 mod tests;
 

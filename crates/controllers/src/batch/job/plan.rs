@@ -1,7 +1,7 @@
 //! What a Job needs next: whether it has ended, which pods to start and to stop, which of them to count.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::indexes::Indexes;
 use super::pod as job_pod;
 use super::policy::{self, Verdict};
 use super::status::{self, End};
+use super::tally::{Tally, tally};
 use crate::common::pod;
 
 /// Pods started or stopped in one reconciliation at most.
@@ -39,7 +40,7 @@ impl Observed<'_> {
     }
 
     /// Still to be counted.
-    fn is_tracked(&self, pod: &Pod) -> bool {
+    pub(super) fn is_tracked(&self, pod: &Pod) -> bool {
         job_pod::is_tracked(pod) && !self.released.contains(pod.metadata.uid.as_deref().unwrap_or_default())
     }
 }
@@ -60,21 +61,6 @@ pub(super) struct Plan {
     pub(super) record: Record,
     pub(super) again: Option<Duration>,
     pub(super) events: Vec<(&'static str, &'static str)>,
-}
-
-/// Counts and sets that several steps need.
-struct Tally<'a> {
-    spec: JobSpec,
-    indexed: bool,
-    active: Vec<&'a Arc<Pod>>,
-    terminating: usize,
-    succeeded: i32,
-    failed: i32,
-    succeeded_indexes: Indexes,
-    failed_indexes: Option<Indexes>,
-    /// By index: the failed pod whose count its replacement will carry on.
-    delayed: BTreeMap<i32, &'a Arc<Pod>>,
-    record: Record,
 }
 
 pub(super) fn plan(observed: &Observed<'_>) -> Plan {
@@ -116,70 +102,6 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     count(observed, &tally, &mut end, &mut plan);
     plan.end = end;
     plan
-}
-
-fn tally<'a>(observed: &Observed<'a>) -> Tally<'a> {
-    let (job, spec) = (observed.job, observed.spec());
-    let old = job.status.clone().unwrap_or_default();
-    let uncounted = old.uncounted_terminated_pods.clone().unwrap_or_default();
-    let (done, bad) = (uncounted.succeeded.unwrap_or_default(), uncounted.failed.unwrap_or_default());
-    let indexed = job_pod::is_indexed(job);
-    let completions = spec.completions.unwrap_or_default();
-    let in_range = |pod: &Pod| !indexed || job_pod::index(pod).is_some_and(|index| index < completions);
-    let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
-    let fresh = |known: &[String], pod: &Pod| observed.is_tracked(pod) && in_range(pod) && !known.contains(&uid(pod));
-    let list = |matches: &dyn Fn(&Pod) -> bool| -> Vec<&'a Pod> {
-        observed.pods.iter().filter(|pod| matches(pod)).map(|pod| &**pod).collect()
-    };
-    let new_done = list(&|pod| pod::phase(pod) == "Succeeded" && fresh(&done, pod));
-    let new_bad = list(&|pod| job_pod::has_failed(job, pod) && fresh(&bad, pod));
-    let counted = new_bad.iter().filter(|pod| policy::judge(job, pod) != Verdict::Ignore).count();
-    let number = |length: usize| i32::try_from(length).unwrap_or(i32::MAX);
-    let mut tally = Tally {
-        indexed,
-        active: observed.pods.iter().filter(|pod| pod::is_active(pod)).collect(),
-        terminating: observed.pods.iter().filter(|pod| pod::is_terminating(pod) && !pod::is_terminal(pod)).count(),
-        succeeded: old.succeeded.unwrap_or_default() + number(new_done.len()) + number(done.len()),
-        failed: old.failed.unwrap_or_default() + number(counted) + number(bad.len()),
-        succeeded_indexes: Indexes::default(),
-        failed_indexes: None,
-        delayed: BTreeMap::new(),
-        record: observed.record.with(&new_done, &new_bad),
-        spec,
-    };
-    if indexed {
-        by_index(observed, &mut tally, &old, completions);
-    }
-    tally
-}
-
-fn by_index<'a>(observed: &Observed<'a>, tally: &mut Tally<'a>, old: &JobStatus, completions: i32) {
-    let job = observed.job;
-    tally.succeeded_indexes = Indexes::parse(old.completed_indexes.as_deref().unwrap_or_default(), completions);
-    for pod in observed.pods.iter().filter(|pod| pod::phase(pod) == "Succeeded" && observed.is_tracked(pod)) {
-        if let Some(index) = job_pod::index(pod).filter(|index| *index < completions) {
-            tally.succeeded_indexes.add(index);
-        }
-    }
-    tally.succeeded = tally.succeeded_indexes.total();
-    let Some(limit) = tally.spec.backoff_limit_per_index else { return };
-    let mut failed = Indexes::parse(old.failed_indexes.as_deref().unwrap_or_default(), completions);
-    let busy: HashSet<i32> = tally.active.iter().filter_map(|pod| job_pod::index(pod)).collect();
-    for pod in observed.pods.iter().filter(|pod| job_pod::has_failed(job, pod) && observed.is_tracked(pod)) {
-        let Some(index) = job_pod::index(pod).filter(|index| *index < completions) else { continue };
-        let verdict = policy::judge(job, pod);
-        let spent = verdict != Verdict::Ignore && job_pod::failures_before(pod) >= limit;
-        if !tally.succeeded_indexes.contains(index) && (verdict == Verdict::FailIndex || spent) {
-            failed.add(index);
-        } else if !busy.contains(&index) {
-            let last = tally.delayed.entry(index).or_insert(pod);
-            if job_pod::attempts(pod) > job_pod::attempts(last) {
-                *last = pod;
-            }
-        }
-    }
-    tally.delayed.retain(|index, _| !failed.contains(*index) && !tally.succeeded_indexes.contains(*index));
-    tally.failed_indexes = Some(failed);
 }
 
 /// Whether and how the Job has ended, apart from having all its completions.

@@ -1,5 +1,6 @@
 //! Tests of what metrics ask for.
 
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
@@ -20,6 +21,17 @@ fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().expect("a time")
 }
 
+fn moment() -> Moment<'static> {
+    const SETTINGS: Settings = Settings {
+        sync_period: Duration::from_secs(15),
+        downscale_stabilization: Duration::from_secs(300),
+        tolerance: 0.1,
+        cpu_initialization_period: Duration::from_secs(300),
+        initial_readiness_delay: Duration::from_secs(30),
+    };
+    Moment { now: now(), settings: &SETTINGS }
+}
+
 fn sample(milli: i64) -> Sample {
     Sample { milli, at: now(), window: Duration::from_secs(30) }
 }
@@ -35,7 +47,7 @@ fn ask(target: Target, usage: &[Option<i64>]) -> Asked {
         usage.iter().enumerate().filter_map(|(n, used)| Some((format!("p{n}"), sample((*used)?)))).collect();
     let refs: Vec<&Pod> = pods.iter().collect();
     let current = i32::try_from(usage.len()).expect("few");
-    of_pods(current, &refs, &samples, target, Some(("cpu", None)), TOLERANCE, now()).expect("figures")
+    of_pods(current, &refs, &samples, target, Some(("cpu", None)), TOLERANCE, &moment()).expect("figures")
 }
 
 fn check(target: Target, usage: &[Option<i64>], expected: i32) {
@@ -75,7 +87,8 @@ fn averages_are_of_all_figures_that_came() {
     // A figure of a pod that is gone: it has no requests to be compared with, but an average counts it.
     let (pod, samples) =
         (a_pod(0, "Running"), Samples::from([("p0".into(), sample(100)), ("gone".into(), sample(500))]));
-    let of = |target| of_pods(1, &[&pod], &samples, target, Some(("cpu", None)), TOLERANCE, now()).expect("figures");
+    let of =
+        |target| of_pods(1, &[&pod], &samples, target, Some(("cpu", None)), TOLERANCE, &moment()).expect("figures");
     assert_eq!(of(Target::Utilization(10)), Asked { replicas: 1, utilization: Some(10), average_milli: 100 });
     assert_eq!(of(Target::Average(100)), Asked { replicas: 3, utilization: None, average_milli: 300 });
 }
@@ -110,7 +123,7 @@ fn without_requests_or_figures_it_is_said_so() {
     let samples = Samples::from([("p0".into(), sample(1))]);
     let ask = |pods: &[&Pod], samples: &Samples, container: Option<&str>| {
         let half = Target::Utilization(50);
-        of_pods(1, pods, samples, half, Some(("cpu", container)), TOLERANCE, now()).expect_err("a problem")
+        of_pods(1, pods, samples, half, Some(("cpu", container)), TOLERANCE, &moment()).expect_err("a problem")
     };
     let bare = change("/spec/containers/0/resources", json!({}));
     assert_eq!(ask(&[&bare], &samples, None), "missing request for cpu in container c of Pod p0");
@@ -135,4 +148,27 @@ fn requests_of_the_whole_pod_come_first() {
     let whole = pod(json!({ "requests": { "cpu": "5" } }));
     assert_eq!((request(&whole, "cpu", None), request(&whole, "cpu", Some("s"))), (Ok(5100), Ok(1000)));
     assert_eq!(request(&whole, "memory", None), Err("missing pod-level request for memory in Pod p".into()));
+}
+
+/// Seconds since the start, those since the last change of readiness, whether it is ready, and how old the figure is: believed or not.
+#[test]
+fn processor_time_of_pods_that_start_is_not_believed() {
+    let check = |started: i64, changed: i64, ready: &str, age: i64, expected: bool| {
+        let before = |seconds: i64| (now() - SignedDuration::from_secs(seconds)).to_string();
+        let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": "p" }, "status": {
+            "startTime": before(started), "conditions": [{ "type": "Ready", "status": ready, "lastTransitionTime": before(changed) }],
+        } }))
+        .expect("a pod");
+        let sample = Sample { at: now() - SignedDuration::from_secs(age), ..sample(1) };
+        assert_eq!(!is_warming_up(&pod, &sample, &moment()), expected, "{started} {changed} {ready} {age}");
+    };
+    // Within the first five minutes: ready for a whole window of the figure.
+    check(100, 60, "True", 0, true);
+    check(100, 60, "True", 40, false);
+    check(100, 10, "True", 0, false);
+    check(100, 60, "False", 0, false);
+    // Later: unless it never was ready.
+    check(400, 60, "False", 0, true);
+    check(400, 380, "False", 0, false);
+    check(400, 10, "True", 60, true);
 }
