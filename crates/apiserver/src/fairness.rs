@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_fairness::{Ask, Busy, FlowControl, Permit, SCHEMAS};
+use ferry_fairness::{Ask, Busy, FlowControl, LevelNow, Permit, SCHEMAS};
 use ferry_meta::{ApiError, GroupResource, GroupVersionKind, Reason, object};
 use ferry_registry::Resource;
 use ferry_schema::managed;
@@ -65,6 +65,89 @@ fn width(core: &Core, context: &RequestContext) -> usize {
         objects = objects.min(limit);
     }
     objects.div_ceil(OBJECTS_PER_SEAT).clamp(1, WIDEST)
+}
+
+/// What `/debug/api_priority_and_fairness/` shows: the levels, or their queues. None: there is no such page.
+pub(crate) fn page(core: &Core, name: &str) -> Option<String> {
+    let Some(FlowControl::Fair(fairness)) = &core.flow_control else { return None };
+    let mut levels = fairness.now();
+    levels.sort_by(|a, b| a.name.cmp(&b.name));
+    match name {
+        "dump_priority_levels" => Some(columns(&levels_table(&levels))),
+        "dump_queues" => Some(columns(&queues_table(&levels))),
+        _ => None,
+    }
+}
+
+fn levels_table(levels: &[LevelNow]) -> Vec<Vec<String>> {
+    let head = [
+        "PriorityLevelName",
+        "ActiveQueues",
+        "IsIdle",
+        "IsQuiescing",
+        "WaitingRequests",
+        "ExecutingRequests",
+        "DispatchedRequests",
+        "RejectedRequests",
+        "TimedoutRequests",
+        "CancelledRequests",
+    ];
+    let row = |level: &LevelNow| {
+        let active = level.queues.iter().filter(|(waiting, in_use, _)| waiting + in_use > 0).count();
+        let idle = !level.exempt && level.waiting == 0 && level.in_use == 0;
+        let counts = level.counts;
+        let mut row = vec![level.name.clone(), active.to_string(), idle.to_string(), "false".to_owned()];
+        row.extend([level.waiting, level.in_use].map(|number| number.to_string()));
+        row.extend([counts.dispatched, counts.rejected, counts.timed_out, 0].map(|number| number.to_string()));
+        row
+    };
+    std::iter::once(head.map(str::to_owned).to_vec()).chain(levels.iter().map(row)).collect()
+}
+
+fn queues_table(levels: &[LevelNow]) -> Vec<Vec<String>> {
+    let head = [
+        "PriorityLevelName",
+        "Index",
+        "PendingRequests",
+        "ExecutingRequests",
+        "SeatsInUse",
+        "NextDispatchR",
+        "InitialSeatsSum",
+        "MaxSeatsSum",
+        "TotalWorkSum",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for level in levels {
+        for (index, (waiting, in_use, served)) in level.queues.iter().enumerate() {
+            let mut row = vec![level.name.clone()];
+            row.extend([index, *waiting, *in_use, *in_use].map(|number| number.to_string()));
+            row.push(format!("{served:.8}ss"));
+            row.extend([*waiting, *waiting].map(|number| number.to_string()));
+            row.push(format!("{:.8}ss", 0.0));
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// Cells with commas behind them, in columns as wide as their widest.
+fn columns(rows: &[Vec<String>]) -> String {
+    const NARROWEST: usize = 8;
+    let count = rows.first().map_or(0, Vec::len);
+    let widest = |column: usize| rows.iter().map(|row| row[column].len() + 2).max().unwrap_or(0).max(NARROWEST);
+    let widths: Vec<usize> = (0..count).map(widest).collect();
+    let mut out = String::new();
+    for row in rows {
+        for (column, cell) in row.iter().enumerate() {
+            if column + 1 < count {
+                out.push_str(&format!("{:width$}", format!("{cell},"), width = widths[column]));
+            } else {
+                out.push_str(cell);
+            }
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// As upstream words it: plain text, since it may come before anything is known of the request.
@@ -133,4 +216,26 @@ fn applied(gvk: &GroupVersionKind, schema: &Value, condition: &Value) -> Result<
     };
     managed::apply(&ty, &write, Some(schema), &config, true)
         .map_err(|error| ApiError::internal(format!("the status of a FlowSchema: {error:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_stand_in_columns() {
+        let level = LevelNow {
+            name: "catch-all".into(),
+            exempt: false,
+            in_use: 0,
+            waiting: 0,
+            counts: Default::default(),
+            queues: vec![(0, 0, 0.0)],
+        };
+        let text = columns(&levels_table(std::slice::from_ref(&level)));
+        assert!(text.starts_with("PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, "), "{text}");
+        assert!(text.contains("\ncatch-all,         0,            true,   false,       0,"), "{text}");
+        let text = columns(&queues_table(&[level]));
+        assert!(text.contains("\ncatch-all,         0,      0,               0,                 0,"), "{text}");
+    }
 }

@@ -15,6 +15,23 @@ pub(crate) fn text(core: &Core) -> String {
     out
 }
 
+/// What service levels are measured by: each health check as it is now.
+pub(crate) async fn service_levels(core: &Core) -> String {
+    let mut out = String::new();
+    let help = "[STABLE] This metric records the result of a single healthcheck.";
+    head(&mut out, "kubernetes_healthcheck", "gauge", help);
+    let mut lines: Vec<String> = Vec::new();
+    for root in ["healthz", "livez", "readyz"] {
+        for name in crate::health::checks(root) {
+            let good = u8::from(crate::health::check(core, name).await.is_ok());
+            lines.push(format!("kubernetes_healthcheck{{name=\"{name}\",type=\"{root}\"}} {good}\n"));
+        }
+    }
+    lines.sort();
+    lines.iter().for_each(|line| out.push_str(line));
+    out
+}
+
 fn objects(out: &mut String, core: &Core) {
     let table = core.table();
     let mut counted: Vec<(&str, &str, usize)> = Vec::new();

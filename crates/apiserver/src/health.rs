@@ -100,7 +100,7 @@ pub(crate) async fn handle(
     Ok(Answer::text(200, "ok"))
 }
 
-async fn check(core: &Core, name: &str) -> Result<(), String> {
+pub(crate) async fn check(core: &Core, name: &str) -> Result<(), String> {
     match name {
         "etcd" | "etcd-readiness" => core.store.health().await.map_err(|e| e.to_string()),
         "shutdown" if core.tasks.stopping().is_cancelled() => Err("process is shutting down".into()),

@@ -22,6 +22,7 @@ mod fairness;
 mod gauges;
 mod handshakes;
 mod health;
+mod identity;
 mod inprocess;
 mod kubelet;
 mod list_body;
@@ -196,6 +197,10 @@ impl ApiServer {
         let keeper = aggregation::run(self.core.clone(), token.to_owned());
         self.core.tasks.spawn_until_stopped("aggregation", keeper);
         self.core.tasks.spawn_until_stopped("addresses of Services", allocate::repair(self.core.clone()));
+        if let Some(endpoint) = endpoint {
+            let lease = identity::run(self.core.clone(), token.to_owned(), endpoint);
+            self.core.tasks.spawn_until_stopped("lease of this server", lease);
+        }
         Ok(())
     }
 

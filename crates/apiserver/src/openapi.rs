@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ferry_meta::{ApiError, GroupVersion, GroupVersionKind};
 use ferry_registry::{Resource, ResourceTable};
 use ferry_schema::openapi::{self, CustomKind, Operation};
-use http::header::{HeaderValue, LOCATION};
+use http::header::{CONTENT_TYPE, ETAG, HeaderValue, LOCATION, VARY};
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext, rest: &[&
     }
     let asked = context.query.text("hash");
     if !asked.is_empty() && asked != hash && !name.is_empty() {
-        return Ok(moved(&format!("/openapi/v3/{name}?hash={hash}")));
+        return Ok(moved(&format!("/openapi/v3/{name}?hash={hash}"), form.media_type(&name), &format!("\"{hash}\"")));
     }
     let cache = if asked.is_empty() { "no-cache, private" } else { "public, immutable" };
     Ok(tagged_response(context, form.media_type(&name), body, &format!("\"{hash}\""), cache))
@@ -149,11 +149,13 @@ fn with_remote(core: &Core, index: Bytes) -> Bytes {
     list.to_string().into()
 }
 
-fn moved(to: &str) -> Answer {
+fn moved(to: &str, media_type: &str, tag: &str) -> Answer {
     let mut response = Response::new(full(""));
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-    if let Ok(value) = HeaderValue::from_str(to) {
-        response.headers_mut().insert(LOCATION, value);
+    for (name, text) in [(LOCATION, to), (CONTENT_TYPE, media_type), (ETAG, tag), (VARY, "Accept")] {
+        if let Ok(value) = HeaderValue::from_str(text) {
+            response.headers_mut().insert(name, value);
+        }
     }
     Answer::Ready(response)
 }

@@ -128,6 +128,19 @@ pub(crate) fn flagz(core: &Core, context: &mut RequestContext) -> Result<Answer,
     }
 }
 
+/// What can be changed while the server runs. The verbosity of Go's logs is not that of these: it is not taken.
+pub(crate) fn flags(context: &RequestContext, rest: &[&str]) -> Answer {
+    if rest != ["v"] {
+        let text = "<html>\n<head>\n<title>/debug/flags/</title>\n</head>\n<body>\n/debug/flags/<br>\n<br>\nflags:<br>\n<table>\n<tr>v<br>\n</table>\n<br>\nfull flags configurable<br>\n</body>\n</html>\n";
+        return Answer::Plain { code: 200, content_type: "text/html; charset=utf-8", body: text.into() };
+    }
+    let (code, text) = match context.method {
+        Method::PUT => (405, "the verbosity of the logs is set by RUST_LOG when the server starts\n"),
+        _ => (406, "unsupported http method\n"),
+    };
+    Answer::Plain { code, content_type: "text/plain", body: text.into() }
+}
+
 /// Profiles are Go's: there are none here, and none is known by name.
 pub(crate) fn profiles(context: &RequestContext, rest: &[&str]) -> Answer {
     let html = |code: StatusCode, text: &'static str| {

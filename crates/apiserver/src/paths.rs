@@ -37,6 +37,11 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
             content_type: "text/plain; version=0.0.4; charset=utf-8",
             body: crate::gauges::text(core).into(),
         }),
+        ["metrics", "slis"] => Ok(Answer::Plain {
+            code: 200,
+            content_type: "text/plain; version=0.0.4; charset=utf-8",
+            body: crate::gauges::service_levels(core).await.into(),
+        }),
         ["api"] | ["api", ""] => discovery_document(core, context, true),
         ["apis"] | ["apis", ""] => discovery_document(core, context, false),
         ["api", version] | ["api", version, ""] => resource_list(core, context, "", version),
@@ -63,6 +68,10 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
         ["statusz"] => pages::statusz(core, context),
         ["flagz"] => pages::flagz(core, context),
         ["debug", "pprof", rest @ ..] => Ok(pages::profiles(context, rest)),
+        ["debug", "flags", rest @ ..] => Ok(pages::flags(context, rest)),
+        ["debug", "api_priority_and_fairness", page] => {
+            Ok(crate::fairness::page(core, page).map_or_else(Answer::no_such_page, |text| Answer::text(200, text)))
+        }
         // The index is the same to everybody, whatever they accept.
         [""] | ["index.html"] => {
             let paths = ferry_schema::encode::indent(json!({"paths": root_paths(core)}).to_string().as_bytes());
@@ -234,8 +243,18 @@ fn root_paths(core: &Core) -> Vec<String> {
         paths.extend(health::checks(root).map(|check| format!("/{root}/{check}")));
     }
     paths.extend(
-        ["/flagz", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/statusz", "/version"]
-            .map(String::from),
+        [
+            "/flagz",
+            "/metrics",
+            "/metrics/slis",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/openapi/v3/",
+            "/openid/v1/jwks",
+            "/statusz",
+            "/version",
+        ]
+        .map(String::from),
     );
     paths.sort();
     paths

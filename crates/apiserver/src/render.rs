@@ -23,6 +23,10 @@ pub(crate) struct ListMeta {
 
 impl ListMeta {
     fn json(&self) -> String {
+        // What is not kept has no version.
+        if self.revision == 0 {
+            return "{}".to_owned();
+        }
         let mut text = format!("{{\"resourceVersion\":\"{}\"", self.revision);
         if let Some(token) = &self.continue_token {
             text.push_str(&format!(",\"continue\":\"{token}\""));

@@ -81,9 +81,6 @@ fn of_path(table: &ResourceTable, context: &RequestContext) -> Result<Route, Api
             Err(ApiError::method_not_allowed())
         };
     }
-    if info.in_namespace && info.namespace.is_empty() {
-        return Err(not_found());
-    }
     if !info.subresource.is_empty() {
         let Some(subresource) = row.subresource(&info.subresource) else {
             return Err(if codec::is_custom(row) {

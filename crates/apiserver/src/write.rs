@@ -58,6 +58,7 @@ impl<'a> Write<'a> {
             subresource: self.subresource,
             dry_run: self.options.dry_run,
             patch: self.context.method == http::Method::PATCH,
+            reader: Some(&*self.core.cache),
         }
     }
 
@@ -140,26 +141,6 @@ impl<'a> Write<'a> {
         ferry_auth::rbac::check_write(rbac, chain, &self.context.user, &resource, object, old).await
     }
 
-    /// Devices are given to administrators in namespaces that say so alone.
-    fn admin_access(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        const LABEL: &str = "resource.kubernetes.io/admin-access";
-        let kind = &self.row.gvk;
-        if kind.group != "resource.k8s.io" {
-            return Vec::new();
-        }
-        let Some(path) = ferry_registry::devices::admin_access(&kind.kind, self.subresource, object, old) else {
-            return Vec::new();
-        };
-        let namespaces = ferry_meta::GroupResource::new("", "namespaces");
-        let namespace = ferry_meta::ObjectReader::get(&*self.core.cache, &namespaces, "", self.namespace);
-        let allowed = namespace.is_some_and(|found| object::labels(&found).get(LABEL).is_some_and(|v| v == "true"));
-        if allowed {
-            return Vec::new();
-        }
-        let detail = format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");
-        vec![FieldError::forbidden(&path, detail)]
-    }
-
     /// From preparation to the commit, for an object that passed mutating admission.
     async fn finish_create(&self, mut object: Value) -> Result<Written, ApiError> {
         self.check_escalation(&object, None).await?;
@@ -195,8 +176,7 @@ impl<'a> Write<'a> {
             self.row.strategy.share_labels(&mut object);
         }
         let mut allocation = allocate::for_create(self.core, self.row, &mut object, self.options.dry_run)?;
-        let mut errors = self.admin_access(&object, None);
-        errors.extend(self.row.validate_create(&strategy, &object));
+        let errors = self.row.validate_create(&strategy, &object);
         if !errors.is_empty() {
             return Err(self.row.refusal(&object, errors));
         }
@@ -338,8 +318,7 @@ impl<'a> Write<'a> {
         self.row.drop_disabled(&mut object, Some(&live.object));
         self.row.strategy.prepare_update(&strategy, &mut object, &live.object);
         let allocation = allocate::for_update(self.core, self.row, &mut object, &live.object, self.options.dry_run)?;
-        let mut errors = self.admin_access(&object, Some(&live.object));
-        errors.extend(self.row.validate_update(&strategy, &object, &live.object));
+        let errors = self.row.validate_update(&strategy, &object, &live.object);
         if !errors.is_empty() {
             return Err(self.row.refusal(&object, errors));
         }

@@ -25,7 +25,7 @@ use seats::Seats;
 
 pub use classify::Ask;
 pub use conditions::{LEVELS, SCHEMAS, wanted_conditions};
-pub use seats::Seat;
+pub use seats::{Counts, LevelNow, Seat};
 
 /// A request waits no longer than this for a seat: a quarter of what a request may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -148,6 +148,12 @@ impl Fairness {
             Some(seat) => Ok(Permit { flow: Some(flow), _seat: Some(seat), _place: None }),
             None => Err(Busy { flow: Some(flow), retry_after_seconds: 1 }),
         }
+    }
+
+    /// Each level as it is now.
+    pub fn now(&self) -> Vec<LevelNow> {
+        drop(self.current());
+        self.seats.now()
     }
 
     /// For the metrics: each level with its seats in use and its requests that wait.

@@ -85,6 +85,26 @@ struct Level {
     waiting: usize,
     /// How far the flow that was served last had come.
     progress: f64,
+    counts: Counts,
+}
+
+/// What became of a level's requests since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub dispatched: u64,
+    pub rejected: u64,
+    pub timed_out: u64,
+}
+
+/// A level as it is now, for those who look after a server.
+pub struct LevelNow {
+    pub name: String,
+    pub exempt: bool,
+    pub in_use: usize,
+    pub waiting: usize,
+    pub counts: Counts,
+    /// Of each queue: requests that wait, seats in use, seat-seconds it was given.
+    pub queues: Vec<(usize, usize, f64)>,
 }
 
 #[derive(Default)]
@@ -174,6 +194,7 @@ impl State {
             level.progress = level.progress.max(level.queues[queue].served);
             level.queues[queue].served += waiter.width as f64 * GUESS_SECONDS;
             level.queues[queue].in_use += waiter.width;
+            level.counts.dispatched += 1;
             self.take(place, waiter.width);
             // Whether or not its request is still there: who waits gives back what was granted too late.
             let _ = waiter.granted.send(());
@@ -241,23 +262,28 @@ impl Seats {
     ) -> Option<Seat> {
         let (waiting, granted) = {
             let mut state = self.state.lock();
-            let level = state.levels.get(place)?;
+            let level = state.levels.get_mut(place)?;
             if level.exempt {
+                level.counts.dispatched += 1;
                 return Some(self.seat(usize::MAX, None, 0));
             }
+            let level = &state.levels[place];
             // One request alone always fits its level, however wide it is.
             let width = width.clamp(1, level.nominal.max(1));
             if level.waiting == 0 && state.may_run(level, width) {
                 state.take(place, width);
+                state.levels[place].counts.dispatched += 1;
                 return Some(self.seat(place, None, width));
             }
             if level.hand == 0 {
+                state.levels[place].counts.rejected += 1;
                 return None;
             }
             let hand = deal(self.hasher.hash_one(flow), level.queues.len(), level.hand);
             let load = |queue: &Queue| queue.waiting.iter().map(|w| w.width).sum::<usize>() + queue.in_use;
             let queue = hand.into_iter().min_by_key(|queue| load(&level.queues[*queue]))?;
             if level.queues[queue].waiting.len() >= level.longest {
+                state.levels[place].counts.rejected += 1;
                 return None;
             }
             let ticket = state.next_ticket;
@@ -282,7 +308,10 @@ impl Seats {
                 Some(self.seat(place, Some(waiting.queue), waiting.width))
             }
             // Dropping it takes it out of its queue, or gives back what it was granted at the last moment.
-            _ => None,
+            _ => {
+                self.state.lock().levels[place].counts.timed_out += 1;
+                None
+            }
         }
     }
 
@@ -301,6 +330,20 @@ impl Seats {
         }
         state.give_back(place, width);
         state.dispatch();
+    }
+
+    pub(crate) fn now(&self) -> Vec<LevelNow> {
+        let state = self.state.lock();
+        let queue = |queue: &Queue| (queue.waiting.len(), queue.in_use, queue.served);
+        let level = |level: &Level| LevelNow {
+            name: level.name.clone(),
+            exempt: level.exempt,
+            in_use: level.in_use,
+            waiting: level.waiting,
+            counts: level.counts,
+            queues: level.queues.iter().map(queue).collect(),
+        };
+        state.levels.iter().map(level).collect()
     }
 
     pub(crate) fn levels(&self) -> Vec<(String, usize, usize)> {

@@ -11,7 +11,7 @@ fn told(group: &str, plural: &str, old: &Value, new: &Value) -> Vec<String> {
     let table = ResourceTable::builtin();
     let row = table.find(group, "v1", plural).expect("a row");
     let user = UserInfo::new("u", &[]);
-    let context = Context { user: &user, subresource: "", dry_run: false, patch: false };
+    let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
     let errors = row.strategy.validate_update(&context, new, old);
     errors.as_slice().iter().map(|error| error.line().chars().take(60).collect()).collect()
 }
@@ -65,7 +65,7 @@ fn a_service_of_an_unknown_type_keeps_its_address() {
     let table = ResourceTable::builtin();
     let row = table.find("", "v1", "services").expect("a row");
     let user = UserInfo::new("u", &[]);
-    let context = Context { user: &user, subresource: "", dry_run: false, patch: false };
+    let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
     for (kind, left) in [("Odd", json!("10.0.0.1")), ("ExternalName", Value::Null)] {
         let mut new = service(kind);
         row.strategy.prepare_update(&context, &mut new, &service("ClusterIP"));

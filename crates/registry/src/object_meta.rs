@@ -92,19 +92,21 @@ impl Resource {
     pub fn validate_create(&self, context: &Context<'_>, object: &Value) -> FieldErrors {
         let path = Path::new("metadata");
         let strategy = &self.strategy;
-        let mut errors =
+        let mut errors = strategy.early_errors(context, object, None);
+        let mut metadata =
             metadata_errors(object, self.namespaced, &path, &|name, prefix| strategy.validate_name(name, prefix));
         if self.checks_finalizers() {
-            errors.extend(kube_finalizers(object));
+            metadata.extend(kube_finalizers(object));
         }
-        errors.extend(strategy.validate_create(context, object));
+        errors.extend(strategy.in_order(metadata, strategy.validate_create(context, object)));
         errors
     }
 
     /// All errors of an update, in upstream's order. Metadata is looked at more than once, so some are there more than once.
     pub fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let path = Path::new("metadata");
-        let mut errors = metadata_errors(object, self.namespaced, &path, &names::path_segment_name);
+        let mut errors = self.strategy.early_errors(context, object, Some(old));
+        errors.extend(metadata_errors(object, self.namespaced, &path, &names::path_segment_name));
         errors.extend(update_errors(object, old, &path));
         // The kind's own check begins with the metadata again.
         errors.extend(update_errors(object, old, &path));
@@ -364,7 +366,7 @@ mod tests {
         let table = ResourceTable::builtin();
         let row = table.find("", "v1", "configmaps").expect("configmaps");
         let user = UserInfo::anonymous();
-        let context = Context { user: &user, subresource: "", dry_run: false, patch: false };
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
         let errors = row.validate_create(&context, &json!({"metadata": metadata}));
         errors.iter().map(FieldError::line).collect()
     }
@@ -408,7 +410,7 @@ mod tests {
     fn finalizers_are_judged_on_updates_too_and_each_kind_in_its_way() {
         let table = ResourceTable::builtin();
         let user = UserInfo::anonymous();
-        let context = Context { user: &user, subresource: "", dry_run: false, patch: false };
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
         for (group, plural, refused) in [
             ("", "configmaps", 1),
             ("", "events", 0),

@@ -17,6 +17,8 @@ pub struct Context<'a> {
     pub dry_run: bool,
     /// The object was put together from the stored one and a patch.
     pub patch: bool,
+    /// What else the cluster has, for the few rules that depend on it.
+    pub reader: Option<&'a dyn ferry_meta::ObjectReader>,
 }
 
 /// The hooks of one kind. Objects are decoded, pruned maps of the row's version; hooks that say nothing do the common thing.
@@ -76,8 +78,19 @@ pub trait Strategy: Send + Sync {
         }
     }
 
+    /// What is refused before even the metadata is looked at. `old` is None for a new object.
+    fn early_errors(&self, _context: &Context<'_>, _object: &Value, _old: Option<&Value>) -> FieldErrors {
+        FieldErrors::new()
+    }
+
     fn validate_create(&self, _context: &Context<'_>, _object: &Value) -> FieldErrors {
         FieldErrors::new()
+    }
+
+    /// The errors of a new object in their order: those of its metadata come before the kind's own.
+    fn in_order(&self, mut metadata: FieldErrors, own: FieldErrors) -> FieldErrors {
+        metadata.extend(own);
+        metadata
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {

@@ -93,7 +93,13 @@ impl Server {
         }
         let kind = ferry_schema::builtin().kind(&row.gvk)?;
         let user = UserInfo::new("admin", &["system:masters"]);
-        let context = Context { user: &user, subresource: &target.subresource, dry_run: dry, patch: method == "PATCH" };
+        let context = Context {
+            user: &user,
+            subresource: &target.subresource,
+            dry_run: dry,
+            patch: method == "PATCH",
+            reader: None,
+        };
         if method == "POST" {
             if !target.name.is_empty() || body.is_null() {
                 return None;

@@ -169,6 +169,9 @@ fn patched(mut object: Json, operations: Vec<Json>) -> Result<Option<Json>, Stri
         object = match patch::json_patch(object, &Json::Array(vec![operation])) {
             Ok(object) => object,
             Err(_) if kind == "test" => return Ok(None),
+            Err(_) if !["add", "remove", "replace", "move", "copy"].contains(&&*kind) => {
+                return Err(format!("JSON Patch: Unexpected kind: {kind}"));
+            }
             Err(error) => {
                 let why = error.to_string();
                 let missing = if why.contains("missing") { ": missing value" } else { "" };

@@ -210,6 +210,7 @@ async fn mutations_change_objects() {
             )],
             Ok(json!({"labels": null, "data": {"a": "b"}})),
         ),
+        (vec![patch("[JSONPatch{op: 'odd', path: '/x'}]")], denied("JSON Patch: Unexpected kind: odd")),
         (
             vec![patch("[JSONPatch{op: 'replace', path: '/nope/x', value: 1}]")],
             denied("JSON Patch: replace operation does not apply: doc is missing path: /nope/x: missing value"),

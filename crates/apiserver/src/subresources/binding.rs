@@ -32,7 +32,8 @@ pub(crate) async fn handle(
     let mut binding = codec::decode(context, &kind, encoding, &body, options.field_validation)?;
     let namespace = &context.info.namespace;
     super::same_namespace(&binding, namespace)?;
-    if name.is_empty() {
+    let collected = name.is_empty();
+    if collected {
         // The collection is asked for a pod by its name alone.
         object::metadata_mut(&mut binding).remove("uid");
     }
@@ -41,11 +42,13 @@ pub(crate) async fn handle(
     }
     let name = object::name(&binding).to_owned();
     let seen = options.object();
+    // Plug-ins see what the path names: a subresource of a pod, or a binding of its own.
+    let own = context.row.as_ref().filter(|_| collected);
     let attributes = Attributes {
         operation: Operation::Create,
-        row: &row,
+        row: own.unwrap_or(&row),
         kind: &kind,
-        subresource: "binding",
+        subresource: if collected { "" } else { "binding" },
         namespace,
         name: &name,
         dry_run: options.dry_run,

@@ -1,6 +1,7 @@
 //! What is behind a subresource with a kind of its own, or a kind that is answered and never stored.
 
 mod binding;
+mod components;
 mod connect;
 mod eviction;
 mod log_socket;
@@ -49,6 +50,9 @@ pub(crate) async fn answered(
     row: &Arc<Resource>,
     body: Bytes,
 ) -> Result<Answer, ApiError> {
+    if row.gvk.kind == "ComponentStatus" {
+        return components::handle(core, context, row).await;
+    }
     if row.gvk.kind == "Binding" {
         return binding::handle(core, context, "", body).await;
     }

@@ -48,14 +48,14 @@ pub(super) fn service(core: &Core, context: &RequestContext) -> Result<Target, A
     let Wanted { secure, name, port: wanted } = split_name(&context.info.name)?;
     let namespace = &context.info.namespace;
     let resource = GroupResource::new("", "services");
-    let service = core.cache.get(&resource, namespace, name).ok_or_else(|| ApiError::not_found(&resource, name))?;
+    let missing = || ApiError::unavailable(format!("no endpoints available for service {name:?}"));
+    let service = core.cache.get(&resource, namespace, name).ok_or_else(missing)?;
     let ports = object::items(&service, "/spec/ports");
     let number = |p: &Value| p.get("port").and_then(Value::as_u64).unwrap_or(0).to_string();
     let chosen = match ports {
         [one] if wanted.is_empty() => Some(one),
         many => many.iter().find(|p| object::text(p, "/name") == wanted || number(p) == wanted),
     };
-    let missing = || ApiError::unavailable(format!("no endpoints available for service {name:?}"));
     let port_name = object::text(chosen.ok_or_else(missing)?, "/name");
     let slices = core.cache.list(&GroupResource::new("discovery.k8s.io", "endpointslices"), namespace);
     for slice in slices {

@@ -79,8 +79,20 @@ pub(crate) async fn delete(
     name: &str,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
+    let mut going = None;
     for _ in 0..ATTEMPTS {
-        let live = objects::must_load(core, row, namespace, name).await?;
+        let live = match (objects::load(core, row, namespace, name).await?, going) {
+            // Whoever saw it go was faster to finish it; there may be another of its name by now.
+            (Some(live), Some(before)) if object::uid(&live.object) != object::uid(&before) => {
+                return Ok(Deleted { object: before, gone: true });
+            }
+            (None, Some(object)) => return Ok(Deleted { object, gone: true }),
+            (Some(live), before) => {
+                going = before;
+                live
+            }
+            (None, None) => return Err(ApiError::not_found(&row.group_resource(), name)),
+        };
         if options.unreadable_only {
             let why = format!(
                 "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: unsafe deletion \
@@ -91,7 +103,7 @@ pub(crate) async fn delete(
         }
         check_preconditions(row, &live, options)?;
         admit(core, context, row, namespace, name, options, &live.object).await?;
-        if let Some(done) = attempt(core, context, row, namespace, name, options, &live).await? {
+        if let Some(done) = attempt(core, context, row, name, options, &live, &mut going).await? {
             return Ok(done);
         }
     }
@@ -171,17 +183,22 @@ async fn admit(
     Ok(())
 }
 
-/// `None`: another writer was faster.
+/// `None`: another writer was faster; `going` is then what this one had written before.
 async fn attempt(
     core: &Core,
     context: &RequestContext,
     row: &Resource,
-    namespace: &str,
     name: &str,
     options: &DeleteOptions,
     live: &Stored,
+    going: &mut Option<Value>,
 ) -> Result<Option<Deleted>, ApiError> {
     let mut object = live.object.clone();
+    let is_namespace = row.gvk.group.is_empty() && row.plural == "namespaces";
+    // One that is being emptied is not asked anything anew.
+    if is_namespace && object::is_being_deleted(&object) && !object::items(&object, "/spec/finalizers").is_empty() {
+        return Ok(Some(Deleted { object, gone: false }));
+    }
     let grace = match begin_grace(row, &mut object, options) {
         Grace::Pending => return Ok(Some(Deleted { object, gone: false })),
         Grace::Started(seconds) => Some(seconds),
@@ -191,7 +208,6 @@ async fn attempt(
         set_finalizers(&mut object, finalizers);
     }
     let own_way = row.strategy.begin_deletion(&mut object, &time::time(time::now()));
-    let is_namespace = row.gvk.group.is_empty() && row.plural == "namespaces";
     let held_by_spec = is_namespace && !object::items(&object, "/spec/finalizers").is_empty();
     let held = object::finalizers(&object).next().is_some() || held_by_spec;
     if is_namespace && held {
@@ -199,7 +215,7 @@ async fn attempt(
     } else if held && grace.is_none() && !own_way {
         mark_deleting(&mut object);
     }
-    let key = row.key(namespace, name);
+    let key = row.key(object::namespace(&live.object), name);
     let waits = held || grace.is_some_and(|seconds| seconds > 0);
     if options.dry_run {
         return Ok(Some(Deleted { object, gone: !waits }));
@@ -212,7 +228,22 @@ async fn attempt(
         }
         ops = vec![Op::Update { key, value: bytes, expected: live.revision, lease: None }];
     } else {
-        ops = vec![Op::Delete { key, expected: live.revision }];
+        let mut expected = live.revision;
+        if grace.is_some() {
+            // Watchers are told that it goes before they are told that it is gone.
+            let value = crate::conversion::to_bytes(core, row, &object).await?;
+            let update = Op::Update { key: key.clone(), value, expected, lease: None };
+            match core.commit(Transaction::one(update)).await {
+                Ok(commit) => {
+                    expected = commit.revision;
+                    objects::set_version(&mut object, expected);
+                    *going = Some(object.clone());
+                }
+                Err(StoreError::Conflict { .. }) => return Ok(None),
+                Err(error) => return Err(objects::store_error(&error)),
+            }
+        }
+        ops = vec![Op::Delete { key, expected }];
         ops.extend(allocate::releases(core, row, &live.object).await?);
     }
     let outcome = core.commit(Transaction { ops: std::mem::take(&mut ops) }).await;

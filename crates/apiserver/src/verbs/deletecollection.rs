@@ -34,7 +34,7 @@ pub(crate) async fn handle(
         list.limit = PAGE;
     }
     let mut page = reads::list(core, row, &context.info.namespace, &list, &selection).await?;
-    while let (true, Some(token)) = (all, page.meta.continue_token.take()) {
+    while let Some(token) = page.meta.continue_token.take_if(|_| all) {
         list.continue_token = token;
         list.resource_version.clear();
         list.resource_version_match = Match::Unset;

@@ -69,6 +69,14 @@ async fn odd_requests_are_answered_as_upstream_does() {
             ),
             ("POST", MAPS, JSON, r#"{"metadata":{"name":"x","resourceVersion":"5"}}"#, 500, "resourceVersion should not"),
             ("POST", &tried, JSON, r#"{"metadata":{"name":"x","resourceVersion":"5"}}"#, 201, "{"),
+            // What is not kept, and what is behind nothing.
+            ("GET", "/api/v1/componentstatuses/etcd-0", JSON, "", 200, "{"),
+            ("GET", "/api/v1/componentstatuses/x", JSON, "", 404, "componentstatus \"x\" not found"),
+            ("GET", "/api/v1/namespaces/default/services/x/proxy/", JSON, "", 503, "no endpoints available for service"),
+            ("GET", "/api/v1/namespaces//configmaps", JSON, "", 200, "{"),
+            ("POST", "/api/v1/namespaces//configmaps", JSON, r#"{"metadata":{"name":"x"}}"#, 422, "ConfigMap \"x\" is invalid"),
+            ("GET", "/metrics/slis", JSON, "", 200, "# HELP kubernetes_healthcheck"),
+            ("GET", "/debug/flags/v", JSON, "", 406, "unsupported http method"),
             // Versions and pages.
             (
                 "GET",
@@ -378,4 +386,29 @@ async fn who_only_tries_is_shown_what_would_be_kept() {
     let body = r#"{"metadata":{"name":"x","deletionTimestamp":"2020-01-01T00:00:00Z"}}"#;
     let (code, map) = fixture.call(&admin, "POST", &tried, JSON, body).await;
     assert_eq!((code, map["metadata"].get("managedFields")), (201, None), "{map}");
+}
+
+/// A pod that goes at once is seen going before it is seen gone, and is gone with the time of its end.
+#[tokio::test]
+async fn watchers_see_a_pod_go() {
+    let fixture = Fixture::new().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {
+        "containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": false,
+    }});
+    fixture.json("POST", "/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await;
+    let (code, made) = fixture.json("POST", pods, &pod).await;
+    assert_eq!(code, 201, "{made}");
+    let version = made["metadata"]["resourceVersion"].as_str().expect("a version");
+    assert_eq!(fixture.json("DELETE", &format!("{pods}/p"), &Value::Null).await.0, 200);
+    let watch = format!("{pods}?watch=1&timeoutSeconds=1&resourceVersion={version}");
+    let (_, lines) = fixture.json("GET", &watch, &Value::Null).await;
+    let text = lines.as_str().expect("several events").to_owned();
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+    let kinds: Vec<&Value> = events.iter().map(|event| &event["type"]).collect();
+    assert_eq!(kinds, ["MODIFIED", "DELETED"]);
+    for event in &events {
+        assert_eq!(event["object"]["metadata"]["deletionGracePeriodSeconds"], 0, "{event}");
+    }
+    fixture.stop().await;
 }

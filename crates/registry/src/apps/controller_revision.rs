@@ -58,7 +58,7 @@ mod tests {
             (revision(1, "a"), true, true),
             (revision(1, "b"), false, false),
         ] {
-            let context = Context { user: &user, subresource: "", dry_run: false, patch };
+            let context = Context { user: &user, subresource: "", dry_run: false, patch, reader: None };
             let errors =
                 ControllerRevision(<Plain as Default>::default()).validate_update(&context, &new, &revision(1, "a"));
             assert_eq!(errors.is_empty(), fits, "{new} {patch}: {errors:?}");

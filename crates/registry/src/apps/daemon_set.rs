@@ -157,7 +157,7 @@ mod tests {
     fn names_with_dots_are_no_reason_to_warn() {
         let table = crate::ResourceTable::builtin();
         let user = UserInfo::new("u", &[]);
-        let context = Context { user: &user, subresource: "", dry_run: false, patch: false };
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
         let object = json!({"metadata": {"name": "a.b"}, "spec": {"template": {"spec": {"containers": []}}}});
         for (resource, warnings) in [("daemonsets", 0), ("deployments", 1)] {
             let row = table.find("apps", "v1", resource).expect("a row");

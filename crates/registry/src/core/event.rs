@@ -104,6 +104,11 @@ impl Strategy for CoreEvent {
         errors
     }
 
+    /// The metadata is looked at once the rest is in order.
+    fn in_order(&self, metadata: FieldErrors, own: FieldErrors) -> FieldErrors {
+        if own.is_empty() { metadata } else { own }
+    }
+
     fn selectable_fields(&self) -> Vec<&str> {
         vec![
             "involvedObject.kind",
@@ -187,6 +192,13 @@ impl Strategy for Event {
     fn prepare_create(&self, _context: &Context<'_>, _object: &mut Value) {}
 
     fn prepare_update(&self, _context: &Context<'_>, _object: &mut Value, _old: &Value) {}
+
+    /// What the event is about comes first.
+    fn in_order(&self, metadata: FieldErrors, mut own: FieldErrors) -> FieldErrors {
+        let about = own.iter().take_while(|error| error.line().starts_with("involvedObject")).count();
+        let rest = own.split_off(about);
+        own.into_iter().chain(metadata).chain(rest).collect()
+    }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();

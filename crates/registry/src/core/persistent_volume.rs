@@ -287,7 +287,7 @@ mod tests {
         const OWN: &str = "2021-01-01T00:00:00Z";
         let volume = |phase: &str, since: Option<&str>| json!({ "spec": {}, "status": { "phase": phase, "lastPhaseTransitionTime": since } });
         let user = UserInfo::new("u", &[]);
-        let context = Context { user: &user, subresource: "status", dry_run: false, patch: false };
+        let context = Context { user: &user, subresource: "status", dry_run: false, patch: false, reader: None };
         // None for the time of the update.
         for (phase, since, expected) in [
             ("Available", None, Some(THEN)),

@@ -362,7 +362,12 @@ impl Strategy for PersistentVolumeClaim {
         let (spec, status) = (at.get("spec"), at.get("status"));
         let phase = if object::is_being_deleted(object) { "Terminating" } else { status.text("phase") };
         let bound = !spec.text("volumeName").is_empty();
-        let capacity = if bound { status.get("capacity").text("storage") } else { "" };
+        // A volume of which no size is known yet has none.
+        let capacity = match (bound, status.get("capacity").text("storage")) {
+            (false, _) => "",
+            (true, "") => "0",
+            (true, size) => size,
+        };
         let modes = if bound { access_modes(status.texts("accessModes")) } else { String::new() };
         let unset = |text: &str| if text.is_empty() { "<unset>".to_owned() } else { text.to_owned() };
         vec![

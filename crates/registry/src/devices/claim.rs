@@ -32,6 +32,10 @@ impl Strategy for ResourceClaim {
         default_spec(object_at(object, &["spec"]));
     }
 
+    fn early_errors(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> FieldErrors {
+        super::administration::check("ResourceClaim", context, object, old)
+    }
+
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         claim_errors(&At::root(object).get("spec"))
     }
@@ -62,6 +66,10 @@ impl Strategy for ResourceClaimTemplate {
         if let Some(spec) = map_mut(object_at(object, &["spec"]), "spec") {
             default_spec(spec);
         }
+    }
+
+    fn early_errors(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> FieldErrors {
+        super::administration::check("ResourceClaimTemplate", context, object, old)
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
@@ -255,6 +263,20 @@ fn device_id(device: &At<'_>) -> String {
     if share.is_empty() { id } else { format!("{id}/{share}") }
 }
 
+/// An address with the length of its network's prefix.
+fn is_interface_address(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else { return false };
+    let Ok(address) = address.parse::<std::net::IpAddr>() else { return false };
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    (bits == "0" || !bits.starts_with(['0', '+'])) && bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+}
+
+fn is_lower_uuid(text: &str) -> bool {
+    let hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let parts: Vec<&str> = text.split('-').collect();
+    parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]) && parts.iter().all(|part| hex(part))
+}
+
 fn status(claim: &At<'_>, old: &At<'_>) -> FieldErrors {
     let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
     let known = Requests::of(&claim.get("spec").get("devices"));
@@ -286,6 +308,15 @@ fn status(claim: &At<'_>, old: &At<'_>) -> FieldErrors {
         check::conditions(&mut errors, device, "conditions");
         if device.has("data") {
             super::raw_object(&mut errors, device, "data");
+        }
+        for address in device.get("networkData").items("ips") {
+            if !is_interface_address(address.as_text()) {
+                let detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
+                errors.invalid(address.path.clone(), address.as_text(), detail);
+            }
+        }
+        if let Some(share) = device.raw("shareID").as_str().filter(|share| !is_lower_uuid(share)) {
+            late.invalid(device.at("shareID"), share, "must be a lowercase UUID in 8-4-4-4-12 format");
         }
     }
     repeated_items(&mut late, "AllocatedDeviceStatus", &devices, |device| device_id(device).into());
@@ -338,6 +369,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn devices_have_addresses_and_shares() {
+        for (text, good) in [("10.0.0.1/24", true), ("fd00::1/64", true), ("10.0.0.1", false), ("10.0.0.1/33", false)] {
+            assert_eq!(is_interface_address(text), good, "{text}");
+        }
+        assert!(is_lower_uuid("0148c728-46ea-4661-b159-75717446d199"));
+        assert!(!is_lower_uuid("0148C728-46ea-4661-b159-75717446d199") && !is_lower_uuid("x"));
+    }
 
     #[test]
     fn claims_are_judged() {

@@ -2,6 +2,7 @@
 //!
 //! `late` holds errors that upstream finds by a second, generic pass, so that they come last.
 
+mod administration;
 mod claim;
 mod class;
 mod selector;
@@ -125,30 +126,6 @@ fn selectors(errors: &mut FieldErrors, late: &mut FieldErrors, parent: &At<'_>, 
             selector::check(errors, &cel);
         }
     }
-}
-
-/// Where the first request or result with access for administrators stands, which not every namespace allows.
-pub fn admin_access(kind: &str, subresource: &str, object: &Value, old: Option<&Value>) -> Option<Path> {
-    let first = |object: &Value, pointer: &str, inner: &str| {
-        let asks = |item: &Value| item.pointer(inner).and_then(Value::as_bool) == Some(true);
-        object.pointer(pointer).and_then(Value::as_array).and_then(|items| items.iter().position(asks))
-    };
-    let requests = match (kind, subresource, old) {
-        ("ResourceClaim", "", None) => "/spec/devices/requests",
-        ("ResourceClaimTemplate", "", None) => "/spec/spec/devices/requests",
-        ("ResourceClaim", "status", Some(old)) => {
-            const RESULTS: &str = "/status/allocation/devices/results";
-            if first(old, RESULTS, "/adminAccess").is_some() {
-                return None;
-            }
-            let at = first(object, RESULTS, "/adminAccess")?;
-            let results = Path::new("status").child("allocation").child("devices").child("results");
-            return Some(results.index(at).child("adminAccess"));
-        }
-        _ => return None,
-    };
-    let at = first(object, requests, "/exactly/adminAccess")?;
-    Some(Path::new("spec").child("devices").child("requests").index(at).child("adminAccess"))
 }
 
 fn configuration(errors: &mut FieldErrors, late: &mut FieldErrors, config: &At<'_>) {

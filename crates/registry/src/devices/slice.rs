@@ -248,7 +248,7 @@ fn one_attribute(errors: &mut FieldErrors, late: &mut FieldErrors, attribute: &A
     if attribute.has("version") {
         version(errors, &attribute.get("version"));
     }
-    let kinds = ["int", "bool", "string", "version"];
+    let kinds = ["int", "bool", "string", "version", "ints", "bools", "strings", "versions"];
     let set: Vec<&str> = kinds.into_iter().filter(|key| attribute.has(key)).collect();
     let all = kinds.map(|key| format!("`{key}`")).join(", ");
     match set.len() {

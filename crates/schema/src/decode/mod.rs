@@ -190,12 +190,29 @@ fn to_json(body: &[u8], format: Format) -> Result<(Cow<'_, [u8]>, Option<yaml::D
     }
     scan::validate(body)
         .map_err(|e| DecodeError::Unrecognized(format!("couldn't get version/kind; json parse error: {e}")))?;
+    // YAML is looked at in the order of its keys.
+    if format == Format::Yaml
+        && let Some(sorted) =
+            serde_json::from_slice::<Value>(body).ok().and_then(|value| serde_json::to_vec(&value).ok())
+    {
+        return Ok((sorted.into(), None));
+    }
     Ok((body.into(), None))
 }
 
-/// A YAML body that is JSON needs no YAML reader, unless a key is there twice: then YAML words the complaint.
+/// A YAML body that is JSON needs no YAML reader, unless a key is there twice or half a character is: then YAML words the
+/// complaint.
 fn looks_like_json(body: &[u8]) -> bool {
-    body.first() == Some(&b'{') && scan::validate(body).is_ok() && !has_duplicates(body)
+    body.first() == Some(&b'{') && scan::validate(body).is_ok() && !has_surrogates(body) && !has_duplicates(body)
+}
+
+/// Escapes of halves of characters, which JSON knows and YAML does not.
+fn has_surrogates(body: &[u8]) -> bool {
+    body.windows(4).any(|part| {
+        part[..2] == *b"\\u"
+            && matches!(part[2], b'd' | b'D')
+            && matches!(part[3], b'8' | b'9' | b'a'..=b'f' | b'A'..=b'F')
+    })
 }
 
 fn has_duplicates(body: &[u8]) -> bool {

@@ -118,6 +118,14 @@ fn yaml_duplicates_are_worded_by_the_yaml_reader() {
     let json = br#"{"apiVersion":"v1","kind":"ConfigMap","data":{"k":"1","k":"2"}}"#;
     let warned = decode(&ty, json, Format::Yaml, Validation::Warn).expect("an object");
     assert_eq!(warned.warnings, ["line 1: key \"k\" already set in map"]);
+    let unsorted = br#"{"apiVersion":"v1","kind":"ConfigMap","z":1,"b":2}"#;
+    let warned = decode(&ty, unsorted, Format::Yaml, Validation::Warn).expect("an object");
+    assert_eq!(warned.warnings, ["unknown field \"b\"", "unknown field \"z\""]);
+    let half = br#"{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"\ud800"}}"#;
+    assert!(
+        decode(&ty, half, Format::Yaml, Validation::Warn).is_err()
+            && decode(&ty, half, Format::Json, Validation::Warn).is_ok()
+    );
 }
 
 #[test]

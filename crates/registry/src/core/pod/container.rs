@@ -207,8 +207,11 @@ fn restart_rules(errors: &mut FieldErrors, container: &At<'_>) {
     match container.raw("restartPolicy").as_str() {
         None if rules.is_empty() => return,
         None => {
-            let detail = "must specify restartPolicy when restart rules are used";
-            return errors.required(container.at("restartPolicy"), detail);
+            errors.required(container.at("restartPolicy"), "must specify restartPolicy when restart rules are used");
+            // Of containers that run before the others no more is said.
+            if container.path.as_str().contains("initContainers[") {
+                return;
+            }
         }
         Some(policy) if !["Always", "Never", "OnFailure"].contains(&policy) => {
             errors.unsupported(container.at("restartPolicy"), policy, &["Always", "Never", "OnFailure"]);

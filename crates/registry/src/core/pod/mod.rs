@@ -230,7 +230,7 @@ impl Strategy for Pod {
         metadata_and_spec(&mut errors, &new);
         match context.subresource {
             "ephemeralcontainers" => update::ephemeral_containers(&mut errors, &new, &old),
-            "resize" => update::resize(&mut errors, &new, &old),
+            "resize" => update::resize(&mut errors, &new, &old, context.patch),
             _ => update::validate(&mut errors, &new, &old),
         }
         errors

@@ -221,7 +221,7 @@ fn shown(container: &Value) -> String {
     internal::show_lines("EphemeralContainer", container)
 }
 
-pub fn resize(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+pub fn resize(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>, patched: bool) {
     if old.get("metadata").map("annotations").contains_key(MIRROR) {
         errors.clear();
         return errors.forbidden(Path::root(), "static pods cannot be resized");
@@ -234,8 +234,8 @@ pub fn resize(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
     let class = old.get("status").text("qosClass");
     let before = if class.is_empty() { resources::quality_of_service(&was) } else { class };
     if before != resources::quality_of_service(&spec) {
-        // Shown is what was sent, which may be nothing.
-        let sent = new.get("status").text("qosClass");
+        // Shown is what was sent: of a whole pod that is no status.
+        let sent = if patched { before } else { "" };
         errors.invalid(spec.path.clone(), sent, "Pod QOS Class may not change as a result of resizing");
     }
     let running = old.get("status").items("containerStatuses").into_iter().find(|s| s.get("state").has("running"));
