@@ -17,7 +17,7 @@ mod encryption;
 #[path = "../src/front_door.rs"]
 mod front_door;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
-#[path = "../src/kubelet_options.rs"]
+#[path = "../src/kubelet_options/mod.rs"]
 mod kubelet_options;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/legacy_tokens.rs"]

@@ -6,23 +6,32 @@ use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::cgroups::requests;
+use crate::preempt::Lack;
 use crate::status::WaitReason;
 use crate::{pod, quantity};
+
+/// Why a pod is refused.
+pub(crate) struct Refused {
+    pub(crate) why: WaitReason,
+    /// What it lacks, when that is the only reason: others may make room.
+    pub(crate) lacks: Vec<Lack>,
+}
 
 /// What a pod is refused for; `others` are the pods the node has taken and that have not ended.
 pub(crate) fn refusal<'a>(
     new: &Pod,
     others: impl Iterator<Item = &'a Pod> + Clone,
     allocatable: &BTreeMap<String, Quantity>,
-) -> Option<WaitReason> {
-    let lack = |key: &str, requested: i64, used: i64, capacity: Option<i64>| {
+) -> Option<Refused> {
+    let lack = |key: &'static str, requested: i64, used: i64, capacity: Option<i64>| {
         let capacity = capacity.filter(|capacity| requested > 0 && used.saturating_add(requested) > *capacity)?;
-        Some(WaitReason {
+        let why = WaitReason {
             reason: format!("OutOf{key}"),
             message: format!(
                 "Node didn't have enough resource: {key}, requested: {requested}, used: {used}, capacity: {capacity}"
             ),
-        })
+        };
+        Some((why, (key, requested.saturating_sub(capacity.saturating_sub(used)))))
     };
     let amount = |key: &str, number: fn(&Quantity) -> Option<i64>| allocatable.get(key).and_then(number);
     let (processor, memory) = requests(new);
@@ -31,10 +40,17 @@ pub(crate) fn refusal<'a>(
         .map(requests)
         .fold((0_i64, 0_i64), |sum, one| (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1)));
     let count = i64::try_from(others.clone().count()).unwrap_or(i64::MAX);
-    lack("pods", 1, count, amount("pods", quantity::value))
-        .or_else(|| lack("cpu", processor, used.0, amount("cpu", quantity::milli)))
-        .or_else(|| lack("memory", memory, used.1, amount("memory", quantity::value)))
-        .or_else(|| ports_taken(new, others))
+    let lacking = [
+        lack("pods", 1, count, amount("pods", quantity::value)),
+        lack("cpu", processor, used.0, amount("cpu", quantity::milli)),
+        lack("memory", memory, used.1, amount("memory", quantity::value)),
+    ];
+    let (words, lacks): (Vec<WaitReason>, Vec<Lack>) = lacking.into_iter().flatten().unzip();
+    match (words.into_iter().next(), ports_taken(new, others)) {
+        (Some(why), None) => Some(Refused { why, lacks }),
+        (Some(why), Some(_)) | (None, Some(why)) => Some(Refused { why, lacks: Vec::new() }),
+        (None, None) => None,
+    }
 }
 
 fn ports_taken<'a>(new: &Pod, mut others: impl Iterator<Item = &'a Pod>) -> Option<WaitReason> {
@@ -83,7 +99,7 @@ mod tests {
         let check = |new: Value, others: &[Value], want: Option<&str>| {
             let others: Vec<Pod> = others.iter().cloned().map(of).collect();
             let refused = refusal(&of(new.clone()), others.iter(), &allocatable);
-            assert_eq!(refused.map(|r| r.reason).as_deref(), want, "{new} beside {others:?}");
+            assert_eq!(refused.map(|r| r.why.reason).as_deref(), want, "{new} beside {others:?}");
         };
         check(port(80, "", "TCP"), &[], None);
         check(port(80, "", "TCP"), &[port(80, "", "TCP")], Some("NodePorts"));

@@ -25,6 +25,7 @@ mod manifests;
 mod node;
 mod plan;
 mod pod;
+mod preempt;
 mod probes;
 mod quantity;
 mod runtime;

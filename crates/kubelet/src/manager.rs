@@ -19,9 +19,10 @@ use crate::eviction;
 use crate::logs::FolderWatch;
 use crate::manifests::{self, Files, Manifests};
 use crate::pod;
+use crate::preempt;
 use crate::runtime::Glimpse;
 use crate::status::WaitReason;
-use crate::worker::{Mailbox, Worker};
+use crate::worker::{Mailbox, Verdict, Worker};
 
 /// How often a runtime without events is looked at.
 const RELIST: Duration = Duration::from_secs(1);
@@ -222,8 +223,36 @@ impl Manager {
         if let Some(why) = eviction::refusal(new, &self.context.pressures.borrow()) {
             return Some(why);
         }
-        let taken: Vec<Arc<Pod>> = self.mailboxes.active().iter().map(|mailbox| mailbox.pod()).collect();
-        admit::refusal(new, taken.iter().map(|pod| &**pod), &self.context.allocatable)
+        let active = self.mailboxes.active();
+        let taken: Vec<Arc<Pod>> = active.iter().map(|mailbox| mailbox.pod()).collect();
+        let others: Vec<&Pod> = taken.iter().map(|pod| &**pod).collect();
+        let refused = admit::refusal(new, others.iter().copied(), &self.context.allocatable)?;
+        if !eviction::is_critical(new) || refused.lacks.is_empty() {
+            return Some(refused.why);
+        }
+        match preempt::victims(new, &others, &refused.lacks) {
+            Ok(victims) => {
+                let chosen = active.iter().filter(|m| victims.iter().any(|victim| m.is_of(pod::uid(victim))));
+                chosen.for_each(|mailbox| self.preempt(mailbox));
+                None
+            }
+            Err(why) => Some(WaitReason {
+                reason: "UnexpectedAdmissionError".into(),
+                message: format!(
+                    "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: {why}"
+                ),
+            }),
+        }
+    }
+
+    /// Ends a pod for the sake of a critical one.
+    fn preempt(&self, mailbox: &Mailbox) {
+        let (reason, message) = ("Preempting", "Preempted in order to admit critical pod");
+        let pod = mailbox.pod();
+        PodEvents { recorder: &self.context.recorder, pod: &pod }.pod(EventType::Warning, reason, message);
+        let why = WaitReason { reason: reason.into(), message: message.into() };
+        let disrupts = Some("Pod was preempted by Kubelet to accommodate a critical pod.".to_owned());
+        mailbox.end_for(Verdict { why, disrupts }, pod::grace_seconds(&pod));
     }
 
     async fn follow_runtime(&self) {

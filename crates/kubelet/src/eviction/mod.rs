@@ -32,6 +32,7 @@ use crate::status::WaitReason;
 use crate::worker::{Mailbox, Verdict};
 use plan::{History, Readings};
 use rank::Candidate;
+pub(crate) use rank::is_critical;
 
 const REASON: &str = "Evicted";
 /// How often the node is looked at.
@@ -43,7 +44,7 @@ const CLEANED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Whether the node takes a new pod in spite of its shortages; why not otherwise.
 pub(crate) fn refusal(pod: &Pod, pressures: &[Pressure]) -> Option<WaitReason> {
-    if pressures.is_empty() || rank::is_critical(pod) {
+    if pressures.is_empty() || is_critical(pod) {
         return None;
     }
     let tolerates_memory = || {
@@ -183,13 +184,16 @@ impl Evictor {
 
     /// `disrupts`: for the node's sake, and not the pod's own fault.
     fn evict(&self, mailbox: &Mailbox, pod: &Pod, grace: i64, message: String, disrupts: bool) -> bool {
-        if rank::is_critical(pod) {
+        if is_critical(pod) {
             return false;
         }
         tracing::warn!(pod = pod::name(pod), namespace = pod::namespace(pod), "evicted: {message}");
         let events = PodEvents { recorder: &self.context.recorder, pod };
         events.pod(EventType::Warning, REASON, message.clone());
-        mailbox.end_for(Verdict { why: WaitReason { reason: REASON.into(), message }, disrupts }, grace);
+        mailbox.end_for(
+            Verdict { disrupts: disrupts.then(|| message.clone()), why: WaitReason { reason: REASON.into(), message } },
+            grace,
+        );
         true
     }
 }

@@ -25,7 +25,7 @@ impl Worker {
     pub(super) async fn terminate(&mut self, state: &PodState) -> Next {
         if self.verdict.is_none() {
             let late = status::verdict_of_deadline(&self.pod, Timestamp::now());
-            self.verdict = late.map(|why| Verdict { why, disrupts: false });
+            self.verdict = late.map(|why| Verdict { why, disrupts: None });
         }
         self.report(state, false);
         self.probes.stop();

@@ -20,8 +20,8 @@ struct State {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) why: WaitReason,
-    /// For the node's sake: the pod's condition `DisruptionTarget` says so.
-    pub(crate) disrupts: bool,
+    /// For the node's sake: the words of the pod's condition `DisruptionTarget`.
+    pub(crate) disrupts: Option<String>,
 }
 
 pub(crate) struct Mailbox {
@@ -56,7 +56,7 @@ impl Mailbox {
 
     /// The node does not take the pod.
     pub(crate) fn refuse(&self, why: WaitReason) {
-        self.state.lock().verdict = Some(Verdict { why, disrupts: false });
+        self.state.lock().verdict = Some(Verdict { why, disrupts: None });
         self.wake.notify_one();
     }
 

@@ -1,4 +1,7 @@
-//! Flags of the node, as upstream's kubelet calls them: what it does when it runs short of something, which images it keeps.
+//! Flags of the node, as upstream's kubelet calls them: what it does when it runs short of something, which images it
+//! keeps. A KubeletConfiguration file says what no flag says.
+
+mod file;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +20,9 @@ const ENOUGH_ON_A_WORKSTATION: &str = "4Gi";
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct KubeletOptions {
+    /// A KubeletConfiguration: evictions, images, logs, maxPods, staticPodPath. Flags go before it.
+    #[arg(long, value_name = "FILE")]
+    pub kubelet_config: Option<PathBuf>,
     /// Pods are evicted at once when less than this is left: `memory.available<100Mi,nodefs.available<10%`. Also
     /// nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. Upstream's thresholds when not given; an
     /// empty text turns them off.
@@ -31,34 +37,34 @@ pub struct KubeletOptions {
     /// How much more than its threshold has to be free before a shortage is over: `imagefs.available=2Gi`.
     #[arg(long, value_name = "SIGNAL=AMOUNT,...")]
     pub eviction_minimum_reclaim: Option<String>,
-    /// A condition such as MemoryPressure stays at least this long.
-    #[arg(long, value_parser = duration, default_value = "5m")]
-    pub eviction_pressure_transition_period: Duration,
-    /// The most seconds a pod gets to end after a soft threshold; a negative number leaves it its own.
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
-    pub eviction_max_pod_grace_period: i64,
+    /// A condition such as MemoryPressure stays at least this long; 5m when not given.
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub eviction_pressure_transition_period: Option<Duration>,
+    /// The most seconds a pod gets to end after a soft threshold; a negative number leaves it its own. 0 when not given.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub eviction_max_pod_grace_period: Option<i64>,
     /// With this much free on a disk, its thresholds in percent do not count, neither for evictions nor for images. `ferry
     /// up` takes 4Gi, `ferry run` none.
     #[arg(long, value_name = "AMOUNT")]
     pub enough_disk: Option<String>,
-    /// At so many percent of the disk in use, unused images are removed; 100 turns it off.
-    #[arg(long, value_name = "PERCENT", default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub image_gc_high_threshold: u8,
-    /// Images are removed until so many percent are in use.
-    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub image_gc_low_threshold: u8,
-    /// A younger image is not removed.
-    #[arg(long, value_parser = duration, default_value = "2m")]
-    pub minimum_image_ttl_duration: Duration,
-    /// An image unused for longer is removed; 0 turns it off.
-    #[arg(long, value_parser = duration, default_value = "0s")]
-    pub image_maximum_gc_age: Duration,
-    /// A container's log is set aside when it has this size.
-    #[arg(long, value_name = "AMOUNT", default_value = "10Mi")]
-    pub container_log_max_size: String,
-    /// How many files are kept of each log.
-    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
-    pub container_log_max_files: u16,
+    /// At so many percent of the disk in use, unused images are removed, 85 when not given; 100 turns it off.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub image_gc_high_threshold: Option<u8>,
+    /// Images are removed until so many percent are in use, 80 when not given.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub image_gc_low_threshold: Option<u8>,
+    /// A younger image is not removed; 2m when not given.
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub minimum_image_ttl_duration: Option<Duration>,
+    /// An image unused for longer is removed; images of any age stay when not given.
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub image_maximum_gc_age: Option<Duration>,
+    /// A container's log is set aside when it has this size; 10Mi when not given.
+    #[arg(long, value_name = "AMOUNT")]
+    pub container_log_max_size: Option<String>,
+    /// How many files are kept of each log, 5 when not given.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(2..))]
+    pub container_log_max_files: Option<u16>,
     /// Run the pods of this folder, or this file, whatever the API server says; it is shown them.
     #[arg(long, value_name = "PATH")]
     pub pod_manifest_path: Option<PathBuf>,
@@ -71,9 +77,9 @@ pub struct KubeletOptions {
     /// How devices, processors and memory are kept near each other. Only `none`.
     #[arg(long, default_value = "none", value_parser = ["none"])]
     pub topology_manager_policy: String,
-    /// How many pods run here at most.
-    #[arg(long, default_value_t = 110)]
-    pub max_pods: u32,
+    /// How many pods run here at most, 110 when not given.
+    #[arg(long, value_name = "COUNT")]
+    pub max_pods: Option<u32>,
 }
 
 /// What the flags say, checked.
@@ -89,6 +95,17 @@ pub struct KubeletConfig {
 
 impl KubeletOptions {
     pub fn check(&self) -> Result<KubeletConfig> {
+        let mut all = self.clone();
+        if let Some(path) = &self.kubelet_config {
+            let ignored = file::complete(&mut all, path)?;
+            if !ignored.is_empty() {
+                eprintln!("{}: not followed here: {}", path.display(), ignored.join(", "));
+            }
+        }
+        all.checked()
+    }
+
+    fn checked(&self) -> Result<KubeletConfig> {
         let statements = Statements {
             hard: self.eviction_hard.as_deref(),
             soft: self.eviction_soft.as_deref(),
@@ -96,28 +113,32 @@ impl KubeletOptions {
             minimum_reclaim: self.eviction_minimum_reclaim.as_deref(),
         };
         let eviction = Eviction::default().with(statements).context("the eviction thresholds do not make sense")?;
+        let (usual, images) = (Eviction::default(), ImageCollection::default());
+        let images = ImageCollection {
+            high_percent: self.image_gc_high_threshold.unwrap_or(images.high_percent),
+            low_percent: self.image_gc_low_threshold.unwrap_or(images.low_percent),
+            minimum_age: self.minimum_image_ttl_duration.unwrap_or(images.minimum_age),
+            maximum_age: self.image_maximum_gc_age.unwrap_or(images.maximum_age),
+        };
         ensure!(
-            self.image_gc_low_threshold <= self.image_gc_high_threshold,
+            images.low_percent <= images.high_percent,
             "--image-gc-low-threshold {} is higher than --image-gc-high-threshold {}",
-            self.image_gc_low_threshold,
-            self.image_gc_high_threshold
+            images.low_percent,
+            images.high_percent
         );
+        let log_files = self.container_log_max_files.unwrap_or(5);
+        ensure!(log_files >= 2, "--container-log-max-files {log_files} leaves no file to write to: give 2 or more");
         Ok(KubeletConfig {
             eviction: Eviction {
-                transition: self.eviction_pressure_transition_period,
-                longest_grace: self.eviction_max_pod_grace_period,
+                transition: self.eviction_pressure_transition_period.unwrap_or(usual.transition),
+                longest_grace: self.eviction_max_pod_grace_period.unwrap_or(usual.longest_grace),
                 enough_room: self.enough_disk.as_deref().map(|text| bytes("enough-disk", text)).transpose()?,
                 ..eviction
             },
-            images: ImageCollection {
-                high_percent: self.image_gc_high_threshold,
-                low_percent: self.image_gc_low_threshold,
-                minimum_age: self.minimum_image_ttl_duration,
-                maximum_age: self.image_maximum_gc_age,
-            },
-            max_pods: self.max_pods,
-            log_size: bytes("container-log-max-size", &self.container_log_max_size)?,
-            log_files: self.container_log_max_files.into(),
+            images,
+            max_pods: self.max_pods.unwrap_or(110),
+            log_size: bytes("container-log-max-size", self.container_log_max_size.as_deref().unwrap_or("10Mi"))?,
+            log_files: log_files.into(),
             manifests: self.pod_manifest_path.as_ref().map(std::path::absolute).transpose()?,
         })
     }
