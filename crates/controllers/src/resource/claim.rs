@@ -56,8 +56,7 @@ pub(crate) fn start(context: &Context) {
         made: Mutex::default(),
     });
     let users = this.pods.index("resource claim", |pod| {
-        let namespace = pod.namespace().unwrap_or_default();
-        named(pod).map(|name| ObjectKey::new(&*namespace, name).to_string()).collect()
+        named(pod).map(|name| ObjectKey::new(pod.namespace().unwrap_or_default(), name).to_string()).collect()
     });
     let handler = this.clone();
     this.pods.on_change(move |change| handler.pod_changed(change));
@@ -176,6 +175,11 @@ impl Loop {
             if let Some(name) = claim.resource_claim_name.as_deref().or_else(|| told(pod, &claim.name)) {
                 self.queue.add(Key::Claim(ObjectKey::new(&*namespace, name)));
             }
+        }
+        // What the scheduler made for extended resources is only given back: nobody but the scheduler makes it.
+        let status = pod.status.as_ref().and_then(|status| status.extended_resource_claim_status.as_ref());
+        if let Some(made) = status {
+            self.queue.add(Key::Claim(ObjectKey::new(&*namespace, &*made.resource_claim_name)));
         }
         if !any {
             return;
@@ -297,6 +301,16 @@ impl Loop {
         Ok(pods.get_opt(name).await?.is_some_and(|pod| is(&pod) && !is_done(&pod)))
     }
 
+    /// Takes away the finalizer of a claim without devices.
+    async fn let_go(&self, api: &Api<ResourceClaim>, mut claim: ResourceClaim) -> Result<(), Error> {
+        let name = claim.name_any();
+        if claim.finalizers().iter().any(|known| known == FINALIZER) {
+            claim.finalizers_mut().retain(|known| known != FINALIZER);
+            api.replace(&name, &PostParams::default(), &claim).await?;
+        }
+        Ok(())
+    }
+
     /// Takes back what is reserved for pods that are gone or done; with the last of them the devices are free.
     async fn claim(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(claim) = self.claims.get_key(key) else { return Ok(Action::Done) };
@@ -305,7 +319,9 @@ impl Loop {
         let reserved = status.reserved_for.clone().unwrap_or_default();
         let mut kept = Vec::new();
         for consumer in &reserved {
-            if consumer.resource != "pods" || self.needs(&key.namespace, &consumer.name, &consumer.uid).await? {
+            // Whoever else has it reserved is not known here.
+            let is_pod = consumer.resource == "pods" && consumer.api_group.as_deref().unwrap_or_default().is_empty();
+            if !is_pod || self.needs(&key.namespace, &consumer.name, &consumer.uid).await? {
                 kept.push(consumer.clone());
             }
         }
@@ -320,13 +336,16 @@ impl Loop {
                 next.allocation = None;
                 next.devices = None;
             }
-            api.replace_status(&key.name, &PostParams::default(), &changed).await?;
+            let changed = api.replace_status(&key.name, &PostParams::default(), &changed).await?;
+            if kept.is_empty() {
+                self.let_go(&api, changed).await?;
+            }
             return Ok(Action::Done);
         }
-        if kept.is_empty() && status.allocation.is_none() && claim.finalizers().iter().any(|known| known == FINALIZER) {
-            let mut changed = (*claim).clone();
-            changed.finalizers_mut().retain(|known| known != FINALIZER);
-            api.replace(&key.name, &PostParams::default(), &changed).await?;
+        // One that stays is left alone: who allocates it puts the finalizer there first.
+        let going = claim.metadata.deletion_timestamp.is_some();
+        if going && kept.is_empty() && claim.finalizers().iter().any(|known| known == FINALIZER) {
+            self.let_go(&api, (*claim).clone()).await?;
             return Ok(Action::Done);
         }
         // A claim that was made for a pod goes when the pod is done; one that is gone takes it along by its owner reference.
@@ -334,9 +353,9 @@ impl Loop {
         // The cache may still have a pod of that name that ended before.
         let of = |pod: &Arc<Pod>| owner.is_some_and(|owner| pod.metadata.uid.as_deref() == Some(&owner.uid));
         if let Some(pod) = owner.and_then(|owner| self.pods.get(&key.namespace, &owner.name)).filter(of)
-            && claim.annotations().contains_key(POD_CLAIM)
+            && kept.is_empty()
             && is_done(&pod)
-            && claim.metadata.deletion_timestamp.is_none()
+            && !going
         {
             write::delete(&api, &*claim, None).await?;
         }
@@ -345,49 +364,4 @@ impl Loop {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn claims_are_made_from_templates() {
-        let pod: Pod = serde_json::from_value(json!({
-            "metadata": { "name": "p", "uid": "u" },
-            "spec": { "containers": [], "resourceClaims": [
-                { "name": "gpu", "resourceClaimTemplateName": "one-gpu" }, { "name": "shared", "resourceClaimName": "there" },
-            ] },
-            "status": { "resourceClaimStatuses": [{ "name": "gpu", "resourceClaimName": "p-gpu-x" }] },
-        }))
-        .expect("a pod");
-        let template: ResourceClaimTemplate = serde_json::from_value(json!({
-            "metadata": { "name": "one-gpu" }, "spec": { "metadata": { "labels": { "a": "b" } }, "spec": { "devices": {} } },
-        }))
-        .expect("a template");
-        let (wanted, name) = templated(&pod).next().expect("a claim");
-        assert_eq!((name, templated(&pod).count()), ("one-gpu", 1));
-        let made = new_claim(&pod, wanted, &template);
-        assert_eq!(made.metadata.generate_name.as_deref(), Some("p-gpu-"));
-        assert_eq!((made.annotations()[POD_CLAIM].as_str(), made.labels()["a"].as_str()), ("gpu", "b"));
-        assert_eq!((told(&pod, "gpu"), told(&pod, "shared")), (Some("p-gpu-x"), None));
-        let mut long = pod.clone();
-        long.metadata.name = Some("x".repeat(100));
-        let name = new_claim(&long, wanted, &template).metadata.generate_name.expect("a name");
-        assert!(name.len() <= LONGEST_PREFIX + 1 && name.starts_with("xxx") && name.ends_with("-g"), "{name}");
-    }
-
-    #[test]
-    fn what_is_allocated_is_reserved_once() {
-        let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": "p", "uid": "u" } })).expect("a pod");
-        let claim = |status: serde_json::Value| -> ResourceClaim {
-            serde_json::from_value(json!({ "metadata": { "name": "c" }, "spec": {}, "status": status }))
-                .expect("a claim")
-        };
-        assert_eq!(reserved_for(&claim(json!({})), &pod), None, "nobody has devices yet");
-        let reserved = reserved_for(&claim(json!({ "allocation": {} })), &pod).expect("a change");
-        let list = reserved.status.as_ref().and_then(|status| status.reserved_for.clone()).expect("a list");
-        assert_eq!((list[0].resource.as_str(), list[0].uid.as_str()), ("pods", "u"));
-        assert_eq!(reserved_for(&reserved, &pod), None);
-        let others: Vec<_> =
-            (0..MOST_CONSUMERS).map(|n| json!({ "resource": "pods", "name": "x", "uid": n.to_string() })).collect();
-        assert_eq!(reserved_for(&claim(json!({ "allocation": {}, "reservedFor": others })), &pod), None);
-    }
-}
+mod tests;

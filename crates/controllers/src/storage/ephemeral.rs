@@ -52,8 +52,8 @@ pub(crate) fn start(context: &Context) {
     });
     // A claim that went while its pod is there is made again, and so is one that was in the way.
     let users = pods.index("ephemeral claim", |pod| {
-        let namespace = pod.namespace().unwrap_or_default();
-        volumes(pod).map(|volume| ObjectKey::new(&*namespace, claim_name(pod, &volume.name)).to_string()).collect()
+        let name = |volume: &Volume| ObjectKey::new(pod.namespace().unwrap_or_default(), claim_name(pod, &volume.name));
+        volumes(pod).map(|volume| name(volume).to_string()).collect()
     });
     let keys = queue.clone();
     claims.on_change(move |change| {

@@ -126,3 +126,62 @@ async fn a_claim_that_pods_share_is_given_back_by_those_that_are_gone() {
     .await;
     kit.stop().await;
 }
+
+/// Who allocates puts the finalizer there before there is an allocation: it stays until the last user is gone, or the claim is
+/// deleted. What was made for extended resources is known by the pod's status alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_is_held_from_before_its_allocation_until_after_its_last_user() {
+    const HELD: &str = "resource.kubernetes.io/delete-protection";
+    let kit = Kit::cluster(1).await;
+    let pod = json!({ "metadata": { "name": "user" }, "spec": {
+        "nodeName": "node-0", "terminationGracePeriodSeconds": 0, "containers": [{ "name": "c", "image": "i" }],
+    } });
+    let uid = kit.create::<Pod>(pod).await.uid().unwrap();
+    kit.until_pods("a pod", |pods| pods.iter().any(|pod| is_ready(pod))).await;
+    let owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": "user", "uid": uid, "controller": true });
+    let request = json!({ "name": "one", "exactly": { "deviceClassName": "gpu.example.com" } });
+    let claims = kit.api::<ResourceClaim>();
+    kit.create::<ResourceClaim>(json!({
+        "metadata": { "name": "made", "finalizers": [HELD], "ownerReferences": [owner],
+            "annotations": { "resource.kubernetes.io/extended-resource-claim": "true" } },
+        "spec": { "devices": { "requests": [request] } },
+    }))
+    .await;
+    kit.at_rest().await;
+    assert_eq!(claims.get("made").await.unwrap().finalizers(), [HELD]);
+    let merge = |change: serde_json::Value| (PatchParams::default(), Patch::Merge(json!({ "status": change })));
+    let (parameters, change) = merge(json!({
+        "allocation": { "devices": { "results": [
+            { "request": "one", "driver": "gpu.example.com", "pool": "node-0", "device": "gpu-0" },
+        ] } },
+        "reservedFor": [
+            { "resource": "pods", "name": "user", "uid": uid },
+            { "apiGroup": "example.com", "resource": "pods", "name": "somebody", "uid": "else" },
+        ],
+    }));
+    claims.patch_status("made", &parameters, &change).await.unwrap();
+    let (parameters, change) =
+        merge(json!({ "extendedResourceClaimStatus": { "resourceClaimName": "made", "requestMappings": [
+        { "containerName": "c", "resourceName": "example.com/gpu", "requestName": "one" },
+    ] } }));
+    kit.api::<Pod>().patch_status("user", &parameters, &change).await.unwrap();
+    kit.at_rest().await;
+
+    // The pod ends: its reservation goes, that of somebody else stays.
+    let (parameters, change) = merge(json!({ "phase": "Succeeded" }));
+    kit.api::<Pod>().patch_status("user", &parameters, &change).await.unwrap();
+    let users = |claim: &ResourceClaim| {
+        let status = claim.status.clone().unwrap_or_default();
+        status.reserved_for.unwrap_or_default().into_iter().map(|user| user.name).collect::<Vec<_>>()
+    };
+    kit.until(claims.clone(), "one user", |all| all.iter().any(|claim| users(claim) == ["somebody"])).await;
+    kit.at_rest().await;
+    assert!(claims.get("made").await.unwrap().status.unwrap().allocation.is_some());
+    // With the last one the devices are free, and what was made for the pod goes.
+    let (parameters, change) =
+        merge(json!({ "reservedFor": [{ "resource": "pods", "name": "gone", "uid": "no-such-pod" }] }));
+    claims.patch_status("made", &parameters, &change).await.unwrap();
+    kit.until(claims, "no claim", |all| all.is_empty()).await;
+    assert!(kit.api::<Pod>().get_opt("user").await.unwrap().is_some());
+    kit.stop().await;
+}
