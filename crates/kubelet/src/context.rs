@@ -41,7 +41,7 @@ pub(crate) struct Context {
     pub(crate) log_files: Arc<LogFiles>,
     /// Counts what happened in the runtime: exits, starts, removals.
     pub(crate) runtime_changes: tokio::sync::watch::Sender<u64>,
-    pub(crate) measures: Measures,
+    pub(crate) measures: Arc<Measures>,
     /// What the node is short of.
     pub(crate) pressures: tokio::sync::watch::Sender<Vec<Pressure>>,
     /// The images that may go.

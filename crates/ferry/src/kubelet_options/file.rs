@@ -8,8 +8,17 @@ use serde_json::{Map, Value};
 use super::KubeletOptions;
 use crate::server_options::{duration, read_document};
 
-/// What everything here follows anyway, or what only upstream's own kubelet needs.
+/// Read elsewhere.
 const SILENT: [&str; 3] = ["kind", "apiVersion", "mergeDefaultEvictionSettings"];
+/// What is so here anyway, and only so.
+const ALWAYS: [(&str, &str); 6] = [
+    ("cpuManagerPolicy", "none"),
+    ("memoryManagerPolicy", "None"),
+    ("topologyManagerPolicy", "none"),
+    ("cgroupDriver", "cgroupfs"),
+    ("registerNode", "true"),
+    ("cgroupsPerQOS", "true"),
+];
 /// Upstream's hard thresholds, for a file that adds to them.
 const DEFAULTS: [(&str, &str); 5] = [
     ("memory.available", "100Mi"),
@@ -60,6 +69,9 @@ fn take(options: &mut KubeletOptions, document: &Value) -> Result<Vec<String>> {
             "maxPods" => put(&mut options.max_pods, || number(key, value))?,
             "staticPodPath" => put(&mut options.pod_manifest_path, || text(key, value).map(Into::into))?,
             silent if SILENT.contains(&silent) => {}
+            fixed
+                if ALWAYS.iter().any(|(name, word)| *name == fixed && value.to_string().trim_matches('"') == *word) => {
+            }
             other => ignored.push(other.to_owned()),
         }
     }
@@ -121,7 +133,7 @@ mod tests {
         let file = configuration(json!({
             "evictionHard": {"memory.available": "1Gi"}, "evictionPressureTransitionPeriod": "1m", "maxPods": 50,
             "imageGCHighThresholdPercent": 90, "imageMaximumGCAge": "12h0m0s", "staticPodPath": "/etc/pods",
-            "containerLogMaxSize": "1Mi", "cpuManagerPolicy": "static",
+            "containerLogMaxSize": "1Mi", "cpuManagerPolicy": "static", "cgroupsPerQOS": true,
         }));
         assert_eq!(take(&mut options, &file).expect("taken"), ["cpuManagerPolicy"]);
         assert_eq!(options.eviction_hard.as_deref(), Some("memory.available<1Gi"));

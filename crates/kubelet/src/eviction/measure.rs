@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferry_cri::v1::ContainerStats;
@@ -23,6 +24,14 @@ use crate::volumes::blocking;
 /// Walking through a pod's files may take this part of the time at most: one in fifty.
 const WALKING_SHARE: u32 = 50;
 const LONGEST_REST: Duration = Duration::from_secs(60);
+/// How long a look waits for files to be counted. A pod with millions of them must not keep the node from seeing that it
+/// runs out of memory; what was counted before stands in meanwhile.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Folders that are open at one time while files are counted.
+const DEEPEST: usize = 128;
+/// Folders deeper than that which are remembered, and files with several names: a pod can make more of both than
+/// there is memory.
+const MOST_REMEMBERED: usize = 100_000;
 
 /// The files of one pod, as they were when they were last counted.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +39,7 @@ struct Walked {
     logs: HashMap<String, Usage>,
     volumes: HashMap<String, Usage>,
     own: Usage,
-    /// Not to be counted again before.
+    /// Not to be counted again before; none while they are being counted.
     rests_until: Option<Instant>,
 }
 
@@ -61,12 +70,15 @@ impl Measures {
         self.walked.lock().retain(|uid, _| kept.contains(uid.as_str()));
     }
 
-    async fn files(&self, context: &Context, pod: &Pod) -> Walked {
+    async fn files(self: &Arc<Self>, context: &Context, pod: &Pod) -> Walked {
         let uid = pod::uid(pod).to_owned();
-        if let Some(known) = self.walked.lock().get(&uid)
-            && known.rests_until.is_some_and(|until| until > Instant::now())
         {
-            return known.clone();
+            let mut walked = self.walked.lock();
+            match walked.get_mut(&uid) {
+                Some(known) if known.rests_until.is_none_or(|until| until > Instant::now()) => return known.clone(),
+                Some(known) => known.rests_until = None,
+                None => drop(walked.insert(uid.clone(), Walked::default())),
+            }
         }
         let logs = log_folder(&context.config.log_dir, pod);
         let containers = pod::containers(pod).iter().chain(pod::init_containers(pod));
@@ -75,16 +87,25 @@ impl Measures {
             .map(|(volume, plugin)| (volume.name.clone(), context.volumes.folder(pod, plugin, &volume.name)))
             .collect();
         let hosts = context.volumes.pod_folder(&uid).join("etc-hosts");
-        let counted = blocking(move || {
+        let (measures, counting) = (self.clone(), uid.clone());
+        let (done, counted) = tokio::sync::oneshot::channel();
+        let count_all = move || {
             let started = Instant::now();
             let all = |places: Vec<(String, PathBuf)>| places.into_iter().map(|(n, p)| (n, count(&p))).collect();
             let (logs, volumes, own) = (all(logs), all(volumes), count(&hosts));
             let rest = (started.elapsed() * WALKING_SHARE).min(LONGEST_REST);
             Ok(Walked { logs, volumes, own, rests_until: Some(Instant::now() + rest) })
+        };
+        context.tasks.spawn_until_stopped("counting files", async move {
+            let rests = || Walked { rests_until: Some(Instant::now()), ..Walked::default() };
+            let walked = blocking(count_all).await.unwrap_or_else(|_| rests());
+            if let Some(known) = measures.walked.lock().get_mut(&counting) {
+                *known = walked;
+            }
+            let _ = done.send(());
         });
-        let walked = counted.await.unwrap_or_default();
-        self.walked.lock().insert(uid, walked.clone());
-        walked
+        let _ = tokio::time::timeout(PATIENCE, counted).await;
+        self.walked.lock().get(&uid).cloned().unwrap_or_default()
     }
 }
 
@@ -95,25 +116,38 @@ pub(crate) fn count(path: &Path) -> Usage {
     let mut linked = HashSet::new();
     let mut add = |meta: &fs::Metadata| {
         // A file with several names is there once.
-        if meta.is_dir() || meta.nlink() < 2 || linked.insert(meta.ino()) {
+        let mut again = || linked.len() < MOST_REMEMBERED && !linked.insert(meta.ino());
+        if meta.is_dir() || meta.nlink() < 2 || !again() {
             let bytes = i64::try_from(meta.blocks().saturating_mul(512)).unwrap_or(i64::MAX);
             sum = sum + Usage { bytes, inodes: 1 };
         }
     };
     add(&top);
-    let mut folders = if top.is_dir() { vec![path.to_owned()] } else { Vec::new() };
-    while let Some(folder) = folders.pop() {
-        // What is removed meanwhile, or not to be read, does not count.
-        let Ok(entries) = fs::read_dir(&folder) else { continue };
-        for entry in entries.flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            if meta.dev() != top.dev() {
-                continue;
+    // What is removed meanwhile, or not to be read, does not count.
+    let mut open: Vec<fs::ReadDir> = if top.is_dir() { fs::read_dir(path).into_iter().collect() } else { Vec::new() };
+    let mut deeper: Vec<PathBuf> = Vec::new();
+    loop {
+        let Some(entry) = open.last_mut().map(Iterator::next) else {
+            match deeper.pop() {
+                Some(folder) => open.extend(fs::read_dir(folder)),
+                None => break,
             }
-            add(&meta);
-            if meta.is_dir() {
-                folders.push(entry.path());
-            }
+            continue;
+        };
+        let Some(entry) = entry else {
+            open.pop();
+            continue;
+        };
+        let Ok(entry) = entry else { continue };
+        let Ok(meta) = entry.metadata() else { continue };
+        if meta.dev() != top.dev() {
+            continue;
+        }
+        add(&meta);
+        if meta.is_dir() && open.len() < DEEPEST {
+            open.extend(fs::read_dir(entry.path()));
+        } else if meta.is_dir() && deeper.len() < MOST_REMEMBERED {
+            deeper.push(entry.path());
         }
     }
     sum
@@ -238,5 +272,9 @@ mod tests {
         assert_eq!(after.inodes, 4);
         assert!(after.bytes - before.bytes < 50_000, "{before:?} {after:?}");
         assert_eq!(count(&path("none")), Usage::default());
+        let deep = path("deep").join("d/".repeat(DEEPEST + 10));
+        fs::create_dir_all(&deep).expect("folders");
+        fs::write(deep.join("file"), "x").expect("written");
+        assert_eq!(count(&path("deep")).inodes, i64::try_from(DEEPEST).expect("a number") + 12);
     }
 }
