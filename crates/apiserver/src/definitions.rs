@@ -377,6 +377,12 @@ async fn release(core: &Core, row: &Resource, name: &str) -> Result<(), ApiError
         let op = if left.is_empty() {
             Op::Delete { key, expected: live.revision }
         } else {
+            let done = if has_condition(&definition, "Established") {
+                condition("Terminating", false, "InstanceDeletionCompleted", "removed all instances")
+            } else {
+                condition("Terminating", false, "NeverEstablished", "resource was never established")
+            };
+            objects::set_condition(object::child_mut(&mut definition, "status"), done);
             object::metadata_mut(&mut definition).insert("finalizers".into(), json!(left));
             Op::Update { key, value: objects::to_bytes(row, &definition), expected: live.revision, lease: None }
         };

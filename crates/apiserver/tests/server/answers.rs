@@ -412,3 +412,36 @@ async fn watchers_see_a_pod_go() {
     }
     fixture.stop().await;
 }
+
+/// A definition that others still hold says that its objects are gone.
+#[tokio::test]
+async fn a_definition_that_is_held_is_done_all_the_same() {
+    let fixture = Fixture::new().await;
+    let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let definition = json!({
+        "metadata": {"name": "as.held.io", "finalizers": ["a.b/c"]},
+        "spec": {"group": "held.io", "scope": "Cluster", "names": {"plural": "as", "kind": "A"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]},
+    });
+    assert_eq!(fixture.json("POST", all, &definition).await.0, 201);
+    let one = format!("{all}/as.held.io");
+    assert_eq!(fixture.json("DELETE", &one, &Value::Null).await.0, 200);
+    let done = |found: &Value| {
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let ended = conditions.iter().find(|c| c["type"] == "Terminating" && c["status"] == "False").cloned();
+        ended.map(|ended| ended["reason"].clone())
+    };
+    let mut reason = None;
+    for _ in 0..20_000 {
+        reason = done(&fixture.json("GET", &one, &Value::Null).await.1);
+        if reason.is_some() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(reason.is_some_and(|reason| reason == "InstanceDeletionCompleted" || reason == "NeverEstablished"));
+    let (code, again) = fixture.json("DELETE", &one, &Value::Null).await;
+    assert_eq!((code, &again["metadata"]["deletionGracePeriodSeconds"]), (200, &json!(0)), "{again}");
+    fixture.stop().await;
+}

@@ -94,6 +94,7 @@ impl Strategy for CustomResourceDefinition {
 
     fn begin_deletion(&self, object: &mut Value, now: &str) -> bool {
         if object::is_being_deleted(object) {
+            object::metadata_mut(object).insert("deletionGracePeriodSeconds".into(), 0.into());
             return true;
         }
         let mut finalizers: Vec<String> = object::finalizers(object).map(str::to_owned).collect();

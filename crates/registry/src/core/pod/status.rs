@@ -70,9 +70,16 @@ pub fn validate(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
     for (key, list) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
         transitions(errors, &status, &before, key, &spec, list);
     }
+    // Containers for a look never start again, whatever the policy says.
+    transitions(errors, &status, &before, "ephemeralContainerStatuses", &At::root(&Value::Null), "");
     claims(errors, &status, &new.get("spec"));
     addresses(errors, &status, &before, "podIP", "podIPs");
     addresses(errors, &status, &before, "hostIP", "hostIPs");
+    for one in status.items("ephemeralContainerStatuses") {
+        if !one.array("allocatedResourcesStatus").is_empty() {
+            errors.forbidden(one.at("allocatedResourcesStatus"), "must not be specified in container status");
+        }
+    }
 }
 
 fn conditions(errors: &mut FieldErrors, status: &At<'_>) {
@@ -198,14 +205,66 @@ fn extended_claim(errors: &mut FieldErrors, claim: &At<'_>, spec: &At<'_>) {
     if mappings.is_empty() {
         errors.required(claim.at("requestMappings"), "at least one request mapping is required");
     }
-    let lists = ["initContainers", "containers"];
+    let containers: Vec<&Value> = spec.array("containers").iter().chain(spec.array("initContainers")).collect();
+    let mut seen = Vec::new();
     for mapping in &mappings {
-        let name = mapping.text("containerName");
-        let known = lists.iter().flat_map(|list| spec.array(list)).any(|c| c["name"].as_str() == Some(name));
-        if !known {
-            let detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
-            errors.invalid(mapping.at("containerName"), name, detail);
+        let [name, resource, request] = ["containerName", "resourceName", "requestName"].map(|key| mapping.text(key));
+        match containers.iter().find(|container| container["name"].as_str() == Some(name)) {
+            Some(container) if container["resources"]["requests"].get(resource).is_none() => {
+                let detail = "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests";
+                errors.invalid(mapping.at("resourceName"), resource, detail);
+            }
+            Some(_) => {}
+            None => {
+                let detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
+                errors.invalid(mapping.at("containerName"), name, detail);
+            }
         }
+        errors.reasons(claim.at("requestName"), request, names::dns1123_label(request));
+        if seen.contains(&(name, resource, request)) {
+            for (key, value) in [("containerName", name), ("resourceName", resource), ("requestName", request)] {
+                errors.duplicate(mapping.at(key), value);
+            }
+        }
+        seen.push((name, resource, request));
     }
     errors.named(claim.at("resourceClaimName"), claim.text("resourceClaimName"), names::dns1123_subdomain);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_judged() {
+        let check = |status: Value, before: Value, want: &[&str]| {
+            let spec = json!({"containers": [{"name": "c"}], "restartPolicy": "Always"});
+            let (new, old) = (json!({"spec": spec, "status": status}), json!({"spec": spec, "status": before}));
+            let mut errors = FieldErrors::new();
+            validate(&mut errors, &At::root(&new), &At::root(&old));
+            let lines: Vec<String> = errors.iter().map(FieldError::line).collect();
+            assert_eq!(lines, want, "{status}");
+        };
+        let ended = json!([{"name": "e", "state": {"terminated": {"exitCode": 1}}}]);
+        check(
+            json!({"ephemeralContainerStatuses": [{"name": "e", "state": {"running": {}}}]}),
+            json!({"ephemeralContainerStatuses": ended}),
+            &["status.ephemeralContainerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"],
+        );
+        check(
+            json!({"ephemeralContainerStatuses": [{"name": "e", "allocatedResourcesStatus": [{"name": "x"}]}]}),
+            json!({}),
+            &[
+                "status.ephemeralContainerStatuses[0].allocatedResourcesStatus: Forbidden: must not be specified in container status",
+            ],
+        );
+        let mapping = json!({"containerName": "c", "resourceName": "r", "requestName": "q"});
+        check(
+            json!({"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": [mapping]}}),
+            json!({}),
+            &[
+                "status.extendedResourceClaimStatus.requestMappings[0].resourceName: Invalid value: \"r\": must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests",
+            ],
+        );
+    }
 }
