@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::Config;
 use crate::cgroups::ControlGroups;
 use crate::collect;
-use crate::eviction::Pressure;
 use crate::eviction::measure::Measures;
+use crate::eviction::{Ended, Pressure};
 use crate::images::Images;
 use crate::logs::LogFiles;
 use crate::manifests::Mirrors;
@@ -42,6 +42,7 @@ pub(crate) struct Context {
     /// Counts what happened in the runtime: exits, starts, removals.
     pub(crate) runtime_changes: tokio::sync::watch::Sender<u64>,
     pub(crate) measures: Arc<Measures>,
+    pub(crate) ended: Ended,
     /// What the node is short of.
     pub(crate) pressures: tokio::sync::watch::Sender<Vec<Pressure>>,
     /// The images that may go.

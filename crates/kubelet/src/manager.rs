@@ -233,7 +233,10 @@ impl Manager {
         match preempt::victims(new, &others, &refused.lacks) {
             Ok(victims) => {
                 let chosen = active.iter().filter(|m| victims.iter().any(|victim| m.is_of(pod::uid(victim))));
-                chosen.for_each(|mailbox| self.preempt(mailbox));
+                for mailbox in chosen {
+                    self.preempt(mailbox);
+                    self.context.ended.preempted(refused.lacks.first().map_or("", |(key, _)| key));
+                }
                 None
             }
             Err(why) => Some(WaitReason {

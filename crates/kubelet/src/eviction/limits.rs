@@ -31,8 +31,8 @@ pub(crate) fn has_limits(pod: &Pod) -> bool {
         || limited(pod).any(|c| limit(c).is_some())
 }
 
-/// Why the pod has to go. `dedicated`: images and what containers write lie on a disk of their own.
-pub(crate) fn exceeded(pod: &Pod, usage: &PodUsage, dedicated: bool) -> Option<String> {
+/// Why the pod has to go: the name of the limit, and what it is told. `dedicated`: images and what containers write lie on a disk of their own.
+pub(crate) fn exceeded(pod: &Pod, usage: &PodUsage, dedicated: bool) -> Option<(&'static str, String)> {
     for volume in pod::spec(pod).volumes.iter().flatten() {
         let Some(source) = &volume.empty_dir else { continue };
         let Some(size) = source.size_limit.as_ref() else { continue };
@@ -43,13 +43,15 @@ pub(crate) fn exceeded(pod: &Pod, usage: &PodUsage, dedicated: bool) -> Option<S
             && used.bytes > most
         {
             let (name, size) = (&volume.name, printed(size));
-            return Some(format!("Usage of EmptyDir volume {name:?} exceeds the limit {size:?}. "));
+            let message = format!("Usage of EmptyDir volume {name:?} exceeds the limit {size:?}. ");
+            return Some(("emptydirfs.limit", message));
         }
     }
     if let Some(most) = limit_of(pod, KEY)
         && usage.ephemeral().bytes > most.value()
     {
-        return Some(format!("Pod ephemeral local storage usage exceeds the total limit of containers {most}. "));
+        let message = format!("Pod ephemeral local storage usage exceeds the total limit of containers {most}. ");
+        return Some(("ephemeralpodfs.limit", message));
     }
     for container in limited(pod) {
         let Some(size) = limit(container) else { continue };
@@ -58,7 +60,8 @@ pub(crate) fn exceeded(pod: &Pod, usage: &PodUsage, dedicated: bool) -> Option<S
         let root = used.root.filter(|_| !dedicated).unwrap_or_default();
         if root.bytes.saturating_add(used.logs.unwrap_or_default().bytes) > most {
             let (name, size) = (&container.name, printed(size));
-            return Some(format!("Container {name} exceeded its local ephemeral storage limit {size:?}. "));
+            let message = format!("Container {name} exceeded its local ephemeral storage limit {size:?}. ");
+            return Some(("ephemeralcontainerfs.limit", message));
         }
     }
     None
@@ -88,7 +91,8 @@ mod tests {
                 volumes: [("scratch".to_owned(), of(volume))].into(),
                 ..PodUsage::default()
             };
-            assert_eq!(exceeded(&pod, &usage, dedicated).as_deref(), want, "{spec}");
+            let got = exceeded(&pod, &usage, dedicated).map(|(_, message)| message);
+            assert_eq!(got.as_deref(), want, "{spec}");
             if want.is_some() {
                 assert!(has_limits(&pod), "{spec}");
             }

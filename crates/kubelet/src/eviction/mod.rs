@@ -11,13 +11,14 @@ mod rank;
 mod settings;
 pub(crate) mod usage;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::EventType;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 
 pub(crate) use settings::Pressure;
 pub use settings::{Amount, Eviction, SettingsError, Signal, Statements, Threshold};
@@ -41,6 +42,48 @@ const PERIOD: Duration = Duration::from_secs(10);
 const AT_ONCE: i64 = 1;
 /// How long an evicted pod is waited for before the next look.
 const CLEANED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How many pods the kubelet ended, for `/metrics`: by what was short, or by the limit that they exceeded.
+#[derive(Default)]
+pub(crate) struct Ended {
+    evicted: Mutex<BTreeMap<&'static str, u64>>,
+    preempted: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl Ended {
+    fn evicted(&self, signal: &'static str) {
+        *self.evicted.lock().entry(signal).or_default() += 1;
+    }
+
+    pub(crate) fn preempted(&self, resource: &'static str) {
+        *self.preempted.lock().entry(resource).or_default() += 1;
+    }
+
+    /// In the format of Prometheus.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, help, label, counts) in [
+            (
+                "kubelet_evictions",
+                "Cumulative number of pod evictions by eviction signal",
+                "eviction_signal",
+                &self.evicted,
+            ),
+            (
+                "kubelet_preemptions",
+                "Cumulative number of pod preemptions by preemption resource",
+                "preemption_signal",
+                &self.preempted,
+            ),
+        ] {
+            text += &format!("# HELP {name} {help}\n# TYPE {name} counter\n");
+            for (signal, count) in counts.lock().iter() {
+                text += &format!("{name}{{{label}=\"{signal}\"}} {count}\n");
+            }
+        }
+        text
+    }
+}
 
 /// Whether the node takes a new pod in spite of its shortages; why not otherwise.
 pub(crate) fn refusal(pod: &Pod, pressures: &[Pressure]) -> Option<WaitReason> {
@@ -126,9 +169,10 @@ impl Evictor {
         for mailbox in active {
             let pod = mailbox.pod();
             let Some(usage) = used.get(pod::uid(&pod)) else { continue };
-            if let Some(why) = limits::exceeded(&pod, usage, dedicated)
+            if let Some((limit, why)) = limits::exceeded(&pod, usage, dedicated)
                 && self.evict(mailbox, &pod, AT_ONCE, why, false)
             {
+                self.context.ended.evicted(limit);
                 evicted.push(mailbox.clone());
             }
         }
@@ -175,6 +219,7 @@ impl Evictor {
             let message = rank::message(settings, urgent.signal.resource(), candidate, due, readings);
             let Some(mailbox) = active.iter().find(|mailbox| mailbox.is_of(pod::uid(pod))) else { continue };
             if self.evict(mailbox, pod, grace.max(AT_ONCE), message, true) {
+                self.context.ended.evicted(urgent.signal.name());
                 return vec![mailbox.clone()];
             }
         }
@@ -203,6 +248,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn those_that_were_ended_are_counted() {
+        let ended = Ended::default();
+        ended.evicted("memory.available");
+        ended.evicted("memory.available");
+        ended.preempted("cpu");
+        let text = ended.text();
+        assert!(text.contains("kubelet_evictions{eviction_signal=\"memory.available\"} 2\n"), "{text}");
+        assert!(text.contains("kubelet_preemptions{preemption_signal=\"cpu\"} 1\n"), "{text}");
+    }
 
     #[test]
     fn a_node_short_of_something_takes_fewer_pods() {

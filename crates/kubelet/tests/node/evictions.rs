@@ -59,6 +59,8 @@ pub(crate) async fn a_pod_over_its_own_limits_goes(node: &Node) {
     assert_eq!(words(&pod), ("Evicted", why));
     assert!(node.events_of("layer").contains(&"Evicted".to_owned()));
     assert!(is_ready(&node.api.get(&modest).expect("a pod")));
+    let (_, metrics) = node.certificates.get(node.kubelet.port(), "/metrics").await;
+    assert!(metrics.contains("kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1\n"), "{metrics}");
     for key in [scratch, layer, modest] {
         node.delete(&key).await;
     }
