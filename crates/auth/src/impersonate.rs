@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ferry_meta::field::quote;
 use ferry_meta::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, MASTERS};
-use ferry_meta::{ApiError, UserInfo};
+use ferry_meta::{ApiError, FieldError, Path, UserInfo, names};
 use parking_lot::Mutex;
 
 use crate::authorize::{Attributes, Authorizer, forbidden};
@@ -86,7 +86,7 @@ impl Impersonator {
     ) -> Result<Option<UserInfo>, ApiError> {
         let Some(wanted) = wanted_user(headers)? else { return Ok(None) };
         let requester = attributes.user;
-        let key = format!("{requester:?}");
+        let key = requester.name.clone();
         let last = self.succeeded.lock().get(&key).copied();
         let mut first_error = None;
         for mode in last.into_iter().chain(MODES.into_iter().filter(|mode| Some(*mode) != last)) {
@@ -190,7 +190,7 @@ impl Impersonator {
         if mode != Mode::Legacy {
             let count: usize = wanted.extra.values().map(Vec::len).sum();
             if let Some(why) = invalid_extra(wanted) {
-                return Err(forbidden(about, why));
+                return Err(forbidden(about, &why));
             }
             let all = Attributes { subresource: "*", name: "*", ..about.clone() };
             if wanted.extra.len().max(count) >= MANY && self.ask(&all).await.is_ok() {
@@ -206,18 +206,52 @@ impl Impersonator {
     }
 }
 
-fn invalid_extra(wanted: &UserInfo) -> Option<&'static str> {
+fn invalid_extra(wanted: &UserInfo) -> Option<String> {
+    let say = |text: &str| Some(text.to_owned());
     wanted.extra.iter().find_map(|(key, values)| {
         if key.is_empty() {
-            Some("impersonating the empty string key in extra is not allowed")
-        } else if values.is_empty() {
-            Some("impersonating empty values in extra is not allowed")
+            return say("impersonating the empty string key in extra is not allowed");
+        }
+        if let Some(why) = not_in_a_domain(key) {
+            return Some(format!("impersonating an invalid key in extra is not allowed: {why}"));
+        }
+        if key.chars().any(char::is_uppercase) {
+            return Some(format!("impersonating a non-lowercase key in extra is not allowed: {key:?}"));
+        }
+        if values.is_empty() {
+            say("impersonating empty values in extra is not allowed")
         } else if values.iter().any(String::is_empty) {
-            Some("impersonating the empty string value in extra is not allowed")
+            say("impersonating the empty string value in extra is not allowed")
         } else {
             None
         }
     })
+}
+
+/// Why a key is no path with a domain before it.
+fn not_in_a_domain(key: &str) -> Option<String> {
+    const PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
+    let at = Path::new("extra").child("key");
+    let mut errors = Vec::new();
+    match key.split_once('/') {
+        Some((domain, path)) if !domain.is_empty() && !path.is_empty() => {
+            let reasons = names::dns1123_subdomain(domain).into_iter();
+            errors.extend(reasons.map(|reason| FieldError::invalid(&at, domain, reason).line()));
+            let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+            if !path.bytes().all(allowed) {
+                errors.push(FieldError::invalid(&at, path, names::regex_reason("Invalid path", PATH, &[])).line());
+            }
+        }
+        _ => {
+            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            errors.push(FieldError::invalid(&at, key, detail).line());
+        }
+    }
+    match errors.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    }
 }
 
 /// The node that a user name stands for.

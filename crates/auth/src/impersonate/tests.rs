@@ -49,6 +49,28 @@ async fn admin_becomes_anyone() {
     );
 }
 
+/// Extras without a domain are known to the old mode alone, which is then the one that last worked.
+#[tokio::test]
+async fn extras_of_no_domain_are_the_old_modes() {
+    let admin = UserInfo::new("admin", &[MASTERS]);
+    for (key, groups) in [
+        ("Impersonate-Extra-Acme.com%2Fa", vec!["system:nodes", "system:authenticated"]),
+        ("Impersonate-Extra-A", vec!["system:authenticated"]),
+        ("Impersonate-Extra-_%2Fa", vec!["system:authenticated"]),
+    ] {
+        let impersonator = Impersonator::new(Arc::new(AuthorizerChain::new()));
+        let jane = resolve(&impersonator, &admin, &[("Impersonate-User", "jane"), (key, "x")]).await;
+        assert!(jane.is_ok_and(|jane| jane.extra.len() == 1), "{key}");
+        let node = resolve(&impersonator, &admin, &[("Impersonate-User", "system:node:n")]).await;
+        assert_eq!(node.expect("a node").groups, groups, "{key}");
+    }
+    let why = not_in_a_domain("scopes");
+    assert_eq!(
+        why.as_deref(),
+        Some("extra.key: Invalid value: \"scopes\": must be a domain-prefixed path (such as \"acme.io/foo\")")
+    );
+}
+
 #[tokio::test]
 async fn refusals_speak_of_the_mode_that_last_worked() {
     let jane =
