@@ -27,6 +27,7 @@ use k8s_openapi::api::{
     storagemigration::v1::StorageVersionMigration,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::core::{DynamicObject, PartialObjectMeta};
 
 /// A kind, or a part of one, with its JSON form.
@@ -57,6 +58,7 @@ macro_rules! kinds {
 }
 
 kinds! {
+    APIService;
     CSIDriver;
     CSINode;
     CertificateSigningRequest;

@@ -8,6 +8,7 @@ use ferry_client::discovery::{self, ServerResource};
 use ferry_client::{Api, Change, Informer, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
@@ -18,7 +19,7 @@ use crate::Context;
 
 type Metadata = PartialObjectMeta<DynamicObject>;
 
-/// Resources change with CustomResourceDefinitions, which are watched, and with aggregated servers, which are not.
+/// Resources change with CustomResourceDefinitions and APIServices, which are watched, and by what servers do untold.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 const RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
@@ -33,15 +34,23 @@ pub(super) async fn run(
 ) {
     let changed = Arc::new(Notify::new());
     let mut watched: HashMap<ApiResource, Watch> = HashMap::new();
-    let mut watches_definitions = false;
+    let (mut watches_definitions, mut watches_services) = (false, false);
     let mut retry = RETRY;
     loop {
         match discovery::resources(&client).await {
             Ok(found) => {
                 retry = RETRY;
-                let serves_definitions =
-                    found.resources.iter().any(|known| known.resource.plural == "customresourcedefinitions");
-                if serves_definitions && !watches_definitions {
+                let serves = |plural: &str| found.resources.iter().any(|known| known.resource.plural == plural);
+                if serves("apiservices") && !watches_services {
+                    watches_services = true;
+                    let changed = changed.clone();
+                    context_informers.of::<APIService>().on_change(move |change| {
+                        if change.old().is_none_or(|old| is_available(old) != is_available(change.object())) {
+                            changed.notify_one();
+                        }
+                    });
+                }
+                if serves("customresourcedefinitions") && !watches_definitions {
                     watches_definitions = true;
                     let changed = changed.clone();
                     let definitions = context_informers.of::<CustomResourceDefinition>();
@@ -62,6 +71,12 @@ pub(super) async fn run(
             }
         }
     }
+}
+
+/// Whether the server behind it answers; until then its resources are not known.
+fn is_available(service: &APIService) -> bool {
+    let mut conditions = service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Available" && condition.status == "True")
 }
 
 struct Watch {

@@ -29,12 +29,18 @@ pub(super) struct Load {
     pub(super) cpu_milli: AtomicI64,
     pub(super) queue: AtomicI64,
     pub(super) requests_milli: AtomicI64,
+    /// Whether anybody asked for objects that it says it has.
+    pub(super) asked: tokio::sync::Notify,
 }
 
 impl Load {
     /// The names of pods are those of the Deployment's, which the server learns from the API like everybody else.
     fn answer(&self, path: &str, names: &[String]) -> Value {
         let now = Timestamp::now();
+        if path.ends_with("/widgets") {
+            self.asked.notify_one();
+            return json!({ "kind": "WidgetList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": [] });
+        }
         if path.starts_with("/apis/metrics.k8s.io/v1beta1/namespaces/") {
             let usage = json!({ "cpu": format!("{}m", self.cpu_milli.load(Ordering::SeqCst)), "memory": "10Mi" });
             let items: Vec<Value> = names
@@ -64,6 +70,7 @@ impl Load {
         let version = path.trim_start_matches("/apis/");
         json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [
             { "name": "pods", "singularName": "", "namespaced": true, "kind": "PodMetrics", "verbs": ["get", "list"] },
+            { "name": "widgets", "singularName": "", "namespaced": true, "kind": "Widget", "verbs": ["delete", "list", "watch"] },
         ] })
     }
 }

@@ -183,6 +183,18 @@ async fn devices_are_reserved_and_counted_and_volumes_leave_with_their_node() {
     kit.stop().await;
 }
 
+/// The collector watches what other servers have as soon as they are there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_servers_that_come_are_collected_too() {
+    let kit = Kit::cluster(0).await;
+    kit.at_rest().await;
+    let load = std::sync::Arc::new(super::autoscaling::Load::default());
+    let port = super::autoscaling::serve(&kit, &load).await;
+    super::autoscaling::register(&kit, port).await;
+    tokio::time::timeout(super::PATIENCE / 2, load.asked.notified()).await.expect("it is asked for its objects");
+    kit.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sums_of_roles_are_applied() {
     let kit = Kit::cluster(0).await;

@@ -9,8 +9,8 @@ use ferry_client::informer::Cached;
 use ferry_client::{Api, Change, Error, Informer, ObjectKey, Selection, WorkQueue, discovery, write};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, ResourceQuotaStatus,
-    ResourceRequirements, Secret, Service,
+    ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, ResourceQuotaStatus,
+    Secret, Service,
 };
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -107,7 +107,13 @@ pub(crate) fn start(context: &Context) {
     this.watch(&this.maps);
     this.watch(&this.secrets);
     this.watch(&this.controllers);
-    this.watch(&this.device_claims);
+    // What is asked of devices never changes.
+    let handler = this.clone();
+    this.device_claims.on_change(move |change| {
+        if matches!(change, Change::Deleted(_)) {
+            handler.enqueue(change.object().namespace());
+        }
+    });
 
     let known = this.clone();
     let ready = async move {
@@ -127,20 +133,24 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-/// What the pod's containers ask for, and what they were given.
-fn resources(pod: &Pod) -> impl Iterator<Item = Option<&ResourceRequirements>> {
-    let asked = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| container.resources.as_ref());
-    let statuses = pod.status.iter();
-    let statuses = statuses.flat_map(|status| status.container_statuses.iter().chain(&status.init_container_statuses));
-    asked.chain(statuses.flatten().map(|status| status.resources.as_ref()))
+fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.iter();
+    status.flat_map(|status| status.container_statuses.iter().chain(&status.init_container_statuses)).flatten()
 }
 
-/// Whether a pod takes something else than before, or is in the scope of other quotas.
+/// Whether containers that had something were given something else.
+fn is_resized(old: &Pod, new: &Pod) -> bool {
+    statuses(old).filter(|before| before.resources.is_some()).any(|before| {
+        let now = statuses(new).find(|status| status.name == before.name);
+        now.is_some_and(|now| now.resources.is_some() && now.resources != before.resources)
+    })
+}
+
+/// Whether a pod takes something else than before, or is in the scope of other quotas. Each count is behind what admission has
+/// reserved meanwhile: what says nothing new must not lead to one.
 fn counts_otherwise(old: &Pod, new: &Pod) -> bool {
     let deadline = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
-    (!pod::is_terminal(old) && pod::is_terminal(new))
-        || deadline(old) != deadline(new)
-        || resources(old).ne(resources(new))
+    (!pod::is_terminal(old) && pod::is_terminal(new)) || deadline(old) != deadline(new) || is_resized(old, new)
 }
 
 impl Loop {
@@ -254,4 +264,49 @@ fn values<K: Cached + Serialize>(informer: &Informer<K>, namespace: &str) -> Vec
 
 fn texts(map: Option<&BTreeMap<String, Quantity>>) -> BTreeMap<String, String> {
     map.into_iter().flatten().map(|(key, quantity)| (key.clone(), quantity.0.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_a_pod_takes_brings_a_count() {
+        let pod = |change: Value| -> Pod {
+            let mut pod =
+                json!({ "metadata": { "name": "p" }, "spec": { "containers": [] }, "status": { "phase": "Running" } });
+            ferry_meta::object::map(&change, "").iter().for_each(|(key, value)| {
+                if let Some(place) = pod.pointer_mut(key) {
+                    *place = value.clone();
+                }
+            });
+            serde_json::from_value(pod).expect("a pod")
+        };
+        let given = |resources: Value| {
+            pod(json!({ "/status": { "phase": "Running", "containerStatuses": [
+                { "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0, "resources": resources } ] } }))
+        };
+        let (plain, small, large) = (
+            pod(json!({})),
+            given(json!({ "requests": { "cpu": "1" } })),
+            given(json!({ "requests": { "cpu": "2" } })),
+        );
+        let mut over = plain.clone();
+        over.status.get_or_insert_default().phase = Some("Failed".into());
+        let mut short = plain.clone();
+        short.spec.get_or_insert_default().active_deadline_seconds = Some(5);
+        for (old, new, expected) in [
+            (&plain, &small, false),
+            (&given(Value::Null), &small, false),
+            (&small, &small, false),
+            (&small, &large, true),
+            (&plain, &over, true),
+            (&over, &over, false),
+            (&plain, &short, true),
+        ] {
+            assert_eq!(counts_otherwise(old, new), expected, "{old:?} {new:?}");
+        }
+    }
 }
