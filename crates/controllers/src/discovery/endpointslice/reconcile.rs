@@ -89,13 +89,12 @@ pub(crate) fn start(context: &Context) {
     let handler = this.clone();
     slices.on_change(move |change| {
         // A slice whose labels changed may have been taken from one Service and be another's.
-        for slice in change.old().into_iter().chain([change.object()]) {
-            let Some(key) = service_of(slice) else { continue };
-            if matches!(change, Change::Added(_)) {
-                handler.expectations.created(&key);
-            }
-            handler.queue.add(key);
+        let now = service_of(change.object());
+        let before = change.old().and_then(|old| service_of(old)).filter(|key| now.as_ref() != Some(key));
+        if let (Change::Added(_), Some(key)) = (change, &now) {
+            handler.expectations.created(key);
         }
+        before.into_iter().chain(now).for_each(|key| handler.queue.add(key));
     });
 
     let ready = async move {
