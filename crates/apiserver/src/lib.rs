@@ -19,6 +19,7 @@ mod conversion;
 mod definitions;
 mod discovery;
 mod fairness;
+mod gathering;
 mod gauges;
 mod handshakes;
 mod health;

@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::answer::BoxError;
 use crate::context::Peer;
+use crate::gathering::Gathering;
 use crate::handshakes::{Handshake, Handshakes};
 use crate::pipeline;
 use crate::server::Core;
@@ -71,7 +72,9 @@ async fn connection(
         _ = &mut handshake.cut_off => return Err("too many handshakes are under way".into()),
     };
     drop(handshake);
-    let certificates = tls.get_ref().1.peer_certificates().unwrap_or_default();
+    let session = tls.get_ref().1;
+    let speaks_http2 = session.alpn_protocol() == Some(b"h2");
+    let certificates = session.peer_certificates().unwrap_or_default();
     let peer =
         Peer { certificates: certificates.iter().map(|c| c.clone().into_owned()).collect(), address: Some(address) };
     let stopping = core.tasks.stopping();
@@ -97,7 +100,7 @@ async fn connection(
         .max_header_list_size(u32::try_from(MAX_HEADER_BYTES).unwrap_or(u32::MAX))
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(20));
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(Gathering::new(tls, speaks_http2)), service);
     tokio::pin!(connection);
     tokio::select! {
         ended = connection.as_mut() => ended?,

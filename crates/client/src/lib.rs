@@ -26,7 +26,7 @@ pub use api::Api;
 pub use clock::Clock;
 pub use controller::{Action, Error};
 pub use expectations::Expectations;
-pub use informer::{Change, Index, Informer, Informers, Selection, Subscription};
+pub use informer::{Change, Index, Informer, Informers, Object, Objects, Selection, Subscription};
 pub use key::ObjectKey;
 pub use metrics::Metrics;
 pub use queue::WorkQueue;

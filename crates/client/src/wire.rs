@@ -3,6 +3,8 @@
 //! A decoder of a large kind is some thousand functions, and a generic one is compiled anew in every crate that calls
 //! it. Here each is compiled once: whoever needs another kind adds it to the list.
 
+use std::marker::PhantomData;
+
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy,
     apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
@@ -27,8 +29,10 @@ use k8s_openapi::api::{
     storagemigration::v1::StorageVersionMigration,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::core::{DynamicObject, PartialObjectMeta};
+use serde::Deserialize;
 
 /// A kind, or a part of one, with its JSON form.
 pub trait Wire: Sized {
@@ -40,10 +44,8 @@ pub trait Wire: Sized {
 }
 
 macro_rules! kinds {
-    ($($kind:ty $(, only metadata: $metadata:literal)?;)*) => { $(
+    ($($kind:ty;)*) => { $(
         impl Wire for $kind {
-            $(const METADATA_ONLY: bool = $metadata;)?
-
             #[inline(never)]
             fn decode(json: &[u8]) -> Result<Self, serde_json::Error> {
                 serde_json::from_slice(json)
@@ -111,5 +113,24 @@ kinds! {
     VolumeAttachment;
     VolumeAttributesClass;
     DynamicObject;
-    PartialObjectMeta<DynamicObject>, only metadata: true;
+}
+
+/// All that is read of it. Its kind is known to who asked, and kube's own way to it copies the whole object first.
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+impl Wire for PartialObjectMeta<DynamicObject> {
+    const METADATA_ONLY: bool = true;
+
+    fn decode(json: &[u8]) -> Result<Self, serde_json::Error> {
+        let Metadata { metadata } = serde_json::from_slice(json)?;
+        Ok(Self { types: None, metadata, _phantom: PhantomData })
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(self)
+    }
 }

@@ -142,7 +142,6 @@ const TABLE: &[(&str, Start)] = &[
     ("ttl-after-finished-controller", batch::ttl_after_finished::start),
     ("replicationcontroller-controller", apps::replicaset::start::<ReplicationController>),
     ("namespace-controller", core::namespace::start),
-    ("garbage-collector-controller", garbagecollector::start),
     ("taint-eviction-controller", node::taint_eviction::start),
     ("pod-garbage-collector-controller", node::pod_gc::start),
     ("resourcequota-controller", core::resource_quota::start),
@@ -175,6 +174,8 @@ const TABLE: &[(&str, Start)] = &[
     ("service-cidr-controller", networking::service_cidr::start),
     ("validatingadmissionpolicy-status-controller", admissionregistration::policy_status::start),
     ("clusterrole-aggregation-controller", rbac::clusterrole_aggregation::start),
+    // The last, since it looks at what the others watch.
+    ("garbage-collector-controller", garbagecollector::start),
 ];
 
 /// The names that `Config::controllers` can select from.

@@ -4,6 +4,7 @@ mod cache;
 mod factory;
 mod feed;
 mod lean;
+mod objects;
 mod reflect;
 mod subscription;
 
@@ -17,10 +18,11 @@ use kube::{Client, Resource};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-pub use cache::Index;
-use cache::{Cache, Object, all_typed, typed};
+use cache::{Cache, all_typed, typed};
+pub use cache::{Index, Object};
 pub use factory::Informers;
 use feed::{Decoder, Feed};
+pub use objects::Objects;
 use subscription::Mailbox;
 pub use subscription::Subscription;
 
@@ -146,6 +148,11 @@ impl<K: Cached> Informer<K> {
     /// sources other than the API server.
     pub fn detached() -> Self {
         Self { shared: Arc::new(Shared::new()), kind: PhantomData }
+    }
+
+    /// The same informer for those who do not mind the kind.
+    pub fn objects(&self) -> Objects {
+        Objects::new(self.shared.clone())
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {

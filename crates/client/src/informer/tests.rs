@@ -344,3 +344,19 @@ async fn one_object_is_waited_for() {
     let gone = until(Api::<ConfigMap>::all(scripted(answers)), "x", |map| map.is_none());
     assert!(gone.await.is_none());
 }
+
+#[tokio::test]
+async fn who_does_not_mind_the_kind_shares_the_informer_that_is_there() {
+    let tasks = Tasks::new("test");
+    let informers = Informers::new(scripted(&[]), tasks.clone());
+    assert!(informers.held("/api/v1/configmaps").is_none());
+    let maps = informers.of::<ConfigMap>();
+    let objects = informers.held("/api/v1/configmaps").expect("an informer");
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let told = heard.clone();
+    objects.on_change(move |change| told.lock().push(change.object().object_meta().name.clone()));
+    maps.apply(map("n/a", "a", 1));
+    assert_eq!(*heard.lock(), [Some("a".to_owned())]);
+    assert_eq!(objects.list().len(), 1);
+    assert!(tasks.stop(std::time::Duration::from_secs(5)).await);
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::discovery::{self, ServerResource};
-use ferry_client::{Api, Change, Informer, Selection};
+use ferry_client::{Api, Change, Informer, Informers, Objects, Selection};
 use ferry_tasks::Tasks;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -26,25 +26,28 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// A definition changes several times while it is being established.
 const SETTLE: Duration = Duration::from_millis(200);
 
-pub(super) async fn run(
-    context_informers: ferry_client::Informers,
+/// Where watches come from.
+pub(super) struct Source {
+    /// Those of all controllers: most kinds are in their caches already.
+    informers: Informers,
     client: Client,
     tasks: Tasks,
-    collector: Arc<Collector>,
-) {
+}
+
+pub(super) async fn run(source: Source, collector: Arc<Collector>) {
     let changed = Arc::new(Notify::new());
     let mut watched: HashMap<ApiResource, Watch> = HashMap::new();
     let (mut watches_definitions, mut watches_services) = (false, false);
     let mut retry = RETRY;
     loop {
-        match discovery::resources(&client).await {
+        match discovery::resources(&source.client).await {
             Ok(found) => {
                 retry = RETRY;
                 let serves = |plural: &str| found.resources.iter().any(|known| known.resource.plural == plural);
                 if serves("apiservices") && !watches_services {
                     watches_services = true;
                     let changed = changed.clone();
-                    context_informers.of::<APIService>().on_change(move |change| {
+                    source.informers.of::<APIService>().on_change(move |change| {
                         if change.old().is_none_or(|old| is_available(old) != is_available(change.object())) {
                             changed.notify_one();
                         }
@@ -53,11 +56,11 @@ pub(super) async fn run(
                 if serves("customresourcedefinitions") && !watches_definitions {
                     watches_definitions = true;
                     let changed = changed.clone();
-                    let definitions = context_informers.of::<CustomResourceDefinition>();
+                    let definitions = source.informers.of::<CustomResourceDefinition>();
                     definitions.on_change(move |_| changed.notify_one());
                 }
                 let complete = found.failed.is_empty();
-                sync(&mut watched, found.resources, complete, &client, &tasks, &collector).await;
+                sync(&mut watched, found.resources, complete, &source, &collector).await;
                 collector.complete();
                 tokio::select! {
                     () = changed.notified() => tokio::time::sleep(SETTLE).await,
@@ -81,16 +84,18 @@ fn is_available(service: &APIService) -> bool {
 
 struct Watch {
     resource: Arc<ServerResource>,
-    informer: Informer<Metadata>,
+    objects: Objects,
+    /// Of a watch that only the collector needs.
     tasks: Tasks,
+    /// Whoever shares a watch goes on without us: our handler hears of nothing once this is gone.
+    _heard: Arc<()>,
 }
 
 async fn sync(
     watched: &mut HashMap<ApiResource, Watch>,
     found: Vec<ServerResource>,
     complete: bool,
-    client: &Client,
-    tasks: &Tasks,
+    source: &Source,
     collector: &Arc<Collector>,
 ) {
     let wanted: HashMap<ApiResource, ServerResource> = found
@@ -106,31 +111,39 @@ async fn sync(
         let gone: Vec<ApiResource> = watched.keys().filter(|known| !wanted.contains_key(*known)).cloned().collect();
         for watch in gone.into_iter().filter_map(|resource| watched.remove(&resource)) {
             watch.tasks.stop(Duration::from_secs(1)).await;
-            for object in watch.informer.list() {
+            for object in watch.objects.list() {
                 collector.changed(&watch.resource, &Change::Deleted(object));
             }
         }
     }
     for (resource, server) in wanted {
-        watched.entry(resource).or_insert_with(|| start(server, client, tasks, collector));
+        watched.entry(resource).or_insert_with(|| start(server, source, collector));
     }
     for watch in watched.values() {
         // A resource that cannot be listed must not hold up the collection of all others.
-        let _ = tokio::time::timeout(Duration::from_secs(30), watch.informer.synced()).await;
+        let _ = tokio::time::timeout(Duration::from_secs(30), watch.objects.synced()).await;
     }
 }
 
-fn start(server: ServerResource, client: &Client, tasks: &Tasks, collector: &Arc<Collector>) -> Watch {
+fn start(server: ServerResource, source: &Source, collector: &Arc<Collector>) -> Watch {
     let resource = Arc::new(server);
-    let tasks = tasks.child("garbage collector's watch");
-    let api: Api<Metadata> = Api::all_with(client.clone(), &resource.resource);
-    let informer = Informer::trimmed(api, &tasks, Selection::default(), |object: &mut Metadata| {
-        object.metadata.annotations = None;
-        object.metadata.labels = None;
+    let tasks = source.tasks.child("garbage collector's watch");
+    let api: Api<Metadata> = Api::all_with(source.client.clone(), &resource.resource);
+    let objects = source.informers.held(api.resource_url()).unwrap_or_else(|| {
+        let informer = Informer::trimmed(api, &tasks, Selection::default(), |object: &mut Metadata| {
+            object.metadata.annotations = None;
+            object.metadata.labels = None;
+        });
+        informer.objects()
     });
-    let (collector, of) = (collector.clone(), resource.clone());
-    informer.on_change(move |change| collector.changed(&of, change));
-    Watch { resource, informer, tasks }
+    let heard = Arc::new(());
+    let (collector, of, hears) = (collector.clone(), resource.clone(), Arc::downgrade(&heard));
+    objects.on_change(move |change| {
+        if hears.strong_count() > 0 {
+            collector.changed(&of, change);
+        }
+    });
+    Watch { resource, objects, tasks, _heard: heard }
 }
 
 /// Starts the monitor in the context's tasks.
@@ -142,7 +155,7 @@ pub(super) fn start_in(context: &Context, client: Client, collector: Arc<Collect
         let tasks = tasks.child("garbage collector");
         let end = tasks.stopping().drop_guard();
         async move {
-            run(informers, client, tasks, collector).await;
+            run(Source { informers, client, tasks }, collector).await;
             drop(end);
         }
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::discovery::ServerResource;
-use ferry_client::{Api, Change, Error, EventType, Recorder, WorkQueue, write};
+use ferry_client::{Api, Change, Error, EventType, Object, Recorder, WorkQueue, write};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Client;
@@ -61,12 +61,12 @@ pub(crate) fn start(context: &Context) {
 }
 
 impl Collector {
-    pub(super) fn changed(&self, resource: &Arc<ServerResource>, change: &Change<Metadata>) {
-        let meta = &change.object().metadata;
+    pub(super) fn changed(&self, resource: &Arc<ServerResource>, change: &Change<dyn Object>) {
+        let meta = change.object().object_meta();
         let Some(uid) = &meta.uid else { return };
         // Most changes, such as renewals of leases, change nothing that the graph knows.
         if let Change::Modified { old, .. } = change {
-            let old = &old.metadata;
+            let old = old.object_meta();
             if old.owner_references == meta.owner_references
                 && old.finalizers == meta.finalizers
                 && old.deletion_timestamp == meta.deletion_timestamp

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, Selection, WorkQueue, write};
+use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
@@ -54,11 +54,7 @@ struct Loop {
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let (nodes, pods) = (context.informers.of::<Node>(), context.informers.of::<Pod>());
-    let leases: Informer<Lease> = Informer::over(
-        Api::namespaced(context.informers.client().clone(), LEASES),
-        &context.tasks,
-        Selection::default(),
-    );
+    let leases = context.informers.of::<Lease>();
     let this = Arc::new(Loop {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         client,
@@ -146,6 +142,9 @@ impl Loop {
     /// A renewed lease only moves the time; the node is looked at when that time has come.
     fn lease_changed(&self, change: &Change<Lease>) {
         let lease = change.object();
+        if lease.metadata.namespace.as_deref() != Some(LEASES) {
+            return;
+        }
         let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
         let mut heard = self.heard.lock();
         if let Some(known) = heard.get_mut(&lease.name_any())
