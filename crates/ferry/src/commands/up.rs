@@ -12,7 +12,6 @@ use anyhow::{Context, Result, bail};
 use crate::arguments::ClusterOptions;
 use crate::cluster::READY;
 use crate::config::ClusterConfig;
-use crate::kubelet_options;
 use crate::node::tools;
 use crate::process;
 
@@ -40,7 +39,6 @@ pub fn run(options: &ClusterOptions) -> Result<()> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("run")
         .args(arguments)
-        .args(kubelet_options::of_a_workstation(&options.kubelet))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)

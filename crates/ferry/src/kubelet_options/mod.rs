@@ -14,9 +14,9 @@ use ferry_meta::quantity::Quantity;
 use crate::node::manifests;
 use crate::server_options::duration;
 
-/// What `ferry up` takes for enough free disk: a tenth of a workstation's disk is more than pods need, and to evict
-/// them because other files fill it would help nobody.
-const ENOUGH_ON_A_WORKSTATION: &str = "4Gi";
+/// What is taken for enough free disk: a tenth of a large disk is more than pods need, and to evict them because other
+/// files fill it would help nobody. Whoever sets thresholds gets those alone.
+const ENOUGH_DISK: &str = "4Gi";
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct KubeletOptions {
@@ -43,8 +43,8 @@ pub struct KubeletOptions {
     /// The most seconds a pod gets to end after a soft threshold; a negative number leaves it its own. 0 when not given.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub eviction_max_pod_grace_period: Option<i64>,
-    /// With this much free on a disk, its thresholds in percent do not count, neither for evictions nor for images. `ferry
-    /// up` takes 4Gi, `ferry run` none.
+    /// With this much free on a disk, its thresholds in percent do not count, neither for evictions nor for images. 4Gi when
+    /// neither this nor `--eviction-hard` is given.
     #[arg(long, value_name = "AMOUNT")]
     pub enough_disk: Option<String>,
     /// At so many percent of the disk in use, unused images are removed, 85 when not given; 100 turns it off.
@@ -126,13 +126,14 @@ impl KubeletOptions {
             images.low_percent,
             images.high_percent
         );
+        let enough_disk = self.enough_disk.as_deref().or(self.eviction_hard.is_none().then_some(ENOUGH_DISK));
         let log_files = self.container_log_max_files.unwrap_or(5);
         ensure!(log_files >= 2, "--container-log-max-files {log_files} leaves no file to write to: give 2 or more");
         Ok(KubeletConfig {
             eviction: Eviction {
                 transition: self.eviction_pressure_transition_period.unwrap_or(usual.transition),
                 longest_grace: self.eviction_max_pod_grace_period.unwrap_or(usual.longest_grace),
-                enough_room: self.enough_disk.as_deref().map(|text| bytes("enough-disk", text)).transpose()?,
+                enough_room: enough_disk.map(|text| bytes("enough-disk", text)).transpose()?,
                 ..eviction
             },
             images,
@@ -163,12 +164,6 @@ impl KubeletConfig {
     }
 }
 
-/// What `ferry up` adds to the flags it was given. Whoever sets thresholds gets those alone.
-pub fn of_a_workstation(options: &KubeletOptions) -> Option<String> {
-    let asked = options.enough_disk.is_some() || options.eviction_hard.is_some();
-    (!asked).then(|| format!("--enough-disk={ENOUGH_ON_A_WORKSTATION}"))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -193,22 +188,12 @@ mod tests {
                 (got, want) => panic!("{flags:?}: {got:?} instead of {want:?}"),
             }
         };
-        check(&[], Ok((5, None, 85)));
+        check(&[], Ok((5, Some(4 << 30), 85)));
+        check(&["--enough-disk=1Gi"], Ok((5, Some(1 << 30), 85)));
         check(&["--eviction-hard=memory.available<1Gi", "--enough-disk=1Gi"], Ok((1, Some(1 << 30), 85)));
         check(&["--eviction-hard=", "--image-gc-high-threshold=100"], Ok((0, None, 100)));
         check(&["--eviction-hard=memory<1Gi"], Err("unsupported eviction signal memory"));
         check(&["--image-gc-high-threshold=70"], Err("is higher than --image-gc-high-threshold 70"));
         check(&["--enough-disk=much"], Err("is no amount"));
-    }
-
-    #[test]
-    fn a_workstation_has_disk_enough_unless_told_otherwise() {
-        let check = |flags: &[&str], want: Option<&str>| {
-            let parsed = Flags::try_parse_from(["ferry"].iter().chain(flags)).expect("flags");
-            assert_eq!(of_a_workstation(&parsed.kubelet).as_deref(), want);
-        };
-        check(&[], Some("--enough-disk=4Gi"));
-        check(&["--enough-disk=1Gi"], None);
-        check(&["--eviction-hard=nodefs.available<20%"], None);
     }
 }
