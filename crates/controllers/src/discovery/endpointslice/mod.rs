@@ -3,6 +3,7 @@
 mod hints;
 mod plan;
 mod reconcile;
+mod written;
 
 pub(super) use plan::{MANAGER_LABEL, SERVICE_LABEL};
 pub(crate) use reconcile::start;

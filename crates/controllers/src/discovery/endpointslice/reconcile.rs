@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::hints::{self, Mode};
 use super::plan::{self, MANAGER, MANAGER_LABEL, SERVICE_LABEL};
+use super::written::Written;
 use crate::Context;
 use crate::common::trigger_time::{self, TriggerTimes};
 use crate::common::{crowd, endpoint, pod};
@@ -32,6 +33,7 @@ struct Loop {
     pods: Informer<Pod>,
     nodes: Informer<Node>,
     slices: Index<EndpointSlice>,
+    written: Written,
     /// Slices that were created and not yet seen: names are made up by the server, so that a second one would be
     /// another.
     expectations: Expectations,
@@ -54,6 +56,7 @@ pub(crate) fn start(context: &Context) {
         pods: pods.clone(),
         nodes: nodes.clone(),
         slices: slices.index("service", |slice| service_of(slice).map(|key| key.to_string()).into_iter().collect()),
+        written: Written::new(slices.clone()),
         expectations: Expectations::new(),
         queue: context.queue("endpoint_slice"),
         shared: Mutex::default(),
@@ -88,6 +91,7 @@ pub(crate) fn start(context: &Context) {
     });
     let handler = this.clone();
     slices.on_change(move |change| {
+        handler.written.seen(change);
         // A slice whose labels changed may have been taken from one Service and be another's.
         let now = service_of(change.object());
         let before = change.old().and_then(|old| service_of(old)).filter(|key| now.as_ref() != Some(key));
@@ -129,13 +133,17 @@ impl Loop {
         if endpoint::waits_for_its_end(&service) {
             return Ok(Action::Done);
         }
+        let mut existing = self.slices.get(&key.to_string());
+        // What is planned on slices as they were would be refused. Their change wakes this Service again.
+        if existing.iter().any(|slice| self.written.is_unseen(slice)) {
+            return Ok(Action::Done);
+        }
+        existing.retain(|slice| slice.metadata.deletion_timestamp.is_none());
         let mut pods = self.pods.list_in(&key.namespace);
         pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
         crowd::rest(&self.queue, key, pods.len());
         let changed = self.times.next(key, &service, &pods);
         let lost = self.drop_lost(key, &service, &mut pods);
-        let mut existing = self.slices.get(&key.to_string());
-        existing.retain(|slice| slice.metadata.deletion_timestamp.is_none());
         let zone = |node: &str| self.nodes.get("", node)?.labels().get(ZONE_LABEL).cloned();
         let shares = || hints::shares(self.nodes.list().iter().map(|node| &**node));
         let mut plan = plan::plan(&service, &pods, &existing, zone, shares);
@@ -235,7 +243,7 @@ impl Loop {
             }
         }
         for slice in &plan.update {
-            api.replace(&slice.name_any(), &parameters, slice).await?;
+            self.written.note(&api.replace(&slice.name_any(), &parameters, slice).await?);
         }
         for slice in &plan.delete {
             write::delete(&api, &**slice, None).await?;
