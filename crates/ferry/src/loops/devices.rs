@@ -134,7 +134,9 @@ async fn a_claim_is_held_from_before_its_allocation_until_after_its_last_user() 
     const HELD: &str = "resource.kubernetes.io/delete-protection";
     let kit = Kit::cluster(1).await;
     let pod = json!({ "metadata": { "name": "user" }, "spec": {
-        "nodeName": "node-0", "terminationGracePeriodSeconds": 0, "containers": [{ "name": "c", "image": "i" }],
+        "nodeName": "node-0", "terminationGracePeriodSeconds": 0, "containers": [
+            { "name": "c", "image": "i", "resources": { "limits": { "example.com/gpu": "1" } } },
+        ],
     } });
     let uid = kit.create::<Pod>(pod).await.uid().unwrap();
     kit.until_pods("a pod", |pods| pods.iter().any(|pod| is_ready(pod))).await;
