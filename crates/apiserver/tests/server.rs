@@ -472,6 +472,29 @@ async fn pages_of_a_list_are_of_one_moment() {
     fixture.stop().await;
 }
 
+#[tokio::test]
+async fn a_collection_is_deleted_page_by_page_where_that_is_asked_for() {
+    let fixture = Fixture::new().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    for name in ["a", "b", "c", "d", "e"] {
+        fixture.json("POST", path, &json!({"metadata": {"name": name}})).await;
+    }
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().expect("items");
+        items.iter().map(|item| item["metadata"]["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let (_, gone) = fixture.json("DELETE", &format!("{path}?limit=2"), &json!({})).await;
+    assert_eq!(names(&gone), ["a", "b"]);
+    let token = gone["metadata"]["continue"].as_str().expect("a token");
+    let (_, gone) = fixture.json("DELETE", &format!("{path}?limit=2&continue={token}"), &json!({})).await;
+    assert_eq!(names(&gone), ["c", "d"]);
+    let (_, left) = fixture.json("GET", path, &Value::Null).await;
+    assert_eq!(names(&left), ["e"]);
+    let (_, gone) = fixture.json("DELETE", path, &json!({})).await;
+    assert_eq!((names(&gone), &gone["metadata"]["continue"]), (vec!["e".to_owned()], &Value::Null));
+    fixture.stop().await;
+}
+
 fn widgets(schema: &Value) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
