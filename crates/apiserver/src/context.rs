@@ -94,7 +94,7 @@ pub(crate) struct RequestContext {
     pub flow: Option<ferry_fairness::Flow>,
     pub peer: Peer,
     pub stages: Stages,
-    /// Who is asking; anonymous until authentication is done.
+    /// Who is asking; nobody until authentication is done.
     pub user: UserInfo,
     /// The row the path names, once it is found.
     pub row: Option<Arc<Resource>>,
@@ -152,14 +152,16 @@ const WARNING_BYTES: usize = 4096;
 
 impl RequestContext {
     /// `cbor` tells whether CBOR is spoken here at all.
-    pub(crate) fn new(request: &http::request::Parts, peer: Peer, cbor: bool) -> Self {
-        let mut headers = request.headers.clone();
+    /// The headers are taken out of the request, unless they are other ones afterwards.
+    pub(crate) fn new(request: &mut http::request::Parts, peer: Peer, cbor: bool) -> Self {
+        let mut headers = if cbor { request.headers.clone() } else { std::mem::take(&mut request.headers) };
         let cbor = if cbor { Cbor::take(&mut headers) } else { Cbor::default() };
         let query = Query::parse(request.uri.query().unwrap_or_default());
         let info = RequestInfo::read(&request.method, request.uri.path(), &query);
-        let given = request.headers.get("audit-id").and_then(|v| v.to_str().ok()).filter(|v| v.len() <= 64);
+        let given = headers.get("audit-id").and_then(|v| v.to_str().ok()).filter(|v| v.len() <= 64);
         Self {
             method: request.method.clone(),
+            audit_id: given.map_or_else(new_uid, str::to_owned),
             headers,
             raw_query: request.uri.query().map(str::to_owned),
             raw_path: request.uri.path().to_owned(),
@@ -168,15 +170,22 @@ impl RequestContext {
             audit: None,
             flow: None,
             received: ferry_meta::time::now(),
-            audit_id: given.map_or_else(new_uid, str::to_owned),
             peer,
             stages: Stages::new(),
-            user: UserInfo::anonymous(),
+            user: UserInfo::default(),
             row: None,
             negotiated: Negotiated::default(),
             cbor,
             warnings: Mutex::default(),
         }
+    }
+
+    /// The request as it came, for whoever it is passed on to.
+    pub(crate) fn restore<B>(&self, mut parts: http::request::Parts, body: B) -> http::Request<B> {
+        if parts.headers.is_empty() {
+            parts.headers = self.headers.clone();
+        }
+        http::Request::from_parts(parts, body)
     }
 
     pub(crate) fn warn(&self, text: impl Into<String>) {

@@ -23,8 +23,8 @@ const BODY_LIMIT: usize = 3 * 1024 * 1024;
 const BODY_DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer) -> Response<Body> {
-    let (parts, body) = request.into_parts();
-    let mut context = RequestContext::new(&parts, peer, core.cbor);
+    let (mut parts, body) = request.into_parts();
+    let mut context = RequestContext::new(&mut parts, peer, core.cbor);
     let in_flight = core.metrics.in_flight(&context);
     // A handler that panics takes its request along, not the connection with all the others on it.
     let outcome = match AssertUnwindSafe(run(core, &mut context, parts, body)).catch_unwind().await {
@@ -107,7 +107,7 @@ async fn run(
 
     // Another server may be meant.
     if let Some(remote) = core.aggregation.find(&context.info) {
-        return Ok(aggregation::forward(core, context, &remote, Request::from_parts(parts, body)).await);
+        return Ok(aggregation::forward(core, context, &remote, context.restore(parts, body)).await);
     }
 
     // What for.
@@ -142,7 +142,7 @@ async fn run(
             context.negotiated = negotiate::output(&context.headers, &context.query, offer)?;
         }
     } else {
-        return subresources::connect(core, context, &found, Request::from_parts(parts, body)).await;
+        return subresources::connect(core, context, &found, context.restore(parts, body)).await;
     }
 
     // With what.

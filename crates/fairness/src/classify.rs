@@ -1,10 +1,10 @@
 //! From a request to its FlowSchema: the first one that fits, in the order of precedence.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ferry_meta::object::{items, name, text, uid};
-use ferry_meta::{ObjectReader, UserInfo};
+use ferry_meta::{GroupResource, ObjectReader, UserInfo};
 use serde_json::{Value, json};
 
 use crate::conditions::{LEVELS, SCHEMAS};
@@ -79,7 +79,10 @@ struct PathRule {
 }
 
 pub(crate) fn version(reader: &dyn ObjectReader) -> (u64, u64) {
-    (reader.version(&group_resource(SCHEMAS)), reader.version(&group_resource(LEVELS)))
+    // Every request asks.
+    static RESOURCES: LazyLock<[GroupResource; 2]> = LazyLock::new(|| [SCHEMAS, LEVELS].map(group_resource));
+    let [schemas, levels] = &*RESOURCES;
+    (reader.version(schemas), reader.version(levels))
 }
 
 /// What holds even where nobody wrote it: administrators are never held up, and everyone else has a place.
