@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Client side: talks to the API and nothing else.
     ("client", &["meta", "tasks"]),
     ("controllers", &["cel", "client", "meta", "tasks"]),
-    ("scheduler", &["client", "meta", "tasks"]),
+    ("scheduler", &["cel", "client", "meta", "tasks"]),
     ("proxy", &["client", "meta", "tasks"]),
     ("dns", &["client", "meta", "tasks"]),
     ("simulator", &["client", "tasks"]),

@@ -23,6 +23,7 @@
 //! | which types it has, and what is refused | `checker`, `types`, `functions.tsv`, `validators` |
 //! | what a schema means to it | [`Decl`] |
 //! | what it can cost at most | `cost`, [`Environment::estimate`] |
+//! | what selectors of devices see | [`device`] |
 //! | how it is run | `plan`, `program`, `operators`, `library`, `charge` |
 
 pub mod admission;
@@ -31,6 +32,7 @@ mod authorization;
 mod charge;
 mod checker;
 mod cost;
+pub mod device;
 mod environment;
 mod error;
 mod functions;

@@ -166,7 +166,7 @@ fn maps(one: &Map<'_>, two: &Map<'_>) -> bool {
         let other = match key {
             Value::String(name) => two.get_text(name),
             _ => match two {
-                Map::Values(entries) => {
+                Map::Values(entries) | Map::Open(entries) => {
                     Ok(entries.iter().find(|(_, (have, _))| equal(have, key)).map(|(_, (_, value))| value.clone()))
                 }
                 Map::Json { .. } => Ok(None),
@@ -225,7 +225,7 @@ pub(crate) fn contained<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Ou
             items.iter().any(|item| equal(&Value::json(item), &arguments[0]))
         }
         Value::List(list) => list.to_vec()?.iter().any(|item| equal(item, &arguments[0])),
-        Value::Map(map) => map.get(&arguments[0])?.is_some(),
+        Value::Map(map) => map.contains(&arguments[0])?,
         _ => return Err(Error::no_such_overload()),
     };
     Ok(Value::Bool(found))

@@ -83,8 +83,13 @@ pub enum List<'a> {
 
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
-    Json { map: &'a serde_json::Map<String, Json>, decl: Option<&'a Decl> },
+    Json {
+        map: &'a serde_json::Map<String, Json>,
+        decl: Option<&'a Decl>,
+    },
     Values(Arc<BTreeMap<Key<'a>, (Value<'a>, Value<'a>)>>),
+    /// The same; whoever asks for a key that is not there gets an empty map.
+    Open(Arc<BTreeMap<Key<'a>, (Value<'a>, Value<'a>)>>),
 }
 
 /// Keys of maps; whole numbers are the same whatever their type.
@@ -314,7 +319,7 @@ impl<'a> Value<'a> {
                 Json::Array(items.collect::<Option<_>>()?)
             }
             Self::Map(Map::Json { map, .. }) => Json::Object((*map).clone()),
-            Self::Map(Map::Values(entries)) => {
+            Self::Map(Map::Values(entries) | Map::Open(entries)) => {
                 let mut map = serde_json::Map::new();
                 for (key, value) in entries.values() {
                     let Self::String(key) = key else { return None };
@@ -363,7 +368,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match self {
             Self::Json { map, .. } => map.len(),
-            Self::Values(entries) => entries.len(),
+            Self::Values(entries) | Self::Open(entries) => entries.len(),
         }
     }
 
@@ -386,6 +391,18 @@ impl<'a> Map<'a> {
                 let key = Key::Text(Text::Shared(name.into()));
                 Ok(entries.get(&key).map(|(_, value)| value.clone()))
             }
+            Self::Open(entries) => {
+                let found = entries.get(&Key::Text(Text::Shared(name.into()))).map(|(_, value)| value.clone());
+                Ok(Some(found.unwrap_or_else(|| Value::Map(Map::Values(Arc::default())))))
+            }
+        }
+    }
+
+    /// Whether the key is there; an open map has a value for others too.
+    pub(crate) fn contains(&self, key: &Value<'a>) -> Result<bool, Error> {
+        match self {
+            Self::Open(entries) => Ok(Key::of(key).is_some_and(|key| entries.contains_key(&key))),
+            _ => Ok(self.get(key)?.is_some()),
         }
     }
 
@@ -408,7 +425,7 @@ impl<'a> Map<'a> {
                 }
                 _ => map.keys().map(|key| Value::from(key.as_str())).collect(),
             },
-            Self::Values(entries) => entries.values().map(|(key, _)| key.clone()).collect(),
+            Self::Values(entries) | Self::Open(entries) => entries.values().map(|(key, _)| key.clone()).collect(),
         }
     }
 }

@@ -24,7 +24,7 @@ use k8s_openapi::api::{
     node::v1::RuntimeClass,
     policy::v1::PodDisruptionBudget,
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
-    resource::v1::{DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice},
+    resource::v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice},
     storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment, VolumeAttributesClass},
     storagemigration::v1::StorageVersionMigration,
 };
@@ -73,6 +73,7 @@ kinds! {
     CustomResourceDefinition;
     DaemonSet;
     Deployment;
+    DeviceClass;
     DeviceTaintRule;
     EndpointSlice;
     Endpoints;

@@ -4,12 +4,14 @@
 //! - [`framework`]: the points at which plugins take part; one search for a node, pure over the model.
 //! - [`plugins`]: those every cluster knows.
 //! - [`config`]: KubeSchedulerConfiguration; [`extender`]: programs beside the scheduler that have a say.
+//! - [`devices`]: which devices claims get.
 //! - [`queue`]: who is tried next, and who waits for what.
 //! - `run`: the loop that owns all of this, and what it does through the API: binding, conditions, events.
 //!
 //! Must not depend on any server-side crate.
 
 pub mod config;
+pub mod devices;
 pub mod extender;
 pub mod framework;
 pub mod listers;

@@ -1,11 +1,14 @@
 //! The other kinds that plugins read, from the informers' caches.
 
+use std::sync::Arc;
+
 use ferry_client::{Informer, Informers};
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, ReplicationController, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 
+use crate::devices::Devices;
 use crate::model::labels::Labels;
 
 #[derive(Clone)]
@@ -20,6 +23,7 @@ pub struct Listers {
     pub volumes: Informer<PersistentVolume>,
     pub classes: Informer<StorageClass>,
     pub csi_nodes: Informer<CSINode>,
+    pub devices: Arc<Devices>,
 }
 
 impl Listers {
@@ -35,6 +39,7 @@ impl Listers {
             volumes: informers.of(),
             classes: informers.of(),
             csi_nodes: informers.of(),
+            devices: Arc::new(Devices::new(informers)),
         }
     }
 
@@ -51,6 +56,7 @@ impl Listers {
             volumes: Informer::detached(),
             classes: Informer::detached(),
             csi_nodes: Informer::detached(),
+            devices: Arc::new(Devices::detached()),
         }
     }
 

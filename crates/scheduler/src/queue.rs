@@ -70,6 +70,8 @@ pub struct Queue {
     interests: [usize; Events::COUNT],
     next: u64,
     gated: usize,
+    /// Those of the gated pods that an event may let in.
+    held: BTreeSet<Arc<str>>,
     in_flight: usize,
     /// How many pods came into which queue by which event, since someone asked.
     arrivals: BTreeMap<(&'static str, &'static str), u64>,
@@ -91,6 +93,7 @@ impl Queue {
             waiting: BTreeSet::new(),
             interests: [0; Events::COUNT],
             gated: 0,
+            held: BTreeSet::new(),
             in_flight: 0,
             arrivals: BTreeMap::new(),
             rejected: BTreeMap::new(),
@@ -271,8 +274,12 @@ impl Queue {
         };
         let helped: Vec<Arc<str>> =
             self.waiting.iter().map(|(_, _, uid)| uid).filter(|uid| is_helped(uid)).cloned().collect();
+        let released: Vec<Arc<str>> = self.held.iter().filter(|uid| is_helped(uid)).cloned().collect();
         for uid in helped {
             self.wake(&uid, happening.events.label(), now);
+        }
+        for uid in released {
+            self.activate(&uid, happening.events.label(), now);
         }
     }
 
@@ -303,7 +310,12 @@ impl Queue {
                 record.interest.each(|event| self.interests[event] -= 1);
                 self.waiting.remove(&(until, record.queued.sequence, record.queued.pod.uid.clone()));
             }
-            Place::Gated => self.gated -= 1,
+            Place::Gated => {
+                self.gated -= 1;
+                if self.held.remove(uid) {
+                    record.interest.each(|event| self.interests[event] -= 1);
+                }
+            }
             Place::InFlight => self.in_flight -= 1,
             Place::Active | Place::Nowhere => {}
         }
@@ -316,6 +328,11 @@ impl Queue {
         if let Some(Err((plugin, _))) = profile.map(|profile| profile.pre_enqueue(&record.queued.pod)) {
             record.place = Place::Gated;
             self.gated += 1;
+            record.interest = profile.map_or(Events::NONE, |profile| profile.interest(&[plugin]));
+            if !record.interest.is_none() {
+                record.interest.each(|event| self.interests[event] += 1);
+                self.held.insert(record.queued.pod.uid.clone());
+            }
             self.reject(uid, vec![plugin]);
             return self.arrived("gated", event);
         }

@@ -61,7 +61,7 @@ fn identifier_ok(text: &str) -> bool {
 }
 
 impl Semver {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("Version string empty".to_owned());
         }

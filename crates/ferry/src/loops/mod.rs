@@ -1,5 +1,6 @@
 //! Tests of the controllers through the API: a whole control plane in this process, with simulated nodes.
 
+mod allocation;
 mod authorizers;
 mod autoscaling;
 mod autoscaling_corners;
@@ -133,13 +134,17 @@ impl Kit {
     ) -> Self {
         let kit = Self::new().await;
         kit.controllers(change(kit.config()));
-        let informers = Informers::new(kit.client.clone(), kit.tasks.clone());
-        let client = kit.door.client(UserInfo::new("system:kube-scheduler", &[]));
-        let config = ferry_scheduler::Config::new(&client);
-        ferry_scheduler::start(config, client, &informers, &kit.tasks).await.unwrap();
+        kit.scheduler(&kit.tasks).await;
         kit.simulate(nodes).await;
         kit.until(kit.api::<ServiceAccount>(), "the default account", |all| !all.is_empty()).await;
         kit
+    }
+
+    /// A scheduler with the rights it has in a cluster, for as long as `tasks` go on.
+    async fn scheduler(&self, tasks: &Tasks) {
+        let client = self.door.client(UserInfo::new("system:kube-scheduler", &[]));
+        let informers = Informers::new(client.clone(), tasks.clone());
+        ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, &informers, tasks).await.unwrap();
     }
 
     /// A token of somebody's, as clients on the network show it.

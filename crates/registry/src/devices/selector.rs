@@ -1,56 +1,19 @@
 //! The expressions of device selectors: they compile, tell yes or no, and cannot cost too much.
 
-use std::sync::{Arc, LazyLock};
-
-use ferry_cel::{Decl, Environment, Shape, Type};
+use ferry_cel::device::{MOST, Selector};
 use ferry_meta::FieldErrors;
 
 use crate::at::{At, Report};
 
-/// What one expression may cost at most.
-const MOST: u64 = 1_000_000;
-/// How many attributes and capacities a device can have.
-const MOST_NAMES: u64 = 32;
-const LONGEST_VALUE: u64 = 64;
-const LONGEST_DRIVER: u64 = 63;
-
-static DEVICE: LazyLock<(Environment, Decl)> = LazyLock::new(|| {
-    let of = |ty: Type, max_elements: u64| Decl { max_elements, ..Decl::of(ty) };
-    let map = |values: Decl| Decl {
-        ty: Type::map(Type::String, values.ty.clone()),
-        max_elements: MOST_NAMES,
-        shape: Shape::Map(Arc::new(values)),
-        ..Decl::of(Type::Dyn)
-    };
-    let device = Decl::object(
-        "kubernetes.DRADevice",
-        &[
-            ("driver", of(Type::String, LONGEST_DRIVER)),
-            ("attributes", map(map(of(Type::Dyn, LONGEST_VALUE)))),
-            ("capacity", map(map(of(Type::Opaque("kubernetes.Quantity"), 0)))),
-            ("allowMultipleAllocations", of(Type::Bool, 1)),
-        ],
-    );
-    (Environment::new().binding().variable("device", device.ty.clone()), device)
-});
-
 /// Judges the expression of a `cel` selector.
 pub(super) fn check(errors: &mut FieldErrors, cel: &At<'_>) {
     let text = cel.text("expression");
-    let (environment, device) = &*DEVICE;
-    let program = match environment.compile(text) {
-        Ok(program) => program,
-        Err(error) => return errors.invalid(cel.at("expression"), text, format!("compilation failed: {error}")),
-    };
-    match program.result() {
-        Type::Bool | Type::Dyn => {}
-        other => {
-            let detail = format!("must evaluate to bool or the unknown type, not {}", other.go_name());
-            return errors.invalid(cel.at("expression"), text, detail);
+    match Selector::compile(text) {
+        Err(error) => errors.invalid(cel.at("expression"), text, error),
+        Ok(selector) if selector.cost() > MOST => {
+            errors.forbidden(cel.at("expression"), "too complex, exceeds cost limit");
         }
-    }
-    if environment.estimate(&program, Some(device)).max > MOST {
-        errors.forbidden(cel.at("expression"), "too complex, exceeds cost limit");
+        Ok(_) => {}
     }
 }
 

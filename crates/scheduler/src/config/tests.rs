@@ -41,12 +41,13 @@ async fn an_empty_file_is_the_default() {
             "NodeResourcesFit",
             "PodTopologySpread",
             "InterPodAffinity",
+            "DynamicResources",
             "NodeResourcesBalancedAllocation",
             "ImageLocality"
         ]
     );
     let weights: Vec<i64> = config.profiles[0].at(Point::Score).map(|(_, registered)| registered.weight).collect();
-    assert_eq!(weights, [3, 2, 1, 2, 2, 1, 1]);
+    assert_eq!(weights, [3, 2, 1, 2, 2, 2, 1, 1]);
     assert_eq!(names(&config, 0, Point::Bind), ["DefaultBinder"]);
 }
 
@@ -66,9 +67,9 @@ async fn plugins_are_switched_per_point_and_everywhere() {
     .expect("a configuration");
     assert_eq!(names(&config, 0, Point::Score), ["NodeResourcesFit"]);
     assert_eq!(config.profiles[0].at(Point::Score).next().map(|(_, r)| r.weight), Some(7));
-    assert_eq!(names(&config, 0, Point::Filter).len(), 12);
-    assert_eq!(names(&config, 0, Point::PostFilter), ["DefaultPreemption"]);
-    assert!(names(&config, 1, Point::PostFilter).is_empty());
+    assert_eq!(names(&config, 0, Point::Filter).len(), 13);
+    assert_eq!(names(&config, 0, Point::PostFilter), ["DynamicResources", "DefaultPreemption"]);
+    assert_eq!(names(&config, 1, Point::PostFilter), ["DynamicResources"]);
     assert_eq!(
         config.profiles[1].at(Point::Score).last().map(|(_, r)| (r.plugin.name(), r.weight)),
         Some(("ImageLocality", 9))

@@ -6,8 +6,9 @@ use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::Value;
 
 use super::wire::{
-    BalancedAllocationArgs, DefaultPreemptionArgs, Extender, File, InterPodAffinityArgs, LeaderElection,
-    NodeAffinityArgs, NodeResourcesFitArgs, PluginSet, PodTopologySpreadArgs, Profile, ShapePoint, VolumeBindingArgs,
+    BalancedAllocationArgs, DefaultPreemptionArgs, DynamicResourcesArgs, Extender, File, InterPodAffinityArgs,
+    LeaderElection, NodeAffinityArgs, NodeResourcesFitArgs, PluginSet, PodTopologySpreadArgs, Profile, ShapePoint,
+    VolumeBindingArgs,
 };
 use super::{API_VERSION, assemble};
 
@@ -155,6 +156,7 @@ fn plugin_config(path: &Path, profile: &Profile, errors: &mut FieldErrors) {
         let path = path.child("args");
         let outcome = match config.name.as_str() {
             "DefaultPreemption" => assemble::arguments(config).map(|args| preemption(&path, &args, errors)),
+            "DynamicResources" => assemble::arguments(config).map(|args| dynamic_resources(&path, &args, errors)),
             "InterPodAffinity" => assemble::arguments(config).map(|args| inter_pod(&path, &args, errors)),
             "NodeAffinity" => assemble::arguments(config).map(|args| node_affinity(&path, &args, errors)),
             "NodeResourcesFit" => assemble::arguments(config).map(|args| fit(&path, &args, errors)),
@@ -166,6 +168,13 @@ fn plugin_config(path: &Path, profile: &Profile, errors: &mut FieldErrors) {
         if let Err(problem) = outcome {
             errors.push(FieldError::invalid(&path, config.args.clone(), problem));
         }
+    }
+}
+
+fn dynamic_resources(path: &Path, args: &DynamicResourcesArgs, errors: &mut FieldErrors) {
+    if args.binding_timeout < std::time::Duration::from_secs(1) {
+        let shown = format!("{}s", args.binding_timeout.as_secs_f64());
+        errors.push(FieldError::invalid(&path.child("bindingTimeout"), shown, "must be at least 1 second"));
     }
 }
 

@@ -199,6 +199,23 @@ impl Default for InterPodAffinityArgs {
     }
 }
 
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct DynamicResourcesArgs {
+    /// How long devices are looked for in one attempt; zero is without limit.
+    #[serde(deserialize_with = "duration")]
+    pub filter_timeout: Duration,
+    /// How long devices may take to become ready.
+    #[serde(deserialize_with = "duration")]
+    pub binding_timeout: Duration,
+}
+
+impl Default for DynamicResourcesArgs {
+    fn default() -> Self {
+        Self { filter_timeout: Duration::from_secs(10), binding_timeout: Duration::from_secs(600) }
+    }
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeAffinityArgs {

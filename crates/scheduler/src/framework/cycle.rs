@@ -37,13 +37,20 @@ pub enum Nomination {
 #[derive(Clone, Debug)]
 pub enum Failure {
     NoNodes,
-    Unfit { diagnosis: Box<Diagnosis>, nomination: Nomination, preemption: Option<Preemption> },
+    /// A plugin found something wrong.
+    Error(String),
+    Unfit {
+        diagnosis: Box<Diagnosis>,
+        nomination: Nomination,
+        preemption: Option<Preemption>,
+    },
 }
 
 impl Failure {
     pub fn message(&self) -> String {
         match self {
             Self::NoNodes => "no nodes available to schedule pods".into(),
+            Self::Error(message) => message.clone(),
             Self::Unfit { diagnosis, .. } => diagnosis.message(),
         }
     }
@@ -88,6 +95,9 @@ impl Search<'_> {
         state.filters = speaking.map(|(place, _)| place).collect();
         let only = match restricted {
             Ok(only) => only,
+            Err(_) if diagnosis.error.is_some() => {
+                return Err(Failure::Error(diagnosis.error.unwrap_or_default()));
+            }
             Err(rejection) => {
                 diagnosis.at_once = Some(rejection.message());
                 diagnosis.others = Some(rejection);
@@ -96,6 +106,9 @@ impl Search<'_> {
         };
         let passes = |found: &Vec<&NodeInfo>| !found.is_empty();
         let feasible = self.timed("Filter", passes, || self.passing(&state, only.as_ref(), start, &mut diagnosis));
+        if let Some(error) = diagnosis.error {
+            return Err(Failure::Error(error));
+        }
         if feasible.is_empty() {
             return Err(self.timed("PostFilter", helps, || self.post_filter(&state, diagnosis)));
         }
@@ -139,6 +152,10 @@ impl Search<'_> {
                 }
                 PreFilter::Reject(rejection) => {
                     diagnosis.blame(plugin.name());
+                    if rejection.error {
+                        let message = rejection.message();
+                        diagnosis.error = Some(format!("running PreFilter plugin {:?}: {message}", plugin.name()));
+                    }
                     if !rejection.preemptible {
                         return Err(rejection);
                     }
@@ -178,7 +195,7 @@ impl Search<'_> {
                 match extension.refused.get(&node.name) {
                     None => self.examine(state, node, &mut found, diagnosis),
                     Some((reason, preemptible)) => {
-                        let rejection = Rejection { reasons: vec![reason.clone().into()], preemptible: *preemptible };
+                        let rejection = Rejection { preemptible: *preemptible, ..Rejection::firm(reason.clone()) };
                         diagnosis.blame("Extender");
                         diagnosis.nodes.push(NodeVerdict { node: node.name.clone(), plugin: "Extender", rejection });
                     }
@@ -188,6 +205,9 @@ impl Search<'_> {
         }
         if let Some(only) = only {
             for node in only.iter().filter_map(|name| cache.node(name)) {
+                if diagnosis.error.is_some() {
+                    break;
+                }
                 self.examine(state, node, &mut found, diagnosis);
             }
             return found;
@@ -195,7 +215,7 @@ impl Search<'_> {
         let wanted = wanted_nodes(diagnosis.all_nodes, self.profile.percentage_of_nodes);
         let mut looked_at = 0;
         for node in cache.nodes_from(*start) {
-            if found.len() >= wanted {
+            if found.len() >= wanted || diagnosis.error.is_some() {
                 break;
             }
             looked_at += 1;
@@ -216,6 +236,9 @@ impl Search<'_> {
             Ok(()) => found.push(node),
             Err((plugin, rejection)) => {
                 diagnosis.blame(plugin);
+                if rejection.error {
+                    diagnosis.error = Some(format!("running {plugin:?} filter plugin: {}", rejection.message()));
+                }
                 diagnosis.nodes.push(NodeVerdict { node: node.name.clone(), plugin, rejection });
             }
         }

@@ -25,6 +25,8 @@ pub struct Diagnosis {
     /// Set when PreFilter settled it for all nodes.
     pub at_once: Option<String>,
     pub afterwards: String,
+    /// What a plugin found wrong; then nothing else counts.
+    pub error: Option<String>,
     /// Plugins that had a part in it: their events may help.
     pub plugins: Vec<&'static str>,
 }
@@ -104,7 +106,11 @@ mod tests {
 
     fn verdict(node: usize, reasons: &[&'static str]) -> NodeVerdict {
         let reasons = reasons.iter().map(|reason| Cow::Borrowed(*reason)).collect();
-        NodeVerdict { node: node.to_string().into(), plugin: "P", rejection: Rejection { reasons, preemptible: true } }
+        NodeVerdict {
+            node: node.to_string().into(),
+            plugin: "P",
+            rejection: Rejection { reasons, preemptible: true, error: false },
+        }
     }
 
     #[test]

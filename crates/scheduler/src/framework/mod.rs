@@ -17,6 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ferry_client::{Change, Recorder};
+use ferry_tasks::Tasks;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 
 pub use cycle::{Failure, Nomination, Placed, Search};
 pub use diagnosis::{Diagnosis, NodeVerdict};
@@ -50,9 +53,14 @@ impl Events {
     pub const NAMESPACE: Self = Self(1 << 8);
     /// Claims, volumes, classes and what nodes can attach.
     pub const STORAGE: Self = Self(1 << 9);
+    /// Claims of devices.
+    pub const RESOURCE_CLAIM: Self = Self(1 << 10);
+    /// What drivers offer, or taints of it.
+    pub const RESOURCE_SLICE: Self = Self(1 << 11);
+    pub const DEVICE_CLASS: Self = Self(1 << 12);
     pub const ALL: Self = Self((1 << Self::COUNT) - 1);
     /// How many sorts of events there are.
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 13;
 
     /// The first of them as upstream's metrics call it.
     pub fn label(self) -> &'static str {
@@ -67,6 +75,9 @@ impl Events {
             "AssignedPodUpdatePodScaleDown",
             "NamespaceUpdate",
             "PersistentVolumeClaimUpdate",
+            "ResourceClaimUpdate",
+            "ResourceSliceUpdate",
+            "DeviceClassUpdate",
         ];
         LABELS.get(self.0.trailing_zeros() as usize).copied().unwrap_or_default()
     }
@@ -96,6 +107,18 @@ pub struct Happening<'a> {
     pub events: Events,
     pub node: Option<&'a NodeInfo>,
     pub pod: Option<&'a PodInfo>,
+    pub claim: Option<&'a Change<ResourceClaim>>,
+}
+
+impl<'a> Happening<'a> {
+    pub fn of(events: Events) -> Self {
+        Self { events, node: None, pod: None, claim: None }
+    }
+
+    /// About a pod.
+    pub fn of_pod(events: Events, pod: &'a PodInfo) -> Self {
+        Self { pod: Some(pod), ..Self::of(events) }
+    }
 }
 
 /// Where plugins take part, in the order of a pod's way.
@@ -121,15 +144,21 @@ pub struct Rejection {
     pub reasons: Vec<Cow<'static, str>>,
     /// Whether removing other pods could change it.
     pub preemptible: bool,
+    /// Something is wrong, whatever the node: the pod is tried again after a while.
+    pub error: bool,
 }
 
 impl Rejection {
     pub fn preemptible(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reasons: vec![reason.into()], preemptible: true }
+        Self { reasons: vec![reason.into()], preemptible: true, error: false }
     }
 
     pub fn firm(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reasons: vec![reason.into()], preemptible: false }
+        Self { reasons: vec![reason.into()], preemptible: false, error: false }
+    }
+
+    pub fn error(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { error: true, ..Self::firm(reason) }
     }
 
     pub fn message(&self) -> String {
@@ -205,6 +234,14 @@ pub struct Cycle<'a> {
     pub listers: &'a Listers,
 }
 
+/// What a plugin may use from the start to the end of the scheduler.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    pub listers: &'a Listers,
+    pub recorder: &'a Recorder,
+    pub tasks: &'a Tasks,
+}
+
 /// The data a plugin left at PreFilter or PreScore.
 pub type Data<'a> = Option<&'a dyn Any>;
 
@@ -218,6 +255,9 @@ pub trait Plugin: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     fn points(&self) -> &'static [Point];
+
+    /// Before the first pod.
+    fn begin(&self, surroundings: Surroundings<'_>) {}
 
     /// Which events may help a pod that this plugin rejected.
     fn events(&self) -> Events {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Events, Happening, Plugin, Point, Verdict};
+use super::{Events, Happening, Plugin, Point, Surroundings, Verdict};
 use crate::model::PodInfo;
 use crate::queue::QueuedPod;
 
@@ -54,6 +54,11 @@ impl Profile {
         }
         self.plugins.push(Registered { plugin, weight: 1 });
         self
+    }
+
+    /// Before the first pod.
+    pub fn begin(&self, surroundings: Surroundings<'_>) {
+        self.plugins.iter().for_each(|registered| registered.plugin.begin(surroundings));
     }
 
     pub fn plugin_count(&self) -> usize {

@@ -2,6 +2,7 @@
 
 mod default_binder;
 mod default_preemption;
+mod dynamic_resources;
 mod image_locality;
 mod inter_pod_affinity;
 mod node_affinity;
@@ -53,6 +54,7 @@ pub const DEFAULTS: &[(&str, i64)] = &[
     ("VolumeZone", 0),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
+    ("DynamicResources", 2),
     ("DefaultPreemption", 0),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
@@ -95,6 +97,10 @@ pub(crate) fn make(name: &str, making: &Making<'_>) -> Result<Arc<dyn Plugin>, S
                 hard_weight: args.hard_pod_affinity_weight,
                 ignore_wishes_of_placed: args.ignore_preferred_terms_of_existing_pods,
             })
+        }
+        "DynamicResources" => {
+            let args: wire::DynamicResourcesArgs = crate::config::arguments(&making.config)?;
+            Arc::new(dynamic_resources::DynamicResources::new(making.client.cloned(), &args))
         }
         "DefaultPreemption" => {
             let args: wire::DefaultPreemptionArgs = crate::config::arguments(&making.config)?;

@@ -1,9 +1,13 @@
 //! NodeResourcesFit and NodeResourcesBalancedAllocation: enough of everything, and evenly used.
 
 use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 
 use crate::config::wire::{NodeResourcesFitArgs, ResourceSpec, default_resources};
-use crate::framework::{Cycle, Data, Events, Happening, MAX_SCORE, Plugin, Point, PreScore, Rejection, Verdict};
+use crate::devices::Devices;
+use crate::framework::{
+    Cycle, Data, Events, Happening, MAX_SCORE, Plugin, Point, PreScore, Rejection, Surroundings, Verdict,
+};
 use crate::model::resources::{Resource, Resources};
 use crate::model::{NodeInfo, PodInfo};
 
@@ -20,6 +24,7 @@ pub(super) struct Fit {
     ignored_groups: Vec<String>,
     strategy: Strategy,
     weights: Vec<(Resource, i64)>,
+    devices: OnceLock<Arc<Devices>>,
 }
 
 /// What counts, and how much.
@@ -41,12 +46,19 @@ impl Fit {
         };
         let weights = weighed(scoring.resources);
         let ignored = args.ignored_resources.into_iter().chain(ignored.iter().cloned()).collect();
-        Self { ignored, ignored_groups: args.ignored_resource_groups, strategy, weights }
+        Self { ignored, ignored_groups: args.ignored_resource_groups, strategy, weights, devices: OnceLock::new() }
     }
 
     fn ignores(&self, resource: &str) -> bool {
         let group = || resource.split_once('/').map_or("", |(group, _)| group);
         self.ignored.iter().any(|name| name == resource) || self.ignored_groups.iter().any(|name| name == group())
+    }
+
+    /// What the node does not have and devices can stand in for is not judged here.
+    fn leaves(&self, resource: &str, node: &NodeInfo, devices: Option<&Arc<Devices>>) -> bool {
+        self.ignores(resource)
+            || (node.allocatable.scalar(resource) == 0
+                && devices.is_some_and(|devices| devices.class_of(resource).is_some()))
     }
 }
 
@@ -109,7 +121,7 @@ fn shortages(pod: &PodInfo, node: &NodeInfo, ignores: impl Fn(&str) -> bool) -> 
     for (name, amount) in wanted.scalars.iter().filter(|(name, _)| !ignores(name)) {
         check(*amount, allocatable.scalar(name), requested.scalar(name), &|| format!("Insufficient {name}").into());
     }
-    (!reasons.is_empty()).then_some(Rejection { reasons, preemptible })
+    (!reasons.is_empty()).then_some(Rejection { reasons, preemptible, error: false })
 }
 
 impl Plugin for Fit {
@@ -122,18 +134,28 @@ impl Plugin for Fit {
     }
 
     fn events(&self) -> Events {
-        Events::NODE_ADDED.and(Events::NODE_ALLOCATABLE).and(Events::POD_GONE).and(Events::POD_SHRUNK)
+        Events::NODE_ADDED
+            .and(Events::NODE_ALLOCATABLE)
+            .and(Events::POD_GONE)
+            .and(Events::POD_SHRUNK)
+            .and(Events::DEVICE_CLASS)
+    }
+
+    fn begin(&self, surroundings: Surroundings<'_>) {
+        let _ = self.devices.set(surroundings.listers.devices.clone());
     }
 
     fn helps(&self, pod: &PodInfo, happening: &Happening<'_>) -> bool {
         match (happening.node, happening.pod) {
-            (Some(node), None) => shortages(pod, node, |name| self.ignores(name)).is_none(),
+            (Some(node), None) => shortages(pod, node, |name| self.leaves(name, node, self.devices.get())).is_none(),
+            _ if happening.events == Events::DEVICE_CLASS => !pod.requests.scalars.is_empty(),
             _ => true,
         }
     }
 
     fn filter(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> Verdict {
-        shortages(cycle.pod, node, |name| self.ignores(name)).map_or(Ok(()), Err)
+        let devices = Some(&cycle.listers.devices);
+        shortages(cycle.pod, node, |name| self.leaves(name, node, devices)).map_or(Ok(()), Err)
     }
 
     fn scores(&self, cycle: &Cycle<'_>, data: Data<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {

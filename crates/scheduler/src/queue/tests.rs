@@ -45,7 +45,7 @@ fn what_comes_in_and_who_rejects_is_counted() {
 }
 
 fn happening(events: Events) -> Happening<'static> {
-    Happening { events, node: None, pod: None }
+    Happening::of(events)
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ferry_client::Change;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use tokio::time::Instant;
 
 use super::{Loop, events};
@@ -30,8 +31,13 @@ impl Loop {
         }
         if !events.is_none() {
             let node = self.cache.node(&name);
-            self.queue.happen(&Happening { events, node, pod: None }, Instant::now());
+            self.queue.happen(&Happening { node, ..Happening::of(events) }, Instant::now());
         }
+    }
+
+    pub(super) fn claim_changed(&mut self, change: &Change<ResourceClaim>) {
+        let happening = Happening { claim: Some(change), ..Happening::of(Events::RESOURCE_CLAIM) };
+        self.queue.happen(&happening, Instant::now());
     }
 
     pub(super) fn pod_changed(&mut self, change: &Change<Pod>) {
@@ -43,7 +49,7 @@ impl Loop {
             self.queue.remove(uid);
             self.nominations.remove(uid);
             if was_assumed && let Some((pod, _)) = self.cache.placement(uid) {
-                let happening = Happening { events: Events::POD_PLACED, node: None, pod: Some(pod) };
+                let happening = Happening::of_pod(Events::POD_PLACED, pod);
                 self.queue.happen(&happening, Instant::now());
             }
             return;
@@ -58,7 +64,7 @@ impl Loop {
             self.queue.remove(&pod.uid);
             self.verdicts.forget(&pod);
             if was_counted {
-                self.queue.happen(&Happening { events: Events::POD_GONE, node: None, pod: Some(&pod) }, now);
+                self.queue.happen(&Happening::of_pod(Events::POD_GONE, &pod), now);
             }
         } else if placed {
             self.queue.remove(&pod.uid);
@@ -68,7 +74,7 @@ impl Loop {
             let counted_before = counted_before.filter(|_| !was_assumed);
             let events = events::of_placed_pod(counted_before.as_deref(), &pod);
             if !events.is_none() {
-                self.queue.happen(&Happening { events, node: None, pod: Some(&pod) }, now);
+                self.queue.happen(&Happening::of_pod(events, &pod), now);
             }
         } else if !self.cache.is_assumed(&pod.uid) || self.queue.contains(&pod.uid) {
             // An assumed pod that the queue no longer knows is bound already: this is older news.

@@ -208,7 +208,9 @@ async fn bind(
     };
     let begin = Instant::now();
     for (_, registered) in profile.at(Point::PreBind) {
-        registered.plugin.pre_bind(pod, node).await.map_err(|error| error.to_string())?;
+        let plugin = registered.plugin.name();
+        let prepared = registered.plugin.pre_bind(pod, node).await;
+        prepared.map_err(|error| format!("running PreBind plugin {plugin:?}: {error}"))?;
     }
     note("PreBind", begin, true);
     let begin = Instant::now();

@@ -1,7 +1,7 @@
 //! From changes of objects to the events that plugins wait for.
 
 use ferry_client::Change;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodResourceClaimStatus};
 
 use crate::framework::Events;
 use crate::model::PodInfo;
@@ -45,13 +45,19 @@ pub(super) fn of_placed_pod(before: Option<&PodInfo>, now: &PodInfo) -> Events {
     events
 }
 
-/// Whether a change of a waiting pod may affect where it can go: its status does not.
+/// The claims of devices that were made for a pod.
+fn claimed(pod: &Pod) -> Option<&Vec<PodResourceClaimStatus>> {
+    pod.status.as_ref()?.resource_claim_statuses.as_ref()
+}
+
+/// Whether a change of a waiting pod may affect where it can go: most of its status does not.
 pub(super) fn matters(change: &Change<Pod>) -> bool {
     match change {
         Change::Modified { old, new } => {
             old.spec != new.spec
                 || old.metadata.labels != new.metadata.labels
                 || old.metadata.annotations != new.metadata.annotations
+                || claimed(old) != claimed(new)
         }
         _ => true,
     }

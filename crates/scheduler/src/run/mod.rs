@@ -17,13 +17,14 @@ use std::time::Duration;
 use ferry_client::{EventType, Informer, Informers, Recorder, Subscription};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Client;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::extender::{Extender, Extension};
-use crate::framework::{Cycle, Events, Failure, Happening, Nomination, Permit, Point, Profile, Search};
+use crate::framework::{Cycle, Events, Failure, Happening, Nomination, Permit, Point, Profile, Search, Surroundings};
 use crate::listers::Listers;
 use crate::metrics::{Metrics, Outcome};
 use crate::model::{Cache, PodInfo};
@@ -36,8 +37,13 @@ pub use verdicts::Verdicts;
 
 /// Searches between two looks at what happened, so that a long queue does not starve the rest of the runtime.
 const SEARCHES_IN_A_ROW: usize = 32;
+/// How long pods wait for what is known of devices at the start: not every API server has them.
+const DEVICES_PATIENCE: Duration = Duration::from_secs(10);
 /// One search in so many has its points timed.
 const TIMED: u64 = 10;
+
+/// A pod that was to be placed is not: its node and its devices are free again.
+const RELEASED: Events = Events::POD_GONE.and(Events::RESOURCE_CLAIM);
 
 /// A running scheduler.
 #[derive(Clone)]
@@ -84,7 +90,13 @@ fn start_with(
     let verdicts = Verdicts::default();
     let metrics = Arc::new(Metrics::default());
     let (reports, incoming) = mpsc::unbounded_channel();
-    let recorders = profiles.keys().map(|name| (name.clone(), Recorder::new(client.clone(), name, tasks))).collect();
+    let recorders: HashMap<String, Recorder> =
+        profiles.keys().map(|name| (name.clone(), Recorder::new(client.clone(), name, tasks))).collect();
+    for (name, recorder) in &recorders {
+        if let Some(profile) = profiles.get(name) {
+            profile.begin(Surroundings { listers: &listers, recorder, tasks });
+        }
+    }
     let effects =
         Effects::new(client, recorders, profiles.clone(), extenders.clone(), reports, metrics.clone(), tasks.clone());
     let run = Loop {
@@ -129,6 +141,10 @@ struct Streams {
     volumes: Subscription<PersistentVolume>,
     classes: Subscription<StorageClass>,
     csi_nodes: Subscription<CSINode>,
+    device_claims: Subscription<ResourceClaim>,
+    device_classes: Subscription<DeviceClass>,
+    slices: Subscription<ResourceSlice>,
+    taint_rules: Subscription<DeviceTaintRule>,
     reports: mpsc::UnboundedReceiver<Report>,
 }
 
@@ -137,6 +153,11 @@ impl Loop {
         nodes.synced().await;
         pods.synced().await;
         self.listers.namespaces.synced().await;
+        // Whoever does not know which devices are taken would give them away twice.
+        let devices = self.listers.devices.clone();
+        if tokio::time::timeout(DEVICES_PATIENCE, devices.synced()).await.is_err() {
+            tracing::warn!("claims of devices are not known: pods that have some are not scheduled");
+        }
         let mut streams = Streams {
             pods: pods.subscribe(),
             nodes: nodes.subscribe(),
@@ -145,6 +166,10 @@ impl Loop {
             volumes: self.listers.volumes.subscribe(),
             classes: self.listers.classes.subscribe(),
             csi_nodes: self.listers.csi_nodes.subscribe(),
+            device_claims: devices.claims.subscribe(),
+            device_classes: devices.classes.subscribe(),
+            slices: devices.slices.subscribe(),
+            taint_rules: devices.rules.subscribe(),
             reports,
         };
         loop {
@@ -196,7 +221,7 @@ impl Loop {
             let Some(pod) = self.cache.placement(&uid).map(|(pod, _)| pod.clone()) else { continue };
             tracing::warn!(pod = pod.full_name(), "a pod was bound, but the API server does not tell of it");
             self.cache.forget(&uid);
-            self.queue.happen(&Happening { events: Events::POD_GONE, node: None, pod: Some(&pod) }, now);
+            self.queue.happen(&Happening::of_pod(Events::POD_GONE, &pod), now);
         }
     }
 
@@ -221,6 +246,18 @@ impl Loop {
         if storage > 0 {
             self.happened(Events::STORAGE);
         }
+        while let Some(change) = streams.device_claims.try_next() {
+            self.claim_changed(&change);
+        }
+        let classes = std::iter::from_fn(|| streams.device_classes.try_next()).count();
+        if classes > 0 {
+            self.happened(Events::DEVICE_CLASS);
+        }
+        let offers = std::iter::from_fn(|| streams.slices.try_next()).count()
+            + std::iter::from_fn(|| streams.taint_rules.try_next()).count();
+        if offers > 0 {
+            self.happened(Events::RESOURCE_SLICE);
+        }
     }
 
     async fn wait(&mut self, streams: &mut Streams) {
@@ -240,12 +277,16 @@ impl Loop {
             _ = streams.volumes.next() => self.happened(Events::STORAGE),
             _ = streams.classes.next() => self.happened(Events::STORAGE),
             _ = streams.csi_nodes.next() => self.happened(Events::STORAGE),
+            change = streams.device_claims.next() => self.claim_changed(&change),
+            _ = streams.device_classes.next() => self.happened(Events::DEVICE_CLASS),
+            _ = streams.slices.next() => self.happened(Events::RESOURCE_SLICE),
+            _ = streams.taint_rules.next() => self.happened(Events::RESOURCE_SLICE),
             () = timer => {}
         }
     }
 
     fn happened(&mut self, events: Events) {
-        self.queue.happen(&Happening { events, node: None, pod: None }, Instant::now());
+        self.queue.happen(&Happening::of(events), Instant::now());
     }
 
     /// One pod from the queue to a decision.
@@ -332,10 +373,16 @@ impl Loop {
     }
 
     fn unplaced(&mut self, pod: &Arc<PodInfo>, failure: Failure, begin: std::time::Instant) {
-        self.metrics.attempt(&pod.scheduler, Outcome::Unschedulable, begin.elapsed());
         let message = failure.message();
         let now = Instant::now();
+        let outcome = if matches!(failure, Failure::Error(_)) { Outcome::Error } else { Outcome::Unschedulable };
+        self.metrics.attempt(&pod.scheduler, outcome, begin.elapsed());
         match failure {
+            Failure::Error(_) => {
+                self.queue.errored(&pod.uid, now);
+                self.nominations.remove(&pod.uid);
+                self.effects.unscheduled(pod, "SchedulerError", &message, &Nomination::Clear);
+            }
             Failure::NoNodes => {
                 // Any node at all may help.
                 let rejecting = vec!["NodeResourcesFit", "NodeName"];
@@ -386,7 +433,7 @@ impl Loop {
                     return self.cache.forget(&pod.uid);
                 }
                 self.refused(&binding, plugin, &reason);
-                self.queue.happen(&Happening { events: Events::POD_GONE, node: None, pod: Some(pod) }, Instant::now());
+                self.queue.happen(&Happening::of_pod(RELEASED, pod), Instant::now());
             }
             Report::Bound(Binding { queued, node, begin, .. }) => {
                 let pod = &queued.pod;
@@ -410,8 +457,7 @@ impl Loop {
                 self.queue.errored(&pod.uid, Instant::now());
                 tracing::warn!(pod = pod.full_name(), node, "a pod was not bound, trying again: {error}");
                 // What it held is free again.
-                let happening = Happening { events: Events::POD_GONE, node: None, pod: Some(pod) };
-                self.queue.happen(&happening, Instant::now());
+                self.queue.happen(&Happening::of_pod(RELEASED, pod), Instant::now());
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Scenarios per plugin: nodes, placed pods and a pod give the allowed nodes, the best of them, or the message.
 
 mod arguments;
+mod devices;
 mod pods;
 mod preemption;
 mod random;
