@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("proxy", &["client", "meta", "tasks"]),
     ("dns", &["client", "meta", "tasks"]),
     ("simulator", &["client", "tasks"]),
+    ("insight", &["meta"]),
     // Node side.
     ("cri", &[]),
     ("kubelet", &["client", "cri", "meta", "tasks"]),
@@ -41,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "cri",
             "dns",
             "fairness",
+            "insight",
             "kubelet",
             "meta",
             "outbound",

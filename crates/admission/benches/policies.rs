@@ -77,6 +77,7 @@ async fn main() {
             warnings: Vec::new(),
             annotations: Vec::new(),
             reinvoked: false,
+            calls: Vec::new(),
         };
         if let Err(error) = black_box(plugin.validate(&mut request).await) {
             println!("{}", json!({"what": "policies", "error": error.0.message}));

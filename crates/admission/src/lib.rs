@@ -72,6 +72,8 @@ pub struct Request<'a> {
     pub annotations: Vec<(String, String)>,
     /// Whether plug-ins see the object again because a later one changed it.
     pub reinvoked: bool,
+    /// The webhooks that were asked, and how long each took.
+    pub calls: Vec<(String, std::time::Duration)>,
 }
 
 impl Request<'_> {

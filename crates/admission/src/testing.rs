@@ -115,6 +115,7 @@ impl Case {
             warnings: Vec::new(),
             annotations: Vec::new(),
             reinvoked: false,
+            calls: Vec::new(),
         };
         if !plugin.handles(self.operation) {
             return Ok(Vec::new());

@@ -65,6 +65,7 @@ async fn run(
         warnings: Vec::new(),
         annotations: Vec::new(),
         reinvoked: false,
+        calls: Vec::new(),
     };
     let whole_object = !validating && *attributes.kind == attributes.row.gvk;
     let schema = attributes.row.strategy.custom_type().filter(|_| whole_object).and_then(ferry_schema::Type::schema);
@@ -87,6 +88,7 @@ async fn run(
     for warning in std::mem::take(&mut request.warnings) {
         context.warn(warning);
     }
+    context.stages.called(std::mem::take(&mut request.calls));
     if let Some(record) = &context.audit {
         for (key, value) in &request.annotations {
             record.annotate(key, value);

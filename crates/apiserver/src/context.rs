@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use ferry_meta::UserInfo;
 use ferry_registry::Resource;
+use ferry_store::Revision;
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
@@ -30,10 +32,24 @@ pub enum Stage {
     Mutate,
     Validate,
     Commit,
+    /// Until the watch cache has handed it to the watchers.
+    FanOut,
     Answer,
 }
 
 impl Stage {
+    /// All of them.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Authentication,
+        Self::Authorization,
+        Self::Decode,
+        Self::Mutate,
+        Self::Validate,
+        Self::Commit,
+        Self::FanOut,
+        Self::Answer,
+    ];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Authentication => "authentication",
@@ -42,6 +58,7 @@ impl Stage {
             Self::Mutate => "mutate",
             Self::Validate => "validate",
             Self::Commit => "commit",
+            Self::FanOut => "fan-out",
             Self::Answer => "answer",
         }
     }
@@ -51,23 +68,64 @@ impl Stage {
 #[derive(Debug)]
 pub struct Stages {
     pub started: Instant,
-    done: Mutex<Vec<(Stage, Instant)>>,
+    done: Mutex<Done>,
 }
+
+#[derive(Debug, Default)]
+struct Done {
+    stages: Vec<(Stage, Instant)>,
+    commits: Vec<Committed>,
+    /// The webhooks that were called, in their order.
+    calls: Vec<Call>,
+}
+
+/// What the request put into the store.
+#[derive(Debug)]
+pub(crate) struct Committed {
+    pub key: String,
+    /// None where it was deleted.
+    pub value: Option<Bytes>,
+    pub revision: Revision,
+}
+
+/// A webhook, and how long it took.
+pub(crate) type Call = (String, Duration);
 
 impl Stages {
     fn new() -> Self {
-        Self { started: Instant::now(), done: Mutex::new(Vec::with_capacity(8)) }
+        let done = Done { stages: Vec::with_capacity(8), ..Done::default() };
+        Self { started: Instant::now(), done: Mutex::new(done) }
     }
 
     pub(crate) fn done(&self, stage: Stage) {
-        self.done.lock().push((stage, Instant::now()));
+        self.done.lock().stages.push((stage, Instant::now()));
+    }
+
+    /// The watchers have it.
+    pub(crate) fn committed(&self, what: Committed) {
+        let mut done = self.done.lock();
+        done.stages.push((Stage::FanOut, Instant::now()));
+        done.commits.push(what);
+    }
+
+    pub(crate) fn called(&self, calls: Vec<Call>) {
+        if !calls.is_empty() {
+            self.done.lock().calls.extend(calls);
+        }
+    }
+
+    /// What was written, and the webhooks that were asked before; once.
+    pub(crate) fn take_written(&self) -> (Vec<Committed>, Vec<Call>) {
+        let mut done = self.done.lock();
+        (std::mem::take(&mut done.commits), std::mem::take(&mut done.calls))
     }
 
     /// How long each stage took; a stage that ran twice (a write that was tried again) is there twice.
     pub fn durations(&self) -> Vec<(Stage, Duration)> {
         let mut last = self.started;
         let done = self.done.lock();
-        done.iter()
+        done.stages
+            .iter()
             .map(|(stage, at)| {
                 let took = at.saturating_duration_since(last);
                 last = *at;

@@ -344,7 +344,7 @@ async fn delete(core: &Core, row: &Resource, namespace: &str, name: &str) -> Res
         } else {
             Op::Delete { key, expected: live.modified }
         };
-        match core.commit(Transaction::one(op)).await {
+        match core.commit(Transaction::one(op), None).await {
             Ok(_) => return Ok(()),
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(objects::store_error(&error)),
@@ -358,7 +358,7 @@ async fn purge(core: &Core, prefix: &str) -> Result<(), ApiError> {
     let left = core.store.range(range).await.map_err(|e| objects::store_error(&e))?;
     for entry in left.entries {
         let op = Op::Delete { key: entry.key.to_string(), expected: entry.modified };
-        match core.commit(Transaction::one(op)).await {
+        match core.commit(Transaction::one(op), None).await {
             Ok(_) | Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(objects::store_error(&error)),
         }
@@ -386,7 +386,7 @@ async fn release(core: &Core, row: &Resource, name: &str) -> Result<(), ApiError
             object::metadata_mut(&mut definition).insert("finalizers".into(), json!(left));
             Op::Update { key, value: objects::to_bytes(row, &definition), expected: live.revision, lease: None }
         };
-        match core.commit(Transaction::one(op)).await {
+        match core.commit(Transaction::one(op), None).await {
             Ok(_) => return Ok(()),
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(objects::store_error(&error)),

@@ -190,7 +190,7 @@ async fn follow(core: &Core, schemas: &Arc<Resource>, levels: &Arc<Resource>) ->
                 *object = applied(&schemas.gvk, object, &condition)?;
                 Ok(())
             };
-            match objects::modify(core, schemas, "", &name, change).await {
+            match objects::modify(core, schemas, "", &name, None, change).await {
                 Err(error) if !error.is(Reason::NotFound) => return Err(error),
                 _ => {}
             }

@@ -19,6 +19,7 @@ mod conversion;
 mod definitions;
 mod discovery;
 mod fairness;
+mod flight;
 mod gathering;
 mod gauges;
 mod handshakes;
@@ -109,6 +110,9 @@ pub struct Config {
 /// Where a new key for what is encrypted at rest is asked for: POST, answered with the number of objects written anew.
 pub const ROTATE_PATH: &str = "/ferry/v1/secrets/rotate";
 
+/// What is said of a pod, by its namespace and name, as JSON.
+pub(crate) type Verdicts = Box<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+
 /// Who can take a new key for what is encrypted at rest.
 #[async_trait::async_trait]
 pub trait SecretRotation: Send + Sync {
@@ -142,6 +146,8 @@ impl ApiServer {
             node_ports: (config.node_ports.0.into(), config.node_ports.1.into()),
             advertised: config.advertised,
             metrics: metrics::Metrics::default(),
+            flight: flight::Recorder::default(),
+            verdicts: arc_swap::ArcSwapOption::empty(),
             event_leases: server::EventLeases::default(),
             kubelets: config.kubelets,
             aggregation: aggregation::Aggregation::new(config.front_proxy),
@@ -169,6 +175,11 @@ impl ApiServer {
     /// Adds the metrics of another component of this process to what `/metrics` tells.
     pub fn add_metrics(&self, source: impl Fn() -> String + Send + Sync + 'static) {
         self.core.metrics.add(source);
+    }
+
+    /// Answers `/debug/verdicts/<namespace>/<pod>` for those who may read the pod: why it has no node.
+    pub fn set_verdicts(&self, of: impl Fn(&str, &str) -> Option<String> + Send + Sync + 'static) {
+        self.core.verdicts.store(Some(Arc::new(Box::new(of))));
     }
 
     /// Tells `/flagz` what the process was started with.

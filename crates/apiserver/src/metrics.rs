@@ -53,15 +53,7 @@ type Source = Box<dyn Fn() -> String + Send + Sync>;
 type Family<T> = RwLock<BTreeMap<String, Arc<T>>>;
 
 const VERBS: [&str; 9] = ["POST", "PUT", "LIST", "WATCH", "GET", "PATCH", "DELETE", "DELETECOLLECTION", "other"];
-const STAGES: [Stage; 7] = [
-    Stage::Authentication,
-    Stage::Authorization,
-    Stage::Decode,
-    Stage::Mutate,
-    Stage::Validate,
-    Stage::Commit,
-    Stage::Answer,
-];
+const STAGES: [Stage; 8] = Stage::ALL;
 const OPERATIONS: [&str; 5] = ["create", "update", "delete", "get", "txn"];
 
 #[derive(Default)]

@@ -8,6 +8,7 @@ use ferry_store::{Entry, Op, Revision, StoreError, Transaction};
 use serde_json::{Map, Value, json};
 
 use crate::codec;
+use crate::context::Stages;
 use crate::server::Core;
 
 /// An object as it stood in the store, in the row's version, with its resourceVersion.
@@ -172,12 +173,13 @@ pub(crate) fn bare_error(message: impl Into<String>) -> ApiError {
 }
 
 /// Changes an object of the server's own accord (a binding, a quota's usage): no admission, no validation, compare-and-swap
-/// until it holds. The change may refuse.
+/// until it holds. The change may refuse. `by` is the request that it is done for.
 pub(crate) async fn modify(
     core: &Core,
     row: &Resource,
     namespace: &str,
     name: &str,
+    by: Option<&Stages>,
     mut change: impl FnMut(&mut Value) -> Result<(), ApiError> + Send,
 ) -> Result<Value, ApiError> {
     loop {
@@ -188,7 +190,7 @@ pub(crate) async fn modify(
             return Ok(object);
         }
         let op = Op::Update { key: row.key(namespace, name), value, expected: revision, lease: None };
-        match core.commit(Transaction::one(op)).await {
+        match core.commit(Transaction::one(op), by).await {
             Ok(commit) => {
                 set_version(&mut object, commit.revision);
                 return Ok(object);
@@ -207,7 +209,7 @@ pub(crate) async fn modify_status(
     manager: &str,
     mut change: impl FnMut(&mut Value) + Send,
 ) -> Result<Value, ApiError> {
-    modify(core, row, "", name, |object| {
+    modify(core, row, "", name, None, |object| {
         let before = object.clone();
         change(object);
         if *object == before {

@@ -68,6 +68,8 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
         ["statusz"] => pages::statusz(core, context),
         ["flagz"] => pages::flagz(core, context),
         ["debug", "pprof", rest @ ..] => Ok(pages::profiles(context, rest)),
+        ["debug", "flight", rest @ ..] => crate::flight::page(core, context, rest).await,
+        ["debug", "verdicts", namespace, name] => crate::flight::verdict(core, context, namespace, name).await,
         ["debug", "flags", rest @ ..] => Ok(pages::flags(context, rest)),
         ["debug", "api_priority_and_fairness", page] => {
             Ok(crate::fairness::page(core, page).map_or_else(Answer::no_such_page, |text| Answer::text(200, text)))

@@ -12,7 +12,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::context::Stage;
 use crate::write::Write;
 use crate::{codec, objects};
 
@@ -54,8 +53,7 @@ pub(crate) async fn renew(write: &Write<'_>, wanted: Wanted<'_>) -> Result<Optio
     let Some(value) = value else { return Ok(None) };
     let Entry { modified, lease, .. } = entry;
     let op = Op::Update { key: row.key(namespace, name), value: value.clone(), expected: modified, lease };
-    let outcome = core.commit(Transaction::one(op)).await;
-    context.stages.done(Stage::Commit);
+    let outcome = core.commit(Transaction::one(op), Some(&context.stages)).await;
     match outcome {
         Ok(commit) => objects::to_json(row, &value, commit.revision).map(Some),
         // Whoever was faster may have left it another lease.

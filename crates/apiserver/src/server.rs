@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use ferry_admission::Plugin;
 use ferry_auth::{AuthorizerChain, Chain, Impersonator, Rbac, TokenIssuer};
 use ferry_meta::ApiError;
@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use crate::allocate::ServiceNetwork;
 use crate::answer::Answer;
 use crate::cache::Cache;
+use crate::context::{Committed, Stage, Stages};
 use crate::metrics::Metrics;
 use crate::objects;
 
@@ -38,6 +39,9 @@ pub(crate) struct Core {
     /// `host:port` for clients outside.
     pub advertised: String,
     pub metrics: Metrics,
+    pub flight: crate::flight::Recorder,
+    /// What the scheduler of this process says of a pod without a node.
+    pub verdicts: ArcSwapOption<crate::Verdicts>,
     pub event_leases: EventLeases,
     pub kubelets: crate::kubelet::Kubelets,
     pub aggregation: crate::aggregation::Aggregation,
@@ -56,8 +60,13 @@ impl Core {
         self.table.load_full()
     }
 
-    /// Commits, and waits until the caches have it too: who was answered finds what they wrote.
-    pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
+    /// Commits, and waits until the caches have it too: who was answered finds what they wrote. `by` is the request that
+    /// it is done for, if it is not of the server's own accord.
+    pub(crate) async fn commit(&self, transaction: Transaction, by: Option<&Stages>) -> Result<Commit, StoreError> {
+        let value = match transaction.ops.first() {
+            Some(Op::Create { value, .. } | Op::Update { value, .. }) => Some(value.clone()),
+            _ => None,
+        };
         let (operation, key) = match transaction.ops.first() {
             Some(Op::Create { key, .. }) => ("create", key.clone()),
             Some(Op::Update { key, .. }) => ("update", key.clone()),
@@ -68,9 +77,15 @@ impl Core {
         let outcome = self.store.commit(transaction).await;
         let failed = matches!(&outcome, Err(error) if !matches!(error, StoreError::Conflict { .. }));
         self.metrics.stored(operation, &key, started.elapsed(), failed);
+        if let Some(stages) = by {
+            stages.done(Stage::Commit);
+        }
         let commit = outcome?;
         // A cache that lags behind is the reader's concern; the write stands.
         let _ = self.cache.wait_for(commit.revision).await;
+        if let Some(stages) = by {
+            stages.committed(Committed { key, value, revision: commit.revision });
+        }
         Ok(commit)
     }
 

@@ -208,8 +208,7 @@ impl<'a> Write<'a> {
             let lease = self.lease(&object).await?;
             let mut ops = vec![Op::Create { key: key.clone(), value: bytes.clone(), lease }];
             ops.extend(allocation.operations(self.core, &object).await?);
-            let outcome = self.core.commit(Transaction { ops }).await;
-            self.context.stages.done(Stage::Commit);
+            let outcome = self.core.commit(Transaction { ops }, Some(&self.context.stages)).await;
             match outcome {
                 Ok(commit) => {
                     objects::set_version(&mut object, commit.revision);
@@ -357,8 +356,7 @@ impl<'a> Write<'a> {
             let lease = self.lease(&object).await?;
             let mut ops = vec![Op::Update { key: key.clone(), value: bytes.clone(), expected: live.revision, lease }];
             ops.extend(allocation.operations(self.core, &object).await?);
-            let outcome = self.core.commit(Transaction { ops }).await;
-            self.context.stages.done(Stage::Commit);
+            let outcome = self.core.commit(Transaction { ops }, Some(&self.context.stages)).await;
             match outcome {
                 Ok(commit) => {
                     objects::set_version(&mut object, commit.revision);
@@ -391,7 +389,7 @@ impl<'a> Write<'a> {
         let key = self.row.key(self.namespace, self.name);
         let mut ops = vec![Op::Delete { key, expected: live.revision }];
         ops.extend(allocate::releases(self.core, self.row, &live.object).await?);
-        match self.core.commit(Transaction { ops }).await {
+        match self.core.commit(Transaction { ops }, Some(&self.context.stages)).await {
             Ok(_) => Ok(Some(written)),
             Err(StoreError::Conflict { .. }) => Ok(None),
             Err(error) => Err(objects::store_error(&error)),

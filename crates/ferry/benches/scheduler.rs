@@ -17,6 +17,9 @@ mod encryption;
 #[path = "../src/front_door.rs"]
 mod front_door;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/insight_options.rs"]
+mod insight_options;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/kubelet_options/mod.rs"]
 mod kubelet_options;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
+use crate::insight_options::{TraceOptions, WhyOptions};
 use crate::kubelet_options::KubeletOptions;
 use crate::server_options::{ServerOptions, duration};
 
@@ -57,6 +58,10 @@ pub enum Command {
     /// Work with the keys that protect Secrets at rest.
     #[command(subcommand)]
     Secrets(SecretsCommand),
+    /// Show the hops from a client's request to a pod that can be reached, and how long each took.
+    Trace(TraceOptions),
+    /// Say why an object is not ready, scheduled, running, reachable or deleted. Exit code: 0 nothing is wrong, 1 something is.
+    Why(WhyOptions),
 }
 
 #[derive(Subcommand)]

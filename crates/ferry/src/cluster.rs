@@ -138,7 +138,8 @@ async fn start_control_plane(
         controllers,
     );
     let client = door.client(UserInfo::new("system:kube-scheduler", &[]));
-    ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, informers, tasks).await?;
+    let scheduler = ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, informers, tasks).await?;
+    door.explain_by(scheduler);
     Ok(())
 }
 

@@ -57,6 +57,13 @@ pub struct FrontDoor {
 }
 
 impl FrontDoor {
+    /// What the scheduler says of pods without a node is told to those who may read the pod.
+    pub fn explain_by(&self, scheduler: ferry_scheduler::Scheduler) {
+        self.server.set_verdicts(move |namespace, name| {
+            scheduler.verdicts().of(namespace, name).map(|diagnosis| diagnosis.to_json().to_string())
+        });
+    }
+
     /// Opens the store, fills the caches and writes what every cluster starts with. Nothing listens yet.
     pub async fn open(options: Options<'_>, tasks: &Tasks) -> Result<Self> {
         let keys = Keys { folder: options.key_dir, given: options.server.encryption_provider_config.as_deref() };

@@ -8,6 +8,7 @@ mod component;
 mod config;
 mod encryption;
 mod front_door;
+mod insight_options;
 mod kubeconfig;
 mod kubelet_options;
 mod legacy_tokens;
@@ -47,6 +48,8 @@ fn main() -> std::process::ExitCode {
         Command::Node { command: NodeCommand::Simulate(options) } => commands::simulate::run(&options),
         Command::Store(options) => commands::store::run(&options),
         Command::Secrets(SecretsCommand::Rotate(options)) => commands::secrets::rotate(&options),
+        Command::Trace(options) => return commands::trace::run(&options),
+        Command::Why(options) => return commands::why::run(&options),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

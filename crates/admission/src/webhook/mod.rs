@@ -13,6 +13,7 @@ pub use service::resolve as resolve_service;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use ferry_auth::Authorizer;
@@ -136,7 +137,10 @@ impl MutatingWebhooks {
         if !self.caller.wanted(hook, request).await? {
             return Ok(());
         }
-        let Some(answer) = self.caller.call(hook, request, true).await? else { return Ok(()) };
+        let started = Instant::now();
+        let answer = self.caller.call(hook, request, true).await;
+        request.calls.push((hook.name.clone(), started.elapsed()));
+        let Some(answer) = answer? else { return Ok(()) };
         request.warnings.extend(answer.warnings.iter().cloned());
         request.annotations.extend(annotations(hook, &answer));
         if !answer.allowed {
@@ -264,10 +268,15 @@ impl ValidatingWebhooks {
             }
         }
         let shared: &Request<'_> = request;
-        let calls = wanted.iter().map(|hook| async move { (hook, self.caller.call(hook, shared, false).await) });
+        let calls = wanted.iter().map(|hook| async move {
+            let started = Instant::now();
+            let outcome = self.caller.call(hook, shared, false).await;
+            (hook, outcome, started.elapsed())
+        });
         let mut first_error = None;
-        let (mut warnings, mut notes) = (Vec::new(), Vec::new());
-        for (hook, outcome) in futures::future::join_all(calls).await {
+        let (mut warnings, mut notes, mut times) = (Vec::new(), Vec::new(), Vec::new());
+        for (hook, outcome, took) in futures::future::join_all(calls).await {
+            times.push((hook.name.clone(), took));
             let error = match outcome {
                 Ok(None) => continue,
                 Ok(Some(mut answer)) => {
@@ -284,6 +293,7 @@ impl ValidatingWebhooks {
         }
         request.warnings.extend(warnings);
         request.annotations.extend(notes);
+        request.calls.extend(times);
         first_error.map_or(Ok(()), Err)
     }
 }

@@ -67,7 +67,7 @@ async fn mend(core: &Core, services: &Resource, namespace: &str, name: &str, add
         let key = format!("{ADDRESS_PREFIX}{address}");
         let value = address_object(address, &service.object).into();
         let ops = vec![unchanged, Op::Create { key: key.clone(), value, lease: None }];
-        match core.commit(Transaction { ops }).await {
+        match core.commit(Transaction { ops }, None).await {
             Ok(_) => {
                 tracing::info!(
                     namespace,

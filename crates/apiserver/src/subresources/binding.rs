@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::placing;
 use crate::admission::{self, Attributes};
 use crate::answer::Answer;
-use crate::context::RequestContext;
+use crate::context::{RequestContext, Stage};
 use crate::objects::{self, bare_error, modify};
 use crate::options::WriteOptions;
 use crate::server::Core;
@@ -54,8 +54,11 @@ pub(crate) async fn handle(
         dry_run: options.dry_run,
         options: &seen,
     };
+    context.stages.done(Stage::Decode);
     admission::mutate(core, context, &attributes, Some(&mut binding), None).await?;
+    context.stages.done(Stage::Mutate);
     admission::validate(core, context, &attributes, Some(&mut binding), None).await?;
+    context.stages.done(Stage::Validate);
     check(&binding)?;
     let key = row.key(namespace, &name);
     // A dry run does not come as far as the store, which adds its prefix.
@@ -64,14 +67,21 @@ pub(crate) async fn handle(
     if options.dry_run {
         let mut live = objects::must_load(core, &row, namespace, &name).await?;
         assign(&mut live.object)?;
-    } else if !place(core, &row, namespace, &name, &binding).await? {
-        modify(core, &row, namespace, &name, assign).await?;
+    } else if !place(core, context, &row, &name, &binding).await? {
+        modify(core, &row, namespace, &name, Some(&context.stages), assign).await?;
     }
     super::status(&objects::success(201))
 }
 
 /// Whether the pod was a plain one, and has its node now.
-async fn place(core: &Core, row: &Resource, namespace: &str, name: &str, binding: &Value) -> Result<bool, ApiError> {
+async fn place(
+    core: &Core,
+    context: &RequestContext,
+    row: &Resource,
+    name: &str,
+    binding: &Value,
+) -> Result<bool, ApiError> {
+    let namespace = &*context.info.namespace;
     if !object::annotations(binding).is_empty() {
         return Ok(false);
     }
@@ -80,7 +90,7 @@ async fn place(core: &Core, row: &Resource, namespace: &str, name: &str, binding
     let placed = placing::place(&entry.value, uid, node, object::labels(binding), &time::time(time::now()));
     let Some(value) = placed else { return Ok(false) };
     let op = Op::Update { key: row.key(namespace, name), value, expected: entry.modified, lease: None };
-    match core.commit(Transaction::one(op)).await {
+    match core.commit(Transaction::one(op), Some(&context.stages)).await {
         Ok(_) => Ok(true),
         // Whoever was faster may have left it another pod.
         Err(StoreError::Conflict { .. }) => Ok(false),

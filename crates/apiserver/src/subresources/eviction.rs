@@ -84,7 +84,7 @@ pub(crate) async fn handle(
         }
     }
     if !delete_options.dry_run {
-        modify(core, row, namespace, name, |pod| {
+        modify(core, row, namespace, name, Some(&context.stages), |pod| {
             set_condition(
                 pod,
                 json!({
@@ -212,7 +212,7 @@ async fn spend(
         let mut budget = objects::must_load(core, budgets, namespace, name).await?;
         return take(&mut budget.object);
     }
-    modify(core, budgets, namespace, name, take).await.map(drop)
+    modify(core, budgets, namespace, name, None, take).await.map(drop)
 }
 
 #[cfg(test)]

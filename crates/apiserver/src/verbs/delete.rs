@@ -233,7 +233,7 @@ async fn attempt(
             // Watchers are told that it goes before they are told that it is gone.
             let value = crate::conversion::to_bytes(core, row, &object).await?;
             let update = Op::Update { key: key.clone(), value, expected, lease: None };
-            match core.commit(Transaction::one(update)).await {
+            match core.commit(Transaction::one(update), Some(&context.stages)).await {
                 Ok(commit) => {
                     expected = commit.revision;
                     objects::set_version(&mut object, expected);
@@ -246,8 +246,7 @@ async fn attempt(
         ops = vec![Op::Delete { key, expected }];
         ops.extend(allocate::releases(core, row, &live.object).await?);
     }
-    let outcome = core.commit(Transaction { ops: std::mem::take(&mut ops) }).await;
-    context.stages.done(Stage::Commit);
+    let outcome = core.commit(Transaction { ops: std::mem::take(&mut ops) }, Some(&context.stages)).await;
     match outcome {
         Ok(commit) => {
             objects::set_version(&mut object, commit.revision);

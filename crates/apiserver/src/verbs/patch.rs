@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::match_name;
 use crate::answer::Answer;
-use crate::context::RequestContext;
+use crate::context::{RequestContext, Stage};
 use crate::objects::Stored;
 use crate::options::WriteOptions;
 use crate::patching::Patch;
@@ -59,6 +59,7 @@ pub(crate) async fn handle(
     let info = &context.info;
     let mut options = WriteOptions::read(&context.query, "PatchOptions", Some(kind == PatchKind::Apply))?;
     let patch = Patch::read(context, kind, &body)?;
+    context.stages.done(Stage::Decode);
     if let Patch::Apply(config, _) = &patch {
         options.bare_labels = ferry_meta::object::labels(config).is_empty();
     }

@@ -13,6 +13,7 @@ mod deletion;
 mod devices;
 mod endpoints;
 mod faults;
+mod flight;
 mod identities;
 mod jobs;
 mod lag;
@@ -144,7 +145,8 @@ impl Kit {
     async fn scheduler(&self, tasks: &Tasks) {
         let client = self.door.client(UserInfo::new("system:kube-scheduler", &[]));
         let informers = Informers::new(client.clone(), tasks.clone());
-        ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, &informers, tasks).await.unwrap();
+        let config = ferry_scheduler::Config::new(&client);
+        self.door.explain_by(ferry_scheduler::start(config, client, &informers, tasks).await.unwrap());
     }
 
     /// A token of somebody's, as clients on the network show it.

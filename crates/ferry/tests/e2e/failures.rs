@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::cluster::{Cluster, until};
+use crate::insight::why;
 
 fn pod(name: &str, container: &str) -> String {
     format!(
@@ -43,6 +44,7 @@ pub fn an_unschedulable_pod_says_why(cluster: &mut Cluster) {
     let condition =
         pod["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "PodScheduled").unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&Value::from("False"), &Value::from("Unschedulable")));
+    why(cluster, "po/huge", &["stuck at  scheduler", "1 node (e2e): Insufficient cpu", "asks for cpu 4k"]);
     remove(cluster, "huge");
 }
 
@@ -56,6 +58,7 @@ pub fn a_wrong_image_backs_off(cluster: &mut Cluster) {
         events.iter().any(|(reason, message)| reason == "Failed" && message.contains("no-such-image:1")),
         "{events:?}"
     );
+    why(cluster, "pod/wrong-image", &["stuck at  kubelet", "no-such-image:1 of container c cannot be pulled"]);
     remove(cluster, "wrong-image");
 }
 
@@ -67,6 +70,7 @@ pub fn a_crashing_container_backs_off(cluster: &mut Cluster) {
     assert_eq!(last["exitCode"], 3, "{pod:#}");
     assert!(pod.pointer("/status/containerStatuses/0/restartCount").and_then(Value::as_i64) >= Some(1));
     assert!(cluster.kubectl(&["logs", "crash", "--previous"]).contains("going down"));
+    why(cluster, "pod/crash", &["exit code 3", "its last line: going down", "--previous"]);
     remove(cluster, "crash");
 }
 
@@ -86,6 +90,8 @@ pub fn a_failing_readiness_probe_keeps_the_pod_out(cluster: &mut Cluster) {
     for endpoint in slices.iter().flat_map(|s| s["endpoints"].as_array().cloned().unwrap_or_default()) {
         assert_eq!(endpoint["conditions"]["ready"], false, "{endpoint:#}");
     }
+    why(cluster, "pod/unready", &["stuck at  readiness", "GET / on port 81"]);
+    why(cluster, "svc/unready", &["stuck at  endpoints", "none of them is ready", "GET / on port 81"]);
     cluster.kubectl(&["delete", "service", "unready"]);
     remove(cluster, "unready");
 }

@@ -13,6 +13,7 @@ mod failures;
 mod flood;
 mod front_door;
 mod gauntlet;
+mod insight;
 mod kube_rs;
 mod kubectl_alone;
 mod spine;
@@ -30,6 +31,7 @@ type Scenario = (&'static str, fn(&mut Cluster));
 
 const SCENARIOS: &[Scenario] = &[
     ("spine::three_pods_answer_behind_a_service", spine::three_pods_answer_behind_a_service),
+    ("insight::a_trace_shows_every_hop", insight::a_trace_shows_every_hop),
     ("spine::events_tell_the_story_in_order", spine::events_tell_the_story_in_order),
     ("spine::logs_and_exec_reach_the_container", spine::logs_and_exec_reach_the_container),
     ("spine::a_deleted_pod_is_replaced_and_traffic_follows", spine::a_deleted_pod_is_replaced_and_traffic_follows),

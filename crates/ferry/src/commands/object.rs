@@ -1,0 +1,70 @@
+//! How an object is named on the command line: as with kubectl.
+
+use std::future::Future;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use ferry_insight::{Cluster, Error, Resource};
+
+use crate::insight_options::ObjectOptions;
+use crate::kubeconfig;
+
+/// The kubeconfig of a cluster that `ferry up` started as it comes.
+const OWN: &str = "/var/lib/ferry/kubeconfig";
+
+/// An object that was named, and where it is.
+pub struct Named {
+    pub cluster: Cluster,
+    pub resource: Resource,
+    pub namespace: String,
+    pub name: String,
+}
+
+pub async fn find(options: &ObjectOptions) -> Result<Named> {
+    let (kind, name) = match options.object.as_slice() {
+        [kind, name] => (kind.as_str(), name.as_str()),
+        [both] => both.split_once('/').unwrap_or_default(),
+        _ => ("", ""),
+    };
+    if kind.is_empty() || name.is_empty() || name.contains('/') {
+        let given = options.object.join(" ");
+        return Err(Error::Usage(format!("{given:?} names no object: it takes KIND/NAME or KIND NAME")).into());
+    }
+    let cluster = Cluster::new(client(options).await?);
+    let resource = cluster.resolve(kind).await?;
+    let namespace = match (&options.namespace, resource.namespaced) {
+        (_, false) => String::new(),
+        (Some(namespace), true) => namespace.clone(),
+        (None, true) => cluster.default_namespace().to_owned(),
+    };
+    Ok(Named { cluster, resource, namespace, name: name.to_owned() })
+}
+
+async fn client(options: &ObjectOptions) -> Result<kube::Client> {
+    if options.kubeconfig.is_some() {
+        return kubeconfig::client(options.kubeconfig.as_deref()).await;
+    }
+    match kubeconfig::client(None).await {
+        Err(_) if Path::new(OWN).exists() => kubeconfig::client(Some(Path::new(OWN))).await,
+        client => client,
+    }
+}
+
+/// Runs a command whose exit code tells: what it says, or 2 where it could not be carried out.
+pub fn exit(outcome: impl Future<Output = Result<u8>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("ferry: {error}");
+            return 2.into();
+        }
+    };
+    match runtime.block_on(outcome) {
+        Ok(code) => code.into(),
+        Err(error) => {
+            eprintln!("ferry: {error:#}");
+            2.into()
+        }
+    }
+}

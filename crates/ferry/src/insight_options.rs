@@ -1,0 +1,51 @@
+//! The flags of `ferry trace` and `ferry why`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+#[derive(Args, Clone, Debug)]
+pub struct ObjectOptions {
+    /// `deploy/web`, or `deploy web`; names of resources as kubectl knows them.
+    #[arg(required = true, num_args = 1..=2, value_name = "KIND/NAME")]
+    pub object: Vec<String>,
+    #[arg(long, short)]
+    pub namespace: Option<String>,
+    /// How to reach the cluster; as kubectl finds it when not given, else that of `ferry up`.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// What people read, or what programs do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct TraceOptions {
+    #[command(flatten)]
+    pub object: ObjectOptions,
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
+    /// Wait until it is ready, and show each hop when it is made.
+    #[arg(long, short, visible_short_alias = 'w', visible_alias = "watch")]
+    pub follow: bool,
+    /// How long to wait with --follow.
+    #[arg(long, default_value = "5m", value_parser = crate::server_options::duration)]
+    pub timeout: Duration,
+    /// Every write of the object that the server still knows: who, when, what it changed.
+    #[arg(long)]
+    pub writes: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct WhyOptions {
+    #[command(flatten)]
+    pub object: ObjectOptions,
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
+}

@@ -1,0 +1,111 @@
+//! Reading from any API server, by path.
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use kube::Client;
+use kube::core::WatchEvent;
+use serde_json::Value;
+
+use crate::resolve::{self, Resource};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing of that name, or no such resource.
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{0}")]
+    Usage(String),
+    #[error("{path}: {message}")]
+    Refused { path: String, code: u16, message: String },
+    #[error("the API server cannot be asked for {path}")]
+    Api { path: String, source: Box<kube::Error> },
+}
+
+impl Error {
+    fn new(path: &str, error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => {
+                Self::Refused { path: path.to_owned(), code: status.code, message: status.message.clone() }
+            }
+            other => Self::Api { path: path.to_owned(), source: Box::new(other) },
+        }
+    }
+
+    fn is_absent(&self) -> bool {
+        matches!(self, Self::Refused { code: 404..=406, .. })
+    }
+}
+
+/// The API server of a cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+}
+
+impl Cluster {
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Where objects are looked for when no namespace is named.
+    pub fn default_namespace(&self) -> &str {
+        self.client.default_namespace()
+    }
+
+    fn request(path: &str, accept: &str) -> Result<http::Request<Vec<u8>>, Error> {
+        let request = http::Request::get(path).header("accept", accept).body(Vec::new());
+        request.map_err(|error| Error::Usage(format!("{path}: {error}")))
+    }
+
+    pub(crate) async fn read(&self, path: &str, accept: &str) -> Result<Value, Error> {
+        let request = Self::request(path, accept)?;
+        self.client.request(request).await.map_err(|error| Error::new(path, error))
+    }
+
+    /// None: there is none.
+    pub(crate) async fn get(&self, path: &str) -> Result<Option<Value>, Error> {
+        match self.read(path, "application/json").await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_absent() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The items of a list, each with the kind that the list implies.
+    pub(crate) async fn list(&self, path: &str) -> Result<Vec<Value>, Error> {
+        let mut list = self.read(path, "application/json").await?;
+        let kind = list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
+        let Value::Array(mut items) = list["items"].take() else { return Ok(Vec::new()) };
+        for item in items.iter_mut().filter_map(Value::as_object_mut) {
+            item.entry("kind").or_insert_with(|| kind.clone().into());
+        }
+        Ok(items)
+    }
+
+    pub(crate) async fn text(&self, path: &str) -> Result<String, Error> {
+        let request = Self::request(path, "*/*")?;
+        self.client.request_text(request).await.map_err(|error| Error::new(path, error))
+    }
+
+    /// One item per change of what the path lists; what is there already comes first.
+    pub(crate) async fn changes(&self, path: &str) -> Result<BoxStream<'static, ()>, Error> {
+        let request = Self::request(path, "application/json")?;
+        let events = self.client.request_events::<Value>(request).await.map_err(|error| Error::new(path, error))?;
+        let events = events.take_while(|event| std::future::ready(event.is_ok()));
+        Ok(events.filter(|event| std::future::ready(!matches!(event, Ok(WatchEvent::Bookmark(_))))).map(drop).boxed())
+    }
+
+    /// `deploy/web`, or `deploy` and `web`, as kubectl reads them.
+    pub async fn resolve(&self, kind: &str) -> Result<Resource, Error> {
+        const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let mut groups = Vec::new();
+        for path in ["/api", "/apis"] {
+            let mut found = self.read(path, AGGREGATED).await?;
+            if let Value::Array(items) = found["items"].take() {
+                groups.extend(items);
+            }
+        }
+        resolve::find(&groups, kind)
+            .ok_or_else(|| Error::NotFound(format!("the server doesn't have a resource type {kind:?}")))
+    }
+}

@@ -1,0 +1,133 @@
+//! A trace for people and for programs.
+
+use std::fmt::Write;
+
+use ferry_meta::object;
+use serde_json::{Value, json};
+
+use super::hops::{Hop, Trace};
+use super::story::Story;
+use crate::world::{ago, span};
+
+/// What each number stands for is the numbering of the twelve hops from `kubectl apply` to a pod that can be reached.
+pub fn lines(trace: &Trace) -> Vec<String> {
+    let Some(start) = trace.start else { return Vec::new() };
+    let line = |hop: &Hop| {
+        let at = hop.at.as_microsecond().saturating_sub(start.as_microsecond());
+        let at = if at == 0 { "0".to_owned() } else { span(at) };
+        let mark = if hop.exact { " " } else { "~" };
+        let took = if hop.took > 0 { format!("+{}", span(hop.took)) } else { String::new() };
+        let text = format!("{mark}{at:>9}  {took:>10}  {:02}  {:<58}  {}", hop.number, hop.name, hop.detail);
+        text.trim_end().to_owned()
+    };
+    trace.hops.iter().map(line).collect()
+}
+
+/// The head of a trace, and where the time went.
+pub fn summary(story: &Story, trace: &Trace) -> (String, String) {
+    let namespace = object::namespace(story.target());
+    let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
+    let ended = |pod: &Value| matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed");
+    let over = story.pods.first().is_some_and(ended);
+    let state = match trace.finished {
+        true if over => format!("over after {}", span(trace.total)),
+        true if super::has_pods(story.target()) => format!("ready after {}", span(trace.total)),
+        true => format!("written in {}", span(trace.total)),
+        false => {
+            let since = trace.start.map(|start| ago(story.world.now, start)).unwrap_or_default();
+            format!("not ready {since} after it was asked for; the last that happened was after {}", span(trace.total))
+        }
+    };
+    let head = format!("{}{place}: {state}", story.title);
+    let mut tail = String::new();
+    if trace.total > 0 && !trace.spent.is_empty() {
+        let _ = writeln!(tail, "\nwhere the time went");
+        for (component, took) in &trace.spent {
+            let share = (*took as f64 / trace.total as f64 * 100.0).round();
+            let bar = "█".repeat((share / 4.0).round() as usize);
+            let _ = writeln!(tail, "  {component:<17} {:>9}  {share:>3} %  {bar}", span(*took));
+        }
+    }
+    if !trace.finished {
+        let _ = writeln!(tail, "\nwhat holds it up: ferry why {}", named(story));
+    }
+    if !trace.notes.is_empty() {
+        let _ = writeln!(tail);
+    }
+    for note in &trace.notes {
+        let _ = writeln!(tail, "{note}");
+    }
+    if !story.recorded {
+        let _ = writeln!(tail, "this server has no flight recorder, or you may not ask it (get on /debug/flight/*)");
+    }
+    (head, tail)
+}
+
+/// `-n default deployment.apps/web`
+fn named(story: &Story) -> String {
+    let namespace = object::namespace(story.target());
+    if namespace.is_empty() { story.title.clone() } else { format!("-n {namespace} {}", story.title) }
+}
+
+/// Every write of the object that the recorder still has: who, when, what it changed.
+pub fn writes(story: &Story) -> String {
+    let mut out = String::new();
+    // Of these the server notes that they were written, and not what.
+    let uncounted = matches!(object::text(story.target(), "/kind"), "ConfigMap" | "Secret" | "Node");
+    for write in &story.flight(story.target()).writes {
+        let verb = if write.subresource.is_empty() {
+            write.verb.clone()
+        } else {
+            format!("{} {}", write.verb, write.subresource)
+        };
+        let took: i64 = write.stages.values().sum();
+        let changes: Vec<String> = write.changes.iter().map(change).collect();
+        let changes = match (write.removed, changes.is_empty(), write.complete) {
+            (true, ..) => "gone".to_owned(),
+            (_, true, false) if !uncounted => "(no longer known what)".to_owned(),
+            _ => changes.join(", "),
+        };
+        let _ = writeln!(
+            out,
+            "{}  rev {:<8} {verb:<14} {:>9}  {}  {changes}",
+            ferry_meta::time::micro_time(write.received),
+            write.revision,
+            span(took),
+            write.user
+        );
+    }
+    out
+}
+
+fn change(change: &Value) -> String {
+    let text = |name: &str| match &change[name] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let name = text("name");
+    let of = if name.is_empty() { text("what") } else { name };
+    let reason = text("reason");
+    let reason = if reason.is_empty() { reason } else { format!(" ({reason})") };
+    format!("{of}={}{reason}", text("to"))
+}
+
+pub fn to_json(story: &Story, trace: &Trace) -> Value {
+    let hop = |hop: &Hop| {
+        json!({
+            "hop": hop.number, "name": hop.name, "at": ferry_meta::time::micro_time(hop.at), "tookMicros": hop.took,
+            "component": hop.component, "detail": hop.detail, "exact": hop.exact,
+        })
+    };
+    json!({
+        "object": story.title,
+        "namespace": object::namespace(story.target()),
+        "finished": trace.finished,
+        "totalMicros": trace.total,
+        "hops": trace.hops.iter().map(hop).collect::<Vec<_>>(),
+        "spentMicros": trace.spent.iter().map(|(component, took)| json!({ "component": component, "took": took })).collect::<Vec<_>>(),
+        "pods": story.pods.iter().map(object::name).collect::<Vec<_>>(),
+        "notes": trace.notes,
+        "recorded": story.recorded,
+    })
+}

@@ -1,0 +1,139 @@
+//! Hops from what the recorder tells, and without it.
+
+use serde_json::{Value, json};
+
+use super::story::Story;
+use super::{hops, lines, summary};
+use crate::world::World;
+
+fn at(millis: i64) -> String {
+    let start = ferry_meta::time::parse("2026-01-01T12:00:00Z").unwrap().as_microsecond();
+    ferry_meta::time::micro_time(jiff::Timestamp::from_microsecond(start + millis * 1000).unwrap())
+}
+
+fn write(revision: u64, millis: i64, who: &str, verb: &str, subresource: &str, uid: &str, changes: Value) -> Value {
+    json!({
+        "revision": revision, "received": at(millis), "handed": at(millis + 1), "user": who, "agent": "", "verb": verb,
+        "subresource": subresource, "uid": uid, "changes": changes, "complete": true,
+        "stages": { "authentication": 100, "authorization": 50, "mutate": 200, "validate": 150, "commit": 400, "fan-out": 100 },
+        "webhooks": [{ "name": "inject.example.com", "took": 150 }],
+    })
+}
+
+fn objects() -> World {
+    let owner = |uid: &str| json!([{ "uid": uid, "controller": true }]);
+    let conditions: Value = ["PodReadyToStartContainers", "PodScheduled", "Ready"]
+        .iter()
+        .map(|name| json!({ "type": name, "status": "True", "lastTransitionTime": "2026-01-01T12:00:02Z" }))
+        .collect();
+    let created = "2026-01-01T12:00:00Z";
+    let target = json!({
+        "kind": "Deployment", "spec": { "replicas": 1 },
+        "metadata": { "name": "web", "namespace": "d", "uid": "d", "creationTimestamp": created },
+    });
+    let set = json!({ "kind": "ReplicaSet", "metadata": { "name": "web-1", "uid": "r", "ownerReferences": owner("d"), "creationTimestamp": created } });
+    let pod = json!({
+        "kind": "Pod", "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "img" }] },
+        "metadata": { "name": "web-1-x", "uid": "p", "labels": { "app": "web" }, "ownerReferences": owner("r"), "creationTimestamp": created },
+        "status": { "phase": "Running", "podIP": "10.0.0.9", "conditions": conditions },
+    });
+    let service = json!({ "metadata": { "name": "web" }, "spec": { "selector": { "app": "web" } } });
+    let slice = json!({
+        "kind": "EndpointSlice", "metadata": { "name": "web-s", "uid": "s", "labels": { "kubernetes.io/service-name": "web" } },
+        "endpoints": [{ "addresses": ["10.0.0.9"], "targetRef": { "uid": "p", "name": "web-1-x" }, "conditions": { "ready": true } }],
+    });
+    let pulled = json!({
+        "reason": "Pulled", "lastTimestamp": created, "involvedObject": { "uid": "p" },
+        "message": "Successfully pulled image \"img\" in 800ms (800ms including waiting). Image size: 1 bytes.",
+    });
+    let mut world = World::new(target, ferry_meta::time::parse("2026-01-01T12:01:00Z").unwrap());
+    for (plural, item) in
+        [("replicasets", set), ("pods", pod), ("services", service), ("endpointslices", slice), ("events", pulled)]
+    {
+        world.put(plural, vec![item]);
+    }
+    world
+}
+
+#[test]
+fn the_recorder_tells_every_hop() {
+    let spec = json!([{ "what": "spec", "to": 1 }]);
+    let condition = |name: &str| json!({ "what": "condition", "name": name, "to": "True" });
+    let deployment = json!({ "writes": [
+        write(10, 0, "alice", "create", "", "d", spec.clone()),
+        write(20, 1900, "deployment-controller", "update", "status", "d", json!([])),
+    ] });
+    let set = json!({ "writes": [write(11, 5, "deployment-controller", "create", "", "r", spec)] });
+    let pod = json!({ "writes": [
+        write(12, 10, "replicaset-controller", "create", "", "p", json!([])),
+        write(13, 20, "system:kube-scheduler", "create", "binding", "p", json!([{ "what": "node", "to": "n" }, condition("PodScheduled")])),
+        write(14, 520, "system:node:n", "patch", "status", "p", json!([condition("PodReadyToStartContainers")])),
+        write(15, 1520, "system:node:n", "patch", "status", "p", json!([{ "what": "container", "name": "c", "to": "running", "init": false }])),
+        write(16, 1820, "system:node:n", "patch", "status", "p", json!([condition("Ready")])),
+    ] });
+    let slice = json!({ "writes": [
+        write(17, 1840, "endpointslice-controller", "update", "", "s", json!([{ "what": "endpoint", "name": "web-1-x", "to": "ready" }])),
+    ] });
+    let story = Story::of(objects(), &[("d", &deployment), ("r", &set), ("p", &pod), ("s", &slice)]);
+    let trace = hops(&story);
+    assert!(trace.finished);
+    assert_eq!(trace.total, 1_841_000);
+    let told: Vec<(u8, i64, &str)> = trace.hops.iter().map(|hop| (hop.number, hop.took, hop.component)).collect();
+    assert_eq!(
+        told,
+        [
+            (1, 0, "client"),
+            (2, 100, "API server"),
+            (3, 50, "API server"),
+            (4, 200, "API server"),
+            (6, 150, "API server"),
+            (7, 400, "API server"),
+            (8, 100, "API server"),
+            (9, 4_000, "controllers"),
+            (9, 4_000, "controllers"),
+            (10, 9_000, "scheduler"),
+            (11, 499_000, "kubelet"),
+            (11, 800_000, "image pull"),
+            (11, 200_000, "kubelet"),
+            (12, 300_000, "readiness probes"),
+            (12, 19_000, "endpoints"),
+        ]
+    );
+    let shown = lines(&trace).join("\n");
+    for text in [
+        "request: create it",
+        "inject.example.com 150 µs",
+        "revision 10",
+        "Deployment controller: ReplicaSet web-1",
+        "ReplicaSet controller: Pod web-1-x",
+        "binds it to n",
+        "service web: EndpointSlice lists it",
+    ] {
+        assert!(shown.contains(text), "{text:?} is not in\n{shown}");
+    }
+    let (head, tail) = summary(&story, &trace);
+    assert_eq!(head, "it in d: ready after 1.84 s");
+    assert!(tail.contains("image pull"), "{tail}");
+}
+
+#[test]
+fn without_the_recorder_the_objects_tell() {
+    let story = Story::of(objects(), &[]);
+    let trace = hops(&story);
+    assert!(trace.finished && trace.hops.iter().all(|hop| !hop.exact));
+    let numbers: Vec<u8> = trace.hops.iter().map(|hop| hop.number).collect();
+    assert_eq!(numbers, [1, 9, 9, 10, 11, 12, 12]);
+    assert_eq!(trace.total, 2_000_000);
+    assert!(trace.notes.iter().any(|note| note.contains("whole seconds")));
+}
+
+#[test]
+fn what_is_not_there_yet_is_not_finished() {
+    let mut world = objects();
+    world.put("endpointslices", Vec::new());
+    assert!(!hops(&Story::of(world, &[])).finished);
+    let mut world = objects();
+    world.put("pods", Vec::new());
+    let trace = hops(&Story::of(world, &[]));
+    assert!(!trace.finished && trace.hops.len() == 2);
+}

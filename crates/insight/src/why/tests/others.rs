@@ -1,0 +1,167 @@
+//! Services, claims, nodes, budgets, autoscalers, namespaces.
+
+use serde_json::{Value, json};
+
+use super::{Hop, NOW, Row, check, conditions, merge, node, pod, ready_pod, waiting, world};
+
+#[test]
+fn services() {
+    let service = |spec: Value, pods: Value, endpoints: Value| {
+        let target =
+            json!({ "kind": "Service", "metadata": { "name": "s", "namespace": "d", "uid": "s" }, "spec": spec });
+        let slice = json!({ "kind": "EndpointSlice", "metadata": { "labels": { "kubernetes.io/service-name": "s" } }, "endpoints": endpoints });
+        let nodes = json!([node("n", "True")]);
+        world(target, &[("pods", pods), ("endpointslices", json!([slice])), ("nodes", nodes)])
+    };
+    let web = json!({ "selector": { "app": "web" } });
+    let named = json!({ "selector": { "app": "web" }, "ports": [{ "port": 80, "targetPort": "http" }] });
+    let listed = json!([{ "addresses": ["10.0.0.1"], "conditions": { "ready": true } }]);
+    let none = json!([]);
+    let rows: Vec<Row<'_>> = vec![
+        ("fine", service(web.clone(), json!([ready_pod()]), listed.clone()), None),
+        ("external", service(json!({ "type": "ExternalName" }), none.clone(), none.clone()), None),
+        ("no selector", service(json!({}), none.clone(), none.clone()), Some((Hop::Endpoints, &["no selector"]))),
+        (
+            "no pod",
+            service(json!({ "selector": { "app": "wbe" } }), json!([ready_pod()]), none.clone()),
+            Some((Hop::Endpoints, &["app=wbe matches no pod in d", "pods there have app=web"])),
+        ),
+        (
+            "other label",
+            service(json!({ "selector": { "name": "web" } }), json!([ready_pod()]), none.clone()),
+            Some((Hop::Endpoints, &["some have app=web"])),
+        ),
+        (
+            "unready",
+            service(web.clone(), json!([waiting("ErrImagePull", "not found")]), none.clone()),
+            Some((Hop::Endpoints, &["selects 1 pod, and none of them is ready", "kubelet (hop 11)", "no such image"])),
+        ),
+        (
+            "port name",
+            service(named, json!([ready_pod()]), none.clone()),
+            Some((Hop::Endpoints, &["called \"http\"", "they name none"])),
+        ),
+        (
+            "slices late",
+            service(web, json!([ready_pod()]), none.clone()),
+            Some((Hop::Endpoints, &["do not list them yet"])),
+        ),
+        (
+            "balancer",
+            service(json!({ "type": "LoadBalancer", "selector": { "app": "web" } }), json!([ready_pod()]), listed),
+            Some((Hop::Endpoints, &["load balancer"])),
+        ),
+    ];
+    for (what, world, want) in &rows {
+        check(what, world, *want);
+    }
+    // A pod that is ready and in no slice of a Service that selects it.
+    let target = json!({ "kind": "Service", "metadata": { "name": "s" }, "spec": { "selector": { "app": "web" } } });
+    let unlisted = world(
+        ready_pod(),
+        &[("services", json!([target])), ("endpointslices", none), ("nodes", json!([node("n", "True")]))],
+    );
+    check("unlisted", &unlisted, Some((Hop::Endpoints, &["service s selects it", "10.0.0.1"])));
+}
+
+#[test]
+fn claims_nodes_budgets_autoscalers_namespaces() {
+    let claim = |spec: Value, classes: Value| {
+        let target = json!({ "kind": "PersistentVolumeClaim", "metadata": { "name": "c", "uid": "c" }, "spec": spec, "status": { "phase": "Pending" } });
+        world(target, &[("storageclasses", classes)])
+    };
+    let class = |mode: &str, provisioner: &str| json!([{ "metadata": { "name": "fast" }, "volumeBindingMode": mode, "provisioner": provisioner }]);
+    let fast = json!({ "storageClassName": "fast" });
+    let with = |kind: &str, parts: Value| {
+        let mut target = json!({ "kind": kind, "metadata": { "name": "x", "uid": "x" } });
+        merge(&mut target, &parts);
+        world(target, &[("pods", json!([pod(json!({}))]))])
+    };
+    let said = |name: &str, status: &str, reason: &str, message: &str| json!({ "status": { "conditions": [{ "type": name, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW, "lastHeartbeatTime": NOW }] } });
+    let mut terminating =
+        said("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", "example.com/x in 1 resource instances");
+    merge(&mut terminating, &json!({ "metadata": { "deletionTimestamp": NOW } }));
+    let mut cordoned = node("x", "True");
+    merge(&mut cordoned, &json!({ "spec": { "unschedulable": true } }));
+    let rows: Vec<Row<'_>> = vec![
+        ("no class", claim(json!({}), json!([])), Some((Hop::Storage, &["no default class"]))),
+        (
+            "absent class",
+            claim(fast.clone(), json!([])),
+            Some((Hop::Storage, &["\"fast\" does not exist", "none at all"])),
+        ),
+        (
+            "consumer",
+            claim(fast.clone(), class("WaitForFirstConsumer", "p")),
+            Some((Hop::Storage, &["on its way", "first pod"])),
+        ),
+        (
+            "by hand",
+            claim(fast.clone(), class("Immediate", "kubernetes.io/no-provisioner")),
+            Some((Hop::Storage, &["nobody makes them"])),
+        ),
+        (
+            "provisioner",
+            claim(fast, class("Immediate", "csi.example.com")),
+            Some((Hop::Storage, &["csi.example.com has not made its volume"])),
+        ),
+        ("bound", with("PersistentVolumeClaim", json!({ "status": { "phase": "Bound" } })), None),
+        ("node fine", world(node("x", "True"), &[]), None),
+        ("node lost", world(node("x", "Unknown"), &[]), Some((Hop::Node, &["lost since 5 min"]))),
+        ("cordoned", world(cordoned, &[]), Some((Hop::Node, &["kubectl uncordon x"]))),
+        (
+            "no network",
+            with("Node", said("Ready", "False", "KubeletNotReady", "cni plugin not initialized")),
+            Some((Hop::Node, &["network plug-in"])),
+        ),
+        (
+            "pressure",
+            with(
+                "Node",
+                json!({ "status": { "conditions": conditions(&[("Ready", "True"), ("DiskPressure", "True")]) } }),
+            ),
+            Some((Hop::Node, &["short of disk"])),
+        ),
+        (
+            "budget",
+            with(
+                "PodDisruptionBudget",
+                json!({ "spec": { "selector": { "matchLabels": { "app": "web" } } }, "status": { "disruptionsAllowed": 0, "expectedPods": 1, "currentHealthy": 0, "desiredHealthy": 1 } }),
+            ),
+            Some((Hop::Controller, &["0 of 1 pods are healthy, and 1 must be", "1 pod not healthy: p"])),
+        ),
+        ("room", with("PodDisruptionBudget", json!({ "status": { "disruptionsAllowed": 1 } })), None),
+        (
+            "metrics",
+            with("HorizontalPodAutoscaler", said("ScalingActive", "False", "FailedGetResourceMetric", "no metrics")),
+            Some((Hop::Autoscaler, &["gets no metrics", "metrics.k8s.io"])),
+        ),
+        (
+            "requests",
+            with(
+                "HorizontalPodAutoscaler",
+                said("ScalingActive", "False", "FailedGetResourceMetric", "missing request for cpu"),
+            ),
+            Some((Hop::Autoscaler, &["resources.requests"])),
+        ),
+        (
+            "at most",
+            with("HorizontalPodAutoscaler", said("ScalingLimited", "True", "TooManyReplicas", "")),
+            Some((Hop::Autoscaler, &["maxReplicas"])),
+        ),
+        (
+            "namespace",
+            with("Namespace", terminating),
+            Some((Hop::Deletion, &["cannot be emptied", "example.com/x in 1 resource instances"])),
+        ),
+        (
+            "custom",
+            with("Certificate", said("Ready", "False", "Pending", "waiting for the issuer")),
+            Some((Hop::Controller, &["Ready=False: Pending: waiting for the issuer"])),
+        ),
+        ("unknown kind", with("ConfigMap", json!({})), None),
+    ];
+    for (what, world, want) in &rows {
+        check(what, world, *want);
+    }
+}
