@@ -135,6 +135,10 @@ pub struct ClusterOptions {
     /// Pull images of a registry from elsewhere first: `docker.io=http://127.0.0.1:5000`. May be given several times.
     #[arg(long, value_name = "REGISTRY=URL")]
     pub registry_mirror: Vec<String>,
+    /// What runs containers: `containerd`, one that Ferry starts for itself; `embedded`, Ferry's own runtime, which needs
+    /// none; or the socket of another, as `unix:///run/other.sock`.
+    #[arg(long, default_value = "containerd", value_name = "RUNTIME")]
+    pub container_runtime_endpoint: String,
     /// The image that holds a pod's namespaces.
     #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
     pub pause_image: String,

@@ -13,10 +13,10 @@ use ferry_meta::user::MASTERS;
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::Node;
 
-use crate::config::{Cidr, ClusterConfig};
+use crate::config::{Cidr, ClusterConfig, ContainerRuntime};
 use crate::front_door::{FrontDoor, Options};
 use crate::node::containerd::Containerd;
-use crate::node::network;
+use crate::node::{embedded, network};
 use crate::pki::{Pki, client_tls, server_tls, server_tls_by};
 use crate::process::Lock;
 use crate::reload::Reloads;
@@ -47,16 +47,13 @@ pub async fn run(config: ClusterConfig) -> Result<()> {
     let server_tasks = Tasks::new("server");
     let door = open_front_door(&config, listener, &server_tasks);
     // The runtime takes longest to start, so it starts beside the API server.
-    let containerd = Containerd::new(&config.data_dir, &config.run_dir);
-    let (door, containerd_pid) = tokio::try_join!(door, async {
-        let pid = containerd.ensure(&config).await?;
+    let (door, ()) = tokio::try_join!(door, async {
+        start_runtime(&config, &tasks).await?;
         progress.say("container runtime");
-        Ok(pid)
+        Ok(())
     })?;
     let (door, pki, renewals) = door;
     progress.say("API server");
-    let supervised = config.clone();
-    tasks.spawn_until_stopped("containerd", async move { containerd.supervise(supervised, containerd_pid).await });
 
     let informers = Informers::new(door.client(UserInfo::new("system:kube-controller-manager", &[])), tasks.clone());
     start_control_plane(&config, &door, &pki, &informers, &tasks).await?;
@@ -69,6 +66,20 @@ pub async fn run(config: ClusterConfig) -> Result<()> {
     door.server.stop(STOP_PATIENCE).await;
     server_tasks.stop(STOP_PATIENCE).await;
     Ok(())
+}
+
+async fn start_runtime(config: &ClusterConfig, tasks: &Tasks) -> Result<()> {
+    match config.container_runtime {
+        ContainerRuntime::Containerd => {
+            let containerd = Containerd::new(&config.data_dir, &config.run_dir);
+            let pid = containerd.ensure(config).await?;
+            let supervised = config.clone();
+            tasks.spawn_until_stopped("containerd", async move { containerd.supervise(supervised, pid).await });
+            Ok(())
+        }
+        ContainerRuntime::Embedded => embedded::start(config, tasks).await,
+        ContainerRuntime::Other(_) => Ok(()),
+    }
 }
 
 async fn open_front_door(
@@ -154,7 +165,7 @@ async fn start_node(
 ) -> Result<()> {
     let user = UserInfo::new(format!("system:node:{}", config.node_name), &["system:nodes"]);
     let serving = renewals.leaf(pki_plan::kubelet_serving(config))?;
-    let runtime = config.containerd_socket();
+    let runtime = config.runtime_socket();
     let mut kubelet = ferry_kubelet::Config::new(
         &config.node_name,
         config.node_ip,

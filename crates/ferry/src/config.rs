@@ -65,6 +65,31 @@ pub struct Mirror {
     pub url: String,
 }
 
+/// Where the embedded runtime serves, in the run folder.
+pub const EMBEDDED_SOCKET: &str = "runtime.sock";
+
+/// What runs containers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContainerRuntime {
+    Containerd,
+    Embedded,
+    /// Somebody else's, at this socket.
+    Other(PathBuf),
+}
+
+impl ContainerRuntime {
+    fn parse(text: &str) -> Result<Self> {
+        match text.strip_prefix("unix://").unwrap_or(text) {
+            "containerd" => Ok(Self::Containerd),
+            "embedded" => Ok(Self::Embedded),
+            path if path.starts_with('/') => Ok(Self::Other(path.into())),
+            _ => bail!(
+                "--container-runtime-endpoint {text:?} is not understood; give containerd, embedded, or a socket like unix:///run/other.sock"
+            ),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
     pub state: State,
@@ -83,6 +108,7 @@ pub struct ClusterConfig {
     pub cgroup_root: PathBuf,
     pub mirrors: Vec<Mirror>,
     pub pause_image: String,
+    pub container_runtime: ContainerRuntime,
     pub kubelet: KubeletConfig,
     pub server: ServerOptions,
 }
@@ -141,6 +167,7 @@ impl ClusterConfig {
             cgroup_root: options.cgroup_root.clone(),
             mirrors,
             pause_image: options.pause_image.clone(),
+            container_runtime: ContainerRuntime::parse(&options.container_runtime_endpoint)?,
             kubelet: options.kubelet.check()?,
             server: options.server.clone(),
         })
@@ -172,8 +199,12 @@ impl ClusterConfig {
         self.data_dir.join("ferry.log")
     }
 
-    pub fn containerd_socket(&self) -> PathBuf {
-        self.run_dir.join("containerd.sock")
+    pub fn runtime_socket(&self) -> PathBuf {
+        match &self.container_runtime {
+            ContainerRuntime::Containerd => self.run_dir.join("containerd.sock"),
+            ContainerRuntime::Embedded => self.run_dir.join(EMBEDDED_SOCKET),
+            ContainerRuntime::Other(socket) => socket.clone(),
+        }
     }
 }
 
@@ -219,6 +250,14 @@ mod tests {
             assert!(message.contains("--x"), "{bad}: {message}");
         }
         assert!(cidr.overlaps(Cidr::parse("x", "10.0.0.0/8").unwrap()));
+    }
+
+    #[test]
+    fn runtimes_are_checked() {
+        let other = ContainerRuntime::Other("/run/x.sock".into());
+        assert_eq!(ContainerRuntime::parse("embedded").unwrap(), ContainerRuntime::Embedded);
+        assert_eq!(ContainerRuntime::parse("unix:///run/x.sock").unwrap(), other);
+        assert!(ContainerRuntime::parse("docker").is_err());
     }
 
     #[test]

@@ -36,6 +36,10 @@ use crate::arguments::{Arguments, Command, NodeCommand, SecretsCommand};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> std::process::ExitCode {
+    // A helper of the container runtime is this program again, and nothing else of it.
+    if let Some(code) = ferry_runtime::helper(std::env::args_os()) {
+        return code;
+    }
     let arguments = Arguments::parse();
     process::allow_many_files();
     let result = match arguments.command {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::arguments::DownOptions;
 use crate::node::containerd::Containerd;
-use crate::node::remove;
+use crate::node::{embedded, remove};
 use crate::process;
 
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
@@ -30,6 +30,11 @@ pub fn run(options: &DownOptions) -> Result<()> {
         }
         process::end(pid, STOP_PATIENCE).context("cannot stop containerd")?;
         println!("stopped containerd");
+    }
+    match runtime.block_on(embedded::remove_pods(&data_dir, &run_dir)) {
+        Ok(Some(count)) => println!("stopped {count} pods"),
+        Ok(None) => {}
+        Err(error) => eprintln!("cannot stop all pods: {error:#}"),
     }
     remove::mounts(&[&data_dir, &run_dir]);
     let bridge = fs::read_to_string(data_dir.join("bridge")).unwrap_or_else(|_| "ferry0".to_owned());

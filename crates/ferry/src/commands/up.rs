@@ -20,7 +20,7 @@ const DYING: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ClusterOptions) -> Result<()> {
     let config = ClusterConfig::check(options)?;
-    tools::check()?;
+    tools::check(&config.container_runtime)?;
     if let Some(pid) = process::holder(&config.run_dir.join("ferry.lock"))?
         && !process::ends_within(pid, DYING)?
     {

@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::config::ContainerRuntime;
+
 /// Where Debian, and the CNI project's own archives, put network plugins.
 const PLUGIN_FOLDERS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 
@@ -13,9 +15,14 @@ const PROGRAMS: [(&str, &str); 4] =
     [("containerd", "containerd"), ("runc", "runc"), ("nft", "nftables"), ("ip", "iproute2")];
 
 /// Names every missing program at once, and the packages that bring them.
-pub fn check() -> Result<()> {
-    let mut missing: Vec<&str> =
-        PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
+pub fn check(runtime: &ContainerRuntime) -> Result<()> {
+    let needed = |program: &str| match runtime {
+        ContainerRuntime::Containerd => true,
+        ContainerRuntime::Embedded => program != "containerd",
+        ContainerRuntime::Other(_) => !["containerd", "runc"].contains(&program),
+    };
+    let missing = PROGRAMS.iter().filter(|(program, _)| needed(program) && find(program).is_none());
+    let mut missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
     if plugin_folder().is_none() {
         missing.push("containernetworking-plugins");
     }

@@ -76,7 +76,8 @@ impl Volumes {
     /// Makes all volumes of a pod, or brings them up to date. May be called again at any time.
     pub(crate) async fn mount(&self, pod: &Pod, around: &Surroundings) -> Result<Mounted, VolumeError> {
         let mut mounted = Mounted::default();
-        for volume in pod::spec(pod).volumes.iter().flatten() {
+        // Images are mounted by the runtime, when a container is made.
+        for volume in pod::spec(pod).volumes.iter().flatten().filter(|volume| volume.image.is_none()) {
             let made = self.mount_one(pod, volume, around).await;
             let (path, refresh_at) = made.map_err(|why| VolumeError { volume: volume.name.clone(), why })?;
             let read_only = volume.config_map.is_some()

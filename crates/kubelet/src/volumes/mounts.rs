@@ -1,11 +1,12 @@
 //! The mounts of one container: its volumes, `/etc/hosts` and the file for its last words.
 
+use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ferry_cri::v1::{Mount, MountPropagation};
+use ferry_cri::v1::{ImageSpec, Mount, MountPropagation};
 use k8s_openapi::api::core::v1::Container;
 
 use super::{Mounted, Place, subpath};
@@ -15,6 +16,8 @@ use crate::spec::env::expand;
 pub(crate) struct Mounts {
     pub(crate) container: Container,
     pub(crate) mounted: Arc<Mounted>,
+    /// Volumes that are images, by the names the runtime gave them.
+    pub(crate) images: HashMap<String, String>,
     pub(crate) pod_folder: PathBuf,
     /// The content of `/etc/hosts`; none leaves the image's own.
     pub(crate) hosts: Option<String>,
@@ -26,9 +29,6 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
     let container = &input.container;
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let Some(Place { path, read_only }) = input.mounted.places.get(&mount.name) else {
-            return Err(format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name));
-        };
         let part = match (&mount.sub_path, &mount.sub_path_expr) {
             (Some(part), _) if !part.is_empty() => part.clone(),
             (_, Some(expression)) if !expression.is_empty() => {
@@ -36,6 +36,19 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
                 expand(expression, find)
             }
             _ => String::new(),
+        };
+        if let Some(image) = input.images.get(&mount.name) {
+            mounts.push(Mount {
+                container_path: absolute(&mount.mount_path),
+                image: Some(ImageSpec { image: image.clone(), ..ImageSpec::default() }),
+                image_sub_path: part,
+                readonly: true,
+                ..Mount::default()
+            });
+            continue;
+        }
+        let Some(Place { path, read_only }) = input.mounted.places.get(&mount.name) else {
+            return Err(format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name));
         };
         let host = if part.is_empty() {
             path.clone()
@@ -96,4 +109,28 @@ fn write(file: &Path, text: &str, mode: u32) -> Result<(), String> {
         fs::set_permissions(file, Permissions::from_mode(mode))
     };
     write().map_err(|error| format!("writing {}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn images_are_left_to_the_runtime() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mounts = json!([{"name": "i", "mountPath": "/i", "subPath": "etc"}, {"name": "absent", "mountPath": "/x"}]);
+        let input = |mounts: serde_json::Value| Mounts {
+            container: serde_json::from_value(json!({"name": "c", "volumeMounts": mounts})).expect("a container"),
+            mounted: Arc::default(),
+            images: HashMap::from([("i".to_owned(), "sha256:0".to_owned())]),
+            pod_folder: folder.path().to_owned(),
+            hosts: None,
+            variables: Vec::new(),
+        };
+        let made = container_mounts(&input(json!([mounts[0]]))).expect("a mount");
+        let image = made[0].image.as_ref().map(|image| image.image.as_str());
+        assert_eq!((image, made[0].image_sub_path.as_str(), made[0].readonly), (Some("sha256:0"), "etc", true));
+        assert!(container_mounts(&input(mounts)).is_err());
+    }
 }

@@ -1,5 +1,6 @@
 //! Starting one container: image, configuration, creation, start, hook.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,7 +75,8 @@ impl Worker {
         let sandbox_config =
             self.sandbox_config(sandbox.attempt).map_err(|why| NotStarted::new("CreateContainerConfigError", why))?;
         let image = self.image(container, &sandbox_config).await?;
-        let config = match self.container_config(state, container, role, restart_count, image).await {
+        let volumes = self.volume_images(container, &sandbox_config).await?;
+        let config = match self.container_config(state, container, role, restart_count, image, volumes).await {
             Ok(config) => config,
             Err(why) => {
                 self.events().container(name, EventType::Warning, "Failed", format!("Error: {why}"));
@@ -132,6 +134,28 @@ impl Worker {
         ensured.map_err(|failed| NotStarted { why: failed.why, not_before: Some(failed.not_before) })
     }
 
+    /// The images that the container mounts, by volume; pulled as its own is.
+    async fn volume_images(
+        &mut self,
+        container: &Container,
+        sandbox: &v1::PodSandboxConfig,
+    ) -> Result<HashMap<String, String>, NotStarted> {
+        let pod = self.pod.clone();
+        let mut found = HashMap::new();
+        for volume in pod::spec(&pod).volumes.iter().flatten() {
+            let mounted = container.volume_mounts.iter().flatten().any(|mount| mount.name == volume.name);
+            let Some(source) = volume.image.as_ref().filter(|_| mounted) else { continue };
+            let wanted = Container {
+                name: container.name.clone(),
+                image: source.reference.clone(),
+                image_pull_policy: source.pull_policy.clone(),
+                ..Container::default()
+            };
+            found.insert(volume.name.clone(), self.image(&wanted, sandbox).await?.id);
+        }
+        Ok(found)
+    }
+
     async fn pull_secrets(&self) -> Vec<Arc<Secret>> {
         let namespace = pod::namespace(&self.pod);
         let mut found = Vec::new();
@@ -151,6 +175,7 @@ impl Worker {
         role: Role,
         restart_count: u32,
         image: Image,
+        volume_images: HashMap<String, String>,
     ) -> Result<v1::ContainerConfig, String> {
         let around = self.surroundings(state);
         let objects = self.env_objects(container).await?;
@@ -158,7 +183,7 @@ impl Worker {
         let links = pod::spec(&self.pod).enable_service_links != Some(false);
         let services = services::variables(&self.context.services.list(), pod::namespace(&self.pod), links);
         let variables = env::variables(&self.pod, container, &objects, services, &around)?;
-        let mounts = self.container_mounts(container, &around.pod_addresses, variables.clone()).await?;
+        let mounts = self.container_mounts(container, &around.pod_addresses, variables.clone(), volume_images).await?;
         let target = match role {
             Role::Ephemeral => self.ephemeral_target(state, &container.name),
             _ => None,
@@ -212,6 +237,7 @@ impl Worker {
         container: &Container,
         addresses: &[String],
         variables: Vec<(String, String)>,
+        images: HashMap<String, String>,
     ) -> Result<Vec<v1::Mount>, String> {
         let hosts = if pod::host_network(&self.pod) {
             let own = tokio::fs::read_to_string("/etc/hosts").await.unwrap_or_default();
@@ -222,6 +248,7 @@ impl Worker {
         let mounts = Mounts {
             container: container.clone(),
             mounted: self.mounted.clone().unwrap_or_default(),
+            images,
             pod_folder: self.context.volumes.pod_folder(&self.uid),
             hosts: Some(hosts),
             variables,

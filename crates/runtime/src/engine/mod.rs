@@ -1,0 +1,169 @@
+//! Pods and containers: what the calls of CRI do. Knows nothing of gRPC.
+
+mod container;
+mod sandbox;
+mod stop;
+mod watch;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ferry_cri::v1;
+use ferry_tasks::Tasks;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, broadcast};
+
+use crate::Config;
+use crate::images::{Images, PullError};
+use crate::oci::Oci;
+use crate::shim_client::Shim;
+use crate::state::State;
+
+pub(crate) use container::exec_process;
+
+/// Why a call failed; one place turns it into a gRPC status.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{0}")]
+    State(String),
+    #[error("{0}")]
+    Deadline(String),
+    #[error("{0}")]
+    Internal(String),
+    #[error("{0}")]
+    Pull(#[from] PullError),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Internal(error.to_string())
+    }
+}
+
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+/// Something happened to a container.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) container: String,
+    pub(crate) sandbox: String,
+    pub(crate) kind: v1::ContainerEventType,
+    pub(crate) at: i64,
+}
+
+pub(crate) struct Engine {
+    pub(crate) config: Config,
+    pub(crate) images: Images,
+    pub(crate) oci: Oci,
+    pub(crate) state: Mutex<State>,
+    pub(crate) events: broadcast::Sender<Event>,
+    /// Told after every change of `state`.
+    pub(crate) changed: Notify,
+    pub(crate) tasks: Tasks,
+}
+
+pub(crate) fn now() -> i64 {
+    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+impl Engine {
+    pub(crate) async fn open(config: Config, tasks: Tasks) -> std::io::Result<Arc<Self>> {
+        for folder in ["sandboxes", "containers"] {
+            std::fs::create_dir_all(config.data_dir.join(folder))?;
+        }
+        for folder in ["shims", "namespaces", "oci"] {
+            std::fs::create_dir_all(config.run_dir.join(folder))?;
+        }
+        // Mounts made below must not be copied into other places, or they could not be taken away.
+        crate::overlay::keep_to_itself(&config.data_dir)?;
+        crate::overlay::keep_to_itself(&config.run_dir.join("namespaces"))?;
+        let tls = ferry_outbound::roots(None)
+            .and_then(|roots| ferry_outbound::client_config(roots, None))
+            .map_err(std::io::Error::other)?;
+        let client = ferry_outbound::https(tasks.clone(), tls, None);
+        let pinned = crate::images::Reference::parse(&config.pause_image).ok().and_then(|r| r.tagged());
+        let pinned = pinned.into_iter().collect();
+        let images = Images::open(&config.data_dir.join("images"), client, config.mirrors.clone(), pinned)?;
+        let oci = Oci { program: config.oci_program.clone(), root: config.run_dir.join("oci") };
+        let engine = Arc::new(Self {
+            images,
+            oci,
+            state: Mutex::default(),
+            events: broadcast::channel(1024).0,
+            changed: Notify::new(),
+            tasks,
+            config,
+        });
+        engine.clone().find_again().await;
+        Ok(engine)
+    }
+
+    pub(crate) fn sandbox_folder(&self, id: &str) -> PathBuf {
+        self.config.data_dir.join("sandboxes").join(id)
+    }
+
+    pub(crate) fn container_folder(&self, id: &str) -> PathBuf {
+        self.config.data_dir.join("containers").join(id)
+    }
+
+    pub(crate) fn namespaces(&self, sandbox: &str) -> PathBuf {
+        self.config.run_dir.join("namespaces").join(sandbox)
+    }
+
+    /// Paths of sockets are short, so the first characters of the id have to do.
+    pub(crate) fn shim(&self, sandbox: &str) -> Shim {
+        let short: String = sandbox.chars().take(16).collect();
+        Shim { socket: self.config.run_dir.join("shims").join(format!("{short}.sock")) }
+    }
+
+    pub(crate) fn tell(&self, container: &str, sandbox: &str, kind: v1::ContainerEventType) {
+        // Nobody may be listening.
+        let event = Event { container: container.to_owned(), sandbox: sandbox.to_owned(), kind, at: now() };
+        let _ = self.events.send(event);
+        self.changed.notify_waiters();
+    }
+
+    /// Runs the program that makes containers from here, where there is no shim to do it.
+    pub(crate) async fn run(&self, command: std::process::Command, log: &Path) -> Result<(), String> {
+        let ended = tokio::process::Command::from(command).status().await;
+        match ended {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(crate::oci::failure(log, status.code().unwrap_or(255))),
+            Err(error) => Err(format!("cannot run {}: {error}", self.oci.program.display())),
+        }
+    }
+
+    /// The full id of what may be given by its beginning.
+    pub(crate) fn sandbox_id(&self, id: &str) -> Outcome<String> {
+        let state = self.state.lock();
+        pick(state.sandboxes.keys(), id)
+            .ok_or_else(|| Failure::NotFound(format!("an error occurred when try to find sandbox: not found: {id:?}")))
+    }
+
+    pub(crate) fn container_id(&self, id: &str) -> Outcome<String> {
+        let state = self.state.lock();
+        pick(state.containers.keys(), id)
+            .ok_or_else(|| Failure::NotFound(format!("an error occurred when try to find container {id:?}: not found")))
+    }
+}
+
+fn pick<'a>(ids: impl Iterator<Item = &'a String>, id: &str) -> Option<String> {
+    if id.is_empty() {
+        return None;
+    }
+    let mut found = None;
+    for known in ids.filter(|known| known.starts_with(id)) {
+        if known == id {
+            return Some(known.clone());
+        }
+        if found.is_some() {
+            return None;
+        }
+        found = Some(known.clone());
+    }
+    found
+}

@@ -1,0 +1,98 @@
+//! The embedded container runtime: a CRI server on a Unix socket that needs no containerd.
+//!
+//! `server` speaks gRPC, `engine` knows pods and containers, `images` pulls and keeps images, `shim` is the small process
+//! beside every pod. Images and state are files below the data folder; what lives in the kernel is below the run folder.
+//! Must not depend on any Ferry crate but `cri`, `outbound` and `tasks`.
+
+mod cni;
+mod engine;
+mod images;
+mod namespaces;
+mod oci;
+mod overlay;
+mod protocol;
+mod server;
+mod shim;
+mod shim_client;
+mod spec;
+mod state;
+mod stats;
+mod streaming;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ferry_tasks::Tasks;
+
+pub use cni::Network;
+pub use images::Mirrors;
+
+/// The binary executed again with one of these as its first argument is a helper of the runtime.
+pub(crate) const SHIM_COMMAND: &str = "runtime-shim";
+pub(crate) const NAMESPACES_COMMAND: &str = "runtime-namespaces";
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Images, pods and containers; survives a reboot.
+    pub data_dir: PathBuf,
+    /// Sockets and namespaces; does not.
+    pub run_dir: PathBuf,
+    /// Where CRI is served.
+    pub socket: PathBuf,
+    /// The binary that [`helper`] runs in, to be executed again.
+    pub binary: PathBuf,
+    /// `runc`, or what takes its arguments.
+    pub oci_program: PathBuf,
+    pub network: Network,
+    pub mirrors: Mirrors,
+    /// For pods whose containers share their processes.
+    pub pause_image: String,
+}
+
+/// To be called first in `main`: runs a helper where this process was started as one.
+pub fn helper(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let command = arguments.nth(1)?;
+    let main = if command == SHIM_COMMAND {
+        shim::main
+    } else if command == NAMESPACES_COMMAND {
+        namespaces::main
+    } else {
+        return None;
+    };
+    let argument = arguments.next().and_then(|argument| argument.into_string().ok()).unwrap_or_default();
+    Some(main(&argument))
+}
+
+/// Finds pods again that run already, and serves CRI from then on. Pods outlive the server.
+pub async fn start(config: Config, tasks: &Tasks) -> std::io::Result<()> {
+    let socket = config.socket.clone();
+    let engine = engine::Engine::open(config, tasks.clone()).await?;
+    let streaming = streaming::Streaming::start(engine.clone()).await?;
+    server::serve(engine, streaming, &socket, tasks)
+}
+
+/// Stops and removes all pods; returns how many there were.
+pub async fn remove_all(config: Config) -> std::io::Result<usize> {
+    let tasks = Tasks::new("runtime");
+    let engine = engine::Engine::open(config, tasks.clone()).await?;
+    let pods: Vec<String> = engine.state.lock().sandboxes.keys().cloned().collect();
+    let mut failed = None;
+    for pod in &pods {
+        if let Err(error) = Arc::clone(&engine).remove_sandbox(pod).await {
+            failed.get_or_insert(error.to_string());
+        }
+    }
+    tasks.stop(std::time::Duration::from_secs(5)).await;
+    failed.map_or(Ok(pods.len()), |error| Err(std::io::Error::other(error)))
+}
+
+/// As other runtimes name pods and containers.
+pub(crate) fn long_id() -> String {
+    format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
+}
+
+pub(crate) fn short_id() -> String {
+    uuid::Uuid::new_v4().simple().to_string()[..12].to_owned()
+}

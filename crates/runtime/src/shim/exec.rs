@@ -1,0 +1,198 @@
+//! Commands in a running container, and connections to its own streams.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::mpsc;
+
+use super::Shim;
+use super::container::{Container, Input, Source, read_pid, with_terminal};
+use super::terminal::Waiting;
+use crate::protocol::{Exec, Frame, Kind, Verdict, read_frame, write_frame};
+
+/// A command may leave others behind that hold its pipes.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) async fn refuse(mut stream: UnixStream, error: String) -> std::io::Result<()> {
+    write_frame(&mut stream, &Frame::end(&Verdict { code: 255, error: Some(error) })).await
+}
+
+struct Started {
+    pid: i32,
+    input: Option<Rc<Input>>,
+    outputs: Vec<(Kind, Source)>,
+}
+
+async fn start(shim: &Shim, exec: &Exec) -> Result<Started, String> {
+    let container = shim.find(&exec.id)?;
+    if container.exit.get().is_some() {
+        return Err(format!("container {} does not run", exec.id));
+    }
+    let name = crate::short_id();
+    let file = |what: &str| container.bundle.join(format!("exec-{name}.{what}"));
+    let (process, pid_file, log) = (file("json"), file("pid"), file("log"));
+    let started = async {
+        std::fs::write(&process, exec.process.to_string()).map_err(|e| e.to_string())?;
+        let mut outputs = Vec::new();
+        let mut input = None;
+        if exec.tty {
+            let socket = shim.sockets.join(format!("t{name}"));
+            let waiting = Waiting::at(&socket).map_err(|e| format!("cannot wait for a terminal: {e}"))?;
+            let command = shim.oci.exec(&log, &process, &pid_file, Some(&socket), &exec.id);
+            let made = with_terminal(shim.run(command, &log), waiting).await;
+            let _ = std::fs::remove_file(&socket);
+            let terminal = Rc::new(made?);
+            outputs.push((Kind::Output, Source::Terminal(terminal.clone())));
+            input = Some(Rc::new(Input::Terminal(terminal)));
+        } else {
+            let mut command = shim.oci.exec(&log, &process, &pid_file, None, &exec.id);
+            let mut prepare = || -> std::io::Result<()> {
+                let (out, writer) = std::io::pipe()?;
+                command.stdout(writer);
+                outputs.push((Kind::Output, Source::pipe(out)?));
+                let (errors, writer) = std::io::pipe()?;
+                command.stderr(writer);
+                outputs.push((Kind::Errors, Source::pipe(errors)?));
+                if exec.stdin {
+                    let (reader, writer) = std::io::pipe()?;
+                    command.stdin(reader);
+                    input = Some(Rc::new(Input::pipe(writer)?));
+                }
+                Ok(())
+            };
+            prepare().map_err(|e| format!("cannot make pipes: {e}"))?;
+            shim.run(command, &log).await?;
+        }
+        Ok(Started { pid: read_pid(&pid_file)?, input, outputs })
+    };
+    let started = started.await;
+    for left in [process, pid_file, log] {
+        let _ = std::fs::remove_file(left);
+    }
+    started
+}
+
+/// Runs a command. When the other side goes away, the command goes on without it.
+pub(super) async fn run(shim: &Rc<Shim>, exec: Exec, stream: UnixStream) -> std::io::Result<()> {
+    let Started { pid, input, outputs } = match start(shim, &exec).await {
+        Ok(started) => started,
+        Err(error) => return refuse(stream, error).await,
+    };
+    let (read, mut write) = stream.into_split();
+    let (frames, mut output) = mpsc::channel::<Frame>(16);
+    let typed = tokio::task::spawn_local(async move {
+        let mut input = input;
+        type_into(read, &mut input, Some(pid)).await
+    });
+    let ending = shim.clone();
+    tokio::task::spawn_local(async move {
+        let pumps: Vec<_> = outputs
+            .into_iter()
+            .map(|(kind, source)| tokio::task::spawn_local(pump(kind, source, frames.clone())))
+            .collect();
+        let code = ending.reaper.wait(pid).await;
+        let drained = async {
+            for pump in &mut pumps.into_iter() {
+                let _ = pump.await;
+            }
+        };
+        let _ = tokio::time::timeout(DRAIN_PATIENCE, drained).await;
+        let _ = frames.send(Frame::end(&Verdict { code, error: None })).await;
+    });
+    let mut sent = Ok(());
+    while let Some(frame) = output.recv().await {
+        let last = frame.kind == Kind::End;
+        if sent.is_ok() {
+            sent = write_frame(&mut write, &frame).await;
+        }
+        if last {
+            break;
+        }
+    }
+    typed.abort();
+    sent
+}
+
+async fn pump(kind: Kind, mut source: Source, to: mpsc::Sender<Frame>) {
+    let mut buffer = vec![0; 32 * 1024];
+    loop {
+        let length = source.read(&mut buffer).await;
+        if length == 0 || to.send(Frame::new(kind, buffer[..length].to_vec())).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Carries what the other side types; true when it closed the input in so many words. A frame of kind `End` kills the
+/// command: its time is up.
+async fn type_into(mut read: OwnedReadHalf, input: &mut Option<Rc<Input>>, pid: Option<i32>) -> bool {
+    while let Ok(Some(frame)) = read_frame(&mut read).await {
+        match (frame.kind, &*input) {
+            (Kind::Input, Some(to)) => {
+                let written = to.clone().write(&frame.data).await;
+                if written.is_err() {
+                    *input = None;
+                }
+            }
+            (Kind::Resize, Some(to)) => {
+                if let Ok(size) = serde_json::from_slice(&frame.data) {
+                    to.resize(size);
+                }
+            }
+            (Kind::CloseInput, _) => {
+                *input = None;
+                if pid.is_none() {
+                    return true;
+                }
+            }
+            (Kind::End, _) => {
+                if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Joins a container's own streams until it ends or the other side goes away.
+pub(super) async fn attach(container: Rc<Container>, stdin: bool, stream: UnixStream) -> std::io::Result<()> {
+    let mut output = container.listen();
+    let (read, mut write) = stream.into_split();
+    let mut input = container.input.borrow().clone();
+    if !stdin && !matches!(input.as_deref(), Some(Input::Terminal(_))) {
+        input = None;
+    }
+    let once = container.clone();
+    let mut typed = tokio::task::spawn_local(async move {
+        let closed = type_into(read, &mut input, None).await;
+        if stdin && once.stdin_once {
+            once.input.borrow_mut().take();
+        }
+        closed
+    });
+    let mut typing = true;
+    loop {
+        tokio::select! {
+            frame = output.recv() => match frame {
+                Some(frame) => write_frame(&mut write, &frame).await?,
+                None => {
+                    let code = container.exit.get().map_or(255, |exit| exit.code);
+                    write_frame(&mut write, &Frame::end(&Verdict { code, error: None })).await?;
+                    break;
+                }
+            },
+            ended = &mut typed, if typing => {
+                typing = false;
+                if !ended.unwrap_or(false) {
+                    break;
+                }
+            }
+        }
+    }
+    typed.abort();
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! What is known of pods and containers, and how it is written down: a folder each, files replaced as a whole.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ferry_cri::v1;
+use prost::Message;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Not usable yet; after a crash it is taken away.
+    Making,
+    /// For a container: made, not started. For a sandbox: ready.
+    Made,
+    Running,
+    Ended,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(crate) struct SandboxRecord {
+    pub(crate) id: String,
+    pub(crate) created_at: i64,
+    pub(crate) handler: String,
+    pub(crate) stage: Stage,
+    pub(crate) addresses: Vec<String>,
+    /// What the network plug-ins answered, for taking it away.
+    pub(crate) network: Option<serde_json::Value>,
+    /// The container that holds a process namespace for all.
+    pub(crate) pause: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) record: SandboxRecord,
+    pub(crate) config: v1::PodSandboxConfig,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(crate) struct ContainerRecord {
+    pub(crate) id: String,
+    pub(crate) sandbox: String,
+    pub(crate) created_at: i64,
+    pub(crate) started_at: i64,
+    pub(crate) finished_at: i64,
+    pub(crate) exit_code: i32,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) stage: Stage,
+    pub(crate) image_id: String,
+    pub(crate) image_ref: String,
+    pub(crate) image_name: String,
+    pub(crate) layers: Vec<String>,
+    pub(crate) log_path: String,
+    pub(crate) stop_signal: i32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+    pub(crate) cgroup: String,
+    /// Not shown: the pod's own.
+    pub(crate) hidden: bool,
+    #[serde(skip)]
+    pub(crate) pid: i32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Container {
+    pub(crate) record: ContainerRecord,
+    pub(crate) config: v1::ContainerConfig,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) sandboxes: HashMap<String, Sandbox>,
+    pub(crate) containers: HashMap<String, Container>,
+}
+
+/// Replaces a file as a whole.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let attempt = || {
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        std::fs::rename(&new, path)
+    };
+    attempt().map_err(|error| std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+impl Sandbox {
+    pub(crate) fn save(&self, folder: &Path) -> std::io::Result<()> {
+        write(&folder.join("record.json"), &serde_json::to_vec(&self.record)?)
+    }
+
+    pub(crate) fn save_config(&self, folder: &Path) -> std::io::Result<()> {
+        write(&folder.join("config.pb"), &self.config.encode_to_vec())
+    }
+
+    pub(crate) fn load(folder: &Path) -> std::io::Result<Self> {
+        let record = serde_json::from_slice(&std::fs::read(folder.join("record.json"))?)?;
+        let config = Message::decode(&*std::fs::read(folder.join("config.pb"))?).map_err(std::io::Error::other)?;
+        Ok(Self { record, config })
+    }
+}
+
+impl Container {
+    pub(crate) fn save(&self, folder: &Path) -> std::io::Result<()> {
+        write(&folder.join("record.json"), &serde_json::to_vec(&self.record)?)
+    }
+
+    pub(crate) fn save_config(&self, folder: &Path) -> std::io::Result<()> {
+        write(&folder.join("config.pb"), &self.config.encode_to_vec())
+    }
+
+    pub(crate) fn load(folder: &Path) -> std::io::Result<Self> {
+        let record = serde_json::from_slice(&std::fs::read(folder.join("record.json"))?)?;
+        let config = Message::decode(&*std::fs::read(folder.join("config.pb"))?).map_err(std::io::Error::other)?;
+        Ok(Self { record, config })
+    }
+}
+
+/// The folders directly below, by name.
+pub(crate) fn folders(root: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir())).map(|entry| entry.path()).collect()
+}
+
+/// Bytes and files below a folder.
+pub(crate) fn usage(folder: &Path) -> (u64, u64) {
+    let (mut bytes, mut files) = (0, 0);
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            bytes += metadata.blocks() * 512;
+            files += 1;
+            if metadata.is_dir() {
+                open.push(entry.path());
+            }
+        }
+    }
+    (bytes, files)
+}

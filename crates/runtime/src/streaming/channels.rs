@@ -1,0 +1,113 @@
+//! exec and attach over WebSockets, whose messages begin with the number of a channel.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt, StreamExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::command::{Io, Streams, status};
+use crate::protocol::{Frame, Kind, Verdict, read_frame, write_frame};
+
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+const CLOSE: u8 = 255;
+
+struct Sink<I> {
+    inner: SplitSink<WebSocketStream<I>, Message>,
+    base64: bool,
+}
+
+impl<I: Io> Sink<I> {
+    async fn send(&mut self, channel: u8, data: &[u8]) -> std::io::Result<()> {
+        let message = if self.base64 {
+            Message::text(format!("{channel}{}", STANDARD.encode(data)))
+        } else {
+            let mut bytes = vec![channel];
+            bytes.extend_from_slice(data);
+            Message::Binary(bytes.into())
+        };
+        self.inner.send(message).await.map_err(std::io::Error::other)
+    }
+}
+
+pub(super) async fn join<I: Io>(
+    opened: Result<UnixStream, String>,
+    io: I,
+    streams: Streams,
+    command: &[String],
+    base64: bool,
+) -> std::io::Result<()> {
+    let (sink, source) = WebSocketStream::from_raw_socket(io, Role::Server, None).await.split();
+    let mut sink = Sink { inner: sink, base64 };
+    // Tells the client that the connection stands.
+    sink.send(if streams.stdout { STDOUT } else { ERROR }, &[]).await?;
+    let verdict = match opened {
+        Err(error) => Some(Verdict { code: 255, error: Some(error) }),
+        Ok(shim) => {
+            let (from_shim, to_shim) = shim.into_split();
+            tokio::select! {
+                verdict = to_client(from_shim, &mut sink, streams) => Some(verdict?),
+                ended = from_client(source, to_shim, streams, base64) => { ended?; None }
+            }
+        }
+    };
+    let Some(verdict) = verdict else { return Ok(()) };
+    sink.send(ERROR, &status(&verdict, command)).await?;
+    sink.inner.close().await.map_err(std::io::Error::other)
+}
+
+async fn to_client<I: Io>(
+    mut shim: impl AsyncRead + Unpin,
+    sink: &mut Sink<I>,
+    streams: Streams,
+) -> std::io::Result<Verdict> {
+    while let Some(frame) = read_frame(&mut shim).await? {
+        match frame.kind {
+            Kind::Output if streams.stdout => sink.send(STDOUT, &frame.data).await?,
+            Kind::Errors if streams.stderr => sink.send(STDERR, &frame.data).await?,
+            Kind::End => return Ok(serde_json::from_slice(&frame.data).unwrap_or_default()),
+            _ => {}
+        }
+    }
+    Ok(Verdict { code: 255, error: Some("the pod's shim ended".to_owned()) })
+}
+
+async fn from_client<I: Io>(
+    mut source: SplitStream<WebSocketStream<I>>,
+    mut shim: impl AsyncWrite + Unpin,
+    streams: Streams,
+    base64: bool,
+) -> std::io::Result<()> {
+    while let Some(message) = source.next().await {
+        let data = match message.map_err(std::io::Error::other)? {
+            Message::Binary(data) => data,
+            Message::Text(text) => Bytes::from(text.as_str().to_owned()),
+            Message::Close(_) => return Ok(()),
+            _ => continue,
+        };
+        let Some((channel, payload)) = data.split_first() else { continue };
+        let (channel, payload) = if base64 {
+            (channel.wrapping_sub(b'0'), STANDARD.decode(payload).unwrap_or_default().into())
+        } else {
+            (*channel, Bytes::copy_from_slice(payload))
+        };
+        match channel {
+            STDIN if streams.stdin => write_frame(&mut shim, &Frame::new(Kind::Input, payload)).await?,
+            RESIZE => write_frame(&mut shim, &Frame::new(Kind::Resize, payload)).await?,
+            CLOSE if payload.first() == Some(&STDIN) => {
+                write_frame(&mut shim, &Frame::new(Kind::CloseInput, "")).await?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! The runtime as a kubelet sees it: real pods on this machine, over the CRI socket.
+//!
+//! Needs root, `runc`, the CNI plug-ins and the busybox of `hack/setup.sh --test`. This program is also the binary that the
+//! runtime executes again for its shims.
+
+mod kubelet;
+mod registry;
+mod scenarios;
+mod wire;
+
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures::FutureExt;
+use serde_json::json;
+
+use kubelet::Kubelet;
+use registry::{Entry, Registry, layer};
+
+const BRIDGE: &str = "ferryrttest0";
+const APPLETS: [&str; 16] = [
+    "sh", "sleep", "echo", "cat", "id", "true", "false", "ls", "head", "tail", "nc", "kill", "hostname", "mount", "ps",
+    "wc",
+];
+
+fn busybox() -> Vec<u8> {
+    let cache = std::env::var("FERRY_CACHE").map_or_else(
+        |_| PathBuf::from(std::env::var("HOME").expect("HOME is set")).join(".cache/ferry"),
+        PathBuf::from,
+    );
+    let path = cache.join("busybox/bin/busybox");
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; run hack/setup.sh --test", path.display()))
+}
+
+fn images() -> Registry {
+    let busybox = busybox();
+    let mut base = vec![
+        Entry::Folder("bin/"),
+        Entry::Folder("etc/"),
+        Entry::Folder("old/"),
+        Entry::File("bin/busybox", &busybox, 0o755),
+        Entry::File("etc/passwd", b"root:x:0:0::/root:/bin/sh\nweb:x:33:34::/:\n", 0o644),
+        Entry::File("etc/group", b"root:x:0:\nextra:x:50:web\n", 0o644),
+        Entry::File("gone", b"below", 0o644),
+        Entry::File("old/file", b"below", 0o644),
+        Entry::Link("lib", "usr/lib"),
+        Entry::Folder("usr/lib/"),
+    ];
+    let links: Vec<String> = APPLETS.iter().map(|name| format!("bin/{name}")).collect();
+    base.extend(links.iter().map(|path| Entry::Link(path, "busybox")));
+    let base = layer(&base);
+    let above = layer(&[
+        Entry::File(".wh.gone", b"", 0o644),
+        Entry::File("old/.wh..wh..opq", b"", 0o644),
+        Entry::File("old/new", b"above", 0o644),
+        // Through the link of the layer below.
+        Entry::File("lib/through", b"link", 0o644),
+        Entry::HardLink("hard", "etc/passwd"),
+    ]);
+    let mut registry = Registry::default();
+    let config = json!({"Env": ["PATH=/bin"], "Cmd": ["sh"], "User": "web"});
+    let layers = [base.clone(), above];
+    registry.add("base", &layers, config.clone(), false);
+    let pause = json!({"Env": ["PATH=/bin"], "Entrypoint": ["sleep", "100000"]});
+    registry.add("pause", std::slice::from_ref(&base), pause, false);
+    registry.add("private/base", &layers, config.clone(), false);
+    registry.add("spoilt", &[layer(&[Entry::File("file", b"text", 0o644)])], config.clone(), true);
+    registry.add("climbing", &[layer(&[Entry::File("../../outside", b"x", 0o644)])], config.clone(), false);
+    let trap = layer(&[Entry::Link("trap", "/"), Entry::File("trap/ferry-escape-test", b"x", 0o644)]);
+    registry.add("trap", &[trap], config, false);
+    registry
+}
+
+type Scenario = (&'static str, for<'a> fn(&'a mut Kubelet) -> futures::future::BoxFuture<'a, ()>);
+
+const SCENARIOS: &[Scenario] = &[
+    ("images_are_pulled_checked_and_removed", |k| scenarios::images(k).boxed()),
+    ("a_container_runs_logs_and_ends", |k| scenarios::life(k).boxed()),
+    ("failures_say_what_failed", |k| scenarios::failures(k).boxed()),
+    ("commands_run_in_containers", |k| scenarios::commands(k).boxed()),
+    ("streams_reach_containers", |k| scenarios::streams(k).boxed()),
+    ("pods_have_namespaces_of_their_own", |k| scenarios::isolation(k).boxed()),
+    ("memory_is_limited", |k| scenarios::memory(k).boxed()),
+    ("pods_outlive_the_server", |k| scenarios::survival(k).boxed()),
+    ("nothing_is_left", |k| scenarios::cleanliness(k).boxed()),
+];
+
+fn main() -> ExitCode {
+    if let Some(code) = ferry_runtime::helper(std::env::args_os()) {
+        return code;
+    }
+    if std::env::args().nth(1).as_deref() == Some(kubelet::SERVE) {
+        return kubelet::serve();
+    }
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let folder = tempfile::tempdir().expect("a folder");
+    let failed = runtime.block_on(async {
+        let tasks = ferry_tasks::Tasks::new("test");
+        let registry = images().serve(&tasks).await;
+        let mut kubelet = Kubelet::start(folder.path(), registry).await;
+        let mut failed = 0;
+        for (name, scenario) in SCENARIOS {
+            if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
+                continue;
+            }
+            let passed = AssertUnwindSafe(scenario(&mut kubelet)).catch_unwind().await.is_ok();
+            println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+            failed += usize::from(!passed);
+        }
+        kubelet.end().await;
+        tasks.stop(Duration::from_secs(5)).await;
+        failed
+    });
+    let _ = std::process::Command::new("ip").args(["link", "delete", BRIDGE]).output();
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
