@@ -17,6 +17,7 @@ mod context;
 mod continuation;
 mod conversion;
 mod definitions;
+mod device_rights;
 mod discovery;
 mod fairness;
 mod flight;

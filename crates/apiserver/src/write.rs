@@ -13,6 +13,7 @@ use crate::admission::{self, Attributes};
 use crate::allocate::{self, Allocation};
 use crate::codec;
 use crate::context::{RequestContext, Stage};
+use crate::device_rights;
 use crate::objects::{self, Stored};
 use crate::options::WriteOptions;
 use crate::server::Core;
@@ -317,7 +318,9 @@ impl<'a> Write<'a> {
         self.row.drop_disabled(&mut object, Some(&live.object));
         self.row.strategy.prepare_update(&strategy, &mut object, &live.object);
         let allocation = allocate::for_update(self.core, self.row, &mut object, &live.object, self.options.dry_run)?;
-        let errors = self.row.validate_update(&strategy, &object, &live.object);
+        let mut errors =
+            device_rights::errors(self.core, self.context, self.row, self.subresource, &object, &live.object).await;
+        errors.extend(self.row.validate_update(&strategy, &object, &live.object));
         if !errors.is_empty() {
             return Err(self.row.refusal(&object, errors));
         }

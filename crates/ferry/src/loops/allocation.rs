@@ -306,3 +306,153 @@ async fn pods_wait_for_devices_that_are_made_ready() {
     assert_eq!(placed(&kit, "user").await, "node-0");
     kit.stop().await;
 }
+
+/// Every sort of offer and request goes through the server as the scheduler writes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counters_capacity_taints_preferences_and_administrators() {
+    let kit = Kit::cluster(1).await;
+    class(&kit, json!({})).await;
+    let slices: Api<ResourceSlice> = Api::all(kit.client.clone());
+    let pool = |name: &str, count: i64| json!({ "name": name, "generation": 1, "resourceSliceCount": count });
+    let publish = async |name: &str, mut spec: Value| {
+        spec["driver"] = json!(DRIVER);
+        spec["nodeName"] = json!("node-0");
+        kit.create_in(slices.clone(), json!({ "metadata": { "name": name }, "spec": spec })).await;
+    };
+    let part = |name: &str, memory: &str| {
+        json!({ "name": name, "attributes": { "model": { "string": "part" } }, "consumesCounters": [
+            { "counterSet": "whole", "counters": { "memory": { "value": memory } } },
+        ] })
+    };
+    let counters = json!([{ "name": "whole", "counters": { "memory": { "value": "40Gi" } } }]);
+    publish("counters", json!({ "pool": pool("parts", 2), "sharedCounters": counters })).await;
+    let parts = json!([part("large", "40Gi"), part("half-0", "20Gi"), part("half-1", "20Gi")]);
+    publish("parts", json!({ "pool": pool("parts", 2), "devices": parts })).await;
+    let shared = json!({ "name": "nic", "attributes": { "model": { "string": "nic" } }, "allowMultipleAllocations": true,
+        "capacity": { "bandwidth": { "value": "10G", "requestPolicy": { "default": "1G", "validRange": { "min": "1G", "step": "1G" } } } } });
+    publish("shared", json!({ "pool": pool("nics", 1), "devices": [shared] })).await;
+    let tainted = json!([
+        { "name": "worn", "attributes": { "model": { "string": "old" } }, "taints": [{ "key": "worn", "effect": "NoSchedule" }] },
+        { "name": "ruled", "attributes": { "model": { "string": "old" } } },
+    ]);
+    publish("tainted", json!({ "pool": pool("olds", 1), "devices": tainted })).await;
+    let rules: Api<k8s_openapi::api::resource::v1::DeviceTaintRule> = Api::all(kit.client.clone());
+    let rule = json!({ "deviceSelector": { "device": "ruled" }, "taint": { "key": "ruled", "effect": "NoSchedule" } });
+    kit.create_in(rules, json!({ "metadata": { "name": "ruled" }, "spec": rule })).await;
+
+    let model =
+        |name: &str| json!([{ "cel": { "expression": format!("device.attributes['{DRIVER}'].model == '{name}'") } }]);
+    let claim = async |name: &str, request: Value| {
+        let spec = json!({ "devices": { "requests": [request] } });
+        kit.create::<ResourceClaim>(json!({ "metadata": { "name": name }, "spec": spec })).await;
+        kit.create::<Pod>(pod(name, json!({ "resourceClaimName": name }), json!({}))).await;
+    };
+    let exactly = |kind: &str, more: Value| {
+        let mut exact = json!({ "deviceClassName": "gpu", "selectors": model(kind) });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            exact[key] = value.clone();
+        }
+        json!({ "name": "one", "exactly": exact })
+    };
+    let gets = async |name: &str, devices: &[&str]| {
+        placed(&kit, name).await;
+        let found = kit.api::<ResourceClaim>().get(name).await.unwrap();
+        assert_eq!(has(&found).0, devices, "{name}");
+        found.status.unwrap().allocation.unwrap().devices.unwrap().results.unwrap()
+    };
+
+    // What one part takes is not there for the others.
+    claim("halves", exactly("part", json!({ "count": 2 }))).await;
+    gets("halves", &["parts/half-0", "parts/half-1"]).await;
+    claim("late", exactly("part", json!({}))).await;
+    pending(&kit, "late", "Unschedulable: 0/1 nodes are available: 1 cannot allocate all claims.").await;
+
+    let bandwidth = |amount: &str| json!({ "capacity": { "requests": { "bandwidth": amount } } });
+    claim("fast", exactly("nic", bandwidth("6500M"))).await;
+    let fast = gets("fast", &["nics/nic"]).await;
+    assert_eq!(fast[0].consumed_capacity.as_ref().unwrap()["bandwidth"].0, "7G", "rounded up to a step");
+    claim("slow", exactly("nic", json!({}))).await;
+    let slow = gets("slow", &["nics/nic"]).await;
+    assert_ne!(slow[0].share_id, fast[0].share_id);
+    claim("greedy", exactly("nic", bandwidth("3G"))).await;
+    pending(&kit, "greedy", "Unschedulable: 0/1 nodes are available: 1 cannot allocate all claims.").await;
+
+    claim("healthy", exactly("old", json!({}))).await;
+    pending(&kit, "healthy", "Unschedulable: 0/1 nodes are available: 1 cannot allocate all claims.").await;
+    claim("modest", exactly("old", json!({ "tolerations": [{ "key": "ruled", "operator": "Exists" }] }))).await;
+    let modest = gets("modest", &["olds/ruled"]).await;
+    assert_eq!(modest[0].tolerations.as_ref().map(Vec::len), Some(1));
+
+    let possibility =
+        |name: &str, kind: &str| json!({ "name": name, "deviceClassName": "gpu", "selectors": model(kind) });
+    let either = json!({ "name": "one", "firstAvailable": [possibility("part", "part"), possibility("nic", "nic")] });
+    claim("either", either).await;
+    let either = gets("either", &["nics/nic"]).await;
+    assert_eq!(either[0].request, "one/nic");
+
+    // Administrators see what others have, in namespaces that say so.
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(kit.client.clone());
+    let label = json!({ "metadata": { "labels": { "resource.kubernetes.io/admin-access": "true" } } });
+    namespaces.patch(super::NAMESPACE, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    claim("admin", exactly("part", json!({ "adminAccess": true, "allocationMode": "All" }))).await;
+    pending(&kit, "admin", "Unschedulable: 0/1 nodes are available: 1 cannot allocate all claims.").await;
+    claim(
+        "looking",
+        exactly("old", json!({ "adminAccess": true, "tolerations": [{ "operator": "Exists" }], "count": 2 })),
+    )
+    .await;
+    let looking = gets("looking", &["olds/worn", "olds/ruled"]).await;
+    assert!(looking.iter().all(|one| one.admin_access == Some(true)));
+    kit.stop().await;
+}
+
+/// Who may write the status of claims may not give devices away for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn giving_devices_away_is_a_right_of_its_own() {
+    use ferry_meta::UserInfo;
+    use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+    let kit = Kit::new().await;
+    kit.create::<ResourceClaim>(json!({ "metadata": { "name": "claim" }, "spec": request("large") })).await;
+    let grant = async |resources: &[&str], verbs: &[&str]| {
+        let rules = json!([
+            { "apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["patch"] },
+            { "apiGroups": ["resource.k8s.io"], "resources": resources, "verbs": verbs },
+        ]);
+        let roles: Api<ClusterRole> = Api::all(kit.client.clone());
+        let _ = roles.delete("writer", &DeleteParams::default()).await;
+        kit.create_in(roles, json!({ "metadata": { "name": "writer" }, "rules": rules })).await;
+    };
+    let reference = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "writer" });
+    let subject = json!({ "kind": "User", "name": "writer", "apiGroup": "rbac.authorization.k8s.io" });
+    let bindings: Api<ClusterRoleBinding> = Api::all(kit.client.clone());
+    kit.create_in(bindings, json!({ "metadata": { "name": "writer" }, "roleRef": reference, "subjects": [subject] }))
+        .await;
+    let claims: Api<ResourceClaim> = Api::namespaced(kit.door.client(UserInfo::new("writer", &[])), super::NAMESPACE);
+    let write = async |status: Value| {
+        let patch = Patch::Merge(json!({ "status": status }));
+        let written = claims.patch_status("claim", &PatchParams::default(), &patch).await;
+        written.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let result = json!({ "request": "one", "driver": DRIVER, "pool": "p", "device": "d" });
+    let given = json!({ "allocation": { "devices": { "results": [result] } } });
+    let told = json!({ "devices": [{ "driver": DRIVER, "pool": "p", "device": "d" }] });
+
+    grant(&["nothing"], &["patch"]).await;
+    let refused = write(given.clone()).await.unwrap_err();
+    let words = "status.allocation: Forbidden: changing status.allocation or status.reservedFor requires \
+                 resource=\"resourceclaims/binding\", verb=\"patch\" permission: resourceclaims.resource.k8s.io is forbidden: \
+                 User \"writer\" cannot patch resource \"resourceclaims/binding\" in API group \"resource.k8s.io\" at the cluster scope";
+    assert!(refused.contains(words), "{refused}");
+    grant(&["resourceclaims/binding"], &["patch"]).await;
+    write(given).await.unwrap();
+    let refused = write(told.clone()).await.unwrap_err();
+    let words = format!(
+        "status.devices: Forbidden: changing status.devices requires resource=\"resourceclaims/driver\", \
+         verb=\"[arbitrary-node:patch]\" permission: resourceclaims.resource.k8s.io \"{DRIVER}\" is forbidden: User \"writer\" \
+         cannot arbitrary-node:patch resource \"resourceclaims/driver\""
+    );
+    assert!(refused.contains(&words), "{refused}");
+    grant(&["resourceclaims/driver"], &["arbitrary-node:patch"]).await;
+    write(told).await.unwrap();
+    kit.stop().await;
+}

@@ -121,9 +121,8 @@ impl Effects {
                 let _ = reports.send(Report::Refused { binding, plugin, reason });
                 return;
             }
-            let _place = places.acquire().await;
             let timing = binding.timed.then_some(&*metrics);
-            let bound = bind(profile, binder.as_ref(), pod, node, timing).await;
+            let bound = bind(profile, binder.as_ref(), pod, node, timing, &places).await;
             if let Err(error) = &bound {
                 unreserve();
                 tracing::debug!(pod = pod.full_name(), node, "binding failed: {error}");
@@ -200,6 +199,7 @@ async fn bind(
     pod: &PodInfo,
     node: &str,
     metrics: Option<&Metrics>,
+    places: &Semaphore,
 ) -> Result<(), String> {
     let note = |point: &str, begin: Instant, succeeds: bool| {
         if let Some(metrics) = metrics {
@@ -213,6 +213,8 @@ async fn bind(
         prepared.map_err(|error| format!("running PreBind plugin {plugin:?}: {error}"))?;
     }
     note("PreBind", begin, true);
+    // Not before: volumes and devices may take minutes to be ready, and others go on.
+    let _place = places.acquire().await;
     let begin = Instant::now();
     let bound = bind_by_one(profile, binder, pod, node).await;
     note("Bind", begin, bound.is_ok());

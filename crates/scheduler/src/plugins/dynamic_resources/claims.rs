@@ -34,6 +34,15 @@ pub(super) fn of_pod(pod: &PodInfo, devices: &Devices) -> Result<Vec<Arc<Resourc
     Ok(claims)
 }
 
+/// Whether the pod names the claim, be it there or not.
+pub(super) fn names(pod: &PodInfo, claim: &ResourceClaim) -> bool {
+    claim.metadata.namespace.as_deref().unwrap_or_default() == pod.namespace
+        && wanted(pod).iter().any(|wanted| {
+            let known = name(pod, wanted).ok().flatten();
+            known.is_some_and(|(name, _)| claim.metadata.name.as_deref() == Some(name))
+        })
+}
+
 /// The name of the claim, and whether it was made for the pod. Nothing where none is needed.
 fn name<'a>(pod: &'a PodInfo, wanted: &'a PodResourceClaim) -> Result<Option<(&'a str, bool)>, String> {
     if let Some(name) = &wanted.resource_claim_name {

@@ -18,6 +18,7 @@ use ferry_tasks::Tasks;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use crate::config::wire::DynamicResourcesArgs;
 use crate::devices::Devices;
@@ -30,6 +31,8 @@ use binding::{Plan, Planned};
 use extended::Extended;
 use state::State;
 
+const MOST_WRITES: usize = 64;
+
 pub(super) struct DynamicResources {
     client: Option<Client>,
     filter_timeout: Duration,
@@ -39,6 +42,8 @@ pub(super) struct DynamicResources {
     trying: Mutex<Option<(Arc<str>, Arc<State>)>>,
     /// By pod, from Reserve until it is bound or given up.
     plans: Mutex<HashMap<Arc<str>, Plan>>,
+    /// Claims that are written at once.
+    places: Semaphore,
 }
 
 struct Around {
@@ -56,6 +61,7 @@ impl DynamicResources {
             around: OnceLock::new(),
             trying: Mutex::default(),
             plans: Mutex::default(),
+            places: Semaphore::new(MOST_WRITES),
         }
     }
 
@@ -128,8 +134,10 @@ impl Plugin for DynamicResources {
 
     fn helps(&self, pod: &PodInfo, happening: &Happening<'_>) -> bool {
         let Some(devices) = self.devices() else { return true };
-        let Ok(own) = claims::of_pod(pod, devices) else { return false };
-        happening.claim.is_none_or(|change| claim_helps(&own, change))
+        // Most changes of claims are of no pod that waits: that is found out by names alone.
+        happening.claim.is_none_or(|change| frees(change) || claims::names(pod, change.object()))
+            && claims::of_pod(pod, devices)
+                .is_ok_and(|own| happening.claim.is_none_or(|change| frees(change) || claim_helps(&own, change)))
     }
 
     fn pre_enqueue(&self, pod: &PodInfo) -> Verdict {
@@ -263,6 +271,7 @@ impl Plugin for DynamicResources {
                     plan.claims[number].is_written = true;
                 }
             };
+            let _place = self.places.acquire().await;
             binding::bind(client, &around.devices, pod, one, keep).await.map_err(BindError)?;
         }
         let bound: Vec<Arc<ResourceClaim>> = self
@@ -287,13 +296,22 @@ impl Plugin for DynamicResources {
     }
 }
 
-/// Whether a change of a claim may help a pod with these claims.
+/// Whether a change of a claim that frees nothing may help a pod with these claims.
 fn claim_helps(own: &[Arc<ResourceClaim>], change: &Change<ResourceClaim>) -> bool {
-    let allocated = |claim: &ResourceClaim| claims::allocation(claim).is_some();
     let uses = |claim: &ResourceClaim| own.iter().any(|known| known.metadata.uid == claim.metadata.uid);
     match change {
-        Change::Deleted(claim) => allocated(claim),
+        Change::Deleted(_) => false,
         Change::Added(claim) => uses(claim),
-        Change::Modified { old, new } => (allocated(old) && !allocated(new)) || (uses(new) && old.status != new.status),
+        Change::Modified { old, new } => uses(new) && old.status != new.status,
+    }
+}
+
+/// Whether devices are free for whoever wants them.
+fn frees(change: &Change<ResourceClaim>) -> bool {
+    let allocated = |claim: &ResourceClaim| claims::allocation(claim).is_some();
+    match change {
+        Change::Deleted(claim) => allocated(claim),
+        Change::Added(_) => false,
+        Change::Modified { old, new } => allocated(old) && !allocated(new),
     }
 }

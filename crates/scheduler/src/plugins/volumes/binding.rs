@@ -12,6 +12,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use super::matching::{can_provision, find_volume, requested};
 use super::{claim_name, class_of, is_bound, reaches, volume_name};
@@ -21,7 +22,8 @@ use crate::model::{NodeInfo, PodInfo};
 /// On a claim: the node its volume is to be made for. Taken away again when that fails.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-/// How long making and binding volumes may take before the pod is tried anew.
+/// Pods whose volumes and claims are written at once.
+const MOST_WRITES: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 struct Claims {
@@ -42,7 +44,17 @@ pub(in crate::plugins) struct VolumeBinding {
     client: Option<Client>,
     /// By pod, from Reserve until it is bound or given up.
     plans: Mutex<HashMap<String, Plan>>,
+    /// How long making and binding volumes may take before the pod is tried anew.
     pub(in crate::plugins) bind_timeout: Duration,
+    places: Places,
+}
+
+struct Places(Semaphore);
+
+impl Default for Places {
+    fn default() -> Self {
+        Self(Semaphore::new(MOST_WRITES))
+    }
 }
 
 impl VolumeBinding {
@@ -194,6 +206,7 @@ impl Plugin for VolumeBinding {
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &pod.namespace);
         let parameters = PatchParams::default();
         let failed = |error: kube::Error| BindError(error.to_string());
+        let place = self.places.0.acquire().await;
         for (volume, claim) in &plan.bind {
             let patch = bind_patch(volume, claim);
             volumes.patch(&volume.name_any(), &parameters, &Patch::Merge(patch)).await.map_err(failed)?;
@@ -202,6 +215,7 @@ impl Plugin for VolumeBinding {
             let patch = json!({"metadata": {"annotations": {SELECTED_NODE: node}, "uid": claim.metadata.uid}});
             claims.patch(&claim.name_any(), &parameters, &Patch::Merge(patch)).await.map_err(failed)?;
         }
+        drop(place);
         let provisioned: BTreeSet<String> = plan.provision.iter().map(|claim| claim.name_any()).collect();
         let all = plan.bind.iter().map(|(_, claim)| claim.name_any()).chain(provisioned.iter().cloned());
         let wait = async {
