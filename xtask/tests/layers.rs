@@ -28,7 +28,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("insight", &["meta"]),
     // Node side.
     ("cri", &[]),
-    ("kubelet", &["client", "cri", "meta", "tasks"]),
+    ("plugins", &[]),
+    ("kubelet", &["client", "cri", "meta", "plugins", "tasks"]),
     // Pulls images with the HTTPS client that the server calls others with.
     ("runtime", &["cri", "outbound", "tasks"]),
     // Sees everything: arguments, configuration, wiring.

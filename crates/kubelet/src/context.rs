@@ -18,6 +18,7 @@ use crate::eviction::{Ended, Pressure};
 use crate::images::Images;
 use crate::logs::LogFiles;
 use crate::manifests::Mirrors;
+use crate::plugins::Plugins;
 use crate::probes;
 use crate::runtime::{self, PodState, Runtime, RuntimeError};
 use crate::sources::Sources;
@@ -50,6 +51,7 @@ pub(crate) struct Context {
     pub(crate) probe_counts: Arc<probes::Counts>,
     /// What the API server has of pods from files.
     pub(crate) mirrors: Mirrors,
+    pub(crate) plugins: Arc<Plugins>,
     /// The uid of the Node, once it is registered.
     pub(crate) node_uid: tokio::sync::watch::Sender<Option<String>>,
     pub(crate) port: u16,

@@ -3,7 +3,7 @@
 //! Where to enter: [`start`] wires everything. A pod's way leads from `manager` (which pods there are) to `worker`
 //! (one task per pod), which asks `plan` what to do and `status` what to report; both are pure functions. `spec` turns
 //! a pod into what the runtime is told, `volumes` makes what is mounted, `probes` asks containers how they are, `node`
-//! keeps the Node object, and `server` answers for logs, exec, attach and port-forward. `eviction` ends pods when the
+//! keeps the Node object, `plugins` meets drivers, and `server` answers for logs, exec, attach and port-forward. `eviction` ends pods when the
 //! node runs short of something, `collect` removes what nobody needs.
 //!
 //! Containers are reached through the `runtime` trait over CRI alone. Must not depend on any server-side crate.
@@ -24,6 +24,7 @@ mod manager;
 mod manifests;
 mod node;
 mod plan;
+mod plugins;
 mod pod;
 mod preempt;
 mod probes;
@@ -105,12 +106,13 @@ async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet,
     let mailboxes = Mailboxes::default();
     let waking = mailboxes.clone();
     let sources = Sources::new(client.clone(), &config.node_name, tasks, move |uid| waking.sources_changed(uid));
+    let plugins = Arc::<plugins::Plugins>::default();
     let own_pods = Selection::fields(format!("spec.nodeName={}", config.node_name));
     let resolver = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
     let context = Arc::new(Context {
         recorder: Recorder::with_host(client.clone(), "kubelet", Some(&config.node_name), tasks),
         images: Images::new(runtime.clone()),
-        volumes: Volumes::new(&config.root_dir, client.clone(), &config.node_name, sources.clone()),
+        volumes: Volumes::new(&config.root_dir, client.clone(), &config.node_name, sources.clone(), plugins.clone()),
         services: Informer::with(client.clone(), tasks, Selection::default()),
         resolver: HostResolver::parse(&resolver),
         host_addresses: vec![config.node_ip.to_string()],
@@ -128,6 +130,7 @@ async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet,
         mirrors: Default::default(),
         node_uid: Default::default(),
         port,
+        plugins,
         sources,
         runtime,
         client: client.clone(),
@@ -157,6 +160,7 @@ async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet,
     tasks.spawn_until_stopped("rotation", rotation);
     let evictor = Evictor { context: context.clone(), mailboxes: mailboxes.clone() };
     tasks.spawn_until_stopped("eviction", evictor.run());
+    tasks.spawn_until_stopped("plug-ins", plugins::follow(context.clone()));
     tasks.spawn_until_stopped("images", collect::images(context.clone()));
     tasks.spawn_until_stopped("stray logs", collect::logs(context.clone(), pods.clone(), mailboxes.clone()));
     Manager::new(context.clone(), pods, mailboxes, tasks).start();

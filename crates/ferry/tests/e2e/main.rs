@@ -18,6 +18,7 @@ mod kube_rs;
 mod kubectl_alone;
 mod spine;
 mod starting;
+mod storage;
 mod store;
 mod succession;
 
@@ -36,6 +37,7 @@ const SCENARIOS: &[Scenario] = &[
     ("spine::logs_and_exec_reach_the_container", spine::logs_and_exec_reach_the_container),
     ("spine::a_deleted_pod_is_replaced_and_traffic_follows", spine::a_deleted_pod_is_replaced_and_traffic_follows),
     ("spine::volumes_carry_configuration", spine::volumes_carry_configuration),
+    ("storage::a_driver_gives_and_takes_back_volumes", storage::a_driver_gives_and_takes_back_volumes),
     ("front_door::a_wrong_token_is_401", front_door::a_wrong_token_is_401),
     ("front_door::a_missing_right_is_403", front_door::a_missing_right_is_403),
     ("front_door::bad_manifests_name_the_field", front_door::bad_manifests_name_the_field),

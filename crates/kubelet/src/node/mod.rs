@@ -97,6 +97,7 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
     let mut known = registered.status.unwrap_or_default();
     let mut reported: Option<Instant> = None;
     let mut pressures = context.pressures.subscribe();
+    let mut in_use = context.volumes.csi.in_use();
     loop {
         let next = status::status(&context, &known).await;
         let due = reported.is_none_or(|at| at.elapsed() >= REPORT_AT_LEAST);
@@ -121,8 +122,12 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
         }
         let ready = status::is_ready(&known) && reported.is_some();
         let wait = if ready { PERIOD } else { UNREADY_PERIOD };
-        // A shortage is told at once: the scheduler should know.
-        let _ = tokio::time::timeout(wait, pressures.changed()).await;
+        // A shortage is told at once: the scheduler should know; so is a volume in use, that nobody detaches it.
+        tokio::select! {
+            _ = pressures.changed() => {}
+            _ = in_use.changed() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
     }
 }
 

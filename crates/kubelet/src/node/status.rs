@@ -33,6 +33,7 @@ pub(super) fn same(a: &NodeStatus, b: &NodeStatus) -> bool {
             status.node_info,
             status.images,
             status.daemon_endpoints,
+            status.volumes_in_use,
         )
     };
     still(a) == still(b)
@@ -54,6 +55,8 @@ pub(super) async fn status(context: &Context, old: &NodeStatus) -> NodeStatus {
         }),
         images: Some(images(context).await),
         node_info: Some(capacity::system_info(&config.version, context.runtime.identity())),
+        // Told even when there are none: a patch leaves out what is not named.
+        volumes_in_use: Some(context.volumes.csi.in_use().borrow().iter().cloned().collect()),
         ..NodeStatus::default()
     }
 }

@@ -3,8 +3,10 @@
 mod atomic;
 mod certificates;
 mod content;
+mod csi;
 mod directory;
 mod mounts;
+mod ownership;
 mod subpath;
 mod tokens;
 mod trust;
@@ -20,10 +22,12 @@ use kube::Client;
 
 pub(crate) use mounts::{Mounts, container_mounts};
 
+use crate::plugins::Plugins;
 use crate::pod;
 use crate::sources::Sources;
 use crate::spec::fields::Surroundings;
 use certificates::Certificates;
+use csi::{Csi, Wanted};
 use tokens::Tokens;
 
 /// A volume that could not be made, in the words of the FailedMount event.
@@ -31,7 +35,23 @@ use tokens::Tokens;
 #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
 pub(crate) struct VolumeError {
     pub(crate) volume: String,
-    pub(crate) why: String,
+    pub(crate) why: Unmounted,
+}
+
+/// Why a volume is not there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unmounted {
+    #[error("{0}")]
+    Failed(String),
+    /// Others are at work on it; nothing is wrong.
+    #[error("{0}")]
+    NotYet(String),
+}
+
+impl From<String> for Unmounted {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
 }
 
 /// Where a volume is on this node.
@@ -57,12 +77,14 @@ pub(crate) struct Volumes {
     sources: Arc<Sources>,
     tokens: Tokens,
     certificates: Certificates,
+    pub(crate) csi: Csi,
 }
 
 impl Volumes {
-    pub(crate) fn new(root: &Path, client: Client, node: &str, sources: Arc<Sources>) -> Self {
+    pub(crate) fn new(root: &Path, client: Client, node: &str, sources: Arc<Sources>, plugins: Arc<Plugins>) -> Self {
         let certificates = Certificates::new(client.clone(), node);
-        Self { root: root.join("pods"), tokens: Tokens::new(client.clone()), certificates, client, sources }
+        let csi = Csi::new(root, node, client.clone(), plugins);
+        Self { root: root.join("pods"), tokens: Tokens::new(client.clone()), certificates, client, sources, csi }
     }
 
     pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
@@ -95,12 +117,12 @@ impl Volumes {
         pod: &Pod,
         volume: &Volume,
         around: &Surroundings,
-    ) -> Result<(PathBuf, Option<Timestamp>), String> {
+    ) -> Result<(PathBuf, Option<Timestamp>), Unmounted> {
         let group = pod::spec(pod).security_context.as_ref().and_then(|c| c.fs_group);
         let group = group.and_then(|g| u32::try_from(g).ok());
         if let Some(source) = &volume.host_path {
             let (path, kind) = (source.path.clone(), source.type_.clone().unwrap_or_default());
-            return blocking(move || directory::host_path(&path, &kind)).await.map(|path| (path, None));
+            return Ok((blocking(move || directory::host_path(&path, &kind)).await?, None));
         }
         if let Some(source) = &volume.empty_dir {
             let folder = self.folder(pod, "empty-dir", &volume.name);
@@ -109,10 +131,17 @@ impl Volumes {
             return Ok((folder, None));
         }
         if let Some(source) = &volume.persistent_volume_claim {
-            return self.claimed(pod, &source.claim_name).await.map(|path| (path, None));
+            return self.claimed(pod, &source.claim_name, source.read_only == Some(true), false).await;
+        }
+        if volume.ephemeral.is_some() {
+            return self.claimed(pod, &format!("{}-{}", pod::name(pod), volume.name), false, true).await;
+        }
+        if let Some(source) = &volume.csi {
+            let folder = self.folder(pod, "csi", &volume.name);
+            return self.csi.mount(pod, &folder, &Wanted::inline(pod, &volume.name, source), &self.tokens).await;
         }
         let Some((plugin, content)) = self.content(pod, volume, around).await? else {
-            return Err("no volume plugin matched".to_owned());
+            return Err("no volume plugin matched".to_owned().into());
         };
         let folder = self.folder(pod, plugin, &volume.name);
         let made = folder.clone();
@@ -127,29 +156,48 @@ impl Volumes {
         Ok((folder, content.refresh_at))
     }
 
-    /// A claim whose volume is a folder of this node.
-    async fn claimed(&self, pod: &Pod, claim: &str) -> Result<PathBuf, String> {
+    /// The volume of a claim: a folder of this node, or a driver's. `own` says that the claim was made for this pod.
+    async fn claimed(
+        &self,
+        pod: &Pod,
+        claim: &str,
+        read_only: bool,
+        own: bool,
+    ) -> Result<(PathBuf, Option<Timestamp>), Unmounted> {
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), pod::namespace(pod));
-        let claim = claims.get(claim).await.map_err(|e| ferry_client::write::short(&e))?;
-        let name = claim.spec.and_then(|s| s.volume_name).filter(|n| !n.is_empty());
+        let found = claims.get(claim).await.map_err(|e| ferry_client::write::short(&e))?;
+        let owners = found.metadata.owner_references.as_deref().unwrap_or_default();
+        if own && !owners.iter().any(|owner| owner.controller == Some(true) && owner.uid == pod::uid(pod)) {
+            let (namespace, name) = (pod::namespace(pod), pod::name(pod));
+            let why = format!("PVC {namespace}/{claim} was not created for pod {namespace}/{name} (pod is not owner)");
+            return Err(why.into());
+        }
+        let name = found.spec.and_then(|s| s.volume_name).filter(|n| !n.is_empty());
         let name = name.ok_or_else(|| "PVC is not bound".to_owned())?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let volume = volumes.get(&name).await.map_err(|e| ferry_client::write::short(&e))?;
         let spec = volume.spec.unwrap_or_default();
+        if let Some(wanted) = Wanted::persistent(&name, &spec, read_only) {
+            if spec.volume_mode.as_deref() == Some("Block") {
+                return Err("raw block volumes of storage drivers are not supported".to_owned().into());
+            }
+            return self.csi.mount(pod, &self.folder(pod, "csi", &name), &wanted, &self.tokens).await;
+        }
         if let Some(local) = spec.local {
-            return blocking(move || directory::host_path(&local.path, "Directory")).await;
+            return Ok((blocking(move || directory::host_path(&local.path, "Directory")).await?, None));
         }
         if let Some(host) = spec.host_path {
             let kind = host.type_.unwrap_or_else(|| "DirectoryOrCreate".to_owned());
-            return blocking(move || directory::host_path(&host.path, &kind)).await;
+            return Ok((blocking(move || directory::host_path(&host.path, &kind)).await?, None));
         }
-        Err("no volume plugin matched".to_owned())
+        Err("no volume plugin matched".to_owned().into())
     }
 
     /// Removes everything that was made for a pod.
     pub(crate) async fn remove(&self, uid: &str) -> Result<(), String> {
         self.tokens.forget(uid);
         self.certificates.forget(uid);
+        self.csi.unmount(&self.root, uid).await?;
         let folder = self.pod_folder(uid);
         blocking(move || directory::remove_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))).await
     }

@@ -20,7 +20,7 @@ const LONGEST_USE: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) struct Token {
     pub(super) text: String,
     pub(super) refresh_at: Timestamp,
-    expires_at: Timestamp,
+    pub(super) expires_at: Timestamp,
 }
 
 /// One projection of one pod.

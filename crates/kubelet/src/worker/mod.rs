@@ -30,11 +30,13 @@ use crate::probes::Probes;
 use crate::runtime::PodState;
 use crate::spec::fields::Surroundings;
 use crate::status::{self, WaitReason};
-use crate::volumes::Mounted;
+use crate::volumes::{Mounted, Unmounted, VolumeError};
 use report::Reporter;
 
 /// After the runtime failed to answer.
 const RUNTIME_RETRY: Duration = Duration::from_secs(1);
+/// A volume that others are still at work on is looked at again after this.
+const NOT_YET: Duration = Duration::from_millis(500);
 
 pub(crate) struct Worker {
     context: Arc<Context>,
@@ -325,6 +327,12 @@ impl Worker {
                 let refresh_at = mounted.refresh_at;
                 self.mounted = Some(Arc::new(mounted));
                 Ok(refresh_at)
+            }
+            Err(VolumeError { why: Unmounted::NotYet(why), volume }) => {
+                tracing::debug!(pod = pod::name(&self.pod), volume, "{why}");
+                let at = now.checked_add(NOT_YET).unwrap_or(now);
+                self.volumes_not_before = Some(at);
+                Err(at)
             }
             Err(error) => {
                 self.events().pod(EventType::Warning, "FailedMount", error.to_string());

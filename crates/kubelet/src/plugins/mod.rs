@@ -1,0 +1,178 @@
+//! Plug-ins of this node: whoever puts a socket into the folder of plug-ins is asked what it is, and known from then on
+//! until the socket is gone.
+
+mod csi_node;
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_plugins::csi::node_service_capability::Type as Capability;
+use ferry_plugins::csi::node_service_capability::rpc::Type as Rpc;
+use ferry_plugins::csi::{NodeGetCapabilitiesRequest, NodeGetInfoRequest};
+use ferry_plugins::{Registrant, Status, Storage};
+use parking_lot::Mutex;
+
+use crate::context::Context;
+use crate::logs::FolderWatch;
+
+/// The folder is read again so often, should nothing tell of a change.
+const LOOK: Duration = Duration::from_secs(30);
+/// A plug-in that could not be registered is asked again after this.
+const RETRY: Duration = Duration::from_secs(1);
+/// The kind of plug-in that speaks CSI.
+const STORAGE: &str = "CSIPlugin";
+
+/// A storage driver that has registered.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) storage: Storage,
+    /// Volumes are staged once for the node before they are published to pods.
+    pub(crate) stages: bool,
+    pub(crate) single_writers: bool,
+    /// It gives a volume to a group itself.
+    pub(crate) groups: bool,
+}
+
+/// The drivers of this node by name.
+#[derive(Default)]
+pub(crate) struct Plugins {
+    storage: Mutex<BTreeMap<String, Arc<Driver>>>,
+}
+
+impl Plugins {
+    pub(crate) fn storage(&self, name: &str) -> Option<Arc<Driver>> {
+        self.storage.lock().get(name).cloned()
+    }
+}
+
+/// What tells one socket from another at the same place.
+type Identity = (u64, i64, i64);
+
+#[derive(Default)]
+struct Known {
+    identity: Identity,
+    /// None: it could not be registered.
+    name: Option<String>,
+}
+
+/// Follows the folder, for ever.
+pub(crate) async fn follow(context: Arc<Context>) {
+    let folder = context.config.root_dir.join("plugins_registry");
+    if let Err(error) = std::fs::create_dir_all(&folder) {
+        tracing::warn!("no plug-ins can register: {}: {error}", folder.display());
+        return;
+    }
+    csi_node::ensure(&context).await;
+    let watch = FolderWatch::new(&folder).ok();
+    let mut known: HashMap<PathBuf, Known> = HashMap::new();
+    loop {
+        let failed = look(&context, &folder, &mut known).await;
+        let changed = async {
+            match &watch {
+                Some(watch) if watch.changed().await.is_ok() => {}
+                _ => std::future::pending().await,
+            }
+        };
+        let _ = tokio::time::timeout(if failed { RETRY } else { LOOK }, changed).await;
+    }
+}
+
+fn sockets(folder: &Path) -> HashMap<PathBuf, Identity> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let about = entry.metadata().ok().filter(|about| about.file_type().is_socket())?;
+            Some((entry.path(), (about.ino(), about.ctime(), about.ctime_nsec())))
+        })
+        .collect()
+}
+
+/// Registers who is new and forgets who is gone. Gives whether somebody has to be asked again.
+async fn look(context: &Context, folder: &Path, known: &mut HashMap<PathBuf, Known>) -> bool {
+    let there = sockets(folder);
+    let gone: Vec<PathBuf> = known.keys().filter(|path| !there.contains_key(*path)).cloned().collect();
+    for path in gone {
+        let Some(name) = known.remove(&path).and_then(|known| known.name) else { continue };
+        // The driver's next version may be there already, by another socket.
+        if !known.values().any(|other| other.name.as_ref() == Some(&name)) {
+            context.plugins.storage.lock().remove(&name);
+            csi_node::remove(context, &name).await;
+            tracing::info!("the storage driver {name} is gone");
+        }
+    }
+    let mut failed = false;
+    for (path, identity) in there {
+        let same = |known: &&Known| known.identity == identity && known.name.is_some();
+        if known.get(&path).filter(same).is_some() {
+            continue;
+        }
+        let name = match register(context, &path).await {
+            Ok(name) => Some(name),
+            Err(why) => {
+                tracing::warn!("the plug-in at {} is not registered: {why}", path.display());
+                failed = true;
+                None
+            }
+        };
+        known.insert(path, Known { identity, name });
+    }
+    failed
+}
+
+async fn register(context: &Context, socket: &Path) -> Result<String, String> {
+    let mut registrant = Registrant::new(ferry_cri::channel(socket));
+    let short = |status: Status| status.message().to_owned();
+    let info = registrant.info().await.map_err(short)?;
+    let outcome = if info.r#type != STORAGE {
+        Err(format!("plug-ins of type {:?} are not known here", info.r#type))
+    } else if !info.supported_versions.iter().any(|version| is_first(version)) {
+        Err(format!("none of the versions {:?} is spoken here", info.supported_versions))
+    } else {
+        let endpoint = if info.endpoint.is_empty() { socket } else { Path::new(&info.endpoint) };
+        add(context, &info.name, endpoint).await
+    };
+    let told = registrant.told(outcome.clone()).await.map_err(short);
+    outcome.and(told).map(|()| info.name)
+}
+
+/// Whether a version is one of `1.x`.
+fn is_first(version: &str) -> bool {
+    let version = version.trim_start_matches('v');
+    version == "1" || version.starts_with("1.")
+}
+
+async fn add(context: &Context, name: &str, endpoint: &Path) -> Result<(), String> {
+    let storage = Storage::new(ferry_cri::channel(endpoint));
+    let short = |status: Status| status.message().to_owned();
+    let about = storage.info(NodeGetInfoRequest {}).await.map_err(short)?;
+    let offered = storage.capabilities(NodeGetCapabilitiesRequest {}).await.map_err(short)?.capabilities;
+    let offers = |wanted: Rpc| {
+        let rpcs = offered.iter().filter_map(|one| one.r#type.as_ref());
+        rpcs.into_iter().any(|Capability::Rpc(rpc)| rpc.r#type() == wanted)
+    };
+    let driver = Driver {
+        storage,
+        stages: offers(Rpc::StageUnstageVolume),
+        single_writers: offers(Rpc::SingleNodeMultiWriter),
+        groups: offers(Rpc::VolumeMountGroup),
+    };
+    csi_node::add(context, name, &about).await?;
+    context.plugins.storage.lock().insert(name.to_owned(), Arc::new(driver));
+    tracing::info!("the storage driver {name} has registered");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_first;
+
+    #[test]
+    fn versions_of_the_first_generation_are_spoken() {
+        for (version, spoken) in [("1.0.0", true), ("v1.2", true), ("1", true), ("0.3.0", false), ("10.0", false)] {
+            assert_eq!(is_first(version), spoken, "{version}");
+        }
+    }
+}

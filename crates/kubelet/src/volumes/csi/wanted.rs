@@ -1,0 +1,130 @@
+//! What a pod wants of a storage driver, from a persistent volume or in its own words.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ferry_plugins::csi::VolumeCapability;
+use ferry_plugins::csi::volume_capability::access_mode::Mode;
+use ferry_plugins::csi::volume_capability::{AccessMode, AccessType, MountVolume};
+use k8s_openapi::api::core::v1::{CSIVolumeSource, PersistentVolumeSpec, Pod, SecretReference};
+
+use super::hex;
+use crate::plugins::Driver;
+use crate::pod;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::volumes) enum Lifecycle {
+    Persistent,
+    Ephemeral,
+}
+
+impl Lifecycle {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Persistent => "Persistent",
+            Self::Ephemeral => "Ephemeral",
+        }
+    }
+}
+
+pub(in crate::volumes) struct Wanted {
+    /// The name of the persistent volume, or of the pod's.
+    pub(super) name: String,
+    pub(super) driver: String,
+    pub(super) handle: String,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) read_only: bool,
+    pub(super) file_system: String,
+    pub(super) attributes: BTreeMap<String, String>,
+    pub(super) options: Vec<String>,
+    pub(super) access: Vec<String>,
+    pub(super) stage_secret: Option<SecretReference>,
+    pub(super) publish_secret: Option<SecretReference>,
+}
+
+impl Wanted {
+    /// None where the volume is no driver's.
+    pub(in crate::volumes) fn persistent(name: &str, spec: &PersistentVolumeSpec, read_only: bool) -> Option<Self> {
+        let source = spec.csi.as_ref()?;
+        Some(Self {
+            name: name.to_owned(),
+            driver: source.driver.clone(),
+            handle: source.volume_handle.clone(),
+            lifecycle: Lifecycle::Persistent,
+            read_only: read_only || source.read_only == Some(true),
+            file_system: source.fs_type.clone().unwrap_or_default(),
+            attributes: source.volume_attributes.clone().unwrap_or_default(),
+            options: spec.mount_options.clone().unwrap_or_default(),
+            access: spec.access_modes.clone().unwrap_or_default(),
+            stage_secret: source.node_stage_secret_ref.clone(),
+            publish_secret: source.node_publish_secret_ref.clone(),
+        })
+    }
+
+    pub(in crate::volumes) fn inline(pod: &Pod, name: &str, source: &CSIVolumeSource) -> Self {
+        let secret = source.node_publish_secret_ref.as_ref().map(|reference| SecretReference {
+            name: Some(reference.name.clone()),
+            namespace: Some(pod::namespace(pod).to_owned()),
+        });
+        Self {
+            name: name.to_owned(),
+            driver: source.driver.clone(),
+            // As upstream makes it, so that drivers see the same.
+            handle: format!("csi-{}", hex(&format!("{}{name}", pod::uid(pod)))),
+            lifecycle: Lifecycle::Ephemeral,
+            read_only: source.read_only == Some(true),
+            file_system: source.fs_type.clone().unwrap_or_default(),
+            attributes: source.volume_attributes.clone().unwrap_or_default(),
+            options: Vec::new(),
+            access: vec!["ReadWriteOnce".to_owned()],
+            stage_secret: None,
+            publish_secret: secret,
+        }
+    }
+
+    pub(super) fn capability(&self, driver: &Driver, group: Option<u32>) -> VolumeCapability {
+        let mode = match self.access.first().map(String::as_str) {
+            Some("ReadWriteMany") => Mode::MultiNodeMultiWriter,
+            Some("ReadOnlyMany") => Mode::MultiNodeReaderOnly,
+            Some("ReadWriteOncePod") if driver.single_writers => Mode::SingleNodeSingleWriter,
+            _ if driver.single_writers => Mode::SingleNodeMultiWriter,
+            _ => Mode::SingleNodeWriter,
+        };
+        let group = group.filter(|_| driver.groups).map(|group| group.to_string());
+        VolumeCapability {
+            access_mode: Some(AccessMode { mode: mode.into() }),
+            access_type: Some(AccessType::Mount(MountVolume {
+                fs_type: self.file_system.clone(),
+                mount_flags: self.options.clone(),
+                volume_mount_group: group.unwrap_or_default(),
+            })),
+        }
+    }
+
+    /// What the driver is told of the volume, and of the pod where it wants to know.
+    pub(super) fn context(&self, pod: Option<&Pod>) -> HashMap<String, String> {
+        let mut context: HashMap<String, String> =
+            self.attributes.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let Some(pod) = pod else { return context };
+        let account = pod::spec(pod).service_account_name.clone().unwrap_or_default();
+        for (key, value) in [
+            ("pod.name", pod::name(pod)),
+            ("pod.namespace", pod::namespace(pod)),
+            ("pod.uid", pod::uid(pod)),
+            ("serviceAccount.name", &account),
+            ("ephemeral", if self.lifecycle == Lifecycle::Ephemeral { "true" } else { "false" }),
+        ] {
+            context.insert(format!("csi.storage.k8s.io/{key}"), value.to_owned());
+        }
+        context
+    }
+
+    /// Whether files are given to the pod's group here, and not by the driver.
+    pub(super) fn is_given(&self, policy: &str) -> bool {
+        match policy {
+            "None" => false,
+            "File" => true,
+            // A volume that others write too is theirs as well.
+            _ => !self.file_system.is_empty() && self.access.iter().all(|mode| mode.starts_with("ReadWriteOnce")),
+        }
+    }
+}
