@@ -85,6 +85,7 @@ pub(crate) async fn around_it(cluster: &Cluster, target: Value, namespace: &str,
     for (plural, outcome) in join_all(lists).await {
         match outcome {
             Ok(items) => world.put(plural, items),
+            Err(Error::Refused { code: 403, .. }) => world.unseen.push(format!("{plural}, which you may not list")),
             Err(error) => world.unseen.push(format!("{plural}: {error}")),
         }
     }

@@ -34,8 +34,11 @@ pub(super) struct Write {
 impl Flight {
     /// `uid` tells the object from others that had its name before.
     pub(super) fn read(document: &Value, uid: &str) -> Self {
-        let writes = object::items(document, "/writes").iter().filter_map(write);
-        Self { writes: writes.filter(|write| uid.is_empty() || write.uid.is_empty() || write.uid == uid).collect() }
+        let all: Vec<Write> = object::items(document, "/writes").iter().filter_map(write).collect();
+        // What stands before the last removal was of another one.
+        let first = all.iter().rposition(|write| write.removed && !uid.is_empty()).map_or(0, |at| at + 1);
+        let is_of_it = |write: &Write| uid.is_empty() || write.uid.is_empty() || write.uid == uid;
+        Self { writes: all.into_iter().skip(first).filter(is_of_it).collect() }
     }
 
     /// The write that brought a change.

@@ -163,6 +163,23 @@ fn created(story: &Story, item: &Value) -> Option<((Timestamp, bool), Option<Wri
     }
 }
 
+/// The last time between `start` and `end` that somebody wanted something else of it; else when it was made.
+fn wanted_since(
+    story: &Story,
+    item: &Value,
+    start: Option<Timestamp>,
+    end: Option<Timestamp>,
+) -> Option<((Timestamp, bool), Option<Write>)> {
+    let flight = story.flight(item);
+    let within = |write: &&Write| {
+        write.is_wish()
+            && start.is_some_and(|start| write.received >= start)
+            && end.is_none_or(|end| write.received <= end)
+    };
+    let last = flight.writes.iter().rev().find(within).filter(|_| object::text(item, "/kind") != "Pod");
+    last.map(|write| ((write.received, true), Some(write.clone()))).or_else(|| created(story, item))
+}
+
 /// From the client's request to the object that the pod came from, and the pod itself.
 fn beginning(story: &Story, pod: Option<&Value>, line: &mut Line) {
     let target = &story.world.target;
@@ -189,9 +206,10 @@ fn beginning(story: &Story, pod: Option<&Value>, line: &mut Line) {
     let mut owners: Vec<&Value> = story.chain.iter().skip(1).collect();
     owners.extend(pod.filter(|_| !is_pod));
     let mut maker = object::text(target, "/kind");
+    let start = line.hops.first().filter(|first| first.exact).map(|first| first.at);
     for item in owners {
-        if let Some((at, write)) = created(story, item) {
-            let before = line.hops.first().is_some_and(|first| first.exact && at.1 && at.0 < first.at);
+        if let Some((at, write)) = wanted_since(story, item, start, pod_time) {
+            let before = start.is_some_and(|start| at.1 && at.0 < start);
             let kind = object::text(item, "/kind");
             let detail = match &write {
                 Some(write) => format!("{}, revision {}", who(write), write.revision),
@@ -199,7 +217,14 @@ fn beginning(story: &Story, pod: Option<&Value>, line: &mut Line) {
             };
             // One that stood there already took no part in this.
             if !before {
-                line.add(9, format!("{maker} controller: {kind} {}", object::name(item)), "controllers", at, detail);
+                let again = if write.as_ref().is_some_and(|write| !write.creates()) { " changed" } else { "" };
+                line.add(
+                    9,
+                    format!("{maker} controller: {kind} {}{again}", object::name(item)),
+                    "controllers",
+                    at,
+                    detail,
+                );
                 advance(line, write.as_ref());
             }
             maker = kind;

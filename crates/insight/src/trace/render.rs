@@ -28,10 +28,12 @@ pub fn summary(story: &Story, trace: &Trace) -> (String, String) {
     let namespace = object::namespace(story.target());
     let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
     let ended = |pod: &Value| matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed");
+    // Times in whole seconds tell no less than one.
+    let total = if trace.total == 0 { "less than a second".to_owned() } else { span(trace.total) };
     let over = story.pods.first().is_some_and(ended);
     let state = match trace.finished {
-        true if over => format!("over after {}", span(trace.total)),
-        true if super::has_pods(story.target()) => format!("ready after {}", span(trace.total)),
+        true if over => format!("over after {total}"),
+        true if super::has_pods(story.target()) => format!("ready after {total}"),
         true => format!("written in {}", span(trace.total)),
         false => {
             let since = trace.start.map(|start| ago(story.world.now, start)).unwrap_or_default();
@@ -58,7 +60,7 @@ pub fn summary(story: &Story, trace: &Trace) -> (String, String) {
         let _ = writeln!(tail, "{note}");
     }
     if !story.recorded {
-        let _ = writeln!(tail, "this server has no flight recorder, or you may not ask it (get on /debug/flight/*)");
+        let _ = writeln!(tail, "the server has no flight recorder, or you may not ask it (get on /debug/flight/*)");
     }
     (head, tail)
 }

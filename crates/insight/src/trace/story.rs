@@ -107,12 +107,9 @@ pub(super) async fn read(cluster: &Cluster, resource: &Resource, namespace: &str
                 story.flights.insert(uid.clone(), Flight::read(&document, &uid));
             }
             Ok(None) => {}
-            Err(error) => {
-                let told = format!("the flight recorder: {error}");
-                if !story.world.unseen.iter().any(|known| known.starts_with("the flight recorder")) {
-                    story.world.unseen.push(told);
-                }
-            }
+            // The summary says that it was not asked.
+            Err(Error::Refused { code: 401 | 403, .. }) => {}
+            Err(error) => story.world.unseen.push(format!("the flight recorder: {error}")),
         }
     }
     let mut pods = std::mem::take(&mut story.pods);

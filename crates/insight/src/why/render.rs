@@ -32,8 +32,8 @@ pub fn render(world: &World, findings: &[Finding]) -> String {
             line(&mut out, if index == 0 { "to do" } else { "" }, advice);
         }
     }
-    for unseen in &world.unseen {
-        let _ = writeln!(out, "\nnot seen: {unseen}");
+    if !world.unseen.is_empty() {
+        let _ = writeln!(out, "\nnot seen: {}", world.unseen.join("; "));
     }
     out
 }
