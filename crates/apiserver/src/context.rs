@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use ferry_meta::UserInfo;
 use ferry_registry::Resource;
 use ferry_store::Revision;
@@ -11,6 +10,7 @@ use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
+use crate::flight::Change;
 use crate::negotiate::Negotiated;
 use crate::query::Query;
 use crate::request::RequestInfo;
@@ -74,18 +74,17 @@ pub struct Stages {
 #[derive(Debug, Default)]
 struct Done {
     stages: Vec<(Stage, Instant)>,
-    commits: Vec<Committed>,
+    commits: Vec<(Revision, Change)>,
     /// The webhooks that were called, in their order.
     calls: Vec<Call>,
 }
 
-/// What the request put into the store.
-#[derive(Debug)]
-pub(crate) struct Committed {
-    pub key: String,
-    /// None where it was deleted.
-    pub value: Option<Bytes>,
-    pub revision: Revision,
+/// What a request put into the store, and what that took.
+pub(crate) struct Written {
+    pub commits: Vec<(Revision, Change)>,
+    pub calls: Vec<Call>,
+    /// Microseconds, in the order of [`Stage::ALL`]; a stage that ran twice has both.
+    pub stages: [u32; Stage::ALL.len()],
 }
 
 /// A webhook, and how long it took.
@@ -102,10 +101,10 @@ impl Stages {
     }
 
     /// The watchers have it.
-    pub(crate) fn committed(&self, what: Committed) {
+    pub(crate) fn committed(&self, revision: Revision, change: Option<Change>) {
         let mut done = self.done.lock();
         done.stages.push((Stage::FanOut, Instant::now()));
-        done.commits.push(what);
+        done.commits.extend(change.map(|change| (revision, change)));
     }
 
     pub(crate) fn called(&self, calls: Vec<Call>) {
@@ -114,10 +113,21 @@ impl Stages {
         }
     }
 
-    /// What was written, and the webhooks that were asked before; once.
-    pub(crate) fn take_written(&self) -> (Vec<Committed>, Vec<Call>) {
+    /// What was written; once.
+    pub(crate) fn take_written(&self) -> Option<Written> {
         let mut done = self.done.lock();
-        (std::mem::take(&mut done.commits), std::mem::take(&mut done.calls))
+        if done.commits.is_empty() {
+            return None;
+        }
+        let mut stages = [0_u32; Stage::ALL.len()];
+        let mut last = self.started;
+        for (stage, at) in &done.stages {
+            let micros = u32::try_from(at.saturating_duration_since(last).as_micros()).unwrap_or(u32::MAX);
+            last = *at;
+            let place = &mut stages[*stage as usize];
+            *place = place.saturating_add(micros);
+        }
+        Some(Written { commits: std::mem::take(&mut done.commits), calls: std::mem::take(&mut done.calls), stages })
     }
 
     /// How long each stage took; a stage that ran twice (a write that was tried again) is there twice.

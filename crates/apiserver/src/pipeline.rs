@@ -35,7 +35,9 @@ pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer)
     let status = audit::answered(&context, &outcome);
     let response = answer::respond(&context, outcome);
     core.metrics.finished(&context, response.status().as_u16());
-    core.flight.record(&context);
+    if context.method != Method::GET {
+        core.flight.record(&context);
+    }
     drop(in_flight);
     audit::finish(&context, status, response).await
 }

@@ -15,7 +15,8 @@ use tokio::sync::Mutex;
 use crate::allocate::ServiceNetwork;
 use crate::answer::Answer;
 use crate::cache::Cache;
-use crate::context::{Committed, Stage, Stages};
+use crate::context::{Stage, Stages};
+use crate::flight::Change;
 use crate::metrics::Metrics;
 use crate::objects;
 
@@ -63,16 +64,13 @@ impl Core {
     /// Commits, and waits until the caches have it too: who was answered finds what they wrote. `by` is the request that
     /// it is done for, if it is not of the server's own accord.
     pub(crate) async fn commit(&self, transaction: Transaction, by: Option<&Stages>) -> Result<Commit, StoreError> {
-        let value = match transaction.ops.first() {
-            Some(Op::Create { value, .. } | Op::Update { value, .. }) => Some(value.clone()),
-            _ => None,
-        };
         let (operation, key) = match transaction.ops.first() {
             Some(Op::Create { key, .. }) => ("create", key.clone()),
             Some(Op::Update { key, .. }) => ("update", key.clone()),
             Some(Op::Delete { key, .. }) => ("delete", key.clone()),
             _ => ("txn", String::new()),
         };
+        let change = by.and_then(|_| Change::of(&transaction));
         let started = std::time::Instant::now();
         let outcome = self.store.commit(transaction).await;
         let failed = matches!(&outcome, Err(error) if !matches!(error, StoreError::Conflict { .. }));
@@ -84,7 +82,7 @@ impl Core {
         // A cache that lags behind is the reader's concern; the write stands.
         let _ = self.cache.wait_for(commit.revision).await;
         if let Some(stages) = by {
-            stages.committed(Committed { key, value, revision: commit.revision });
+            stages.committed(commit.revision, change.map(|change| Change { key, ..change }));
         }
         Ok(commit)
     }

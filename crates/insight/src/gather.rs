@@ -12,7 +12,7 @@ use crate::resolve::Resource;
 use crate::world::World;
 
 /// (plural, where it is listed, whether it stands in namespaces)
-const LISTS: [(&str, &str, bool); 11] = [
+const LISTS: [(&str, &str, bool); 10] = [
     ("pods", "/api/v1", true),
     ("events", "/api/v1", true),
     ("services", "/api/v1", true),
@@ -23,7 +23,6 @@ const LISTS: [(&str, &str, bool); 11] = [
     ("endpointslices", "/apis/discovery.k8s.io/v1", true),
     ("storageclasses", "/apis/storage.k8s.io/v1", false),
     ("deployments", "/apis/apps/v1", true),
-    ("horizontalpodautoscalers", "/apis/autoscaling/v2", true),
 ];
 
 /// What has to be read for which kind.
@@ -41,9 +40,16 @@ fn needed(kind: &str) -> &'static [&'static str] {
             "services",
             "endpointslices",
         ],
-        "Service" => {
-            &["pods", "events", "nodes", "persistentvolumeclaims", "storageclasses", "services", "endpointslices"]
-        }
+        "Service" => &[
+            "pods",
+            "deployments",
+            "events",
+            "nodes",
+            "persistentvolumeclaims",
+            "storageclasses",
+            "services",
+            "endpointslices",
+        ],
         "PodDisruptionBudget" => &["pods", "events", "nodes", "persistentvolumeclaims", "storageclasses"],
         "PersistentVolumeClaim" => &["events", "storageclasses"],
         _ => &["events"],

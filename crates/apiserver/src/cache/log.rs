@@ -227,6 +227,15 @@ impl Channel {
         log.entries.range(start..).cloned().collect()
     }
 
+    /// The change of one object at a revision, if it is still known.
+    pub(super) fn at(&self, revision: Revision, key: &str) -> Option<Arc<LogEntry>> {
+        let log = self.log.read();
+        let start = log.entries.partition_point(|entry| entry.revision < revision);
+        let mut of_it = log.entries.range(start..).take_while(|entry| entry.revision == revision);
+        let is_it = |object: &Option<Arc<CachedObject>>| object.as_ref().is_some_and(|object| &*object.key == key);
+        of_it.find(|entry| is_it(&entry.object) || is_it(&entry.previous)).cloned()
+    }
+
     pub(super) fn read(&self, cursor: u64, most: usize) -> Found {
         let log = self.log.read();
         if log.closed || cursor < log.first {

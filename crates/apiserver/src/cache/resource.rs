@@ -43,6 +43,12 @@ pub struct Snapshot {
     registration: Arc<Registration>,
 }
 
+/// An object before and after a change; None where there was none.
+pub(crate) struct Change {
+    pub(crate) before: Option<Arc<CachedObject>>,
+    pub(crate) after: Option<Arc<CachedObject>>,
+}
+
 /// A place in the log, taken together with the objects before it.
 pub(super) struct Subscription {
     pub(super) snapshot: Snapshot,
@@ -190,6 +196,13 @@ impl ResourceCache {
     /// The oldest revision a watch can go on from.
     pub fn oldest(&self) -> Revision {
         self.inner.read().history.after()
+    }
+
+    /// An object before and after the change of a revision, while the log still has it; `key` is its place in the store.
+    pub(crate) fn change(&self, revision: Revision, key: &str) -> Option<Change> {
+        let history = self.inner.read().history.clone();
+        let entry = history.at(revision, key)?;
+        Some(Change { before: entry.previous.clone(), after: entry.object.clone() })
     }
 
     pub(super) fn hub_revision(&self) -> Revision {

@@ -1,8 +1,8 @@
 //! The flight recorder: who wrote what, when, and how long each stage of the write took.
 //!
 //! Every change passes the front door, so that what is kept here tells the way of an object through all components, those
-//! of others too. Nothing is written into objects. Memory is bounded (`ring`); what a write changed is found out when
-//! somebody asks (`changes`), not when it is made.
+//! of others too. Nothing is written into objects. Memory is bounded (`ring`). What a write changed is found out when
+//! somebody asks (`changes`), from the objects that the watch cache's log has anyway.
 
 mod changes;
 mod page;
@@ -10,18 +10,34 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-use bytes::Bytes;
+use ferry_store::{Op, Transaction};
 use parking_lot::Mutex;
 
-use crate::context::{Committed, RequestContext, Stage};
+use crate::context::RequestContext;
 use ring::{Record, Ring};
 
 pub(crate) use page::{page, verdict};
 
-/// What records and the values beside them may take together.
-const BUDGET: usize = 8 << 20;
-/// Larger objects are noted without what was in them.
-const LARGEST_VALUE: usize = 32 << 10;
+/// What a transaction changes, before the store has it.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub key: String,
+    /// 0 where it is not known.
+    pub uid: u128,
+    pub removed: bool,
+}
+
+impl Change {
+    /// None: it is nothing that is kept. The key of the first operation follows; the others go along with it.
+    pub(crate) fn of(transaction: &Transaction) -> Option<Self> {
+        let (key, uid, removed) = match transaction.ops.first()? {
+            Op::Create { key, value, .. } | Op::Update { key, value, .. } => (key, uid(value), false),
+            Op::Delete { key, .. } => (key, None, true),
+            _ => return None,
+        };
+        is_kept(key).then(|| Self { key: String::new(), uid: uid.unwrap_or_default(), removed })
+    }
+}
 
 pub(crate) struct Recorder {
     ring: Mutex<Ring>,
@@ -29,44 +45,24 @@ pub(crate) struct Recorder {
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { ring: Mutex::new(Ring::new(BUDGET)) }
+        Self { ring: Mutex::new(Ring::new(ring::MOST)) }
     }
 }
 
 impl Recorder {
     /// Keeps what a request wrote, if it wrote anything.
     pub(crate) fn record(&self, context: &RequestContext) {
-        let (commits, calls) = context.stages.take_written();
-        if commits.is_empty() {
-            return;
-        }
-        let mut stages = [0_u32; Stage::ALL.len()];
-        for (stage, took) in context.stages.durations() {
-            let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
-            let place = &mut stages[stage as usize];
-            *place = place.saturating_add(micros);
-        }
-        let calls: Option<Box<[_]>> = (!calls.is_empty()).then(|| calls.into());
+        let Some(written) = context.stages.take_written() else { return };
         let received = context.received.as_microsecond();
-        for Committed { key, value, revision } in commits {
-            let Some(kept) = kept(&key) else { continue };
-            let removed = value.is_none();
-            let uid = value.as_deref().and_then(uid).unwrap_or_default();
-            let value = value.filter(|value| kept == Kept::Whole && value.len() <= LARGEST_VALUE);
-            let info = &context.info;
-            let mut ring = self.ring.lock();
-            let origin = ring.origin(&context.user.name, context.agent(), &info.verb, &info.subresource);
-            ring.push(Record {
-                revision,
-                received,
-                stages,
-                uid,
-                key: key.into(),
-                origin,
-                removed,
-                value,
-                calls: calls.clone(),
-            });
+        let calls = (!written.calls.is_empty()).then(|| written.calls.into());
+        let info = &context.info;
+        let mut ring = self.ring.lock();
+        let origin = ring.origin(&context.user.name, context.agent(), &info.verb, &info.subresource);
+        for (revision, Change { key, uid, removed }) in written.commits {
+            let (origin, calls) = (origin.clone(), calls.clone());
+            let record =
+                Record { revision, received, stages: written.stages, uid: uid.to_ne_bytes(), origin, calls, removed };
+            ring.push(record, &key);
         }
     }
 
@@ -76,23 +72,10 @@ impl Recorder {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
-    /// That it was written, by whom, and when.
-    Noted,
-    /// What was written too.
-    Whole,
-}
-
-/// Leases are renewed all the time, and events tell their story themselves: None of them is kept. Nothing of a Secret is ever
-/// kept; ConfigMaps and nodes are too large for what they tell.
-fn kept(key: &str) -> Option<Kept> {
-    let rest = key.strip_prefix("/registry/")?;
-    match rest.split('/').next()? {
-        "leases" | "events" => None,
-        "secrets" | "configmaps" | "minions" => Some(Kept::Noted),
-        _ => Some(Kept::Whole),
-    }
+/// Leases are renewed all the time, and Events tell their story themselves.
+fn is_kept(key: &str) -> bool {
+    let kind = key.strip_prefix("/registry/").and_then(|rest| rest.split('/').next());
+    kind.is_some_and(|kind| !matches!(kind, "leases" | "events"))
 }
 
 /// The uid of a stored object. It stands near the beginning: names and namespaces before it have no quotes.
@@ -103,5 +86,3 @@ fn uid(value: &[u8]) -> Option<u128> {
     let text = std::str::from_utf8(head.get(start..start + 36)?).ok()?;
     uuid::Uuid::parse_str(text).ok().map(|uid| uid.as_u128())
 }
-
-type Value = Option<Bytes>;

@@ -9,9 +9,8 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::changes;
-use super::ring::Record;
+use super::ring::{MOST, Record};
 use crate::answer::Answer;
-use crate::codec;
 use crate::context::{RequestContext, Stage};
 use crate::query::Query;
 use crate::request::RequestInfo;
@@ -34,7 +33,7 @@ pub(crate) async fn page(core: &Arc<Core>, context: &RequestContext, rest: &[&st
     may_get(core, context, &info).await?;
     let namespace = if row.namespaced { &*info.namespace } else { "" };
     let (records, oldest) = core.flight.of(&row.key(namespace, &info.name));
-    Ok(json_answer(&document(&row, &info, &records, oldest)))
+    Ok(json_answer(&document(core, &row, &info, &records, oldest)))
 }
 
 /// `/debug/verdicts/<namespace>/<pod>`, for whoever may read the pod.
@@ -83,53 +82,37 @@ fn micro_time(micros: i64) -> String {
 fn summary(core: &Core) -> Value {
     let ring = core.flight.ring.lock();
     let (records, bytes) = ring.size();
-    json!({ "writes": records, "bytes": bytes, "budget": super::BUDGET, "oldest": ring.oldest().map(micro_time) })
+    json!({ "writes": records, "bytes": bytes, "budget": MOST.bytes(), "oldest": ring.oldest().map(micro_time) })
 }
 
-fn document(row: &Resource, info: &RequestInfo, records: &[Record], oldest: Option<i64>) -> Value {
-    let mut writes = Vec::with_capacity(records.len());
-    let mut before: Option<Value> = None;
-    for record in records {
-        let creates = creates(record, before.is_some());
-        let after = record.value.as_deref().and_then(|bytes| codec::decode_stored(bytes).ok());
-        if creates {
-            before = None;
-        }
-        // What stood there before is not known: nothing can be said to have changed.
-        let known = creates || before.is_some();
-        let changes = match &after {
-            Some(after) if known => changes::between(before.as_ref(), after),
-            _ => Vec::new(),
-        };
-        let complete = after.is_some() && known;
-        writes.push(write(record, changes, complete));
-        before = after;
-    }
+fn document(core: &Core, row: &Resource, info: &RequestInfo, records: &[Record], oldest: Option<i64>) -> Value {
+    let namespace = if row.namespaced { &*info.namespace } else { "" };
+    let key = row.key(namespace, &info.name);
+    // Nothing that was in a Secret is looked at.
+    let known = core.cache.resource(&row.storage_prefix).filter(|_| row.storage_prefix != "secrets");
+    let changed = |record: &Record| {
+        let change = known.as_ref()?.change(record.revision, &key)?;
+        let after = change.after?.parse().ok()?;
+        let before = change.before.and_then(|before| before.parse().ok());
+        Some((changes::between(before.as_ref(), &after), before.is_none()))
+    };
+    let writes: Vec<Value> = records.iter().map(|record| write(record, changed(record))).collect();
     json!({
         "kind": "Flight",
         "object": {
             "group": row.gvk.group, "version": row.gvk.version, "resource": row.plural, "kind": row.gvk.kind,
-            "namespace": if row.namespaced { &*info.namespace } else { "" }, "name": info.name,
+            "namespace": namespace, "name": info.name,
         },
         "oldest": oldest.map(micro_time),
         "writes": writes,
     })
 }
 
-/// A server-side apply of a new object is a patch: the first write of a uid, at the generation that new objects have.
-fn creates(record: &Record, known_before: bool) -> bool {
-    let [_, _, verb, subresource] = record.origin.parts();
-    let first = || {
-        let text = record.value.as_deref().unwrap_or_default();
-        let has_no_status_manager = memchr::memmem::find(text, b"\"subresource\":\"status\"").is_none();
-        let generation = memchr::memmem::find(text, b"\"generation\":");
-        let is_first = generation.is_none_or(|at| text[at..].starts_with(b"\"generation\":1,"));
-        is_first && has_no_status_manager
-    };
-    subresource.is_empty() && (verb == "create" || (!known_before && matches!(verb, "patch" | "update") && first()))
-}
-
-fn write(record: &Record, changes: Vec<Value>, complete: bool) -> Value {
+/// `changed`: what, and whether the object was new; None where it is no longer known.
+fn write(record: &Record, changed: Option<(Vec<Value>, bool)>) -> Value {
+    let complete = changed.is_some();
+    let (changes, created) = changed.unwrap_or_default();
+    let uid = u128::from_ne_bytes(record.uid);
     let [user, agent, verb, subresource] = record.origin.parts();
     let stages: Map<String, Value> = Stage::ALL
         .iter()
@@ -139,17 +122,18 @@ fn write(record: &Record, changes: Vec<Value>, complete: bool) -> Value {
         .collect();
     let until_handed: u64 = record.stages[..=Stage::FanOut as usize].iter().map(|micros| u64::from(*micros)).sum();
     let handed = record.received.saturating_add(i64::try_from(until_handed).unwrap_or(0));
-    let calls = record.calls.iter().flatten();
+    let calls = record.calls.iter().flat_map(|calls| calls.iter());
     json!({
         "revision": record.revision,
         "received": micro_time(record.received),
         "handed": micro_time(handed),
         "user": user, "agent": agent, "verb": verb, "subresource": subresource,
-        "uid": (record.uid != 0).then(|| uuid::Uuid::from_u128(record.uid).to_string()),
+        "uid": (uid != 0).then(|| uuid::Uuid::from_u128(uid).to_string()),
         "stages": stages,
         "webhooks": calls.map(|(name, took)| json!({ "name": name, "took": took.as_micros() as u64 })).collect::<Vec<_>>(),
         "changes": changes,
         "complete": complete,
+        "created": created,
         "removed": record.removed,
     })
 }

@@ -1,11 +1,11 @@
-//! The records of the newest writes, within a budget of bytes.
+//! The records of the newest writes, within fixed memory.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use crate::context::{Call, Stage};
 
-/// One write of one object.
+/// One write of one object. Its key stands beside it, in the same order.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub revision: u64,
@@ -13,15 +13,13 @@ pub(super) struct Record {
     pub received: i64,
     /// Microseconds, in the order of [`Stage::ALL`].
     pub stages: [u32; Stage::ALL.len()],
-    pub uid: u128,
-    /// Its place in the store.
-    pub key: Box<str>,
+    /// As bytes: a number of that size would be aligned to sixteen.
+    pub uid: [u8; 16],
     pub origin: Origin,
+    /// Webhooks, which most writes do not meet.
+    pub calls: Option<Arc<[Call]>>,
     /// The object was taken out of the store.
     pub removed: bool,
-    /// What was written, as long as there is room for it.
-    pub value: super::Value,
-    pub calls: Option<Box<[Call]>>,
 }
 
 /// Who did what, shared by all records of the same: user, agent, verb and subresource, a NUL between them.
@@ -40,46 +38,56 @@ impl Origin {
 }
 
 impl Record {
-    /// Without the value and the origin, which are counted by themselves.
-    fn size(&self) -> usize {
+    fn calls_size(&self) -> usize {
         let calls = self.calls.iter().flat_map(|calls| calls.iter());
-        size_of::<Self>() + self.key.len() + calls.map(|(name, _)| size_of::<Call>() + name.len()).sum::<usize>()
-    }
-
-    fn value_size(&self) -> usize {
-        self.value.as_ref().map_or(0, |value| value.len())
+        calls.map(|(name, _)| size_of::<Call>() + name.len()).sum()
     }
 }
 
+/// How much is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub records: usize,
+    pub key_bytes: usize,
+    /// Origins and webhooks.
+    pub other_bytes: usize,
+}
+
+impl Limits {
+    pub(super) fn bytes(self) -> usize {
+        self.records * (size_of::<Record>() + size_of::<u16>()) + self.key_bytes + self.other_bytes
+    }
+}
+
+/// Some 6 MB when it is full.
+pub(super) const MOST: Limits = Limits { records: 32 << 10, key_bytes: 2 << 20, other_bytes: 512 << 10 };
 /// Agents and users are cut to this length.
 const LONGEST_NAME: usize = 128;
 
 pub(super) struct Ring {
     records: VecDeque<Record>,
-    /// How many records were dropped: the number of the first one that is there.
-    dropped: u64,
-    /// Numbers of the records that have a value, oldest first.
-    valued: VecDeque<u64>,
+    /// The length of each record's key.
+    lengths: VecDeque<u16>,
+    /// The keys, one behind the other: they come and go in order, so that nothing is allocated for them.
+    keys: VecDeque<u8>,
     origins: HashSet<Arc<str>>,
-    /// Where a new origin is put together.
+    /// Where an origin is put together.
     scratch: String,
-    record_bytes: usize,
-    value_bytes: usize,
-    /// What records may take; values may take three times as much.
-    share: usize,
+    other_bytes: usize,
+    limits: Limits,
 }
 
 impl Ring {
-    pub(super) fn new(budget: usize) -> Self {
+    /// Memory that is not written to yet costs nothing.
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
-            records: VecDeque::new(),
-            dropped: 0,
-            valued: VecDeque::new(),
+            records: VecDeque::with_capacity(limits.records),
+            lengths: VecDeque::with_capacity(limits.records),
+            keys: VecDeque::with_capacity(limits.key_bytes),
             origins: HashSet::new(),
             scratch: String::new(),
-            record_bytes: 0,
-            value_bytes: 0,
-            share: budget / 4,
+            other_bytes: 0,
+            limits,
         }
     }
 
@@ -93,49 +101,60 @@ impl Ring {
             return Origin(known.clone());
         }
         let new: Arc<str> = Arc::from(&*self.scratch);
-        self.record_bytes += new.len();
+        self.other_bytes += new.len();
         self.origins.insert(new.clone());
         Origin(new)
     }
 
-    pub(super) fn push(&mut self, record: Record) {
-        self.record_bytes += record.size();
-        if record.value.is_some() {
-            self.value_bytes += record.value_size();
-            self.valued.push_back(self.dropped + self.records.len() as u64);
-        }
-        self.records.push_back(record);
-        while self.record_bytes > self.share && self.records.len() > 1 {
+    pub(super) fn push(&mut self, record: Record, key: &str) {
+        let length = u16::try_from(key.len()).unwrap_or(u16::MAX);
+        let key = &key.as_bytes()[..length.into()];
+        while !self.records.is_empty()
+            && (self.records.len() >= self.limits.records
+                || self.keys.len() + key.len() > self.limits.key_bytes
+                || self.other_bytes + record.calls_size() > self.limits.other_bytes)
+        {
             self.drop_first();
         }
-        while self.value_bytes > 3 * self.share {
-            let Some(number) = self.valued.pop_front() else { break };
-            let at = usize::try_from(number - self.dropped).unwrap_or(usize::MAX);
-            if let Some(record) = self.records.get_mut(at) {
-                self.value_bytes -= record.value_size();
-                record.value = None;
-            }
-        }
+        self.other_bytes += record.calls_size();
+        self.records.push_back(record);
+        self.lengths.push_back(length);
+        self.keys.extend(key);
     }
 
     fn drop_first(&mut self) {
-        let Some(first) = self.records.pop_front() else { return };
-        if self.valued.front() == Some(&self.dropped) {
-            self.valued.pop_front();
-        }
-        self.dropped += 1;
-        self.record_bytes -= first.size();
-        self.value_bytes -= first.value_size();
+        let (Some(first), Some(length)) = (self.records.pop_front(), self.lengths.pop_front()) else { return };
+        self.keys.drain(..usize::from(length));
+        self.other_bytes -= first.calls_size();
         // The table of origins and this record were the last to know it.
         if Arc::strong_count(&first.origin.0) == 2 {
-            self.record_bytes -= first.origin.0.len();
+            self.other_bytes -= first.origin.0.len();
             self.origins.remove(&first.origin.0);
         }
     }
 
     /// The writes of one object, oldest first.
     pub(super) fn of(&self, key: &str) -> Vec<Record> {
-        self.records.iter().filter(|record| &*record.key == key).cloned().collect()
+        let (front, back) = self.keys.as_slices();
+        let mut start = 0;
+        let mut found = Vec::new();
+        for (record, length) in self.records.iter().zip(&self.lengths) {
+            let end = start + usize::from(*length);
+            let is_it = usize::from(*length) == key.len()
+                && match (end <= front.len(), start >= front.len()) {
+                    (true, _) => &front[start..end] == key.as_bytes(),
+                    (_, true) => &back[start - front.len()..end - front.len()] == key.as_bytes(),
+                    _ => {
+                        let (first, second) = key.as_bytes().split_at(front.len() - start);
+                        &front[start..] == first && back.starts_with(second)
+                    }
+                };
+            if is_it {
+                found.push(record.clone());
+            }
+            start = end;
+        }
+        found
     }
 
     /// Since when everything is here.
@@ -145,6 +164,7 @@ impl Ring {
 
     /// Records, bytes in all.
     pub(super) fn size(&self) -> (usize, usize) {
-        (self.records.len(), self.record_bytes + self.value_bytes)
+        let records = self.records.len();
+        (records, records * (size_of::<Record>() + size_of::<u16>()) + self.keys.len() + self.other_bytes)
     }
 }

@@ -1,67 +1,58 @@
 //! The recorder keeps within its memory, and tells what a write changed.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use super::ring::{Record, Ring};
-use super::{Kept, changes, kept, uid};
+use super::ring::{Limits, Record, Ring};
+use super::{changes, is_kept, uid};
 
-fn record(ring: &mut Ring, number: u64, agent: &str, value: usize) -> Record {
+fn record(ring: &mut Ring, number: i64, agent: &str) -> Record {
     let origin = ring.origin("user", agent, "patch", "status");
-    let value = (value > 0).then(|| vec![b'x'; value].into());
-    let key = format!("/registry/pods/default/pod-{number}").into();
-    Record {
-        revision: number,
-        received: number as i64,
-        stages: [1; 8],
-        uid: 0,
-        key,
-        origin,
-        removed: false,
-        value,
-        calls: None,
-    }
+    let calls = (number % 3 == 0).then(|| [(format!("hook-{number}"), Duration::ZERO)].into());
+    Record { revision: 1, received: number, stages: [1; 8], uid: [0; 16], origin, calls, removed: false }
 }
 
 #[test]
 fn memory_is_bounded_whatever_is_written() {
-    const BUDGET: usize = 1 << 20;
-    let mut ring = Ring::new(BUDGET);
-    for number in 0..50_000 {
-        // Agents that are never the same, and objects of all sizes.
-        let new = record(&mut ring, number, &format!("agent-{number}"), (number as usize * 37) % 30_000);
-        ring.push(new);
-        assert!(ring.size().1 <= BUDGET, "{:?}", ring.size());
+    let limits = Limits { records: 1000, key_bytes: 20 << 10, other_bytes: 10 << 10 };
+    let key =
+        |number: i64| format!("/registry/pods/default/{}", "x".repeat(number as usize * 7 % 60) + &number.to_string());
+    let mut ring = Ring::new(limits);
+    for number in 0..20_000 {
+        // Agents that are never the same, and names of all lengths.
+        let new = record(&mut ring, number, &format!("agent-{number}"));
+        ring.push(new, &key(number));
+        assert!(ring.size().1 <= limits.bytes() + 64, "{:?}", ring.size());
     }
-    let (records, bytes) = ring.size();
-    assert!(records > 500 && bytes > BUDGET / 2, "{records} records in {bytes} bytes");
-    // The newest has its value, the oldest only what was noted.
-    assert!(ring.of("/registry/pods/default/pod-49999")[0].value.is_some());
     let oldest = ring.oldest().unwrap();
-    let kept = ring.of(&format!("/registry/pods/default/pod-{oldest}"));
-    assert_eq!((kept.len(), kept[0].value.is_none()), (1, true));
-    assert_eq!(kept[0].origin.parts(), ["user", &*format!("agent-{oldest}"), "patch", "status"]);
-    // What is shared is let go of with the last who shares it.
-    for number in 50_000..100_000 {
-        let new = record(&mut ring, number, "one", 0);
-        ring.push(new);
+    assert!((1..1000).contains(&(20_000 - oldest)), "{oldest}");
+    // Wherever the ring begins, each is found by its key.
+    for number in oldest..20_000 {
+        let found = ring.of(&key(number));
+        assert_eq!(found.iter().map(|record| record.received).collect::<Vec<_>>(), [number]);
+        assert_eq!(found[0].origin.parts(), ["user", &*format!("agent-{number}"), "patch", "status"]);
     }
-    let (records, bytes) = ring.size();
-    assert!(bytes / records < 250, "{} bytes per record", bytes / records);
+    assert!(ring.of(&key(oldest - 1)).is_empty());
+    // What is shared is let go of with the last who shares it.
+    for number in 20_000..40_000 {
+        let new = record(&mut ring, number, "one");
+        ring.push(new, "/registry/pods/default/p");
+    }
+    assert!(ring.size().0 > 200 && ring.of("/registry/pods/default/p").len() == ring.size().0);
 }
 
 #[test]
-fn renewals_and_secrets_are_not_kept() {
+fn renewals_are_not_kept() {
     for (key, want) in [
-        ("/registry/leases/kube-node-lease/n", None),
-        ("/registry/events/default/e", None),
-        ("/registry/secrets/default/s", Some(Kept::Noted)),
-        ("/registry/configmaps/default/c", Some(Kept::Noted)),
-        ("/registry/pods/default/p", Some(Kept::Whole)),
-        ("/registry/services/specs/default/s", Some(Kept::Whole)),
-        ("/registry/stable.example.com/crontabs/default/c", Some(Kept::Whole)),
-        ("elsewhere", None),
+        ("/registry/leases/kube-node-lease/n", false),
+        ("/registry/events/default/e", false),
+        ("/registry/secrets/default/s", true),
+        ("/registry/services/specs/default/s", true),
+        ("/registry/stable.example.com/crontabs/default/c", true),
+        ("elsewhere", false),
     ] {
-        assert_eq!(kept(key), want, "{key}");
+        assert_eq!(is_kept(key), want, "{key}");
     }
 }
 

@@ -56,7 +56,6 @@ pub(crate) async fn handle(
     };
     context.stages.done(Stage::Decode);
     admission::mutate(core, context, &attributes, Some(&mut binding), None).await?;
-    context.stages.done(Stage::Mutate);
     admission::validate(core, context, &attributes, Some(&mut binding), None).await?;
     context.stages.done(Stage::Validate);
     check(&binding)?;

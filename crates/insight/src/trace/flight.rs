@@ -28,6 +28,7 @@ pub(super) struct Write {
     pub changes: Vec<Value>,
     /// Whether it is known what was changed.
     pub complete: bool,
+    pub created: bool,
     pub removed: bool,
 }
 
@@ -56,13 +57,8 @@ impl Flight {
 
 impl Write {
     pub(super) fn creates(&self) -> bool {
-        self.verb == "create" && self.subresource.is_empty() || self.is_first_apply()
-    }
-
-    /// An apply that made the object.
-    fn is_first_apply(&self) -> bool {
-        let new = |change: &Value| change["what"] == "spec" && change["to"] == 1;
-        self.verb == "patch" && self.subresource.is_empty() && self.changes.iter().any(new)
+        // An apply makes objects, too.
+        self.created || self.verb == "create" && self.subresource.is_empty()
     }
 
     /// A write of what is wanted, not of how it stands.
@@ -98,6 +94,7 @@ fn write(item: &Value) -> Option<Write> {
             .collect(),
         changes: object::items(item, "/changes").to_vec(),
         complete: item["complete"].as_bool().unwrap_or(false),
+        created: item["created"].as_bool().unwrap_or(false),
         removed: item["removed"].as_bool().unwrap_or(false),
     })
 }

@@ -75,7 +75,7 @@ fn named(story: &Story) -> String {
 pub fn writes(story: &Story) -> String {
     let mut out = String::new();
     // Of these the server notes that they were written, and not what.
-    let uncounted = matches!(object::text(story.target(), "/kind"), "ConfigMap" | "Secret" | "Node");
+    let uncounted = object::text(story.target(), "/kind") == "Secret";
     for write in &story.flight(story.target()).writes {
         let verb = if write.subresource.is_empty() {
             write.verb.clone()

@@ -52,6 +52,14 @@ fn dark(world: &World, service: &Value, selector: &serde_json::Map<String, Value
     let matcher = LabelSelector::from_map(selector);
     let selected: Vec<&Value> = world.all("pods").iter().filter(|pod| matcher.matches(object::labels(pod))).collect();
     if selected.is_empty() {
+        let made = |set: &&Value| matcher.matches(object::map(set, "/spec/template/metadata/labels"));
+        if let Some(maker) = world.all("deployments").iter().find(made) {
+            let name = object::name(maker);
+            let cause = format!("deployment {name} makes the pods that its selector {wanted} matches, and has none");
+            return Some(
+                Finding::new(Hop::Endpoints, service, cause).advise(format!("ferry why -n {namespace} deploy/{name}")),
+            );
+        }
         let finding =
             Finding::new(Hop::Endpoints, service, format!("its selector {wanted} matches no pod in {namespace}"));
         let finding = match near_miss(world, selector) {

@@ -6,10 +6,10 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Hop, deletion, plural, pod, said, service};
-use crate::world::{World, condition, number, standing, title};
+use crate::world::{World, condition, number, standing, time_at, title};
 
 pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
-    if let Some(finding) = unseen(target).or_else(|| paused(target)).or_else(|| refused(world, target)) {
+    if let Some(finding) = unseen(world, target).or_else(|| paused(target)).or_else(|| refused(world, target)) {
         return vec![finding];
     }
     let pods = current_pods(world, target);
@@ -33,16 +33,24 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
 }
 
 /// The controller writes down which generation it has acted on.
-fn unseen(target: &Value) -> Option<Finding> {
+fn unseen(world: &World, target: &Value) -> Option<Finding> {
     let (wanted, seen) = (number(target, "/metadata/generation"), number(target, "/status/observedGeneration"));
     if wanted <= seen || object::text(target, "/kind") == "ReplicationController" {
         return None;
     }
     let kind = object::text(target, "/kind");
     let cause = format!("the {kind} controller has acted on generation {seen} of it, and there is generation {wanted}");
-    let finding = Finding::new(Hop::Controller, target, cause)
+    // A controller that runs needs no seconds for it.
+    let changed = object::items(target, "/metadata/managedFields")
+        .iter()
+        .filter(|entry| object::text(entry, "/subresource").is_empty())
+        .filter_map(|entry| time_at(entry, "/time"))
+        .max();
+    let late = changed.is_some_and(|at| world.now.as_second() - at.as_second() > 10);
+    let mut finding = Finding::new(Hop::Controller, target, cause)
         .advise("see that the controllers run: ferry controller-manager, or kube-controller-manager");
-    Some(finding.underway())
+    finding.underway = !late;
+    Some(finding)
 }
 
 fn paused(target: &Value) -> Option<Finding> {

@@ -55,6 +55,15 @@ fn services() {
     for (what, world, want) in &rows {
         check(what, world, *want);
     }
+    let mut scaled_down = service(json!({ "selector": { "app": "web" } }), json!([]), json!([]));
+    let template = json!({ "metadata": { "labels": { "app": "web" } } });
+    let maker = json!({ "kind": "Deployment", "metadata": { "name": "web" }, "spec": { "template": template } });
+    scaled_down.put("deployments", vec![maker]);
+    check(
+        "no replicas",
+        &scaled_down,
+        Some((Hop::Endpoints, &["deployment web makes the pods", "ferry why -n d deploy/web"])),
+    );
     // A pod that is ready and in no slice of a Service that selects it.
     let target = json!({ "kind": "Service", "metadata": { "name": "s" }, "spec": { "selector": { "app": "web" } } });
     let unlisted = world(

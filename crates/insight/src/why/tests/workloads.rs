@@ -38,6 +38,15 @@ fn workloads() {
             Some((Hop::Controller, &["has acted on generation 1"])),
         ),
         (
+            "unseen for long",
+            workload(
+                "Deployment",
+                json!({ "metadata": { "generation": 2, "managedFields": [{ "time": "2026-01-01T11:00:00Z" }] } }),
+                &[],
+            ),
+            Some((Hop::Controller, &["it is stuck", "see that the controllers run"])),
+        ),
+        (
             "paused",
             workload("Deployment", json!({ "spec": { "paused": true } }), &[]),
             Some((Hop::Controller, &["paused", "kubectl rollout resume -n d deployment w"])),
