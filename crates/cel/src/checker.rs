@@ -229,7 +229,7 @@ impl Checker<'_> {
                 self.assignable(&Type::Dyn, &target);
                 Type::Dyn
             }
-            Type::Dyn | Type::Error => Type::Dyn,
+            Type::Dyn | Type::Any | Type::Error => Type::Dyn,
             _ => {
                 self.refuse(at, format!("type '{target}' does not support field selection"));
                 Type::Dyn

@@ -32,7 +32,7 @@ static DEVICE: LazyLock<(Environment, Decl)> = LazyLock::new(|| {
         "kubernetes.DRADevice",
         &[
             ("driver", of(Type::String, LONGEST_DRIVER)),
-            ("attributes", map(map(of(Type::Dyn, LONGEST_VALUE)))),
+            ("attributes", map(map(of(Type::Any, LONGEST_VALUE)))),
             ("capacity", map(map(of(Type::Opaque("kubernetes.Quantity"), 0)))),
             ("allowMultipleAllocations", of(Type::Bool, 1)),
         ],
@@ -63,7 +63,7 @@ impl Selector {
     pub fn compile(text: &str) -> Result<Self, String> {
         let program = DEVICE.0.compile(text).map_err(|error| format!("compilation failed: {error}"))?;
         match program.result() {
-            Type::Bool | Type::Dyn => Ok(Self(program)),
+            Type::Bool | Type::Any => Ok(Self(program)),
             other => Err(format!("must evaluate to bool or the unknown type, not {}", other.go_name())),
         }
     }

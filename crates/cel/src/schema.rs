@@ -134,7 +134,8 @@ impl Decl {
 
     /// A map that was declared without a schema, whose values are of any type and of a known size.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(&self.shape, Shape::Map(values) if values.ty == Type::Dyn && values.min_size == 0 && values.max_elements > 0)
+        matches!(&self.shape, Shape::Map(values)
+            if matches!(values.ty, Type::Dyn | Type::Any) && values.min_size == 0 && values.max_elements > 0)
     }
 
     pub(crate) fn field(&self, name: &str) -> Option<&Field> {

@@ -9,6 +9,8 @@ use crate::schema::Object;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     Dyn,
+    /// Like `dyn`, but nothing can go through it: attributes of devices.
+    Any,
     /// Of an expression that was refused already.
     Error,
     Null,
@@ -77,7 +79,7 @@ impl Type {
     }
 
     pub(crate) fn is_dyn_or_error(&self) -> bool {
-        matches!(self, Self::Dyn | Self::Error)
+        matches!(self, Self::Dyn | Self::Any | Self::Error)
     }
 
     /// Reads a type of a signature.
@@ -138,6 +140,7 @@ impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dyn => f.write_str("dyn"),
+            Self::Any => f.write_str("any"),
             Self::Error => f.write_str("!error!"),
             Self::Null => f.write_str("null"),
             Self::Bool => f.write_str("bool"),
@@ -265,10 +268,10 @@ pub(crate) fn most_general(one: &Type, two: &Type) -> Type {
 }
 
 fn is_as_general(one: &Type, two: &Type) -> bool {
-    if matches!(one, Type::Dyn | Type::Error | Type::Variable(_) | Type::Parameter(_)) {
+    if matches!(one, Type::Dyn | Type::Any | Type::Error | Type::Variable(_) | Type::Parameter(_)) {
         return true;
     }
-    if matches!(two, Type::Dyn | Type::Error | Type::Variable(_) | Type::Parameter(_)) {
+    if matches!(two, Type::Dyn | Type::Any | Type::Error | Type::Variable(_) | Type::Parameter(_)) {
         return false;
     }
     match (one, two) {

@@ -90,7 +90,7 @@ fn formatting(text: &str, values: &[Expr], at: usize, facts: &Facts) -> Option<I
         let ty = facts.ty(value);
         let fits = match clause {
             's' => !matches!(ty, Type::Opaque(_) | Type::Object(_) | Type::Optional(_)),
-            _ => *ty == Type::Dyn || allowed.contains(ty),
+            _ => matches!(ty, Type::Dyn | Type::Any) || allowed.contains(ty),
         };
         if !fits {
             let why = match clause {

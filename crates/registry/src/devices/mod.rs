@@ -5,6 +5,7 @@
 mod administration;
 mod claim;
 mod class;
+mod policy;
 mod selector;
 mod slice;
 mod taint_rule;

@@ -68,6 +68,14 @@ mod tests {
                 "cel.expression: Invalid value: \"device.nope\": compilation failed: ERROR: <input>:1:7: undefined field 'nope'\n | device.nope\n | ......^",
             ),
             (
+                "device.attributes['d'].a.exists(x, true)",
+                "cel.expression: Invalid value: \"device.attributes['d'].a.exists(x, true)\": compilation failed: ERROR: <input>:1:23: expression of type 'any' cannot be range of a comprehension (must be list, map, or dynamic)\n | device.attributes['d'].a.exists(x, true)\n | ......................^",
+            ),
+            (
+                "dyn(device.attributes['d'].a)",
+                "cel.expression: Invalid value: \"dyn(device.attributes['d'].a)\": must evaluate to bool or the unknown type, not dyn",
+            ),
+            (
                 "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, a + b + c != '')))",
                 "cel.expression: Forbidden: too complex, exceeds cost limit",
             ),

@@ -5,7 +5,7 @@ use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-use super::{binding_conditions, fits, pool_name, qualified_name, repeated, repeated_items, taint};
+use super::{binding_conditions, fits, policy, pool_name, qualified_name, repeated, repeated_items, taint};
 use crate::at::{At, Report, default_to, maps_mut, object_at};
 use crate::core::pod::csi_driver_name;
 use crate::core::pod::scheduling::node_selector;
@@ -170,6 +170,8 @@ fn one_device(
             qualified_name(errors, &device.at("capacity"), name);
             if capacity.has("requestPolicy") && !device.is_true("allowMultipleAllocations") {
                 errors.forbidden(capacity.at("requestPolicy"), "allowMultipleAllocations must be true");
+            } else if capacity.has("requestPolicy") {
+                policy::check(errors, &capacity);
             }
         }
     }

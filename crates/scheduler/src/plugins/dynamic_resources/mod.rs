@@ -237,6 +237,8 @@ impl Plugin for DynamicResources {
         if let Some(on_node) = on_node {
             plan.claims.push(Planned::new(on_node.claim, fresh.next(), Some(on_node.mappings)));
         }
+        // What is taken is copied while somebody still looks at it as it was.
+        drop(state);
         plan.claims.iter().filter_map(Planned::assumed).for_each(|claim| devices.assume(claim));
         self.plans.lock().insert(pod.uid.clone(), plan);
         Ok(())
