@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ferry_plugins::csi::node_server::{Node, NodeServer};
 use ferry_plugins::csi::node_service_capability::Type as Capability;
 use ferry_plugins::csi::node_service_capability::{Rpc, rpc};
+use ferry_plugins::csi::volume_capability::AccessType;
 use ferry_plugins::csi::{self, NodeServiceCapability};
 use ferry_plugins::registration::registration_server::{Registration, RegistrationServer};
 use ferry_plugins::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
@@ -85,9 +86,21 @@ impl Node for Folders {
         &self,
         _: Request<csi::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<csi::NodeGetCapabilitiesResponse>, Status> {
-        let rpc = Rpc { r#type: rpc::Type::StageUnstageVolume.into() };
-        let stages = NodeServiceCapability { r#type: Some(Capability::Rpc(rpc)) };
-        Ok(Response::new(csi::NodeGetCapabilitiesResponse { capabilities: vec![stages] }))
+        let capabilities = [rpc::Type::StageUnstageVolume, rpc::Type::ExpandVolume].map(|kind| {
+            let rpc = Rpc { r#type: kind.into() };
+            NodeServiceCapability { r#type: Some(Capability::Rpc(rpc)) }
+        });
+        Ok(Response::new(csi::NodeGetCapabilitiesResponse { capabilities: capabilities.to_vec() }))
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<csi::NodeExpandVolumeRequest>,
+    ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let bytes = request.capacity_range.unwrap_or_default().required_bytes;
+        self.note(format!("expand {} to {bytes}", request.volume_id));
+        Ok(Response::new(csi::NodeExpandVolumeResponse { capacity_bytes: bytes }))
     }
 
     async fn node_stage_volume(
@@ -123,7 +136,13 @@ impl Node for Folders {
             "" => self.volume(&request.volume_id)?,
             staged => PathBuf::from(staged),
         };
-        bind(&from, &request.target_path)?;
+        let kind = request.volume_capability.and_then(|capability| capability.access_type);
+        if matches!(kind, Some(AccessType::Block(_))) {
+            // The first loop device, whether there is a file behind it or not.
+            Command::new("mknod").args([&*request.target_path, "b", "7", "0"]).status()?;
+        } else {
+            bind(&from, &request.target_path)?;
+        }
         Ok(Response::new(csi::NodePublishVolumeResponse {}))
     }
 
@@ -131,7 +150,12 @@ impl Node for Folders {
         &self,
         request: Request<csi::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
-        unbind(&request.into_inner().target_path)?;
+        let target = request.into_inner().target_path;
+        if Path::new(&target).is_dir() {
+            unbind(&target)?;
+        } else {
+            std::fs::remove_file(target)?;
+        }
         self.note("unpublish");
         Ok(Response::new(csi::NodeUnpublishVolumeResponse {}))
     }
@@ -175,11 +199,42 @@ impl Drop for Serving {
 }
 
 fn pod(name: &str, volume: &str) -> String {
+    pod_with(name, r#""volumeMounts":[{"name":"v","mountPath":"/v"}]"#, volume)
+}
+
+fn pod_with(name: &str, part: &str, volume: &str) -> String {
     format!(
         r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}"}},"spec":{{"terminationGracePeriodSeconds":1,"securityContext":{{"fsGroup":4711}},
-        "containers":[{{"name":"c","image":"busybox:1.36","command":["sleep","100000"],"volumeMounts":[{{"name":"v","mountPath":"/v"}}]}}],
-        "volumes":[{{"name":"v",{volume}}}]}}}}"#
+        "containers":[{{"name":"c","image":"busybox:1.36","command":["sleep","100000"],{part}}}],"volumes":[{{"name":"v",{volume}}}]}}}}"#
     )
+}
+
+/// A volume of the driver and the claim that is bound to it.
+fn volume_and_claim(name: &str, mode: &str, more: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"v1","kind":"List","items":[
+        {{"apiVersion":"v1","kind":"PersistentVolume","metadata":{{"name":"{name}"}},"spec":{{"capacity":{{"storage":"1Mi"}},"accessModes":["ReadWriteOnce"],"persistentVolumeReclaimPolicy":"Retain","storageClassName":"",
+          "volumeMode":"{mode}","claimRef":{{"namespace":"default","name":"{name}"}},"csi":{{"driver":"{DRIVER}","volumeHandle":"{name}"{more}}}}}}},
+        {{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{{"name":"{name}"}},"spec":{{"storageClassName":"","volumeMode":"{mode}","accessModes":["ReadWriteOnce"],"resources":{{"requests":{{"storage":"1Mi"}}}}}}}}]}}"#
+    )
+}
+
+/// Does what the driver's attacher would do.
+fn attach(cluster: &Cluster) {
+    let attachment = until("a VolumeAttachment", || {
+        let all = cluster.items(&["get", "volumeattachments"]);
+        all.first().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned())
+    });
+    let attached = r#"{"status":{"attached":true,"attachmentMetadata":{"device":"sdx"}}}"#;
+    cluster.kubectl(&[
+        "patch",
+        "volumeattachment",
+        &attachment,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        attached,
+    ]);
 }
 
 pub fn a_driver_gives_and_takes_back_volumes(cluster: &mut Cluster) {
@@ -199,27 +254,12 @@ pub fn a_driver_gives_and_takes_back_volumes(cluster: &mut Cluster) {
 
     // A volume that has to be attached first: this test is its attacher.
     cluster.kubectl(&["create", "secret", "generic", "for-driver", "--from-literal=word=sesame"]);
-    cluster.apply(&format!(
-        r#"{{"apiVersion":"v1","kind":"PersistentVolume","metadata":{{"name":"kept"}},"spec":{{"capacity":{{"storage":"1Mi"}},"accessModes":["ReadWriteOnce"],"persistentVolumeReclaimPolicy":"Retain","storageClassName":"",
-        "claimRef":{{"namespace":"default","name":"kept"}},"csi":{{"driver":"{DRIVER}","volumeHandle":"kept","nodeStageSecretRef":{{"namespace":"default","name":"for-driver"}}}}}}}}"#
-    ));
-    cluster.apply(r#"{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"kept"},"spec":{"storageClassName":"","accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Mi"}}}}"#);
+    let secret = r#","nodeStageSecretRef":{"namespace":"default","name":"for-driver"}"#;
+    cluster.apply(&volume_and_claim("kept", "Filesystem", secret));
     cluster.apply(&pod("writer", r#""persistentVolumeClaim":{"claimName":"kept"}"#));
-    let attachment = until("a VolumeAttachment", || {
-        let all = cluster.items(&["get", "volumeattachments"]);
-        all.first().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned())
-    });
+    until("a VolumeAttachment", || (!cluster.items(&["get", "volumeattachments"]).is_empty()).then_some(()));
     assert!(!driver.asked().iter().any(|asked| asked.starts_with("stage")), "not before it is attached");
-    let attached = r#"{"status":{"attached":true,"attachmentMetadata":{"device":"sdx"}}}"#;
-    cluster.kubectl(&[
-        "patch",
-        "volumeattachment",
-        &attachment,
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        attached,
-    ]);
+    attach(cluster);
     cluster.kubectl(&["wait", "pod/writer", "--for=condition=Ready", "--timeout=180s"]);
     assert!(driver.asked().contains(&r#"stage kept Some("sesame") Some("sdx")"#.to_owned()), "{:?}", driver.asked());
     cluster.kubectl(&["exec", "writer", "--", "sh", "-c", "echo kept > /v/word"]);
@@ -231,6 +271,14 @@ pub fn a_driver_gives_and_takes_back_volumes(cluster: &mut Cluster) {
             node["status"]["volumesInUse"].as_array()?.contains(&format!("kubernetes.io/csi/{DRIVER}^kept").into());
         used.then_some(())
     });
+
+    // Its disk grows, and so does the claim once the driver has seen to the file system.
+    let grown = r#"{"spec":{"capacity":{"storage":"2Mi"}}}"#;
+    cluster.kubectl(&["patch", "pv", "kept", "--type=merge", "-p", grown]);
+    until("the claim has grown", || {
+        (cluster.json(&["get", "pvc", "kept"])["status"]["capacity"]["storage"] == "2Mi").then_some(())
+    });
+    assert!(driver.asked().contains(&"expand kept to 2097152".to_owned()), "{:?}", driver.asked());
 
     // A kubelet that starts again finds it where it was, and takes it back in the end.
     let before = driver.asked().len();
@@ -247,6 +295,17 @@ pub fn a_driver_gives_and_takes_back_volumes(cluster: &mut Cluster) {
     assert!(after.ends_with(&["unpublish".to_owned(), "unstage kept".to_owned()]), "{after:?}");
     assert_eq!(std::fs::read_to_string(root.path().join("kept/word")).unwrap().trim(), "kept");
     until("it is detached", || cluster.items(&["get", "volumeattachments"]).is_empty().then_some(()));
+
+    // A device in place of a file system.
+    cluster.apply(&volume_and_claim("raw", "Block", ""));
+    let opens = r#""volumeDevices":[{"name":"v","devicePath":"/dev/given"}]"#;
+    cluster.apply(&pod_with("opener", opens, r#""persistentVolumeClaim":{"claimName":"raw"}"#));
+    attach(cluster);
+    cluster.kubectl(&["wait", "pod/opener", "--for=condition=Ready", "--timeout=180s"]);
+    cluster.kubectl(&["exec", "opener", "--", "test", "-b", "/dev/given"]);
+    cluster.kubectl(&["delete", "pod", "opener", "--wait=true"]);
+    let after = driver.asked();
+    assert!(after.ends_with(&["unpublish".to_owned(), "unstage raw".to_owned()]), "{after:?}");
 
     // A volume of the pod's own, which is never attached.
     cluster.apply(&pod("own", &format!(r#""csi":{{"driver":"{DRIVER}","readOnly":true}}"#)));
@@ -268,6 +327,15 @@ pub fn a_driver_gives_and_takes_back_volumes(cluster: &mut Cluster) {
         let said = format!("driver name {DRIVER} not found in the list of registered CSI drivers");
         events.iter().any(|event| event["message"].as_str().is_some_and(|text| text.contains(&said))).then_some(())
     });
-    cluster.kubectl(&["delete", "pod/lost", "pvc/kept", "pv/kept", "secret/for-driver", "--wait=true"]);
+    cluster.kubectl(&[
+        "delete",
+        "pod/lost",
+        "pvc/kept",
+        "pvc/raw",
+        "pv/kept",
+        "pv/raw",
+        "secret/for-driver",
+        "--wait=true",
+    ]);
     cluster.kubectl(&["delete", "csidriver", DRIVER]);
 }

@@ -34,6 +34,8 @@ pub(crate) struct Driver {
     pub(crate) single_writers: bool,
     /// It gives a volume to a group itself.
     pub(crate) groups: bool,
+    /// A file system that has more room has to be told.
+    pub(crate) expands: bool,
 }
 
 /// The drivers of this node by name.
@@ -158,6 +160,7 @@ async fn add(context: &Context, name: &str, endpoint: &Path) -> Result<(), Strin
         stages: offers(Rpc::StageUnstageVolume),
         single_writers: offers(Rpc::SingleNodeMultiWriter),
         groups: offers(Rpc::VolumeMountGroup),
+        expands: offers(Rpc::ExpandVolume),
     };
     csi_node::add(context, name, &about).await?;
     context.plugins.storage.lock().insert(name.to_owned(), Arc::new(driver));

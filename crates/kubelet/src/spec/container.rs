@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use ferry_cri::v1::{ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount, Signal};
+use ferry_cri::v1::{
+    ContainerConfig, ContainerMetadata, Device, ImageSpec, KeyValue, LinuxContainerConfig, Mount, Signal,
+};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::env::expand;
@@ -21,6 +23,7 @@ pub(crate) struct Prepared<'a> {
     pub(crate) image_user: ImageUser,
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) mounts: Vec<Mount>,
+    pub(crate) devices: Vec<Device>,
     pub(crate) node_memory: i64,
     pub(crate) seccomp_root: String,
     /// For an ephemeral container: the one whose processes it sees.
@@ -69,6 +72,7 @@ pub(crate) fn config(prepared: Prepared<'_>) -> Result<ContainerConfig, String> 
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: prepared.variables.into_iter().map(|(key, value)| KeyValue { key, value: value.into_bytes() }).collect(),
         mounts: prepared.mounts,
+        devices: prepared.devices,
         labels,
         annotations,
         log_path: format!("{}/{restart_count}.log", container.name),

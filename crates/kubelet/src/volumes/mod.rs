@@ -2,6 +2,7 @@
 
 mod atomic;
 mod certificates;
+mod claims;
 mod content;
 mod csi;
 mod directory;
@@ -15,18 +16,18 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ferry_client::Api;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use k8s_openapi::api::core::v1::{Pod, Volume};
 use kube::Client;
 
-pub(crate) use mounts::{Mounts, container_mounts};
+pub(crate) use mounts::{Mounts, container_devices, container_mounts};
 
 use crate::plugins::Plugins;
 use crate::pod;
 use crate::sources::Sources;
 use crate::spec::fields::Surroundings;
 use certificates::Certificates;
+use claims::Claimed;
 use csi::{Csi, Wanted};
 use tokens::Tokens;
 
@@ -58,8 +59,24 @@ impl From<String> for Unmounted {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
-    /// Made from objects: the kubelet alone writes to it.
+    /// Claimed so, or made from objects: the kubelet alone writes to it.
     pub(crate) read_only: bool,
+    /// A device, in place of a folder.
+    pub(crate) device: bool,
+}
+
+/// A volume that is there now.
+struct Made {
+    path: PathBuf,
+    /// When to look at it again.
+    refresh_at: Option<Timestamp>,
+    device: bool,
+}
+
+impl Made {
+    fn folder(path: PathBuf) -> Self {
+        Self { path, refresh_at: None, device: false }
+    }
 }
 
 /// The volumes of one pod on this node.
@@ -101,44 +118,37 @@ impl Volumes {
         // Images are mounted by the runtime, when a container is made.
         for volume in pod::spec(pod).volumes.iter().flatten().filter(|volume| volume.image.is_none()) {
             let made = self.mount_one(pod, volume, around).await;
-            let (path, refresh_at) = made.map_err(|why| VolumeError { volume: volume.name.clone(), why })?;
+            let Made { path, refresh_at, device } =
+                made.map_err(|why| VolumeError { volume: volume.name.clone(), why })?;
             let read_only = volume.config_map.is_some()
                 || volume.secret.is_some()
                 || volume.projected.is_some()
-                || volume.downward_api.is_some();
-            mounted.places.insert(volume.name.clone(), Place { path, read_only });
+                || volume.downward_api.is_some()
+                || volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.read_only == Some(true));
+            mounted.places.insert(volume.name.clone(), Place { path, read_only, device });
             mounted.refresh_at = [mounted.refresh_at, refresh_at].into_iter().flatten().min();
         }
         Ok(mounted)
     }
 
-    async fn mount_one(
-        &self,
-        pod: &Pod,
-        volume: &Volume,
-        around: &Surroundings,
-    ) -> Result<(PathBuf, Option<Timestamp>), Unmounted> {
+    async fn mount_one(&self, pod: &Pod, volume: &Volume, around: &Surroundings) -> Result<Made, Unmounted> {
         let group = pod::spec(pod).security_context.as_ref().and_then(|c| c.fs_group);
         let group = group.and_then(|g| u32::try_from(g).ok());
         if let Some(source) = &volume.host_path {
             let (path, kind) = (source.path.clone(), source.type_.clone().unwrap_or_default());
-            return Ok((blocking(move || directory::host_path(&path, &kind)).await?, None));
+            return Ok(Made::folder(blocking(move || directory::host_path(&path, &kind)).await?));
         }
         if let Some(source) = &volume.empty_dir {
             let folder = self.folder(pod, "empty-dir", &volume.name);
             let (made, source) = (folder.clone(), source.clone());
             blocking(move || directory::empty(&made, &source, group).map_err(|e| e.to_string())).await?;
-            return Ok((folder, None));
+            return Ok(Made::folder(folder));
         }
-        if let Some(source) = &volume.persistent_volume_claim {
-            return self.claimed(pod, &source.claim_name, source.read_only == Some(true), false).await;
-        }
-        if volume.ephemeral.is_some() {
-            return self.claimed(pod, &format!("{}-{}", pod::name(pod), volume.name), false, true).await;
+        if let Some(claimed) = Claimed::of(pod, volume) {
+            return self.claimed(pod, volume, &claimed).await;
         }
         if let Some(source) = &volume.csi {
-            let folder = self.folder(pod, "csi", &volume.name);
-            return self.csi.mount(pod, &folder, &Wanted::inline(pod, &volume.name, source), &self.tokens).await;
+            return self.csi.mount(pod, &Wanted::inline(pod, &volume.name, source), &self.tokens).await;
         }
         let Some((plugin, content)) = self.content(pod, volume, around).await? else {
             return Err("no volume plugin matched".to_owned().into());
@@ -153,51 +163,14 @@ impl Volumes {
             atomic::write(&made, &content.files, group).map_err(|e| e.to_string())
         })
         .await?;
-        Ok((folder, content.refresh_at))
-    }
-
-    /// The volume of a claim: a folder of this node, or a driver's. `own` says that the claim was made for this pod.
-    async fn claimed(
-        &self,
-        pod: &Pod,
-        claim: &str,
-        read_only: bool,
-        own: bool,
-    ) -> Result<(PathBuf, Option<Timestamp>), Unmounted> {
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), pod::namespace(pod));
-        let found = claims.get(claim).await.map_err(|e| ferry_client::write::short(&e))?;
-        let owners = found.metadata.owner_references.as_deref().unwrap_or_default();
-        if own && !owners.iter().any(|owner| owner.controller == Some(true) && owner.uid == pod::uid(pod)) {
-            let (namespace, name) = (pod::namespace(pod), pod::name(pod));
-            let why = format!("PVC {namespace}/{claim} was not created for pod {namespace}/{name} (pod is not owner)");
-            return Err(why.into());
-        }
-        let name = found.spec.and_then(|s| s.volume_name).filter(|n| !n.is_empty());
-        let name = name.ok_or_else(|| "PVC is not bound".to_owned())?;
-        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-        let volume = volumes.get(&name).await.map_err(|e| ferry_client::write::short(&e))?;
-        let spec = volume.spec.unwrap_or_default();
-        if let Some(wanted) = Wanted::persistent(&name, &spec, read_only) {
-            if spec.volume_mode.as_deref() == Some("Block") {
-                return Err("raw block volumes of storage drivers are not supported".to_owned().into());
-            }
-            return self.csi.mount(pod, &self.folder(pod, "csi", &name), &wanted, &self.tokens).await;
-        }
-        if let Some(local) = spec.local {
-            return Ok((blocking(move || directory::host_path(&local.path, "Directory")).await?, None));
-        }
-        if let Some(host) = spec.host_path {
-            let kind = host.type_.unwrap_or_else(|| "DirectoryOrCreate".to_owned());
-            return Ok((blocking(move || directory::host_path(&host.path, &kind)).await?, None));
-        }
-        Err("no volume plugin matched".to_owned().into())
+        Ok(Made { refresh_at: content.refresh_at, ..Made::folder(folder) })
     }
 
     /// Removes everything that was made for a pod.
     pub(crate) async fn remove(&self, uid: &str) -> Result<(), String> {
         self.tokens.forget(uid);
         self.certificates.forget(uid);
-        self.csi.unmount(&self.root, uid).await?;
+        self.csi.unmount(uid).await?;
         let folder = self.pod_folder(uid);
         blocking(move || directory::remove_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))).await
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ferry_cri::v1::{ImageSpec, Mount, MountPropagation};
+use ferry_cri::v1::{Device, ImageSpec, Mount, MountPropagation};
 use k8s_openapi::api::core::v1::Container;
 
 use super::{Mounted, Place, subpath};
@@ -47,7 +47,7 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
             });
             continue;
         }
-        let Some(Place { path, read_only }) = input.mounted.places.get(&mount.name) else {
+        let Some(Place { path, read_only, .. }) = input.mounted.places.get(&mount.name) else {
             return Err(format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name));
         };
         let host = if part.is_empty() {
@@ -90,6 +90,24 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
     }
     mounts.extend(own);
     Ok(mounts)
+}
+
+/// The devices that a container opens.
+pub(crate) fn container_devices(container: &Container, mounted: &Mounted) -> Result<Vec<Device>, String> {
+    let opened = container.volume_devices.iter().flatten();
+    opened
+        .map(|opened| {
+            let place = mounted.places.get(&opened.name).filter(|place| place.device);
+            let place = place.ok_or_else(|| {
+                format!("cannot find volume {:?} to pass into container {:?}", opened.name, container.name)
+            })?;
+            Ok(Device {
+                container_path: opened.device_path.clone(),
+                host_path: place.path.to_string_lossy().into_owned(),
+                permissions: if place.read_only { "r" } else { "mrw" }.to_owned(),
+            })
+        })
+        .collect()
 }
 
 fn absolute(path: &str) -> String {

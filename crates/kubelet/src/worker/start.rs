@@ -184,6 +184,7 @@ impl Worker {
         let services = services::variables(&self.context.services.list(), pod::namespace(&self.pod), links);
         let variables = env::variables(&self.pod, container, &objects, services, &around)?;
         let mounts = self.container_mounts(container, &around.pod_addresses, variables.clone(), volume_images).await?;
+        let devices = volumes::container_devices(container, &self.mounted.clone().unwrap_or_default())?;
         let target = match role {
             Role::Ephemeral => self.ephemeral_target(state, &container.name),
             _ => None,
@@ -196,6 +197,7 @@ impl Worker {
             image_user: image.user,
             variables,
             mounts,
+            devices,
             node_memory: self.context.memory,
             seccomp_root: self.context.config.root_dir.join("seccomp").to_string_lossy().into_owned(),
             target,

@@ -67,10 +67,9 @@ impl Record {
     }
 }
 
-/// The folders of a pod's volumes that drivers have made.
-pub(super) fn folders(pod: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(pod.join("volumes").join("kubernetes.io~csi")).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
+/// The folders in which volumes are recorded.
+pub(super) fn folders(all: &Path) -> Vec<PathBuf> {
+    fs::read_dir(all).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 #[cfg(test)]

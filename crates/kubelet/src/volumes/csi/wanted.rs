@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use ferry_plugins::csi::VolumeCapability;
 use ferry_plugins::csi::volume_capability::access_mode::Mode;
-use ferry_plugins::csi::volume_capability::{AccessMode, AccessType, MountVolume};
+use ferry_plugins::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use k8s_openapi::api::core::v1::{CSIVolumeSource, PersistentVolumeSpec, Pod, SecretReference};
 
 use super::hex;
@@ -39,6 +39,9 @@ pub(in crate::volumes) struct Wanted {
     pub(super) access: Vec<String>,
     pub(super) stage_secret: Option<SecretReference>,
     pub(super) publish_secret: Option<SecretReference>,
+    pub(super) expand_secret: Option<SecretReference>,
+    /// A device, in place of a file system.
+    pub(super) block: bool,
 }
 
 impl Wanted {
@@ -57,6 +60,8 @@ impl Wanted {
             access: spec.access_modes.clone().unwrap_or_default(),
             stage_secret: source.node_stage_secret_ref.clone(),
             publish_secret: source.node_publish_secret_ref.clone(),
+            expand_secret: source.node_expand_secret_ref.clone(),
+            block: spec.volume_mode.as_deref() == Some("Block"),
         })
     }
 
@@ -78,6 +83,8 @@ impl Wanted {
             access: vec!["ReadWriteOnce".to_owned()],
             stage_secret: None,
             publish_secret: secret,
+            expand_secret: None,
+            block: false,
         }
     }
 
@@ -90,14 +97,16 @@ impl Wanted {
             _ => Mode::SingleNodeWriter,
         };
         let group = group.filter(|_| driver.groups).map(|group| group.to_string());
-        VolumeCapability {
-            access_mode: Some(AccessMode { mode: mode.into() }),
-            access_type: Some(AccessType::Mount(MountVolume {
+        let kind = if self.block {
+            AccessType::Block(BlockVolume {})
+        } else {
+            AccessType::Mount(MountVolume {
                 fs_type: self.file_system.clone(),
                 mount_flags: self.options.clone(),
                 volume_mount_group: group.unwrap_or_default(),
-            })),
-        }
+            })
+        };
+        VolumeCapability { access_mode: Some(AccessMode { mode: mode.into() }), access_type: Some(kind) }
     }
 
     /// What the driver is told of the volume, and of the pod where it wants to know.
@@ -116,6 +125,10 @@ impl Wanted {
             context.insert(format!("csi.storage.k8s.io/{key}"), value.to_owned());
         }
         context
+    }
+
+    pub(in crate::volumes) fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Whether files are given to the pod's group here, and not by the driver.

@@ -1,0 +1,108 @@
+//! Volumes that a pod claims: a folder or a device of this node, or a driver's.
+
+use ferry_client::{Api, write};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use super::csi::Wanted;
+use super::{Made, Unmounted, Volumes, blocking, directory};
+use crate::{pod, quantity};
+
+/// The claim that a volume of a pod stands for.
+pub(super) struct Claimed {
+    name: String,
+    read_only: bool,
+    /// It was made for this pod alone.
+    own: bool,
+}
+
+impl Claimed {
+    pub(super) fn of(pod: &Pod, volume: &Volume) -> Option<Self> {
+        if let Some(source) = &volume.persistent_volume_claim {
+            let read_only = source.read_only == Some(true);
+            return Some(Self { name: source.claim_name.clone(), read_only, own: false });
+        }
+        volume.ephemeral.as_ref()?;
+        Some(Self { name: format!("{}-{}", pod::name(pod), volume.name), read_only: false, own: true })
+    }
+}
+
+impl Volumes {
+    pub(super) async fn claimed(&self, pod: &Pod, volume: &Volume, claimed: &Claimed) -> Result<Made, Unmounted> {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), pod::namespace(pod));
+        let claim = claims.get(&claimed.name).await.map_err(|error| write::short(&error))?;
+        let owners = claim.metadata.owner_references.as_deref().unwrap_or_default();
+        if claimed.own && !owners.iter().any(|owner| owner.controller == Some(true) && owner.uid == pod::uid(pod)) {
+            let (namespace, name, claim) = (pod::namespace(pod), pod::name(pod), &claimed.name);
+            let why = format!("PVC {namespace}/{claim} was not created for pod {namespace}/{name} (pod is not owner)");
+            return Err(why.into());
+        }
+        let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| "PVC is not bound".to_owned())?;
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let spec = volumes.get(&name).await.map_err(|error| write::short(&error))?.spec.unwrap_or_default();
+        let device = spec.volume_mode.as_deref() == Some("Block");
+        check_use(pod, &volume.name, device)?;
+        if let Some(wanted) = Wanted::persistent(&name, &spec, claimed.read_only) {
+            let made = self.csi.mount(pod, &wanted, &self.tokens).await?;
+            self.grow(pod, &claim, &spec, &wanted).await?;
+            return Ok(made);
+        }
+        let kind = |kind: &str| if device { "BlockDevice".to_owned() } else { kind.to_owned() };
+        let (path, kind) = match (spec.local, spec.host_path) {
+            (Some(local), _) => (local.path, kind("Directory")),
+            (None, Some(host)) => (host.path, kind(host.type_.as_deref().unwrap_or("DirectoryOrCreate"))),
+            (None, None) => return Err("no volume plugin matched".to_owned().into()),
+        };
+        let path = blocking(move || directory::host_path(&path, &kind)).await?;
+        Ok(Made { device, ..Made::folder(path) })
+    }
+
+    /// Grows the file system of a volume whose disk has grown, and tells the claim.
+    async fn grow(
+        &self,
+        pod: &Pod,
+        claim: &PersistentVolumeClaim,
+        spec: &PersistentVolumeSpec,
+        wanted: &Wanted,
+    ) -> Result<(), String> {
+        let Some(has) = spec.capacity.as_ref().and_then(|all| all.get("storage")) else { return Ok(()) };
+        let status = claim.status.as_ref();
+        let told = status.and_then(|status| status.capacity.as_ref()).and_then(|all| all.get("storage"));
+        let (Some(bytes), Some(before)) = (quantity::value(has), told.and_then(quantity::value)) else {
+            return Ok(());
+        };
+        if bytes <= before || wanted.is_read_only() || !self.csi.expand(pod, wanted, bytes).await? {
+            return Ok(());
+        }
+        let ended = ["FileSystemResizePending", "Resizing"];
+        let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+        let left: Vec<_> = conditions.filter(|condition| !ended.contains(&&*condition.type_)).collect();
+        let patch = json!({
+            "metadata": {"resourceVersion": claim.metadata.resource_version},
+            "status": {"capacity": {"storage": has}, "conditions": left, "allocatedResourceStatuses": {"storage": null}},
+        });
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), pod::namespace(pod));
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let patched = claims.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.map(|_| ()).map_err(|error| write::short(&error))
+    }
+}
+
+/// A device is not mounted, and a folder is no device.
+fn check_use(pod: &Pod, volume: &str, device: bool) -> Result<(), String> {
+    let spec = pod::spec(pod);
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    for container in containers {
+        let mounts = container.volume_mounts.iter().flatten().any(|mount| mount.name == volume);
+        let opens = container.volume_devices.iter().flatten().any(|opened| opened.name == volume);
+        if device && mounts {
+            return Err(format!("volume {volume} has volumeMode Block, but is specified in volumeMounts"));
+        }
+        if !device && opens {
+            return Err(format!("volume {volume} has volumeMode Filesystem, but is specified in volumeDevices"));
+        }
+    }
+    Ok(())
+}
