@@ -49,6 +49,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kubelet",
             "meta",
             "outbound",
+            "plugins",
             "proxy",
             "registry",
             "runtime",

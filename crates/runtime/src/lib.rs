@@ -25,6 +25,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ferry_tasks::Tasks;
+use futures::{FutureExt, StreamExt};
 
 pub use cni::Network;
 pub use images::Mirrors;
@@ -32,6 +33,8 @@ pub use images::Mirrors;
 /// The binary executed again with one of these as its first argument is a helper of the runtime.
 pub(crate) const SHIM_COMMAND: &str = "runtime-shim";
 pub(crate) const NAMESPACES_COMMAND: &str = "runtime-namespaces";
+
+const REMOVED_AT_ONCE: usize = 8;
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -78,12 +81,13 @@ pub async fn remove_all(config: Config) -> std::io::Result<usize> {
     let tasks = Tasks::new("runtime");
     let engine = engine::Engine::open(config, tasks.clone()).await?;
     let pods: Vec<String> = engine.state.lock().sandboxes.keys().cloned().collect();
-    let mut failed = None;
-    for pod in &pods {
-        if let Err(error) = Arc::clone(&engine).remove_sandbox(pod).await {
-            failed.get_or_insert(error.to_string());
-        }
-    }
+    let removals = pods.iter().map(|pod| {
+        let engine = Arc::clone(&engine);
+        async move { engine.remove_sandbox(pod).await.err().map(|error| error.to_string()) }.boxed()
+    });
+    let removed: Vec<Option<String>> =
+        futures::stream::iter(removals).buffer_unordered(REMOVED_AT_ONCE).collect().await;
+    let failed = removed.into_iter().flatten().next();
     tasks.stop(std::time::Duration::from_secs(5)).await;
     failed.map_or(Ok(pods.len()), |error| Err(std::io::Error::other(error)))
 }

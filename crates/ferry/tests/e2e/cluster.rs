@@ -54,7 +54,12 @@ impl Cluster {
             ("registry-mirror", format!("docker.io={registry}")),
             ("registry-mirror", format!("registry.k8s.io={registry}")),
         ];
-        let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).chain(more_flags).collect();
+        // `embedded` runs every scenario on Ferry's own runtime.
+        let runtime = std::env::var("FERRY_TEST_RUNTIME").ok();
+        let runtime = runtime.map(|runtime| format!("--container-runtime-endpoint={runtime}"));
+        let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}"));
+        let flags = flags.chain(runtime.filter(|_| !more_flags.iter().any(|flag| flag.contains("runtime-endpoint"))));
+        let flags = flags.chain(more_flags).collect();
         let cluster = Self { folder, run_dir, kubectl: kubectl_path(), flags, port, registry };
         cluster.up();
         cluster

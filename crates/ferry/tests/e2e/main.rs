@@ -8,6 +8,7 @@
 
 mod alone;
 mod cluster;
+mod embedded;
 mod etcd;
 mod failures;
 mod flood;
@@ -70,6 +71,7 @@ const ALONE: &[(&str, fn())] = &[
     ("etcd::the_api_server_stands_on_etcd", etcd::the_api_server_stands_on_etcd),
     ("etcd::the_api_server_shows_etcd_its_certificate", etcd::the_api_server_shows_etcd_its_certificate),
     ("etcd::a_cluster_stands_on_etcd", etcd::a_cluster_stands_on_etcd),
+    ("embedded::pods_run_without_containerd", embedded::pods_run_without_containerd),
     ("succession::killed_leaders_are_succeeded", succession::killed_leaders_are_succeeded),
     (
         "gauntlet::webhooks_change_refuse_and_fail_as_documented",

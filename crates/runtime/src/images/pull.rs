@@ -155,7 +155,7 @@ impl Images {
                     found,
                 });
             }
-            Err(error) => return Err(PullError::Malformed { what: format!("layer {digest}"), why: error.to_string() }),
+            Err(error) => return Err(PullError::Unpack { layer: digest.to_owned(), why: error.to_string() }),
         };
         self.index.lock().layers.insert(own.clone(), Layer { folder: number, bytes, files });
         self.save().map_err(PullError::disk("cannot write the index of images"))

@@ -40,6 +40,8 @@ pub(crate) enum PullError {
     Corrupt { what: String, found: String },
     #[error("{what} is not understood: {why}")]
     Malformed { what: String, why: String },
+    #[error("layer {layer} cannot be unpacked: {why}")]
+    Unpack { layer: String, why: String },
     #[error("{what}: {error}")]
     Disk { what: String, error: std::io::Error },
 }
