@@ -104,15 +104,14 @@ impl Line {
         let (at, exact) = at;
         // A time in whole seconds may lie before what led to it.
         let at = if exact { at } else { self.last.map_or(at, |last| at.max(last)) };
-        // Who watches may be faster than the answer to the writer, by which the fan-out is measured.
-        if let (Some(last), Some(before)) = (self.last, self.hops.last_mut())
-            && exact
-            && before.number == 8
-            && at < last
-        {
-            before.took = before.took.saturating_sub(micros(at, last)).max(0);
-            before.at = at;
-            self.last = Some(at);
+        // Who watches may be faster than the answer to the writer, by which commit and fan-out are measured.
+        if exact {
+            let late = self.hops.iter_mut().rev().take_while(|hop| matches!(hop.number, 7 | 8) && hop.at > at);
+            for hop in late {
+                hop.took = hop.took.saturating_sub(micros(at, hop.at)).max(0);
+                hop.at = at;
+                self.last = Some(at);
+            }
         }
         let took = self.last.map_or(0, |last| micros(last, at).max(0));
         self.hops.push(Hop { number, name: name.into(), at, took, detail, component, exact });
@@ -211,10 +210,14 @@ fn beginning(story: &Story, pod: Option<&Value>, line: &mut Line) {
         if let Some((at, write)) = wanted_since(story, item, start, pod_time) {
             let before = start.is_some_and(|start| at.1 && at.0 < start);
             let kind = object::text(item, "/kind");
-            let detail = match &write {
+            let mut detail = match &write {
                 Some(write) => format!("{}, revision {}", who(write), write.revision),
                 None => String::new(),
             };
+            let in_turn = maker == "StatefulSet" && object::text(target, "/spec/podManagementPolicy") != "Parallel";
+            if in_turn && !object::name(item).ends_with("-0") {
+                detail += "; once those before it were ready";
+            }
             // One that stood there already took no part in this.
             if !before {
                 let again = if write.as_ref().is_some_and(|write| !write.creates()) { " changed" } else { "" };

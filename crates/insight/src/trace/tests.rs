@@ -117,6 +117,18 @@ fn the_recorder_tells_every_hop() {
 }
 
 #[test]
+fn watchers_that_are_faster_than_the_answer_come_after_it() {
+    let spec = json!([{ "what": "spec", "to": 1 }]);
+    let mut first = write(10, 0, "alice", "create", "", "d", spec.clone());
+    first["stages"]["commit"] = 9_000.into();
+    let set = json!({ "writes": [write(11, 5, "deployment-controller", "create", "", "r", spec)] });
+    let trace = hops(&Story::of(objects(), &[("d", &json!({ "writes": [first] })), ("r", &set)]));
+    assert!(trace.hops.is_sorted_by_key(|hop| hop.at), "{:#?}", trace.hops);
+    let took: Vec<i64> = trace.hops[5..8].iter().map(|hop| hop.took).collect();
+    assert_eq!(took, [4_500, 0, 0]);
+}
+
+#[test]
 fn without_the_recorder_the_objects_tell() {
     let story = Story::of(objects(), &[]);
     let trace = hops(&story);
