@@ -143,6 +143,11 @@ pub fn webhooks_change_refuse_and_fail_as_documented() {
     let policies = alone
         .kubectl(&["get", "pod", "p", "-n", "sidecar", "-o", "jsonpath={.spec.containers[1].imagePullPolicy}"], "");
     assert_eq!(policies.trim(), "IfNotPresent");
+    // The flight recorder tells what it waited for.
+    let flight = alone.kubectl(&["get", "--raw", "/debug/flight/api/v1/namespaces/sidecar/pods/p"], "");
+    let flight: Value = serde_json::from_str(&flight).unwrap();
+    let call = &flight["writes"][0]["webhooks"][0];
+    assert!(call["name"] == "sidecar.example.com" && call["took"].as_u64() > Some(0), "{flight:#}");
     alone.kubectl(&["create", "-n", "label", "-f", "-"], MAP);
     let label = alone.kubectl(&["get", "configmap", "m", "-n", "label", "-o", "jsonpath={.metadata.labels.team}"], "");
     assert_eq!(label.trim(), "none");
