@@ -61,6 +61,12 @@ impl Oci {
         command
     }
 
+    pub(crate) fn kill(&self, log: &Path, id: &str, signal: i32) -> Command {
+        let mut command = self.command(log);
+        command.args(["kill", id, &signal.to_string()]);
+        command
+    }
+
     pub(crate) fn kill_all(&self, log: &Path, id: &str) -> Command {
         let mut command = self.command(log);
         command.args(["kill", "--all", id, "KILL"]);

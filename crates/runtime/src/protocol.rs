@@ -30,6 +30,9 @@ pub(crate) struct Create {
     pub(crate) tty: bool,
     pub(crate) stdin: bool,
     pub(crate) stdin_once: bool,
+    /// It has a process namespace of its own, so that all of it ends with its first process.
+    #[serde(default)]
+    pub(crate) own_processes: bool,
     /// The files that tell how often the kernel killed for want of memory.
     pub(crate) memory_events: Vec<PathBuf>,
 }

@@ -205,6 +205,7 @@ impl Engine {
             tty: container.config.tty,
             stdin: container.config.stdin,
             stdin_once: container.config.stdin_once,
+            own_processes: owns_processes(&container),
             memory_events: memory_events(&container.record.cgroup),
         };
         let shim = self.shim(&sandbox);
@@ -214,6 +215,8 @@ impl Engine {
             let begun = shim.call(&Request::Start { id: id.clone() }).await;
             begun.map_err(|error| format!("failed to start the container's process: {error}"))
         };
+        // Before it starts: it may have ended by the time the shim has answered.
+        let at = now();
         if let Err(message) = started.await {
             self.change(&id, |record| {
                 if record.stage != Stage::Ended {
@@ -229,7 +232,7 @@ impl Engine {
             return Err(Failure::Internal(message));
         }
         // The shim tells it too; whoever comes first.
-        self.began(&id, now());
+        self.began(&id, at);
         Ok(())
     }
 
@@ -296,6 +299,11 @@ impl Engine {
             _ => Err(Failure::State(format!("container is not running: {id:?}"))),
         }
     }
+}
+
+fn owns_processes(container: &Container) -> bool {
+    let context = container.config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    context.and_then(|c| c.namespace_options.as_ref()).is_some_and(|o| o.pid() == NamespaceMode::Container)
 }
 
 /// Only what is said changes.

@@ -78,6 +78,10 @@ impl Engine {
         for folder in ["shims", "namespaces", "oci"] {
             std::fs::create_dir_all(config.run_dir.join(folder))?;
         }
+        // Images hold programs with the set-user-id bit: nobody else of this machine gets at them.
+        let private: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&config.data_dir, private.clone())?;
+        std::fs::set_permissions(&config.run_dir, private)?;
         // Mounts made below must not be copied into other places, or they could not be taken away.
         crate::overlay::keep_to_itself(&config.data_dir)?;
         crate::overlay::keep_to_itself(&config.run_dir.join("namespaces"))?;

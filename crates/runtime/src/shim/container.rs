@@ -33,6 +33,7 @@ pub(crate) struct Container {
     pub(crate) stdin_once: bool,
     pub(crate) input: RefCell<Option<Rc<Input>>>,
     readers: RefCell<Vec<mpsc::Sender<Frame>>>,
+    own_processes: bool,
     memory_events: Vec<PathBuf>,
 }
 
@@ -145,6 +146,7 @@ impl Container {
             stdin_once: create.stdin_once,
             input: RefCell::new(input),
             readers: RefCell::default(),
+            own_processes: create.own_processes,
             memory_events: create.memory_events,
         });
         shim.containers.borrow_mut().insert(container.id.clone(), container.clone());
@@ -204,7 +206,9 @@ impl Container {
         let out_of_memory = self.memory_events.iter().any(|file| killed_for_memory(file));
         // Where the pod shares its processes, others of the container may still run.
         let log = self.bundle.join("delete.log");
-        let _ = shim.run(shim.oci.kill_all(&log, &self.id), &log).await;
+        if !self.own_processes {
+            let _ = shim.run(shim.oci.kill_all(&log, &self.id), &log).await;
+        }
         let drained = async {
             for pump in pumps {
                 let _ = pump.await;

@@ -100,7 +100,7 @@ impl Shim {
         let result = match request {
             Request::Create(create) => Container::create(&self, create).await,
             Request::Start { id } => self.start(&id).await,
-            Request::Kill { id, signal } => self.kill(&id, signal),
+            Request::Kill { id, signal } => self.kill(&id, signal).await,
             Request::Update { id, resources } => self.update(&id, &resources).await,
             Request::Reopen { id } => self
                 .find(&id)
@@ -157,13 +157,17 @@ impl Shim {
         Ok(())
     }
 
-    fn kill(&self, id: &str, signal: i32) -> Result<(), String> {
+    async fn kill(&self, id: &str, signal: i32) -> Result<(), String> {
         let container = self.find(id)?;
         if container.exit.get().is_some() {
             return Ok(());
         }
         let pid = rustix::process::Pid::from_raw(container.pid).ok_or("no process")?;
-        let signal = rustix::process::Signal::from_named_raw(signal).ok_or_else(|| format!("no signal {signal}"))?;
+        let Some(signal) = rustix::process::Signal::from_named_raw(signal) else {
+            // A real-time signal has no name.
+            let log = container.bundle.join("oci.log");
+            return self.run(self.oci.kill(&log, id, signal), &log).await;
+        };
         // It is a child that has not been waited for, so its number is still its own.
         match rustix::process::kill_process(pid, signal) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),

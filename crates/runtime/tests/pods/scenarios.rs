@@ -72,6 +72,14 @@ pub async fn life(kubelet: &mut Kubelet) {
     kubelet.client.stop_container(stop(&polite, 20)).await.expect("stopped");
     assert_eq!(kubelet.status(&polite).await.exit_code, 0);
     assert!(kubelet.log("life", "polite").contains(&"stdout F bye".to_owned()));
+    let mut config = kubelet.container_config("odd", "trap 'exit 6' 37; echo ready; while true; do sleep 0.1; done");
+    config.stop_signal = v1::Signal::Sigrtminplus3.into();
+    let odd = kubelet.run(&pod, config).await;
+    while !kubelet.log("life", "odd").iter().any(|line| line.contains("ready")) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    kubelet.client.stop_container(stop(&odd, 20)).await.expect("stopped");
+    assert_eq!(kubelet.status(&odd).await.exit_code, 6);
     let stubborn = kubelet.run(&pod, kubelet.container_config("stubborn", "sleep 1000")).await;
     kubelet.client.stop_container(stop(&stubborn, 0)).await.expect("stopped");
     assert_eq!(kubelet.status(&stubborn).await.exit_code, 137);
