@@ -13,6 +13,9 @@ export PATH="$cache/etcd/usr/bin:$PATH"
 say "unit, store and end-to-end tests"
 cargo test --workspace
 
+say "pods on the embedded runtime"
+FERRY_TEST_RUNTIME=embedded cargo test --quiet -p ferry --test e2e -- spine failures storage
+
 say "kubectl, and the Python and Node clients"
 "$top/hack/clients.sh"
 

@@ -83,6 +83,11 @@ impl Cluster {
         assert!(output.status.success(), "ferry down failed: {}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Whether containers run without containerd.
+    pub fn is_embedded(&self) -> bool {
+        self.flags.iter().any(|flag| flag == "--container-runtime-endpoint=embedded")
+    }
+
     pub fn data_dir(&self) -> &std::path::Path {
         self.folder.path()
     }
