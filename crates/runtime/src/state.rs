@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ferry_cri::v1;
 use prost::Message;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +33,15 @@ pub(crate) struct SandboxRecord {
     pub(crate) pause: Option<String>,
 }
 
+/// What is kept of a pod or a container: what became of it, and what was asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Sandbox {
-    pub(crate) record: SandboxRecord,
-    pub(crate) config: v1::PodSandboxConfig,
+pub(crate) struct Kept<Record, Config> {
+    pub(crate) record: Record,
+    pub(crate) config: Config,
 }
+
+pub(crate) type Sandbox = Kept<SandboxRecord, v1::PodSandboxConfig>;
+pub(crate) type Container = Kept<ContainerRecord, v1::ContainerConfig>;
 
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(crate) struct ContainerRecord {
@@ -65,12 +70,6 @@ pub(crate) struct ContainerRecord {
     pub(crate) pid: i32,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Container {
-    pub(crate) record: ContainerRecord,
-    pub(crate) config: v1::ContainerConfig,
-}
-
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) sandboxes: HashMap<String, Sandbox>,
@@ -89,7 +88,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     attempt().map_err(|error| std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-impl Sandbox {
+impl<Record: Serialize + DeserializeOwned, Config: Message + Default> Kept<Record, Config> {
     pub(crate) fn save(&self, folder: &Path) -> std::io::Result<()> {
         write(&folder.join("record.json"), &serde_json::to_vec(&self.record)?)
     }
@@ -100,23 +99,7 @@ impl Sandbox {
 
     pub(crate) fn load(folder: &Path) -> std::io::Result<Self> {
         let record = serde_json::from_slice(&std::fs::read(folder.join("record.json"))?)?;
-        let config = Message::decode(&*std::fs::read(folder.join("config.pb"))?).map_err(std::io::Error::other)?;
-        Ok(Self { record, config })
-    }
-}
-
-impl Container {
-    pub(crate) fn save(&self, folder: &Path) -> std::io::Result<()> {
-        write(&folder.join("record.json"), &serde_json::to_vec(&self.record)?)
-    }
-
-    pub(crate) fn save_config(&self, folder: &Path) -> std::io::Result<()> {
-        write(&folder.join("config.pb"), &self.config.encode_to_vec())
-    }
-
-    pub(crate) fn load(folder: &Path) -> std::io::Result<Self> {
-        let record = serde_json::from_slice(&std::fs::read(folder.join("record.json"))?)?;
-        let config = Message::decode(&*std::fs::read(folder.join("config.pb"))?).map_err(std::io::Error::other)?;
+        let config = Config::decode(&*std::fs::read(folder.join("config.pb"))?).map_err(std::io::Error::other)?;
         Ok(Self { record, config })
     }
 }

@@ -44,10 +44,12 @@ async fn node_uid(context: &Context) -> String {
 }
 
 /// Makes the CSINode where there is none, so that the scheduler knows that no drivers are there rather than nothing.
-pub(super) async fn ensure(context: &Context) {
-    if let Err(why) = change(context, |_| {}).await {
+pub(super) async fn ensure(context: &Context) -> bool {
+    let made = change(context, |_| {}).await;
+    if let Err(why) = &made {
         tracing::warn!("the CSINode could not be made: {why}");
     }
+    made.is_ok()
 }
 
 async fn change(context: &Context, edit: impl Fn(&mut Vec<CSINodeDriver>)) -> Result<(), String> {

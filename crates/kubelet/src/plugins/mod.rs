@@ -67,11 +67,12 @@ pub(crate) async fn follow(context: Arc<Context>) {
         tracing::warn!("no plug-ins can register: {}: {error}", folder.display());
         return;
     }
-    csi_node::ensure(&context).await;
+    let mut shown = false;
     let watch = FolderWatch::new(&folder).ok();
     let mut known: HashMap<PathBuf, Known> = HashMap::new();
     loop {
-        let failed = look(&context, &folder, &mut known).await;
+        shown = shown || csi_node::ensure(&context).await;
+        let failed = look(&context, &folder, &mut known).await || !shown;
         let changed = async {
             match &watch {
                 Some(watch) if watch.changed().await.is_ok() => {}

@@ -82,6 +82,25 @@ impl Source {
     }
 }
 
+/// Both outputs of a process, and its input where it has one.
+pub(super) type Ends = (Vec<(Kind, Source)>, Option<Rc<Input>>);
+
+/// Gives a command pipes in place of a terminal.
+pub(super) fn piped(command: &mut std::process::Command, stdin: bool) -> std::io::Result<Ends> {
+    let (out, writer) = std::io::pipe()?;
+    command.stdout(writer);
+    let (errors, writer) = std::io::pipe()?;
+    command.stderr(writer);
+    let outputs = vec![(Kind::Output, Source::pipe(out)?), (Kind::Errors, Source::pipe(errors)?)];
+    let mut input = None;
+    if stdin {
+        let (reader, writer) = std::io::pipe()?;
+        command.stdin(reader);
+        input = Some(Rc::new(Input::pipe(writer)?));
+    }
+    Ok((outputs, input))
+}
+
 pub(crate) fn now() -> i64 {
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
@@ -110,21 +129,7 @@ impl Container {
             })
         } else {
             let mut command = shim.oci.create(&oci_log, &create.bundle, &pid_file, None, &create.id);
-            let mut prepare = || -> std::io::Result<()> {
-                let (out, writer) = std::io::pipe()?;
-                command.stdout(writer);
-                outputs.push((Kind::Output, Source::pipe(out)?));
-                let (errors, writer) = std::io::pipe()?;
-                command.stderr(writer);
-                outputs.push((Kind::Errors, Source::pipe(errors)?));
-                if create.stdin {
-                    let (reader, writer) = std::io::pipe()?;
-                    command.stdin(reader);
-                    input = Some(Rc::new(Input::pipe(writer)?));
-                }
-                Ok(())
-            };
-            prepare().map_err(|e| format!("cannot make pipes: {e}"))?;
+            (outputs, input) = piped(&mut command, create.stdin).map_err(|e| format!("cannot make pipes: {e}"))?;
             shim.run(command, &oci_log).await
         };
         let pid = made.and_then(|()| read_pid(&pid_file));

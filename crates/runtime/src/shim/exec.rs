@@ -8,7 +8,7 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
 
 use super::Shim;
-use super::container::{Container, Input, Source, read_pid, with_terminal};
+use super::container::{Container, Input, Source, piped, read_pid, with_terminal};
 use super::terminal::Waiting;
 use crate::protocol::{Exec, Frame, Kind, Verdict, read_frame, write_frame};
 
@@ -35,36 +35,20 @@ async fn start(shim: &Shim, exec: &Exec) -> Result<Started, String> {
     let (process, pid_file, log) = (file("json"), file("pid"), file("log"));
     let started = async {
         std::fs::write(&process, exec.process.to_string()).map_err(|e| e.to_string())?;
-        let mut outputs = Vec::new();
-        let mut input = None;
-        if exec.tty {
+        let (outputs, input) = if exec.tty {
             let socket = shim.sockets.join(format!("t{name}"));
             let waiting = Waiting::at(&socket).map_err(|e| format!("cannot wait for a terminal: {e}"))?;
             let command = shim.oci.exec(&log, &process, &pid_file, Some(&socket), &exec.id);
             let made = with_terminal(shim.run(command, &log), waiting).await;
             let _ = std::fs::remove_file(&socket);
             let terminal = Rc::new(made?);
-            outputs.push((Kind::Output, Source::Terminal(terminal.clone())));
-            input = Some(Rc::new(Input::Terminal(terminal)));
+            (vec![(Kind::Output, Source::Terminal(terminal.clone()))], Some(Rc::new(Input::Terminal(terminal))))
         } else {
             let mut command = shim.oci.exec(&log, &process, &pid_file, None, &exec.id);
-            let mut prepare = || -> std::io::Result<()> {
-                let (out, writer) = std::io::pipe()?;
-                command.stdout(writer);
-                outputs.push((Kind::Output, Source::pipe(out)?));
-                let (errors, writer) = std::io::pipe()?;
-                command.stderr(writer);
-                outputs.push((Kind::Errors, Source::pipe(errors)?));
-                if exec.stdin {
-                    let (reader, writer) = std::io::pipe()?;
-                    command.stdin(reader);
-                    input = Some(Rc::new(Input::pipe(writer)?));
-                }
-                Ok(())
-            };
-            prepare().map_err(|e| format!("cannot make pipes: {e}"))?;
+            let ends = piped(&mut command, exec.stdin).map_err(|e| format!("cannot make pipes: {e}"))?;
             shim.run(command, &log).await?;
-        }
+            ends
+        };
         Ok(Started { pid: read_pid(&pid_file)?, input, outputs })
     };
     let started = started.await;
