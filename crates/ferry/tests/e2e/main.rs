@@ -14,6 +14,7 @@ mod failures;
 mod flood;
 mod front_door;
 mod gauntlet;
+mod hostile;
 mod insight;
 mod kube_rs;
 mod kubectl_alone;
@@ -99,11 +100,14 @@ fn main() -> ExitCode {
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));
     let mut failed = Vec::new();
     let mut count = 0;
-    for (name, scenario) in ALONE.iter().filter(|(name, _)| is_wanted(name)) {
+    for (name, scenario) in
+        ALONE.iter().chain(hostile::ALONE.iter().copied().flatten()).filter(|(name, _)| is_wanted(name))
+    {
         count += 1;
         attempt(name, &mut failed, scenario);
     }
-    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(|(name, _)| is_wanted(name)).collect();
+    let all = hostile::SCENARIOS.iter().copied().flatten().chain(SCENARIOS);
+    let chosen: Vec<&Scenario> = all.filter(|(name, _)| is_wanted(name)).collect();
     if !chosen.is_empty() {
         let mut cluster = Cluster::start();
         for (name, scenario) in chosen {

@@ -1,0 +1,12 @@
+//! The audit's attacks, against the real binary: a limited user's token, hostile pods, hostile bytes.
+//!
+//! Each file is one area and lists its scenarios itself. After an attack others are served, memory is bounded, nothing is
+//! lost and the process is the same.
+
+use super::Scenario;
+
+/// On the cluster that all scenarios share.
+pub const SCENARIOS: &[&[Scenario]] = &[];
+
+/// With an API server or a command of their own.
+pub const ALONE: &[&[(&str, fn())]] = &[];
