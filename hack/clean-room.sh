@@ -32,8 +32,8 @@ forwarding=$(cat /proc/sys/net/ipv4/ip_forward)
 
 clean() {
   set +e
-  # Ends everything in the room: its process namespace goes with the first process.
-  [ -n "${first:-}" ] && kill -9 "$first" 2>/dev/null
+  # Ends everything in the room: its process namespace goes with the process that made it.
+  [ -n "${outer:-}" ] && kill -9 "$outer" 2>/dev/null
   wait 2>/dev/null
   ip netns del "$name" 2>/dev/null; ip link del "$name" 2>/dev/null; nft delete table ip "$name" 2>/dev/null
   echo "$forwarding" >/proc/sys/net/ipv4/ip_forward
@@ -90,7 +90,7 @@ open_room() {
       hostname clean-room
       pivot_root . old; umount -l /old; mount --make-rshared /
       touch /run/open; sleep infinity & wait' &
-  local outer=$!
+  outer=$!
   for _ in $(seq 100); do
     first=$(cut -d' ' -f1 "/proc/$outer/task/$outer/children" 2>/dev/null) || return 1
     [ -n "$first" ] && [ -e "/proc/$first/root/run/open" ] && return
