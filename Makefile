@@ -5,7 +5,7 @@ CACHE := $(or $(FERRY_CACHE),$(HOME)/.cache/ferry)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export FERRY_CACHE := $(CACHE)
 
-.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room
+.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist
 
 up: ## install what is missing, build, start a cluster, deploy the example and show it
 	@hack/up.sh
@@ -35,9 +35,11 @@ bench: ## figures as JSON lines and tables; nothing is asserted
 fuzz: ## ten minutes of fuzzing over all targets; needs nightly Rust
 	@hack/fuzz.sh
 
-audit: ## licences, bans and sources of all dependencies
-	@PATH="$$PATH:$(CACHE)/tools/bin"; command -v cargo-deny >/dev/null || cargo install --locked --root $(CACHE)/tools cargo-deny
-	PATH="$$PATH:$(CACHE)/tools/bin" cargo deny check licenses bans sources
+dist: ## binary, Debian package, OCI image, completions, man pages, bill of materials and checksums in dist/
+	@hack/dist.sh
+
+audit: ## licences, bans, sources and, where the network allows it, known vulnerabilities of all dependencies
+	@hack/audit.sh
 
 catalogue: ## make the type catalogue anew from k8s-openapi and the wire facts
 	cargo run -p xtask -- catalogue

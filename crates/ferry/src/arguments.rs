@@ -62,6 +62,14 @@ pub enum Command {
     Trace(TraceOptions),
     /// Say why an object is not ready, scheduled, running, reachable or deleted. Exit code: 0 nothing is wrong, 1 something is.
     Why(WhyOptions),
+    /// Print the completions of a shell, for example: ferry completion bash > /etc/bash_completion.d/ferry
+    Completion {
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages to a folder.
+    #[command(hide = true)]
+    Man { folder: PathBuf },
 }
 
 #[derive(Subcommand)]

@@ -54,6 +54,8 @@ fn main() -> std::process::ExitCode {
         Command::Secrets(SecretsCommand::Rotate(options)) => commands::secrets::rotate(&options),
         Command::Trace(options) => return commands::trace::run(&options),
         Command::Why(options) => return commands::why::run(&options),
+        Command::Completion { shell } => commands::completion::completion(shell),
+        Command::Man { folder } => commands::completion::man(&folder),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod apiserver;
+pub mod completion;
 pub mod controller_manager;
 pub mod down;
 pub mod object;
