@@ -3,6 +3,8 @@
 //! fjall stops at the first entry it cannot read and cuts off the rest, as it must for a write that a crash interrupted.
 //! In the middle of a log that would silently drop acknowledged writes, so the two are told apart here: an interrupted
 //! write is the last thing in the log, damage has whole batches behind it.
+//!
+//! The form of the log is fjall's own affair and may change with any release: its version is fixed in `Cargo.toml`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -12,6 +14,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::folder::io_error;
 use crate::{Result, StoreError};
+
+/// The release whose log is read here, and in which it was last compared with `journal/` of fjall's source.
+#[cfg(test)]
+pub(super) const REVIEWED: (&str, &str) = ("fjall", "3.1.13");
 
 const START: u8 = 1;
 const ITEM: u8 = 2;
@@ -184,4 +190,27 @@ fn read_batch<R: Read>(input: &mut Limited<'_, R>) -> io::Result<Option<()>> {
     let Some(end) = input.take::<13>()? else { return Ok(None) };
     let whole = end[0] == END && number::<8>(&end, 1) == input.hasher.digest() && &end[9..] == TRAILER;
     Ok(whole.then_some(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::manifest;
+
+    /// Files of another release would be taken for damaged, or damage in them for none. Whoever moves the version
+    /// compares its source with what is read here, and then moves the constant.
+    #[test]
+    fn formats_are_read_of_the_releases_they_were_compared_with() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+        let read = |file: &str| std::fs::read_to_string(format!("{root}{file}")).expect(file);
+        let (locked, required) = (read("Cargo.lock"), read("Cargo.toml"));
+        for (name, version) in [super::REVIEWED, manifest::REVIEWED] {
+            let package = format!("name = \"{name}\"\nversion = \"");
+            let found: Vec<&str> = locked.split(&package).skip(1).filter_map(|rest| rest.split('"').next()).collect();
+            assert_eq!(found, [version], "{name} in Cargo.lock: is the format of its files still the one read here?");
+            let exact = required
+                .lines()
+                .any(|line| line.starts_with(&format!("{name} = ")) && line.contains(&format!("\"={version}\"")));
+            assert!(exact, "Cargo.toml must require {name} ={version}");
+        }
+    }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use etcd_client::{KeyValue, ResponseHeader};
+use tonic::Status;
 
-use super::connection::describe;
+use super::api::describe;
+use super::api::rpc::{KeyValue, ResponseHeader};
 use crate::types::{Entry, Revision};
 use crate::{Result, StoreError, key};
 
@@ -18,7 +19,7 @@ pub(super) fn unsigned(value: i64) -> u64 {
 }
 
 pub(super) fn revision_of(header: Option<&ResponseHeader>) -> Revision {
-    header.map_or(0, |header| unsigned(header.revision()))
+    header.map_or(0, |header| unsigned(header.revision))
 }
 
 /// Where in etcd the keys of `/registry/` lie: several clusters may share one etcd.
@@ -48,16 +49,20 @@ impl Layout {
     }
 
     pub(super) fn entry(&self, kv: KeyValue) -> Result<Entry> {
-        let (created, modified, lease) = (unsigned(kv.create_revision()), unsigned(kv.mod_revision()), kv.lease());
-        let (key, value) = kv.into_key_value();
-        let key = std::str::from_utf8(&key).map_err(|_| {
-            StoreError::Corrupt(format!("a key in etcd is not text: {:?}", String::from_utf8_lossy(&key)))
+        let key = std::str::from_utf8(&kv.key).map_err(|_| {
+            StoreError::Corrupt(format!("a key in etcd is not text: {:?}", String::from_utf8_lossy(&kv.key)))
         })?;
         let key = match key.strip_prefix(&*self.root) {
             Some(rest) if &*self.root != key::ROOT => Arc::from(format!("{}{rest}", key::ROOT)),
             _ => Arc::from(key),
         };
-        Ok(Entry { key, value: Bytes::from(value), created, modified, lease: (lease != 0).then_some(lease) })
+        Ok(Entry {
+            key,
+            value: Bytes::from(kv.value),
+            created: unsigned(kv.create_revision),
+            modified: unsigned(kv.mod_revision),
+            lease: (kv.lease != 0).then_some(kv.lease),
+        })
     }
 }
 
@@ -72,10 +77,7 @@ pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
 }
 
 /// etcd tells its errors apart by their text; numbers are filled in by whoever knows them.
-pub(super) fn failed(error: &etcd_client::Error) -> StoreError {
-    let etcd_client::Error::GRpcStatus(status) = error else {
-        return StoreError::Unavailable(format!("etcd: {}", describe(error)));
-    };
+pub(super) fn failed(status: &Status) -> StoreError {
     let message = status.message();
     if message.contains("required revision has been compacted") {
         StoreError::Compacted { requested: 0, oldest: 0 }
@@ -88,7 +90,7 @@ pub(super) fn failed(error: &etcd_client::Error) -> StoreError {
     } else if message.contains("request is too large") || message.contains("larger than max") {
         StoreError::TooLarge { key: String::new(), size: 0, max: key::MAX_VALUE }
     } else {
-        StoreError::Unavailable(format!("etcd: {}", describe(error)))
+        StoreError::Unavailable(format!("etcd: {}", describe(status)))
     }
 }
 

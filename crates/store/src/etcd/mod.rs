@@ -2,6 +2,7 @@
 //!
 //! Every call ends within its deadline. Watches reconnect by themselves and go on where they ended.
 
+pub mod api;
 mod connection;
 mod convert;
 #[cfg(test)]
@@ -13,13 +14,19 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{
-    AlarmAction, AlarmType, Client, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse,
-};
 use ferry_tasks::Tasks;
 use futures::future::BoxFuture;
+use tonic::Response;
 
-use self::connection::{Connection, Repeat, kv};
+use self::api::Client;
+use self::api::rpc::compare::{CompareResult, CompareTarget, TargetUnion};
+use self::api::rpc::request_op::Request;
+use self::api::rpc::response_op::Response as Outcome;
+use self::api::rpc::{
+    AlarmRequest, AlarmType, CompactionRequest, Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest,
+    PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use self::connection::{Connection, Repeat};
 use self::convert::{number, revision_of};
 use crate::embedded::{check_distinct, check_lease, check_ttl};
 use crate::types::{Commit, Got, LeaseId, Op, Range, RangeResult, Revision, Transaction, WatchRequest};
@@ -70,12 +77,11 @@ pub struct EtcdStore {
 impl EtcdStore {
     /// Returns at once, etcd up or not: calls fail as unavailable until it is. `tasks` owns the compaction.
     pub fn connect(options: EtcdOptions, tasks: &Tasks) -> BoxFuture<'_, Result<Arc<Self>>> {
-        // Boxed: what an async function does is compiled by whoever awaits it, which is the binary.
-        Box::pin(Self::open(options, tasks))
+        Box::pin(async move { Self::open(&options, tasks) })
     }
 
-    async fn open(options: EtcdOptions, tasks: &Tasks) -> Result<Arc<Self>> {
-        let connection = Connection::new(&options).await?;
+    fn open(options: &EtcdOptions, tasks: &Tasks) -> Result<Arc<Self>> {
+        let connection = Connection::new(options)?;
         if let Some(interval) = options.compaction_interval {
             tasks.spawn_until_stopped("etcd-compaction", compact_regularly(connection.clone(), interval));
         }
@@ -108,31 +114,49 @@ async fn compact_regularly(connection: Connection, interval: Duration) {
 
 async fn compact(connection: &Connection, revision: i64) -> Result<()> {
     // Done twice, the second finds it done.
-    let send = |client: Client| async move { kv(&client).compact(revision, None).await };
+    let request = CompactionRequest { revision, physical: false };
+    let send = |client: Client| async move { client.kv().compact(request).await };
     connection.call(Repeat::Unsent, send).await.map(drop)
 }
 
 /// What must hold for an operation, and what it does.
 fn compares(op: &Op, key: &[u8]) -> Vec<Compare> {
+    let compare = |result: CompareResult, revision| Compare {
+        result: result.into(),
+        target: CompareTarget::Mod.into(),
+        key: key.to_vec(),
+        target_union: Some(TargetUnion::ModRevision(revision)),
+        range_end: Vec::new(),
+    };
     // What etcd cannot count is no revision either.
     let expected = i64::try_from(op.expected()).unwrap_or(i64::MAX);
-    let mut all = vec![Compare::mod_revision(key, CompareOp::Equal, expected)];
+    let mut all = vec![compare(CompareResult::Equal, expected)];
     if matches!(op, Op::Update { .. } | Op::Delete { .. }) {
         // 0 is no revision a key could have.
-        all.push(Compare::mod_revision(key, CompareOp::Greater, 0));
+        all.push(compare(CompareResult::Greater, 0));
     }
     all
 }
 
-fn action(op: Op, place: Vec<u8>) -> Option<TxnOp> {
-    let with = |lease: Option<LeaseId>| lease.map(|lease| PutOptions::new().with_lease(lease));
+fn read(key: Vec<u8>) -> RangeRequest {
+    RangeRequest { key, ..RangeRequest::default() }
+}
+
+fn action(op: Op, key: Vec<u8>) -> Option<Request> {
     match op {
         Op::Create { value, lease, .. } | Op::Update { value, lease, .. } => {
-            Some(TxnOp::put(place, value.to_vec(), with(lease)))
+            let lease = lease.unwrap_or_default();
+            Some(Request::RequestPut(PutRequest { key, value, lease, ..PutRequest::default() }))
         }
-        Op::Delete { .. } => Some(TxnOp::delete(place, None)),
+        Op::Delete { .. } => {
+            Some(Request::RequestDeleteRange(DeleteRangeRequest { key, ..DeleteRangeRequest::default() }))
+        }
         Op::Check { .. } => None,
     }
+}
+
+fn step(request: Request) -> RequestOp {
+    RequestOp { request: Some(request) }
 }
 
 #[async_trait::async_trait]
@@ -140,9 +164,9 @@ impl Store for EtcdStore {
     async fn get(&self, key: &str) -> Result<Got> {
         key::check_key(key)?;
         let layout = &self.connection.layout;
-        let mut answer = self.connection.get(layout.outward(key), GetOptions::new()).await?;
-        let found = answer.take_kvs().into_iter().next().map(|kv| layout.entry(kv)).transpose()?;
-        Ok(Got { revision: revision_of(answer.header()), entry: found })
+        let answer = self.connection.get(read(layout.outward(key))).await?;
+        let found = answer.kvs.into_iter().next().map(|kv| layout.entry(kv)).transpose()?;
+        Ok(Got { revision: revision_of(answer.header.as_ref()), entry: found })
     }
 
     async fn range(&self, range: Range) -> Result<RangeResult> {
@@ -186,7 +210,7 @@ impl Store for EtcdStore {
             }
             let place = layout.outward(op.key());
             conditions.extend(compares(op, &place));
-            on_failure.push(TxnOp::get(place, None));
+            on_failure.push(step(Request::RequestRange(read(place))));
         }
         check_distinct(&transaction.ops)?;
         let expected: Vec<(String, Revision, bool)> = transaction
@@ -198,29 +222,29 @@ impl Store for EtcdStore {
             Op::Create { lease, .. } | Op::Update { lease, .. } => *lease,
             _ => None,
         });
-        let actions: Vec<TxnOp> = transaction
+        let actions: Vec<RequestOp> = transaction
             .ops
             .into_iter()
             .filter_map(|op| {
                 let place = layout.outward(op.key());
-                action(op, place)
+                action(op, place).map(step)
             })
             .collect();
-        let sent = Txn::new().when(conditions).and_then(actions).or_else(on_failure);
+        let sent = TxnRequest { compare: conditions, success: actions, failure: on_failure };
         let send = |client: Client| {
             let sent = sent.clone();
-            async move { kv(&client).txn(sent).await }
+            async move { client.kv().txn(sent).await.map(Response::into_inner) }
         };
         let answer = match self.connection.call(Repeat::Unsent, send).await {
             Err(StoreError::UnknownLease(_)) => return Err(StoreError::UnknownLease(lease.unwrap_or_default())),
             answer => answer?,
         };
-        if answer.succeeded() {
-            return Ok(Commit { revision: revision_of(answer.header()) });
+        if answer.succeeded {
+            return Ok(Commit { revision: revision_of(answer.header.as_ref()) });
         }
-        for (response, (key, expected, must_exist)) in answer.op_responses().into_iter().zip(expected) {
-            let TxnOpResponse::Get(mut found) = response else { continue };
-            let current = found.take_kvs().into_iter().next().map(|kv| layout.entry(kv)).transpose()?;
+        for (outcome, (key, expected, must_exist)) in answer.responses.into_iter().zip(expected) {
+            let Some(Outcome::ResponseRange(found)) = outcome.response else { continue };
+            let current = found.kvs.into_iter().next().map(|kv| layout.entry(kv)).transpose()?;
             let modified = current.as_ref().map_or(0, |entry| entry.modified);
             if modified != expected || (modified == 0 && must_exist) {
                 return Err(StoreError::Conflict { key, current: current.map(Box::new) });
@@ -251,14 +275,15 @@ impl Store for EtcdStore {
 
     async fn grant_lease(&self, ttl_seconds: u64) -> Result<LeaseId> {
         check_ttl(ttl_seconds)?;
-        let ttl = number(ttl_seconds)?;
-        let send = |client: Client| async move { client.lease_client().grant(ttl, None).await };
-        Ok(self.connection.call(Repeat::Unsent, send).await?.id())
+        let request = LeaseGrantRequest { ttl: number(ttl_seconds)?, id: 0 };
+        let send = |client: Client| async move { client.lease().lease_grant(request).await };
+        Ok(self.connection.call(Repeat::Unsent, send).await?.into_inner().id)
     }
 
     async fn revoke_lease(&self, lease: LeaseId) -> Result<()> {
         check_lease(Some(lease))?;
-        let send = |client: Client| async move { client.lease_client().revoke(lease).await };
+        let request = LeaseRevokeRequest { id: lease };
+        let send = |client: Client| async move { client.lease().lease_revoke(request).await };
         match self.connection.call(Repeat::Unsent, send).await {
             Ok(_) => Ok(()),
             Err(StoreError::UnknownLease(_)) => Err(StoreError::UnknownLease(lease)),
@@ -268,13 +293,15 @@ impl Store for EtcdStore {
 
     async fn health(&self) -> Result<()> {
         self.connection.revision().await?;
-        let send = |client: Client| async move {
-            client.maintenance_client().alarm(AlarmAction::Get, AlarmType::None, None).await
-        };
-        let answer = self.connection.call(Repeat::Always, send).await?;
-        match answer.alarms().iter().map(|alarm| alarm.alarm()).find(|alarm| *alarm != AlarmType::None) {
+        let request = AlarmRequest::default();
+        let send = |client: Client| async move { client.maintenance().alarm(request).await };
+        let answer = self.connection.call(Repeat::Always, send).await?.into_inner();
+        match answer.alarms.iter().map(|member| member.alarm).find(|alarm| *alarm != AlarmType::None as i32) {
             None => Ok(()),
-            Some(alarm) => Err(StoreError::Unavailable(format!("etcd has an alarm: {}", alarm.as_str_name()))),
+            Some(alarm) => {
+                let name = AlarmType::try_from(alarm).map_or("unknown", |alarm| alarm.as_str_name());
+                Err(StoreError::Unavailable(format!("etcd has an alarm: {name}")))
+            }
         }
     }
 }

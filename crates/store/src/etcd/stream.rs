@@ -6,23 +6,27 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use etcd_client::{Client, EventType, WatchOptions, WatchResponse};
 use futures::StreamExt;
 use futures::stream;
 
-use super::connection::{Connection, Repeat, watching};
+use super::api::rpc::event::EventType;
+use super::api::rpc::{self, WatchCreateRequest, WatchResponse};
+use super::api::{Client, Watching};
+use super::connection::{Connection, Repeat};
 use super::convert::{Layout, number, unsigned};
 use crate::types::{Event, EventKind, Revision, WatchBatch, WatchRequest};
 use crate::{Entry, Result, StoreError, WatchStream};
 
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(2);
+/// As the first key it means the least one, as the end of a range that there is none.
+const EVERYTHING: &[u8] = &[0];
 
 struct Watch {
     connection: Connection,
     /// As it stands in etcd.
     prefix: Vec<u8>,
-    responses: Option<etcd_client::WatchStream>,
+    responses: Option<Watching>,
     /// Everything up to here was delivered.
     reached: Revision,
     /// The newest revision at the start; a mark is due once it is reached.
@@ -69,11 +73,12 @@ pub(super) async fn watch(connection: Connection, request: WatchRequest) -> Resu
 /// The compacted revision: what etcd says to a watch that wants everything.
 pub(super) async fn compacted(connection: &Connection) -> Option<Revision> {
     let ask = |client: Client| async move {
-        let options = WatchOptions::new().with_start_revision(1);
-        let mut responses = watching(&client).watch("/registry/", Some(options)).await?;
+        let request =
+            WatchCreateRequest { key: b"/registry/".into(), start_revision: 1, ..WatchCreateRequest::default() };
+        let mut responses = client.watch(request).await?;
         while let Some(response) = responses.message().await? {
-            if response.canceled() {
-                return Ok(Some(unsigned(response.compact_revision())));
+            if response.canceled {
+                return Ok(Some(unsigned(response.compact_revision)));
             }
         }
         Ok(None)
@@ -87,14 +92,17 @@ impl Watch {
         if let Err(error) = self.connection.probe(self.reached).await {
             return Err(self.connection.explain(error, self.reached).await);
         }
-        let options = WatchOptions::new()
-            .with_all_keys()
-            .with_prev_key()
-            .with_progress_notify()
-            .with_start_revision(number(self.reached + 1)?);
+        let request = WatchCreateRequest {
+            key: EVERYTHING.into(),
+            range_end: EVERYTHING.into(),
+            start_revision: number(self.reached + 1)?,
+            progress_notify: true,
+            prev_kv: true,
+            ..WatchCreateRequest::default()
+        };
         let send = |client: Client| {
-            let options = options.clone();
-            async move { watching(&client).watch("", Some(options)).await }
+            let request = request.clone();
+            async move { client.watch(request).await }
         };
         self.responses = Some(self.connection.call(Repeat::Always, send).await?);
         Ok(())
@@ -123,7 +131,7 @@ impl Watch {
             match responses.message().await {
                 Ok(Some(response)) => {
                     self.pause = RETRY_FIRST;
-                    self.accept(&response)?;
+                    self.accept(response)?;
                 }
                 ended => {
                     tracing::debug!("a watch lost etcd at revision {}: {:?}", self.reached, ended.err());
@@ -135,22 +143,22 @@ impl Watch {
         }
     }
 
-    fn accept(&mut self, response: &WatchResponse) -> Result<()> {
-        if response.canceled() {
-            if response.compact_revision() > 0 {
-                let oldest = unsigned(response.compact_revision());
+    fn accept(&mut self, response: WatchResponse) -> Result<()> {
+        if response.canceled {
+            if response.compact_revision > 0 {
+                let oldest = unsigned(response.compact_revision);
                 return Err(StoreError::Compacted { requested: self.reached, oldest });
             }
-            let reason = response.cancel_reason();
+            let reason = response.cancel_reason;
             if reason.contains("permission denied") {
                 return Err(StoreError::Unavailable(format!("etcd: {reason}")));
             }
             self.responses = None;
             return Ok(());
         }
-        for event in response.events() {
-            let Some(kv) = event.kv() else { continue };
-            let revision = unsigned(kv.mod_revision());
+        for event in response.events {
+            let Some(kv) = &event.kv else { continue };
+            let revision = unsigned(kv.mod_revision);
             if revision > self.reached {
                 self.reached = revision;
                 // What comes next is a new revision: the mark of one without events says enough for all before it.
@@ -159,7 +167,7 @@ impl Watch {
                 }
                 self.ready.push_back(WatchBatch { revision, events: Vec::new() });
             }
-            if kv.key().starts_with(&self.prefix)
+            if kv.key.starts_with(&self.prefix)
                 && let Some(batch) = self.ready.back_mut()
             {
                 batch.events.push(convert(&self.connection.layout, event)?);
@@ -169,17 +177,18 @@ impl Watch {
     }
 }
 
-fn convert(layout: &Layout, event: &etcd_client::Event) -> Result<Event> {
-    let kv = event.kv().cloned().ok_or_else(|| StoreError::Corrupt("etcd sent an event without a key".into()))?;
-    let kind = match event.event_type() {
-        EventType::Delete => EventKind::Delete,
-        EventType::Put if kv.create_revision() == kv.mod_revision() => EventKind::Create,
-        EventType::Put => EventKind::Update,
+fn convert(layout: &Layout, event: rpc::Event) -> Result<Event> {
+    let deleted = event.r#type() == EventType::Delete;
+    let kv = event.kv.ok_or_else(|| StoreError::Corrupt("etcd sent an event without a key".into()))?;
+    let kind = match deleted {
+        true => EventKind::Delete,
+        false if kv.create_revision == kv.mod_revision => EventKind::Create,
+        false => EventKind::Update,
     };
     let mut entry_now = layout.entry(kv)?;
-    if kind == EventKind::Delete {
+    if deleted {
         entry_now = Entry { created: 0, lease: None, ..entry_now };
     }
-    let previous = event.prev_kv().cloned().map(|kv| layout.entry(kv)).transpose()?;
+    let previous = event.prev_kv.map(|kv| layout.entry(kv)).transpose()?;
     Ok(Event { kind, entry: entry_now, previous })
 }
