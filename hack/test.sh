@@ -18,6 +18,3 @@ FERRY_TEST_RUNTIME=embedded cargo test --quiet -p ferry --test e2e -- spine fail
 
 say "kubectl, and the Python and Node clients"
 "$top/hack/clients.sh"
-
-say "recorded exchanges of upstream's API server"
-"$top/hack/oracle.sh"

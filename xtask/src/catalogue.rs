@@ -5,19 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 const GO_TYPES: &str = include_str!("../data/go-types.tsv");
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const APIEXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions";
-
-/// Where the wire facts are: `FERRY_FACTS_DIR`, or `../shared/facts` beside the workspace.
-pub(crate) fn facts_dir() -> PathBuf {
-    std::env::var_os("FERRY_FACTS_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/facts"), PathBuf::from)
-}
 
 struct GoField {
     json: String,
@@ -78,13 +71,11 @@ struct Facts {
     required: HashMap<String, BTreeSet<String>>,
 }
 
-fn read_table(dir: &Path, name: &str) -> Result<Vec<Vec<String>>> {
-    let path = dir.join(name);
-    let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    Ok(text.lines().skip(1).map(|l| l.split('\t').map(str::to_owned).collect()).collect())
+fn read_table(name: &str) -> Result<Vec<Vec<String>>> {
+    Ok(ferry_testkit::data::read(name)?.lines().skip(1).map(|l| l.split('\t').map(str::to_owned).collect()).collect())
 }
 
-fn read_facts(dir: &Path) -> Result<Facts> {
+fn read_facts() -> Result<Facts> {
     let mut facts = Facts {
         lists: HashMap::new(),
         numbers: HashMap::new(),
@@ -92,18 +83,18 @@ fn read_facts(dir: &Path) -> Result<Facts> {
         defaults: HashMap::new(),
         required: HashMap::new(),
     };
-    for row in read_table(dir, "lists.tsv")? {
+    for row in read_table("facts/lists.tsv")? {
         let cell = |i: usize| row.get(i).cloned().unwrap_or_default();
         let entry =
             ListFacts { list_type: cell(2), keys: cell(3), strategy: cell(4), merge_key: cell(5), map_type: cell(6) };
         facts.lists.insert((cell(0), cell(1)), entry);
     }
-    for row in read_table(dir, "protobuf.tsv")? {
+    for row in read_table("facts/protobuf.tsv.gz")? {
         let [message, number, field, ..] = row.as_slice() else { continue };
         facts.messages.insert(message.clone());
         facts.numbers.insert((message.clone(), field.clone()), number.parse().context("a field number")?);
     }
-    for row in read_table(dir, "openapi-defaults.tsv")? {
+    for row in read_table("facts/openapi-defaults.tsv")? {
         let [name, field, default] = row.as_slice() else { continue };
         facts.defaults.insert((name.clone(), field.clone()), default.clone());
     }
@@ -301,23 +292,21 @@ impl Generator {
     }
 }
 
-pub(crate) fn generate(facts_dir: &Path) -> Result<String> {
-    Ok(Generator { go: read_go_types(), facts: read_facts(facts_dir)? }.run())
+pub(crate) fn generate() -> Result<String> {
+    Ok(Generator { go: read_go_types(), facts: read_facts()? }.run())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn the_committed_catalogue_is_current() {
-        let dir = facts_dir();
-        if !dir.is_dir() {
-            return; // the facts are not part of the repository
-        }
         let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/schema/data/catalogue.txt");
         let committed = std::fs::read_to_string(committed).expect("the committed catalogue");
-        let fresh = generate(&dir).expect("a catalogue");
+        let fresh = generate().expect("a catalogue");
         let differs = committed.lines().zip(fresh.lines()).find(|(a, b)| a != b);
         assert_eq!(differs, None, "run `cargo run -p xtask -- catalogue`");
         assert_eq!(committed.len(), fresh.len(), "run `cargo run -p xtask -- catalogue`");

@@ -1,15 +1,14 @@
 //! Plays recorded exchanges against the strategies alone: create and update of built-in kinds, without server or admission.
 //!
-//! `FERRY_ORACLE_DIR` names the folder of cases (default `../shared/oracle/cases` beside the workspace); without it the test
-//! passes. `FERRY_ORACLE_ONLY=kind-pod` plays the matching cases and also shows where accepted objects differ.
+//! `FERRY_ORACLE_ONLY=kind-pod` plays the matching ones and also shows where accepted objects differ.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use ferry_meta::{ApiError, UserInfo, object, time};
 use ferry_registry::{Context, Resource, ResourceTable, object_meta};
 use ferry_schema::{Validation, decode_value, normalize, patch};
+use ferry_testkit::data::exchanges;
 use serde_json::{Value, json};
 
 /// Steps whose answer comes from another part of the server (admission, policies, patches), not from a strategy.
@@ -218,21 +217,15 @@ fn marked(text: &str) -> String {
 
 #[test]
 fn refusals_read_as_recorded() {
-    let folder = std::env::var_os("FERRY_ORACLE_DIR")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/oracle/cases"), PathBuf::from);
     let only = std::env::var("FERRY_ORACLE_ONLY").unwrap_or_default();
-    let Ok(files) = std::fs::read_dir(folder) else { return };
-    let mut files: Vec<PathBuf> = files.flatten().map(|f| f.path()).collect();
-    files.sort();
     let (mut played, mut wrong) = (0, Vec::new());
-    for file in files {
-        let name = file.file_stem().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+    for exchange in exchanges() {
+        let name = &exchange.name;
         if NOT_OURS.iter().any(|prefix| name.starts_with(prefix)) || !name.contains(&only) {
             continue;
         }
-        let case: Value = serde_json::from_str(&std::fs::read_to_string(&file).expect("a case")).expect("JSON");
         let mut server = Server { table: ResourceTable::builtin(), objects: HashMap::new() };
-        for step in case["steps"].as_array().into_iter().flatten() {
+        for step in exchange.values() {
             let path = fill(step["path"].as_str().unwrap_or_default());
             let body: Value = serde_json::from_str(&fill(&step["body"].to_string())).expect("JSON");
             let Some(target) = server.target(&path) else { continue };
@@ -266,6 +259,7 @@ fn refusals_read_as_recorded() {
         }
     }
     assert!(wrong.is_empty(), "{} of {played} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(!only.is_empty() || played == 706, "{played} were played");
 }
 
 fn show_difference(id: &str, ours: &Value, theirs: &Value) {

@@ -32,6 +32,9 @@ use cluster::Cluster;
 
 type Scenario = (&'static str, fn(&mut Cluster));
 
+/// One that brings what it needs.
+type Alone = (&'static str, fn());
+
 const SCENARIOS: &[Scenario] = &[
     ("spine::three_pods_answer_behind_a_service", spine::three_pods_answer_behind_a_service),
     ("insight::a_trace_shows_every_hop", insight::a_trace_shows_every_hop),
@@ -63,7 +66,7 @@ const SCENARIOS: &[Scenario] = &[
 ];
 
 /// Those that need no cluster, only the API server or a command.
-const ALONE: &[(&str, fn())] = &[
+const ALONE: &[Alone] = &[
     ("store::a_live_store_is_backed_up_and_restored", store::a_live_store_is_backed_up_and_restored),
     ("store::store_commands_refuse_what_cannot_be", store::store_commands_refuse_what_cannot_be),
     ("starting::a_log_that_cannot_be_written_harms_nothing", starting::a_log_that_cannot_be_written_harms_nothing),

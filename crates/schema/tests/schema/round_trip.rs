@@ -1,33 +1,8 @@
 //! The same objects as JSON and as protobuf, written by upstream.
 
-use std::path::{Path, PathBuf};
-
 use ferry_schema::{Format, Validation, decode, encode_json};
+use ferry_testkit::data::{Pair, pairs};
 use serde_json::Value;
-
-/// `FERRY_ROUNDTRIP_DIR`, or `../shared/facts/roundtrip` beside the workspace; None where there is none.
-fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("FERRY_ROUNDTRIP_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/facts/roundtrip"), PathBuf::from);
-    folder.is_dir().then_some(folder)
-}
-
-/// (name, JSON, protobuf) of every pair.
-pub(crate) fn pairs() -> Vec<(String, Vec<u8>, Vec<u8>)> {
-    let Some(folder) = folder() else { return Vec::new() };
-    let mut pairs = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("the folder").flatten() {
-        let path = entry.path();
-        if path.extension().is_some_and(|e| e == "json") {
-            let json = std::fs::read(&path).expect("JSON");
-            let protobuf = std::fs::read(path.with_extension("pb")).expect("protobuf");
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            pairs.push((name, json, protobuf));
-        }
-    }
-    pairs.sort();
-    pairs
-}
 
 pub(crate) fn type_of(json: &[u8], name: &str) -> ferry_schema::Type {
     let value: Value = serde_json::from_slice(json).expect("JSON");
@@ -42,7 +17,7 @@ pub(crate) fn type_of(json: &[u8], name: &str) -> ferry_schema::Type {
 #[test]
 fn json_comes_back_byte_for_byte() {
     let mut failures = Vec::new();
-    for (name, json, _) in pairs() {
+    for Pair { name, json, .. } in pairs() {
         let ty = type_of(&json, &name);
         let decoded = match decode(&ty, &json, Format::Json, Validation::Strict) {
             Ok(decoded) => decoded,
@@ -67,7 +42,7 @@ fn json_comes_back_byte_for_byte() {
 #[test]
 fn protobuf_decodes_to_the_json() {
     let mut failures = Vec::new();
-    for (name, json, protobuf) in pairs() {
+    for Pair { name, json, protobuf } in pairs() {
         let ty = type_of(&json, &name);
         let expected = decode(&ty, &json, Format::Json, Validation::Strict).expect("JSON").object;
         match ferry_schema::proto::decode(&ty, &protobuf) {
@@ -89,7 +64,7 @@ fn protobuf_decodes_to_the_json() {
 #[test]
 fn json_encodes_to_the_protobuf() {
     let mut failures = Vec::new();
-    for (name, json, protobuf) in pairs() {
+    for Pair { name, json, protobuf } in pairs() {
         let ty = type_of(&json, &name);
         let object = decode(&ty, &json, Format::Json, Validation::Strict).expect("JSON").object;
         let ours = ferry_schema::proto::encode(&ty, &object);
