@@ -45,6 +45,7 @@ mod reads;
 mod render;
 mod renewal;
 mod request;
+mod rights;
 mod route;
 mod scale_table;
 mod selection;

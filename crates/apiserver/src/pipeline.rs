@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ferry_auth::{Attributes, Authorizer, Credentials, Notes};
+use ferry_auth::{AuthnError, Authorizer, Credentials, Notes};
 use ferry_meta::{ApiError, Reason};
 use futures::FutureExt;
 use http::{Method, Request, Response};
@@ -13,6 +13,7 @@ use http::{Method, Request, Response};
 use crate::answer::{self, Answer, Body};
 use crate::context::{Peer, RequestContext, Stage};
 use crate::listen::read_body;
+use crate::rights::{attributes, selector_fields};
 use crate::route::{self, Route};
 use crate::server::Core;
 use crate::{aggregation, audit, codec, fairness, negotiate, paths, render, subresources, verbs};
@@ -71,7 +72,10 @@ async fn run(
         Err(error) => {
             tracing::debug!("refused: {error}");
             audit::refused(core, context, &notes).await;
-            return Err(ApiError::unauthorized());
+            return Err(match error {
+                AuthnError::Unreadable(why) => ApiError::bad_request(why),
+                AuthnError::Invalid(_) => ApiError::unauthorized(),
+            });
         }
     };
     context.stages.done(Stage::Authentication);
@@ -194,32 +198,6 @@ async fn whole_body(body: Body, deadline: Duration) -> Result<Bytes, ApiError> {
 fn from_cbor(body: &[u8]) -> Result<Bytes, ApiError> {
     let value = ferry_schema::cbor::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
     Ok(value.to_string().into())
-}
-
-/// The request as the authorizers see it.
-fn attributes<'a>(context: &'a RequestContext, fields: &'a [(String, String)]) -> Attributes<'a> {
-    let info = &context.info;
-    if !info.is_resource {
-        return Attributes::path(&context.user, &info.verb, &info.path);
-    }
-    Attributes {
-        user: &context.user,
-        verb: &info.verb,
-        namespace: &info.namespace,
-        group: &info.group,
-        version: &info.version,
-        resource: &info.resource,
-        subresource: &info.subresource,
-        name: &info.name,
-        path: &info.path,
-        fields,
-    }
-}
-
-fn selector_fields(context: &RequestContext) -> Vec<(String, String)> {
-    let text = context.query.text("fieldSelector");
-    let parsed = ferry_meta::selector::FieldSelector::parse(text).unwrap_or_default();
-    parsed.terms.into_iter().filter(|t| !t.negated).map(|t| (t.field, t.value)).collect()
 }
 
 #[cfg(test)]

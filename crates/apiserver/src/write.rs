@@ -16,6 +16,7 @@ use crate::context::{RequestContext, Stage};
 use crate::device_rights;
 use crate::objects::{self, Stored};
 use crate::options::WriteOptions;
+use crate::rights;
 use crate::server::Core;
 
 /// One write of one object. `subresource` is empty for the main resource.
@@ -249,7 +250,9 @@ impl<'a> Write<'a> {
     ) -> Result<Written, ApiError> {
         for _ in 0..ATTEMPTS {
             let live = objects::load(self.core, self.row, self.namespace, self.name).await?;
-            if live.is_none() && !create && !self.row.strategy.allow_create_on_update() {
+            // A subresource of what is not there is not there either, whatever the kind allows.
+            let may_create = self.subresource.is_empty() && (create || self.row.strategy.allow_create_on_update());
+            if live.is_none() && !may_create {
                 return Err(ApiError::not_found(&self.row.group_resource(), self.name));
             }
             let object = change(live.as_ref())?;
@@ -267,6 +270,7 @@ impl<'a> Write<'a> {
     }
 
     async fn create_by_update(&self, mut object: Value, applied: bool) -> Result<Written, ApiError> {
+        rights::must_create(self.core, self.context).await?;
         let uid = object::uid(&object);
         if !uid.is_empty() && applied {
             let why =

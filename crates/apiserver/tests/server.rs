@@ -18,6 +18,8 @@ mod leases;
 mod matrix;
 #[path = "server/pages.rs"]
 mod pages;
+#[path = "server/rights.rs"]
+mod rights;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

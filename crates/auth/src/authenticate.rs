@@ -45,6 +45,9 @@ pub enum AuthnError {
     /// Credentials were presented and are wrong: 401.
     #[error("invalid credentials: {0}")]
     Invalid(String),
+    /// It cannot be read whom the request is for: 400.
+    #[error("{0}")]
+    Unreadable(String),
 }
 
 #[async_trait::async_trait]
@@ -77,9 +80,16 @@ pub trait TokenAuthenticator: Send + Sync {
     }
 }
 
+/// A token that cannot be read is a token, and a wrong one: its sender is not nobody.
+fn authorization(headers: &http::HeaderMap) -> Option<&str> {
+    let value = headers.get(http::header::AUTHORIZATION)?.as_bytes();
+    let of_a_bearer = value.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
+    std::str::from_utf8(value).ok().or(of_a_bearer.then_some("Bearer \u{fffd}"))
+}
+
 /// The token of an `Authorization: Bearer` header. An empty token is no token, as upstream has it.
 pub fn bearer_token(headers: &http::HeaderMap) -> Option<&str> {
-    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?.trim();
+    let value = authorization(headers)?.trim();
     let mut parts = value.splitn(3, ' ');
     let scheme = parts.next()?;
     let token = parts.next()?;
@@ -88,7 +98,7 @@ pub fn bearer_token(headers: &http::HeaderMap) -> Option<&str> {
 
 /// Two spaces before the token: it is not looked at, and its sender is told.
 pub fn has_stray_space(headers: &http::HeaderMap) -> bool {
-    let value = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let value = authorization(headers).unwrap_or_default();
     let parts: Vec<&str> = value.trim().splitn(3, ' ').collect();
     matches!(parts.as_slice(), [scheme, "", _] if scheme.eq_ignore_ascii_case("bearer"))
 }
@@ -137,10 +147,17 @@ mod tests {
             ("Bearer", None),
             ("Basic YWRtaW46YWRtaW4=", None),
             ("Bearer abc def", Some("abc")),
+            ("Bearer jörg", Some("jörg")),
         ] {
             let mut headers = http::HeaderMap::new();
-            headers.insert(http::header::AUTHORIZATION, value.parse().expect("a header"));
+            let value_bytes = http::HeaderValue::from_bytes(value.as_bytes()).expect("a header");
+            headers.insert(http::header::AUTHORIZATION, value_bytes);
             assert_eq!(bearer_token(&headers), want, "{value}");
+        }
+        for (value, want) in [(&b"Bearer j\xf6rg"[..], Some("\u{fffd}")), (b"Basic j\xf6rg", None), (b"\xf6", None)] {
+            let mut headers = http::HeaderMap::new();
+            headers.insert(http::header::AUTHORIZATION, http::HeaderValue::from_bytes(value).expect("a header"));
+            assert_eq!(bearer_token(&headers), want, "{value:?}");
         }
     }
 

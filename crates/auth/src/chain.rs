@@ -73,7 +73,7 @@ impl Chain {
         &self.audiences
     }
 
-    /// Who makes the request. An error is always answered with 401.
+    /// Who makes the request.
     pub async fn authenticate(&self, credentials: &Credentials<'_>, notes: &Notes) -> Result<UserInfo, AuthnError> {
         let mut errors = Vec::new();
         for authenticator in &self.requests {
@@ -81,6 +81,7 @@ impl Chain {
                 Ok(Some(user)) => return Ok(authenticated(user)),
                 Ok(None) => {}
                 Err(AuthnError::Invalid(error)) => errors.push(error),
+                Err(unreadable) => return Err(unreadable),
             }
         }
         if has_stray_space(credentials.headers) {

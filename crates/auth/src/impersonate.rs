@@ -10,14 +10,21 @@ use std::sync::Arc;
 use ferry_meta::field::quote;
 use ferry_meta::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, MASTERS};
 use ferry_meta::{ApiError, FieldError, Path, UserInfo, names};
+use http::HeaderName;
 use parking_lot::Mutex;
 
 use crate::authorize::{Attributes, Authorizer, forbidden};
+use crate::headers::{self, Unreadable};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// From so many groups or extras on, one question for all of them is asked first.
 const MANY: usize = 4;
 const REMEMBERED: usize = 4096;
+
+const USER: HeaderName = HeaderName::from_static("impersonate-user");
+const UID: HeaderName = HeaderName::from_static("impersonate-uid");
+const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+const EXTRA_PREFIX: &str = "impersonate-extra-";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -278,22 +285,7 @@ fn wanted_user(headers: &http::HeaderMap) -> Result<Option<UserInfo>, ApiError> 
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         return Ok(None);
     }
-    let one = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let texts = |name: &http::HeaderName| -> Vec<String> {
-        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
-    };
-    let group = http::HeaderName::from_static("impersonate-group");
-    let mut wanted = UserInfo {
-        name: one("impersonate-user"),
-        uid: one("impersonate-uid"),
-        groups: texts(&group),
-        ..UserInfo::default()
-    };
-    for name in headers.keys() {
-        if let Some(key) = name.as_str().strip_prefix("impersonate-extra-") {
-            wanted.extra.entry(unescape(key)).or_default().extend(texts(name));
-        }
-    }
+    let wanted = named_user(headers).map_err(|unreadable| ApiError::bad_request(unreadable.to_string()))?;
     if !wanted.name.is_empty() {
         return Ok(Some(wanted));
     }
@@ -303,26 +295,19 @@ fn wanted_user(headers: &http::HeaderMap) -> Result<Option<UserInfo>, ApiError> 
     Err(ApiError::bad_request(format!("requested {} without impersonating a user name", go_syntax(&wanted))))
 }
 
-/// Header names cannot hold every character; they stand percent-encoded there.
-fn unescape(key: &str) -> String {
-    let bytes = key.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let digits = (bytes[at] == b'%').then(|| key.get(at + 1..at + 3)).flatten();
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
+fn named_user(headers: &http::HeaderMap) -> Result<UserInfo, Unreadable> {
+    let mut user = UserInfo {
+        name: headers::first(headers, &USER)?,
+        uid: headers::first(headers, &UID)?,
+        groups: headers::all(headers, &GROUP)?,
+        ..UserInfo::default()
+    };
+    for name in headers.keys() {
+        if let Some(key) = headers::key_of(name, EXTRA_PREFIX) {
+            user.extra.entry(key?).or_default().extend(headers::all(headers, name)?);
         }
     }
-    // What does not decode stays as it was sent.
-    String::from_utf8(out).unwrap_or_else(|_| key.to_owned())
+    Ok(user)
 }
 
 /// The user as Go's `%#v` prints it: the message upstream answers with.

@@ -37,6 +37,7 @@ pub mod rbac;
 mod bootstrap_token;
 mod chain;
 mod expiring;
+mod headers;
 mod impersonate;
 mod node;
 mod oidc;

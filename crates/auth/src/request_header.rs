@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use ferry_meta::UserInfo;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::authenticate::{Authenticator, AuthnError, Credentials};
 use crate::expiring::Expiring;
+use crate::headers::{self, Unreadable};
 use crate::x509::common_name;
 
 /// How long a verified chain is remembered: connections come back with it.
@@ -96,48 +97,42 @@ impl RequestHeader {
         Self { authority, options }
     }
 
-    fn user(&self, headers: &HeaderMap) -> Option<UserInfo> {
-        let first = |names: &[String]| {
-            let found =
-                names.iter().find_map(|name| headers.get(name.as_str())?.to_str().ok().filter(|v| !v.is_empty()));
-            found.map(str::to_owned)
-        };
-        let name = first(&self.options.username_headers)?;
+    fn user(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, Unreadable> {
+        let options = &self.options;
+        let name = first(headers, &options.username_headers)?;
+        if name.is_empty() {
+            return Ok(None);
+        }
         let mut groups = Vec::new();
-        for header in &self.options.group_headers {
-            groups.extend(headers.get_all(header.as_str()).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned));
+        for header in names(&options.group_headers) {
+            groups.extend(headers::all(headers, &header)?.into_iter().filter(|group| !group.is_empty()));
         }
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (header, value) in headers {
-            let prefixes = &self.options.extra_header_prefixes;
-            let key = prefixes.iter().find_map(|prefix| header.as_str().strip_prefix(&*prefix.to_lowercase()));
-            if let (Some(key), Ok(value)) = (key.filter(|key| !key.is_empty()), value.to_str()) {
-                extra.entry(unescape(key)).or_default().push(value.to_owned());
+        for prefix in &options.extra_header_prefixes {
+            for header in headers.keys() {
+                if let Some(key) = headers::key_of(header, &prefix.to_lowercase()) {
+                    extra.entry(key?).or_default().extend(headers::all(headers, header)?);
+                }
             }
         }
-        Some(UserInfo { name, uid: first(&self.options.uid_headers).unwrap_or_default(), groups, extra })
+        Ok(Some(UserInfo { name, uid: first(headers, &options.uid_headers)?, groups, extra }))
     }
 }
 
-/// Keys of extras may hold what a header's name may not, with percent signs.
-fn unescape(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.filter(|_| bytes[at] == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
+/// The headers of these names; what cannot be a name is in no request.
+fn names(configured: &[String]) -> impl Iterator<Item = HeaderName> {
+    configured.iter().filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+}
+
+/// The first of them that says something.
+fn first(headers: &HeaderMap, configured: &[String]) -> Result<String, Unreadable> {
+    for name in names(configured) {
+        let value = headers::first(headers, &name)?;
+        if !value.is_empty() {
+            return Ok(value);
         }
     }
-    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+    Ok(String::new())
 }
 
 #[async_trait::async_trait]
@@ -145,7 +140,10 @@ impl Authenticator for RequestHeader {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<UserInfo>, AuthnError> {
         let Some(leaf) = credentials.certificates.first() else { return Ok(None) };
         // Without the headers it is no matter whose certificate it is.
-        let Some(user) = self.user(credentials.headers) else { return Ok(None) };
+        let user = match self.user(credentials.headers) {
+            Ok(None) => return Ok(None),
+            user => user,
+        };
         if !self.authority.vouches_for(credentials.certificates) {
             return Ok(None);
         }
@@ -153,7 +151,7 @@ impl Authenticator for RequestHeader {
         if !self.options.allowed_names.is_empty() && !self.options.allowed_names.contains(&name) {
             return Err(AuthnError::Invalid(format!("x509: subject with cn={name} is not in the allowed list")));
         }
-        Ok(Some(user))
+        user.map_err(|unreadable| AuthnError::Unreadable(unreadable.to_string()))
     }
 }
 
@@ -218,6 +216,16 @@ mod tests {
         for certificates in [people.client("front-proxy"), Vec::new()] {
             let asked = Credentials { headers: &headers, certificates: &certificates, path: "/" };
             assert!(header.authenticate(&asked).await.expect("not ours").is_none());
+        }
+        // Who is meant cannot be read: that is nobody, and not the one that is left without it.
+        for name in ["x-remote-user", "x-remote-uid", "x-remote-group", "x-remote-extra-scope"] {
+            let mut headers = headers.clone();
+            headers.append(name, http::HeaderValue::from_bytes(b"j\xf6rg").expect("a header"));
+            if name == "x-remote-user" {
+                headers.insert(name, http::HeaderValue::from_bytes(b"j\xf6rg").expect("a header"));
+            }
+            let asked = Credentials { headers: &headers, certificates: &proxy, path: "/" };
+            assert!(matches!(header.authenticate(&asked).await, Err(AuthnError::Unreadable(_))), "{name}");
         }
         let other = proxies.client("other");
         let asked = Credentials { headers: &headers, certificates: &other, path: "/" };

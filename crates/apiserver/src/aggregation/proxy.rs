@@ -23,7 +23,9 @@ pub(crate) async fn forward(
     if !remote.available {
         return Answer::text(503, "service unavailable\n");
     }
-    name_caller(request.headers_mut(), &context.user);
+    if let Err(error) = name_caller(request.headers_mut(), &context.user) {
+        return Answer::text(500, format!("the caller's name fits into no header: {error}\n"));
+    }
     let path = request.uri().path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
     match exchange(core, remote, &path, request).await {
         Ok(response) => Answer::Ready(response),
@@ -35,29 +37,29 @@ pub(crate) async fn forward(
 }
 
 /// Headers that only this server may set: what the caller put there is dropped.
-fn name_caller(headers: &mut HeaderMap, user: &UserInfo) {
+fn name_caller(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), http::Error> {
     let given: Vec<HeaderName> = headers.keys().filter(|n| n.as_str().starts_with("x-remote-")).cloned().collect();
     for name in given {
         headers.remove(name);
     }
-    let mut add = |name: &str, value: &str| {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
-            headers.append(name, value);
-        }
+    let mut add = |name: &str, value: &str| -> Result<(), http::Error> {
+        headers.append(HeaderName::try_from(name)?, HeaderValue::from_bytes(value.as_bytes())?);
+        Ok(())
     };
-    add("x-remote-user", &user.name);
+    add("x-remote-user", &user.name)?;
     if !user.uid.is_empty() {
-        add("x-remote-uid", &user.uid);
+        add("x-remote-uid", &user.uid)?;
     }
     for group in &user.groups {
-        add("x-remote-group", group);
+        add("x-remote-group", group)?;
     }
     for (key, values) in &user.extra {
         let name = format!("x-remote-extra-{}", escape(key));
         for value in values {
-            add(&name, value);
+            add(&name, value)?;
         }
     }
+    Ok(())
 }
 
 /// Header names hold fewer characters than keys do.
@@ -113,7 +115,7 @@ mod tests {
         }
         let mut user = UserInfo::new("eve", &["a", "b"]);
         user.extra.insert("example.org/Scope s".into(), vec!["x".into(), "y".into()]);
-        name_caller(&mut headers, &user);
+        name_caller(&mut headers, &user).expect("plain text");
         let seen: Vec<(String, String)> =
             headers.iter().map(|(n, v)| (n.to_string(), v.to_str().expect("text").to_owned())).collect();
         let wanted = [
@@ -127,5 +129,7 @@ mod tests {
         for (name, value) in wanted {
             assert!(seen.contains(&(name.into(), value.into())), "{name}: {value} in {seen:?}");
         }
+        // Who cannot be named whole is not named in part.
+        assert!(name_caller(&mut HeaderMap::new(), &UserInfo::new("eve", &["a", "b\nc"])).is_err());
     }
 }

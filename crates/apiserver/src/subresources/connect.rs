@@ -21,6 +21,7 @@ use crate::context::RequestContext;
 use crate::kubelet::{self, Target};
 use crate::objects;
 use crate::query::Query;
+use crate::rights;
 use crate::server::Core;
 
 /// A kubelet's refusal is a line or two.
@@ -35,6 +36,10 @@ pub(crate) async fn connect(
     let info = &context.info;
     if info.subresource == "log" {
         return log(core, context, row, request).await;
+    }
+    // A browser opens a WebSocket with GET; what it opens is not for readers.
+    if info.subresource != "proxy" {
+        rights::must_create(core, context).await?;
     }
     let options = options_kind(&info.resource, &info.subresource);
     if info.subresource == "portforward"

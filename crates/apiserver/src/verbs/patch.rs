@@ -79,7 +79,7 @@ pub(crate) async fn handle(
         return render::object(context, row, 200, &row.gvk, json);
     }
     let written = write
-        .update(kind == PatchKind::Apply && info.subresource.is_empty(), |live| {
+        .update(kind == PatchKind::Apply, |live| {
             let mut object = changed(&write, &patch, live)?;
             match_name(&object, &info.name)?;
             write.match_namespace(&mut object)?;

@@ -14,7 +14,10 @@ impl Authorizer for Rules {
 fn headers(pairs: &[(&str, &str)]) -> http::HeaderMap {
     let mut headers = http::HeaderMap::new();
     for (name, value) in pairs {
-        headers.append(http::HeaderName::from_bytes(name.as_bytes()).expect("a name"), value.parse().expect("a value"));
+        headers.append(
+            HeaderName::from_bytes(name.as_bytes()).expect("a name"),
+            http::HeaderValue::from_bytes(value.as_bytes()).expect("a value"),
+        );
     }
     headers
 }
@@ -47,6 +50,38 @@ async fn admin_becomes_anyone() {
         resolve(&impersonator, &admin, &[("Impersonate-Group", "ops")]).await,
         Err("requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"ops\"}, Extra:map[string][]string(nil)} without impersonating a user name".into())
     );
+}
+
+#[tokio::test]
+async fn whoever_is_meant_is_meant_or_nobody() {
+    let impersonator = Impersonator::new(Arc::new(AuthorizerChain::new()));
+    let admin = UserInfo::new("admin", &[MASTERS]);
+    let attributes = Attributes::resource(&admin, "list", "", "configmaps");
+    let check = async |pairs: &[(&str, &[u8])], want: Result<Option<&str>, u16>| {
+        let mut headers = http::HeaderMap::new();
+        for (name, value) in pairs {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+            headers.append(name, http::HeaderValue::from_bytes(value).expect("a value"));
+        }
+        let got = impersonator.resolve(&headers, &attributes).await;
+        let got = got.map(|user| user.map(|user| user.name)).map_err(|error| error.code());
+        assert_eq!(got.as_ref().map(Option::as_deref), want.as_ref().map(|name| *name), "{pairs:?}");
+    };
+    let jane = ("Impersonate-User", &b"jane"[..]);
+    check(&[("Impersonate-User", "jörg".as_bytes())], Ok(Some("jörg"))).await;
+    check(&[("Impersonate-User", b"j\xf6rg")], Err(400)).await;
+    check(&[jane, ("Impersonate-Group", b"g\xf6")], Err(400)).await;
+    check(&[jane, ("Impersonate-Group", b"g"), ("Impersonate-Group", b"\xff")], Err(400)).await;
+    check(&[jane, ("Impersonate-Uid", b"\xff")], Err(400)).await;
+    check(&[jane, ("Impersonate-Extra-a", b"\xff")], Err(400)).await;
+    check(&[jane, ("Impersonate-Extra-%ff", b"a")], Err(400)).await;
+    // Without the name there is nobody to be, whatever else is given.
+    for name in ["Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-a"] {
+        check(&[(name, b"a")], Err(400)).await;
+        check(&[("Impersonate-User", b""), (name, b"a")], Err(400)).await;
+    }
+    check(&[("Impersonate-Group", b"")], Err(400)).await;
+    check(&[], Ok(None)).await;
 }
 
 /// Extras without a domain are known to the old mode alone, which is then the one that last worked.

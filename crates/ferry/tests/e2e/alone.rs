@@ -12,6 +12,8 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use crate::cluster::PATIENCE;
 
 const TOKEN: &str = "alone-test-token";
+/// Somebody with a name and no rights but those that a test gives.
+pub const MALLORY: &str = "mallory";
 
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -60,7 +62,8 @@ impl Apiserver {
 
     pub fn start_logging_to(data_dir: &Path, flags: &[&str], log: Stdio) -> Self {
         let tokens = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(tokens.path(), format!("{TOKEN},admin,1,\"system:masters\"\n")).unwrap();
+        let users = format!("{TOKEN},admin,1,\"system:masters\"\n{MALLORY}-token,{MALLORY},2\n");
+        std::fs::write(tokens.path(), users).unwrap();
         let [port, _] = free_ports();
         let process = Command::new(env!("CARGO_BIN_EXE_ferry"))
             .args(["apiserver", "--bind-address=127.0.0.1", "--secure-port", &port.to_string()])
@@ -73,13 +76,22 @@ impl Apiserver {
         Self { process, port, _tokens: tokens }
     }
 
+    /// As administrator.
     pub async fn client(&mut self) -> kube::Client {
+        self.client_with(TOKEN).await
+    }
+
+    pub async fn mallory(&mut self) -> kube::Client {
+        self.client_with(&format!("{MALLORY}-token")).await
+    }
+
+    async fn client_with(&mut self, token: &str) -> kube::Client {
         let mut config = kube::Config::new(format!("https://127.0.0.1:{}", self.port).parse().unwrap());
         config.accept_invalid_certs = true;
         config.default_namespace = "default".into();
         // What the server answers is what is looked at.
         config.default_retry = false;
-        config.auth_info.token = Some(TOKEN.to_owned().into());
+        config.auth_info.token = Some(token.to_owned().into());
         let client = kube::Client::try_from(config).unwrap();
         let begin = Instant::now();
         loop {

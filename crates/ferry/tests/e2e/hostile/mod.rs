@@ -3,10 +3,12 @@
 //! Each file is one area and lists its scenarios itself. After an attack others are served, memory is bounded, nothing is
 //! lost and the process is the same.
 
+mod rights;
+
 use super::{Alone, Scenario};
 
 /// On the cluster that all scenarios share.
 pub const SCENARIOS: &[&[Scenario]] = &[];
 
 /// With an API server or a command of their own.
-pub const ALONE: &[&[Alone]] = &[];
+pub const ALONE: &[&[Alone]] = &[rights::ALONE];

@@ -1,0 +1,153 @@
+//! What somebody with few rights cannot do, and nobody else by a trick of theirs.
+
+use http_body_util::BodyExt;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::Alone;
+use crate::alone::{Apiserver, MALLORY, runtime};
+
+pub const ALONE: &[Alone] = &[
+    ("hostile::rights::nothing_is_created_without_the_right", nothing_is_created_without_the_right),
+    ("hostile::rights::a_reader_opens_no_session_in_a_pod", a_reader_opens_no_session_in_a_pod),
+    ("hostile::rights::who_cannot_be_read_is_not_the_administrator", who_cannot_be_read_is_not_the_administrator),
+];
+
+/// One request with headers of one's own: the answer's code and body.
+async fn call(client: &Client, method: &str, path: &str, headers: &[(&str, &[u8])], body: &Value) -> (u16, Value) {
+    let mut request = http::Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, http::HeaderValue::from_bytes(value).unwrap());
+    }
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let answer = client.send(request.body(body.into()).unwrap()).await.unwrap();
+    let code = answer.status().as_u16();
+    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))))
+}
+
+const JSON: (&str, &[u8]) = ("content-type", b"application/json");
+const APPLY: (&str, &[u8]) = ("content-type", b"application/apply-patch+yaml");
+
+/// Gives Mallory these rights everywhere, and no others.
+async fn grant(admin: &Client, rules: Value) {
+    let path = "/apis/rbac.authorization.k8s.io/v1";
+    let api = "rbac.authorization.k8s.io";
+    let role = json!({"apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": MALLORY}, "rules": rules});
+    let binding = json!({
+        "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": MALLORY},
+        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": MALLORY},
+        "subjects": [{"apiGroup": api, "kind": "User", "name": MALLORY}],
+    });
+    for (kind, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        let path = format!("{path}/{kind}/{MALLORY}?fieldManager=test&force=true");
+        let (code, answer) = call(admin, "PATCH", &path, &[APPLY], &object).await;
+        assert!(matches!(code, 200 | 201), "{answer}");
+    }
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+fn nothing_is_created_without_the_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Apiserver::start(folder.path(), &[]);
+    runtime().block_on(async {
+        let (admin, mallory) = (server.client().await, server.mallory().await);
+        let writes = ["get", "update", "patch"];
+        let all = |verbs: &[&str]| json!([rule("", &["configmaps", "limitranges"], verbs)]);
+        grant(&admin, all(&writes)).await;
+        let map = "/api/v1/namespaces/default/configmaps/new";
+        let range = "/api/v1/namespaces/default/limitranges/new";
+        let new_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}});
+        let new_range =
+            json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "new"}, "spec": {"limits": []}});
+        let attempts =
+            [("PATCH", map, APPLY, &new_map), ("PATCH", range, APPLY, &new_range), ("PUT", range, JSON, &new_range)];
+        for (method, path, kind, object) in attempts {
+            for query in ["fieldManager=m", "fieldManager=m&dryRun=All"] {
+                let (code, answer) = call(&mallory, method, &format!("{path}?{query}"), &[kind], object).await;
+                assert_eq!(code, 403, "{method} {path}: {answer}");
+                let message = answer["message"].as_str().unwrap();
+                assert!(message.contains(r#"User "mallory" cannot create resource"#), "{message}");
+            }
+            assert_eq!(call(&admin, "GET", path, &[], &Value::Null).await.0, 404, "{path}");
+        }
+        // With the right it works, and what is there is changed without it.
+        grant(&admin, all(&["get", "update", "patch", "create"])).await;
+        for (method, path, kind, object) in attempts {
+            let (code, answer) = call(&mallory, method, &format!("{path}?fieldManager=m"), &[kind], object).await;
+            assert!(matches!(code, 200 | 201), "{method} {path}: {answer}");
+        }
+        grant(&admin, all(&writes)).await;
+        for (method, path, kind, object) in attempts {
+            let force = if method == "PATCH" { "&force=true" } else { "" };
+            let path = format!("{path}?fieldManager=m{force}");
+            let (code, answer) = call(&mallory, method, &path, &[kind], object).await;
+            assert_eq!(code, 200, "{method} {path}: {answer}");
+        }
+    });
+}
+
+fn a_reader_opens_no_session_in_a_pod() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Apiserver::start(folder.path(), &["--disable-admission-plugins=ServiceAccount"]);
+    runtime().block_on(async {
+        let (admin, mallory) = (server.client().await, server.mallory().await);
+        let pods = "/api/v1/namespaces/default/pods";
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        assert_eq!(call(&admin, "POST", pods, &[JSON], &pod).await.0, 201);
+        let sessions = ["pods/exec", "pods/attach", "pods/portforward"];
+        let upgrade: [(&str, &[u8]); 5] = [
+            ("connection", b"Upgrade"),
+            ("upgrade", b"websocket"),
+            ("sec-websocket-version", b"13"),
+            ("sec-websocket-key", b"dGhlIHNhbXBsZSBub25jZQ=="),
+            ("sec-websocket-protocol", b"v5.channel.k8s.io"),
+        ];
+        for (verbs, want) in [(&["get"][..], 403), (&["create"], 403), (&["get", "create"], 400)] {
+            grant(&admin, json!([rule("", &sessions, verbs)])).await;
+            for session in ["exec?command=sh&stdout=true", "attach?stdout=true", "portforward?ports=80"] {
+                let (code, answer) =
+                    call(&mallory, "GET", &format!("{pods}/p/{session}"), &upgrade, &Value::Null).await;
+                assert_eq!(code, want, "{session} with {verbs:?}: {answer}");
+                let message = answer["message"].as_str().unwrap();
+                let why = if want == 400 { "does not have a host assigned" } else { r#"User "mallory" cannot"# };
+                assert!(message.contains(why), "{session} with {verbs:?}: {message}");
+            }
+        }
+    });
+}
+
+fn who_cannot_be_read_is_not_the_administrator() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Apiserver::start(folder.path(), &[]);
+    runtime().block_on(async {
+        let admin = server.client().await;
+        let whoami = async |headers: &[(&str, &[u8])]| {
+            let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+            let headers = [&[JSON], headers].concat();
+            let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+            let (code, answer) = call(&admin, "POST", path, &headers, &review).await;
+            (code, answer.pointer("/status/userInfo/username").and_then(Value::as_str).unwrap_or_default().to_owned())
+        };
+        let jane: (&str, &[u8]) = ("impersonate-user", b"jane");
+        assert_eq!(whoami(&[]).await, (201, "admin".into()));
+        assert_eq!(whoami(&[("impersonate-user", "jörg".as_bytes())]).await, (201, "jörg".into()));
+        assert_eq!(whoami(&[jane, ("impersonate-extra-a%2fb", b"x")]).await, (201, "jane".into()));
+        let latin: &[u8] = b"j\xf6rg";
+        for headers in [
+            &[("impersonate-user", latin)][..],
+            &[jane, ("impersonate-group", latin)],
+            &[jane, ("impersonate-uid", latin)],
+            &[jane, ("impersonate-extra-a", latin)],
+            &[jane, ("impersonate-extra-%ff", b"a")],
+            &[("impersonate-group", b"developers")],
+            &[("impersonate-uid", b"1")],
+            &[("impersonate-extra-a", b"a")],
+        ] {
+            assert_eq!(whoami(headers).await, (400, String::new()), "{headers:?}");
+        }
+    });
+}
