@@ -7,6 +7,7 @@ use std::path::Path;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("meta", &[]),
     ("tasks", &[]),
+    ("x509", &[]),
     ("schema", &["meta"]),
     ("cel", &["meta"]),
     // Server side.
@@ -14,13 +15,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("outbound", &["meta", "tasks"]),
     ("audit", &["meta", "outbound", "tasks"]),
     ("fairness", &["meta"]),
-    ("auth", &["cel", "meta", "outbound", "tasks"]),
-    ("admission", &["auth", "cel", "meta", "outbound", "schema", "tasks"]),
-    ("registry", &["cel", "meta", "schema"]),
-    ("apiserver", &["admission", "audit", "auth", "cel", "fairness", "meta", "registry", "schema", "store", "tasks"]),
+    ("auth", &["cel", "meta", "outbound", "tasks", "x509"]),
+    ("admission", &["auth", "cel", "meta", "outbound", "schema", "tasks", "x509"]),
+    ("registry", &["cel", "meta", "schema", "x509"]),
+    (
+        "apiserver",
+        &["admission", "audit", "auth", "cel", "fairness", "meta", "registry", "schema", "store", "tasks", "x509"],
+    ),
     // Client side: talks to the API and nothing else.
     ("client", &["meta", "tasks"]),
-    ("controllers", &["cel", "client", "meta", "tasks"]),
+    ("controllers", &["cel", "client", "meta", "tasks", "x509"]),
     ("scheduler", &["cel", "client", "meta", "tasks"]),
     ("proxy", &["client", "meta", "tasks"]),
     ("dns", &["client", "meta", "tasks"]),
@@ -29,7 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Node side.
     ("cri", &[]),
     ("plugins", &[]),
-    ("kubelet", &["client", "cri", "meta", "plugins", "tasks"]),
+    ("kubelet", &["client", "cri", "meta", "plugins", "tasks", "x509"]),
     // Pulls images with the HTTPS client that the server calls others with.
     ("runtime", &["cri", "outbound", "tasks"]),
     // For tests only; see `TESTKIT`.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_meta::UserInfo;
+use ferry_x509::Subject;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -14,9 +15,6 @@ use crate::CREDENTIAL_ID;
 use crate::authenticate::{Authenticator, AuthnError, Credentials};
 use crate::expiring::Expiring;
 use crate::request_header::ClientAuthority;
-
-/// The subject attribute that carries a user's uid.
-const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 
 /// How long it is remembered whom a certificate names: connections send many requests.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -49,9 +47,7 @@ impl X509 {
 
 /// The name a certificate is made out to.
 pub(crate) fn common_name(der: &[u8]) -> Option<String> {
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let names = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
-    names.last().map(str::to_owned)
+    ferry_x509::subject_of_certificate(der).ok()?.common_name().map(str::to_owned)
 }
 
 #[async_trait::async_trait]
@@ -94,17 +90,9 @@ fn read(der: &[u8], digest: &[u8; 32]) -> Result<Named, AuthnError> {
     {
         return Err(invalid("x509: certificate specifies an incompatible key usage".into()));
     }
-    let subject = certificate.subject();
-    let texts = |attributes: Vec<&x509_parser::x509::AttributeTypeAndValue<'_>>| -> Vec<String> {
-        attributes.iter().filter_map(|a| a.as_str().ok()).map(str::to_owned).collect()
-    };
-    // The last common name counts, as in Go.
-    let Some(name) = texts(subject.iter_common_name().collect()).pop().filter(|name| !name.is_empty()) else {
-        return Ok(Named { valid, user: None });
-    };
-    let groups = texts(subject.iter_organization().collect());
-    let uids = texts(subject.iter_attributes().filter(|a| a.attr_type().to_id_string() == UID_OID).collect());
-    if uids.len() > 1 {
+    let subject = Subject::read(certificate.subject()).map_err(invalid)?;
+    let Some(name) = subject.common_name().map(str::to_owned) else { return Ok(Named { valid, user: None }) };
+    if subject.uids.len() > 1 {
         return Err(invalid("x509: expected 1 UID, but found multiple".into()));
     }
     let mut fingerprint = String::from("X509SHA256=");
@@ -112,7 +100,8 @@ fn read(der: &[u8], digest: &[u8; 32]) -> Result<Named, AuthnError> {
         let _ = write!(fingerprint, "{byte:02x}");
     }
     let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![fingerprint])]);
-    let user = UserInfo { name, uid: uids.into_iter().next().unwrap_or_default(), groups, extra };
+    let uid = subject.uids.into_iter().next().unwrap_or_default();
+    let user = UserInfo { name, uid, groups: subject.organizations, extra };
     Ok(Named { valid, user: Some(user) })
 }
 
@@ -168,5 +157,16 @@ mod tests {
         let server = certificate(Some("a"), &[], rcgen::ExtendedKeyUsagePurpose::ServerAuth);
         assert!(user(&server, at(2026)).is_err(), "a server's certificate");
         assert!(user(b"garbage", at(2026)).is_err());
+        // Authorities of others name people below a folder; the last name counts, as in Go.
+        let changed = |from: &[u8], to: &[u8]| {
+            let mut der = certificate(Some("Users"), &["jane"], rcgen::ExtendedKeyUsagePurpose::ClientAuth);
+            let place = der.windows(from.len()).rposition(|part| part == from).expect("it is there");
+            der[place..place + to.len()].copy_from_slice(to);
+            user(&der, at(2026))
+        };
+        let organization = [0x55, 4, 10];
+        assert_eq!(changed(&organization, &[0x55, 4, 3]).expect("valid").expect("a user").name, "jane");
+        // A group that cannot be read is not left out.
+        assert!(changed(b"jane", b"j\xffne").is_err());
     }
 }

@@ -38,7 +38,7 @@ async fn reconcile(client: Client, mut found: CertificateSigningRequest) -> Resu
     if !request::is_kubelet_client(&asked) {
         return Ok(Action::Done);
     }
-    let own = found.spec.username.as_deref() == Some(asked.common_name.as_str());
+    let own = found.spec.username.as_deref().is_some_and(|user| asked.request.common_name() == Ok(user));
     let tries = [
         (own, "selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
         (true, "nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),

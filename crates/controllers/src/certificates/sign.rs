@@ -76,9 +76,8 @@ fn issue(
     authority: &Authority,
     now: time::OffsetDateTime,
 ) -> Result<String, String> {
-    let text = String::from_utf8(found.spec.request.0.clone()).map_err(|_| "the request is no text".to_owned())?;
-    let mut made =
-        CertificateSigningRequestParams::from_pem(&text).map_err(|error| format!("cannot be read: {error}"))?;
+    let mut made = CertificateSigningRequestParams::from_der(&asked.request.der.as_slice().into())
+        .map_err(|error| format!("cannot be read: {error}"))?;
     made.params.distinguished_name = DistinguishedName::new();
     // Only what the API's usages say, whatever the request's own extensions ask for.
     made.params.is_ca = IsCa::ExplicitNoCa;
@@ -104,7 +103,7 @@ fn issue(
     let issuer =
         Issuer::from_ca_cert_pem(&authority.certificate, key()?).map_err(|error| format!("the authority: {error}"))?;
     let plain = made.signed_by(&issuer).map_err(|error| format!("cannot be signed: {error}"))?;
-    let signed = subject::put(plain.der(), &asked.subject, &key()?).ok_or("cannot be signed")?;
+    let signed = subject::put(plain.der(), &asked.request.raw_subject, &key()?).ok_or("cannot be signed")?;
     Ok(pem(&signed))
 }
 
@@ -201,7 +200,7 @@ mod tests {
             der
         };
         let parts = [attribute(10, "dev"), attribute(10, "ops"), attribute(3, "jane")].concat();
-        asked.subject = [&[0x30, u8::try_from(parts.len()).expect("short")][..], &parts].concat();
+        asked.request.raw_subject = [&[0x30, u8::try_from(parts.len()).expect("short")][..], &parts].concat();
         let made = issue(&found, &asked, &authority, time::OffsetDateTime::now_utc()).expect("a certificate");
         let (_, pem) = x509_parser::pem::parse_x509_pem(made.as_bytes()).expect("PEM");
         let certificate = pem.parse_x509().expect("a certificate");
@@ -280,8 +279,22 @@ mod tests {
             "invalid usage for client certificate: server auth",
         );
         check(&csr(CLIENT, "jane", &["dev"], None, &["digital signature"]), "missing required usage");
+        // A request that names two is of neither.
+        for signer in [KUBELET_CLIENT, KUBELET_SERVING, CLIENT, LEGACY] {
+            let usages = if signer == KUBELET_SERVING { ["server auth", "digital signature"] } else { client };
+            let mut two = csr(signer, "system:node:a", &["system:masters"], None, &usages);
+            let pem = String::from_utf8(two.spec.request.0.clone()).expect("text");
+            let mut der = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM").1.contents;
+            let organization = [0x55, 4, 10];
+            let at = der.windows(3).position(|part| part == organization).expect("the organization");
+            der[at + 2] = 3;
+            two.spec.request = ByteString(super::pem(&der).replace("CERTIFICATE", "CERTIFICATE REQUEST").into_bytes());
+            check(&two, "the subject has 2 common names");
+            let asked = request::read(&two).expect("it can be read");
+            assert!(!request::is_kubelet_client(&asked));
+        }
         let mut broken = csr(CLIENT, "jane", &["dev"], None, &["client auth"]);
         broken.spec.request = ByteString(b"nonsense".to_vec());
-        check(&broken, "not PEM");
+        check(&broken, "PEM block type must be CERTIFICATE REQUEST");
     }
 }

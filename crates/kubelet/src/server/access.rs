@@ -12,7 +12,6 @@ use kube::Client;
 use kube::api::PostParams;
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{Body, text};
 
@@ -33,10 +32,9 @@ pub(crate) struct Caller {
 
 /// Who a connection belongs to, by the certificate that the handshake has verified.
 pub(crate) fn of_certificate(certificates: Option<&[CertificateDer<'_>]>) -> Option<Caller> {
-    let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let groups = subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned));
+    let subject = ferry_x509::subject_of_certificate(certificates?.first()?).ok()?;
+    let name = subject.common_name()?.to_owned();
+    let groups = subject.organizations.into_iter();
     let groups = groups.chain(["system:authenticated".to_owned()]).collect();
     Some(Caller { name, uid: None, groups, extra: BTreeMap::new() })
 }

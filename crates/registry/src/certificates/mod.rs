@@ -43,28 +43,19 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// Why bytes are no certificate request.
-fn why_no_request(encoded: &str) -> Option<String> {
-    const WRONG: &str = "PEM block type must be CERTIFICATE REQUEST";
+/// Why bytes are no certificate request that this signer could judge.
+fn why_no_request(encoded: &str, signer: &str) -> Option<String> {
     let bytes = STANDARD.decode(encoded).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    let begin = ["-----BEGIN CERTIFICATE REQUEST-----", "-----BEGIN NEW CERTIFICATE REQUEST-----"];
-    let Some(body) = begin.iter().find_map(|mark| text.split_once(mark).map(|(_, body)| body)) else {
-        return Some(WRONG.to_owned());
-    };
-    let body = body.split_once("-----END").map(|(body, _)| body).unwrap_or_default();
-    let compact: String = body.chars().filter(|c| !c.is_whitespace()).collect();
-    match STANDARD.decode(compact) {
-        // A request is a DER sequence; its signature is checked by whoever signs it.
-        Ok(der) if der.first() == Some(&0x30) => None,
-        Ok(_) => Some("asn1: structure error: tags don't match".to_owned()),
-        Err(_) => Some(WRONG.to_owned()),
-    }
+    let judged = ferry_x509::Request::from_pem(&bytes).and_then(|request| {
+        // Other signers have their own idea of a name.
+        if signer.starts_with("kubernetes.io/") { request.common_name().map(drop) } else { Ok(()) }
+    });
+    judged.err()
 }
 
 fn validate(errors: &mut FieldErrors, request: &At<'_>) {
     let spec = request.get("spec");
-    if let Some(reason) = why_no_request(spec.text("request")) {
+    if let Some(reason) = why_no_request(spec.text("request"), spec.text("signerName")) {
         errors.invalid(spec.at("request"), spec.raw("request").clone(), reason);
     }
     let usages = spec.items("usages");

@@ -10,6 +10,7 @@ use crate::alone::{Apiserver, MALLORY, runtime};
 pub const ALONE: &[Alone] = &[
     ("hostile::rights::nothing_is_created_without_the_right", nothing_is_created_without_the_right),
     ("hostile::rights::a_reader_opens_no_session_in_a_pod", a_reader_opens_no_session_in_a_pod),
+    ("hostile::rights::a_certificate_request_names_one", a_certificate_request_names_one),
     ("hostile::rights::who_cannot_be_read_is_not_the_administrator", who_cannot_be_read_is_not_the_administrator),
 ];
 
@@ -148,6 +149,62 @@ fn who_cannot_be_read_is_not_the_administrator() {
             &[("impersonate-extra-a", b"a")],
         ] {
             assert_eq!(whoami(headers).await, (400, String::new()), "{headers:?}");
+        }
+    });
+}
+
+/// A request of node `a`, as DER: what is read first is not what is read last when `also` is a name too.
+fn node_request(also: Option<&str>) -> Vec<u8> {
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:a");
+    if let Some(also) = also {
+        params.distinguished_name.push(rcgen::DnType::OrganizationalUnitName, also);
+    }
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut der = params.serialize_request(&key).unwrap().der().to_vec();
+    // The organizational unit becomes a second common name.
+    if let Some(place) = der.windows(3).position(|part| part == [0x55, 4, 11]) {
+        der[place + 2] = 3;
+    }
+    der
+}
+
+fn a_certificate_request_names_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Apiserver::start(folder.path(), &[]);
+    runtime().block_on(async {
+        use base64::Engine;
+        let (admin, mallory) = (server.client().await, server.mallory().await);
+        let requests = "certificatesigningrequests";
+        grant(&admin, json!([rule("certificates.k8s.io", &[requests], &["create"])])).await;
+        let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+        let pem =
+            |label: &str, der: &[u8]| format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", encode(der));
+        let ask = async |text: &str| {
+            let object = json!({"metadata": {"generateName": "r-"}, "spec": {
+                "request": encode(text.as_bytes()), "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+                "usages": ["client auth", "digital signature"],
+            }});
+            let path = format!("/apis/certificates.k8s.io/v1/{requests}");
+            let (code, answer) = call(&mallory, "POST", &path, &[JSON], &object).await;
+            (code, answer["message"].as_str().unwrap_or_default().to_owned())
+        };
+        const LABEL: &str = "CERTIFICATE REQUEST";
+        let (own, other) = (node_request(None), node_request(Some("system:kube-controller-manager")));
+        assert_eq!(ask(&pem(LABEL, &own)).await.0, 201);
+        for (text, why) in [
+            (pem(LABEL, &other), "the subject has 2 common names"),
+            (pem(LABEL, &own) + &pem(LABEL, &other), "nothing after it"),
+            (pem(LABEL, &own) + "Subject: CN=system:node:b", "nothing after it"),
+            (pem("CERTIFICATE", &own) + &pem(LABEL, &other), "PEM block type must be CERTIFICATE REQUEST"),
+            (pem("NEW CERTIFICATE REQUEST", &own), "PEM block type must be CERTIFICATE REQUEST"),
+            (pem("X509 CRL", &own), "PEM block type must be CERTIFICATE REQUEST"),
+            (pem(LABEL, &[&own[..], &other].concat()), "trailing data"),
+        ] {
+            let (code, message) = ask(&text).await;
+            assert!(code == 422 && message.contains(why), "{code} {message}: {text}");
         }
     });
 }

@@ -1,0 +1,118 @@
+//! Certificate requests (PKCS#10).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::cri_attributes::ParsedCriAttribute;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
+use x509_parser::prelude::FromDer;
+
+use crate::Subject;
+
+pub const REQUEST_LABEL: &str = "CERTIFICATE REQUEST";
+
+/// What a request asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// All of it; what is signed is made of these very bytes.
+    pub der: Vec<u8>,
+    pub subject: Subject,
+    /// The subject as it stands there.
+    pub raw_subject: Vec<u8>,
+    pub dns_names: Vec<String>,
+    pub addresses: usize,
+    pub mails: usize,
+    /// URIs, and names of kinds that nobody here knows.
+    pub uris: usize,
+}
+
+impl Request {
+    /// One PEM block, and nothing after it: who looks with another program sees the same request.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, String> {
+        Self::from_der(only_block(pem, REQUEST_LABEL)?)
+    }
+
+    pub fn from_der(der: Vec<u8>) -> Result<Self, String> {
+        let (rest, parsed) =
+            X509CertificationRequest::from_der(&der).map_err(|error| format!("not a certificate request: {error}"))?;
+        if !rest.is_empty() {
+            return Err("not a certificate request: trailing data".to_owned());
+        }
+        let info = &parsed.certification_request_info;
+        let mut request = Self {
+            subject: Subject::read(&info.subject)?,
+            raw_subject: info.subject.as_raw().to_vec(),
+            ..Self::default()
+        };
+        let mut extensions = Vec::new();
+        let mut lists = 0;
+        for attribute in info.iter_attributes() {
+            if let ParsedCriAttribute::ExtensionRequest(list) = attribute.parsed_attribute() {
+                lists += 1;
+                extensions.extend(&list.extensions);
+            }
+        }
+        for (index, extension) in extensions.iter().enumerate() {
+            if lists > 1 || extensions[..index].iter().any(|other| other.oid == extension.oid) {
+                return Err("the certificate request asks for its extensions twice".to_owned());
+            }
+            if extension.oid == OID_X509_EXT_SUBJECT_ALT_NAME {
+                request.add_names(extension.parsed_extension())?;
+            }
+        }
+        drop(extensions);
+        request.der = der;
+        Ok(request)
+    }
+
+    /// Whether whoever asks holds the key that the certificate is for.
+    pub fn is_signed_by_its_key(&self) -> bool {
+        X509CertificationRequest::from_der(&self.der).is_ok_and(|(_, parsed)| parsed.verify_signature().is_ok())
+    }
+
+    /// The only common name, which may be missing; of several nobody can say which is meant.
+    pub fn common_name(&self) -> Result<&str, String> {
+        match self.subject.common_names.as_slice() {
+            [] => Ok(""),
+            [one] => Ok(one),
+            many => Err(format!("the subject has {} common names, where one is meant", many.len())),
+        }
+    }
+
+    fn add_names(&mut self, extension: &ParsedExtension<'_>) -> Result<(), String> {
+        const UNREADABLE: &str = "the subjectAltNames cannot be read";
+        let ParsedExtension::SubjectAlternativeName(names) = extension else { return Err(UNREADABLE.to_owned()) };
+        for name in &names.general_names {
+            match name {
+                GeneralName::DNSName(name) => self.dns_names.push((*name).to_owned()),
+                GeneralName::IPAddress(_) => self.addresses += 1,
+                GeneralName::RFC822Name(_) => self.mails += 1,
+                GeneralName::Invalid(..) => return Err(UNREADABLE.to_owned()),
+                _ => self.uris += 1,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of the only PEM block. Text may stand before it, as `openssl req -text` prints it.
+fn only_block(pem: &[u8], label: &str) -> Result<Vec<u8>, String> {
+    const BEGIN: &str = "-----BEGIN ";
+    const END: &str = "-----END ";
+    let wrong_type = || format!("PEM block type must be {label}");
+    let text = std::str::from_utf8(pem).map_err(|_| wrong_type())?;
+    let (before, block) = text.split_once(BEGIN).ok_or_else(wrong_type)?;
+    let block = block.strip_prefix(label).and_then(|block| block.strip_prefix("-----")).ok_or_else(wrong_type)?;
+    let (body, after) = block.split_once(END).ok_or_else(wrong_type)?;
+    let after = after.strip_prefix(label).and_then(|after| after.strip_prefix("-----")).ok_or_else(wrong_type)?;
+    let at_line_start = before.is_empty() || before.ends_with(['\n', '\r']);
+    if !at_line_start || before.contains(END) || body.contains(BEGIN) || !after.trim().is_empty() {
+        return Err(format!("there must be one PEM block of type {label} and nothing after it"));
+    }
+    let compact: String = body.split_ascii_whitespace().collect();
+    STANDARD.decode(compact).map_err(|_| "the PEM block is no base64 text".to_owned())
+}
+
+#[cfg(test)]
+mod tests;
