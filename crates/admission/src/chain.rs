@@ -45,7 +45,7 @@ impl Chain {
             Arc::new(NamespaceLifecycle::new(reader.clone())),
             Arc::new(LimitRanger::new(reader.clone())),
             Arc::new(ServiceAccount::new(reader.clone())),
-            Arc::new(NodeRestriction::new(reader.clone())),
+            Arc::new(NodeRestriction::new(reader.clone(), authorizer.clone())),
             Arc::new(TaintNodesByCondition),
             Arc::new(PodSecurity::new(reader.clone())),
             Arc::new(Priority::new(reader.clone())),

@@ -11,6 +11,8 @@ macro_rules! resources {
 }
 
 resources! {
+    CLAIMS: "", "persistentvolumeclaims";
+    CSI_DRIVERS: "storage.k8s.io", "csidrivers";
     DEFINITIONS: "apiextensions.k8s.io", "customresourcedefinitions";
     ENDPOINT_SLICES: "discovery.k8s.io", "endpointslices";
     INGRESS_CLASSES: "networking.k8s.io", "ingressclasses";
@@ -24,4 +26,5 @@ resources! {
     SERVICES: "", "services";
     SERVICE_ACCOUNTS: "", "serviceaccounts";
     STORAGE_CLASSES: "storage.k8s.io", "storageclasses";
+    VOLUMES: "", "persistentvolumes";
 }

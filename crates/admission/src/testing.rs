@@ -56,6 +56,12 @@ impl Case {
         Self { name: name.into(), ..Self::new(Operation::Delete, group, resource, namespace) }
     }
 
+    /// The object that a deletion is about.
+    pub(crate) fn of(mut self, old: Value) -> Self {
+        self.old = Some(old);
+        self
+    }
+
     pub(crate) fn at(mut self, subresource: &str) -> Self {
         self.subresource = subresource.into();
         self

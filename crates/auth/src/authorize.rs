@@ -128,6 +128,11 @@ impl AuthorizerChain {
         self
     }
 
+    /// Whether an authorizer of this name is among those asked.
+    pub fn asks(&self, name: &str) -> bool {
+        self.authorizers.load().iter().any(|(known, _)| *known == name)
+    }
+
     /// Asks those of another chain from now on: the configuration changed while the server runs.
     pub fn replace(&self, other: &Self) {
         self.authorizers.store(other.authorizers.load_full());

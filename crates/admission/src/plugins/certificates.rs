@@ -7,7 +7,6 @@ use ferry_auth::{Attributes, Authorizer};
 use ferry_meta::ApiError;
 use ferry_meta::object::text;
 use serde_json::Value;
-use x509_parser::prelude::FromDer;
 
 use crate::{Operation, Plugin, Request};
 
@@ -149,9 +148,8 @@ impl Plugin for CertificateSubjectRestriction {
         let Some(object) = request.object.as_deref().filter(|o| text(o, "/spec/signerName") == SIGNER) else {
             return Ok(());
         };
-        let organizations =
-            organizations(object).map_err(|why| request.forbidden(format_args!("failed to parse CSR: {why}")))?;
-        if organizations.iter().any(|organization| organization == "system:masters") {
+        let asked = asked(object).map_err(|why| request.forbidden(format_args!("failed to parse CSR: {why}")))?;
+        if asked.subject.organizations.iter().any(|organization| organization == "system:masters") {
             return Err(
                 request.forbidden(format_args!("use of {SIGNER} signer with system:masters group is not allowed"))
             );
@@ -160,20 +158,11 @@ impl Plugin for CertificateSubjectRestriction {
     }
 }
 
-fn organizations(request: &Value) -> Result<Vec<String>, String> {
+/// What a CertificateSigningRequest asks for.
+pub(super) fn asked(request: &Value) -> Result<ferry_x509::Request, String> {
     let standard = base64::engine::general_purpose::STANDARD;
     let pem = standard.decode(text(request, "/spec/request")).map_err(|e| e.to_string())?;
-    let pem = String::from_utf8(pem).map_err(|e| e.to_string())?;
-    let body = pem
-        .split_once("-----BEGIN CERTIFICATE REQUEST-----")
-        .and_then(|(_, rest)| rest.split_once("-----END CERTIFICATE REQUEST-----"))
-        .map(|(body, _)| body.split_whitespace().collect::<String>())
-        .ok_or("PEM block type must be CERTIFICATE REQUEST")?;
-    let der = standard.decode(body).map_err(|e| e.to_string())?;
-    let (_, parsed) =
-        x509_parser::certification_request::X509CertificationRequest::from_der(&der).map_err(|e| e.to_string())?;
-    let subject = &parsed.certification_request_info.subject;
-    Ok(subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect())
+    ferry_x509::Request::from_pem(&pem)
 }
 
 #[cfg(test)]

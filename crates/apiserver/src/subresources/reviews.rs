@@ -253,7 +253,11 @@ fn rules(core: &Core, user: &UserInfo, review: &mut Value) -> Result<(), ApiErro
     if namespace.is_empty() {
         return Err(ApiError::bad_request("no namespace on request"));
     }
-    let found = core.rbac.as_ref().map(|rbac| rbac.rules_for(user, &namespace)).unwrap_or_default();
+    let mut found = core.rbac.as_ref().map(|rbac| rbac.rules_for(user, &namespace)).unwrap_or_default();
+    // What a node may do follows from its pods; no list of rules tells it.
+    if ferry_auth::node_name(user).is_some() && core.authorization.asks("node") {
+        found.errors.insert(0, "node authorizer does not support user rule resolution".into());
+    }
     let (mut resources, mut paths) = (Vec::new(), Vec::new());
     for rule in &found.rules {
         let rule = serde_json::to_value(rule).unwrap_or_default();

@@ -45,8 +45,6 @@ pub(crate) async fn handle(
         codec::track(ty, &kind, "token", &[], &mut request, None, &manager);
     }
     let fields = request.pointer("/metadata/managedFields").cloned();
-    // The audience is the server's choice, not the client's.
-    issuer.default_request(&mut request);
     let seen = options.object();
     let attributes = Attributes {
         operation: Operation::Create,
@@ -59,6 +57,8 @@ pub(crate) async fn handle(
         options: &seen,
     };
     admission::mutate(core, context, &attributes, Some(&mut request), None).await?;
+    // Plug-ins go by the audiences that were asked for; where there are none, the server chooses.
+    issuer.default_request(&mut request);
     admission::validate(core, context, &attributes, Some(&mut request), None).await?;
     let mut answer = issuer.request(namespace, name, &request, options.dry_run)?;
     if let Some(base) = request.pointer("/metadata/generateName").filter(|base| **base != "") {

@@ -49,7 +49,9 @@ impl NodeAuthorizer {
             ("", "persistentvolumes") => request.get(Related::Volume),
             ("resource.k8s.io", "resourceclaims") => request.get(Related::ResourceClaim),
             ("storage.k8s.io", "volumeattachments") => request.get(Related::Attachment),
-            ("", "serviceaccounts") if attributes.subresource.is_empty() => request.get(Related::ServiceAccount),
+            ("", "serviceaccounts") if attributes.subresource.is_empty() && attributes.verb == "get" => {
+                request.read(Related::ServiceAccount)
+            }
             ("", "serviceaccounts") => request.token(),
             ("certificates.k8s.io", "podcertificaterequests") => request.certificate_request(),
             ("coordination.k8s.io", "leases") => request.lease(),
@@ -179,11 +181,11 @@ impl Request<'_> {
     }
 
     fn csi_node(&self) -> Answer {
-        if !matches!(self.attributes.verb, "get" | "create" | "update" | "patch" | "delete") {
-            return Err("can only get, create, update, patch, or delete a CSINode".into());
-        }
-        if !self.attributes.subresource.is_empty() {
-            return Err("cannot authorize CSINode subresources".into());
+        match (self.attributes.subresource, self.attributes.verb) {
+            ("", "get" | "create" | "update" | "patch" | "delete") => {}
+            ("", _) => return Err("can only get, create, update, patch, or delete a CSINode".into()),
+            ("status", _) => return Err("CSINode status access requires CSIVolumeHealth feature".into()),
+            _ => return Err("cannot authorize CSINode subresources".into()),
         }
         self.own("can only access CSINode with the same name as the requesting node")
     }
@@ -205,7 +207,7 @@ impl Request<'_> {
         match self.attributes.verb {
             "create" => Ok(()),
             "get" | "update" | "patch" | "delete" => self.related(Related::Slice),
-            "watch" | "list" | "deletecollection" if self.selects("spec.nodeName") || self.selects("nodeName") => Ok(()),
+            "watch" | "list" | "deletecollection" if self.selects("spec.nodeName") => Ok(()),
             "watch" | "list" | "deletecollection" => {
                 Err("can only list/watch/deletecollection resourceslices with nodeName field selector".into())
             }

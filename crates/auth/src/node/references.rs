@@ -76,10 +76,7 @@ fn refers(pod: &Value, kind: Related, wanted: &str) -> bool {
                 || (volume.get("ephemeral").is_some() && format!("{}-{}", name(pod), text(volume, "/name")) == wanted)
         }),
         Related::ResourceClaim => {
-            items(pod, "/spec/resourceClaims").iter().any(|claim| text(claim, "/resourceClaimName") == wanted)
-                || items(pod, "/status/resourceClaimStatuses")
-                    .iter()
-                    .any(|claim| text(claim, "/resourceClaimName") == wanted)
+            items(pod, "/spec/resourceClaims").iter().any(|claim| resource_claim(pod, claim) == wanted)
                 || text(pod, "/status/extendedResourceClaimStatus/resourceClaimName") == wanted
         }
         Related::Pod | Related::Volume | Related::Attachment | Related::Slice | Related::CertificateRequest => false,
@@ -119,30 +116,42 @@ fn volume_of_secret(volume: &Value, wanted: &str) -> bool {
         || items(volume, "/projected/sources").iter().any(|source| text(source, "/secret/name") == wanted)
 }
 
-/// Where a PersistentVolume names a Secret; without a namespace it is the claim's.
+/// The claim behind an entry of the spec: named there, or made from a template and then named in the status.
+fn resource_claim<'a>(pod: &'a Value, claim: &'a Value) -> &'a str {
+    let named = text(claim, "/resourceClaimName");
+    if !named.is_empty() {
+        return named;
+    }
+    let mut made = items(pod, "/status/resourceClaimStatuses").iter();
+    made.find(|made| text(made, "/name") == text(claim, "/name")).map_or("", |made| text(made, "/resourceClaimName"))
+}
+
+/// Where a PersistentVolume names a Secret that its node needs. What only controllers use is not the node's.
 fn volume_secret(volume: &Value, wanted_namespace: &str, wanted: &str) -> bool {
-    const REFERENCES: [&str; 11] = [
-        "/spec/csi/controllerPublishSecretRef",
+    /// With the namespace of the reference and no other.
+    const IN_THEIR_NAMESPACE: [&str; 5] = [
         "/spec/csi/nodePublishSecretRef",
         "/spec/csi/nodeStageSecretRef",
-        "/spec/csi/controllerExpandSecretRef",
         "/spec/csi/nodeExpandSecretRef",
-        "/spec/cephfs/secretRef",
         "/spec/cinder/secretRef",
+        "/spec/storageos/secretRef",
+    ];
+    /// Without a namespace it is the claim's.
+    const OR_THE_CLAIMS: [&str; 5] = [
+        "/spec/cephfs/secretRef",
         "/spec/flexVolume/secretRef",
         "/spec/iscsi/secretRef",
         "/spec/rbd/secretRef",
         "/spec/scaleIO/secretRef",
     ];
+    debug_assert!(namespace(volume).is_empty());
     let or_claim = |namespace: &str| {
         let namespace = if namespace.is_empty() { text(volume, "/spec/claimRef/namespace") } else { namespace };
         namespace == wanted_namespace
     };
-    debug_assert!(namespace(volume).is_empty());
-    REFERENCES
-        .iter()
-        .filter_map(|pointer| volume.pointer(pointer))
-        .any(|reference| text(reference, "/name") == wanted && or_claim(text(reference, "/namespace")))
+    let named = |pointer: &str| volume.pointer(pointer).filter(|reference| text(reference, "/name") == wanted);
+    IN_THEIR_NAMESPACE.iter().filter_map(|pointer| named(pointer)).any(|r| text(r, "/namespace") == wanted_namespace)
+        || OR_THE_CLAIMS.iter().filter_map(|pointer| named(pointer)).any(|r| or_claim(text(r, "/namespace")))
         || volume
             .pointer("/spec/azureFile")
             .is_some_and(|source| text(source, "/secretName") == wanted && or_claim(text(source, "/secretNamespace")))

@@ -3,6 +3,7 @@
 //! Each file is one area and lists its scenarios itself. After an attack others are served, memory is bounded, nothing is
 //! lost and the process is the same.
 
+mod restriction;
 mod rights;
 
 use super::{Alone, Scenario};
@@ -11,4 +12,4 @@ use super::{Alone, Scenario};
 pub const SCENARIOS: &[&[Scenario]] = &[];
 
 /// With an API server or a command of their own.
-pub const ALONE: &[&[Alone]] = &[rights::ALONE];
+pub const ALONE: &[&[Alone]] = &[restriction::ALONE, rights::ALONE];
