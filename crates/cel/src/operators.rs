@@ -20,7 +20,7 @@ pub(crate) fn show(value: &Value<'_>) -> String {
         Value::Int(value) => value.to_string(),
         Value::Uint(value) => value.to_string(),
         Value::Double(value) => crate::library::text::show_double(*value),
-        Value::Duration(nanos) => time::show_duration(*nanos),
+        Value::Duration(nanos) => ferry_semantics::duration::show(*nanos),
         Value::Timestamp(at) => time::show_timestamp(*at),
         other => other.to_json().map_or_else(|| other.type_name(), |json| json.to_string()),
     }

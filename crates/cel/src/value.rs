@@ -207,7 +207,7 @@ impl<'a> Value<'a> {
                     bytes.map_err(|error| Error::new(format!("Invalid byte formatted string {text}: {error}")))?;
                 Ok(Self::Bytes(bytes.into()))
             }
-            (Shape::Duration, Json::String(text)) => time::parse_duration_with_days(text)
+            (Shape::Duration, Json::String(text)) => ferry_semantics::duration::parse_format(text)
                 .map(Self::Duration)
                 .ok_or_else(|| Error::new(format!("Invalid duration {text}"))),
             (Shape::Date, Json::String(text)) => {
@@ -312,7 +312,7 @@ impl<'a> Value<'a> {
             Self::Double(value) => serde_json::Number::from_f64(*value)?.into(),
             Self::String(text) => (**text).into(),
             Self::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
-            Self::Duration(nanos) => time::show_duration(*nanos).into(),
+            Self::Duration(nanos) => ferry_semantics::duration::show(*nanos).into(),
             Self::Timestamp(time) => time::show_timestamp(*time).into(),
             Self::List(list) => {
                 let items = (0..list.len()).map(|index| list.get(index).ok().flatten()?.to_json());

@@ -49,54 +49,8 @@ impl Backoff {
 
 /// A duration as Go prints it, to the millisecond: `1m20s`, `10s`, `245ms`, `1.204s`.
 pub(crate) fn go_duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    if millis == 0 {
-        return "0s".to_owned();
-    }
-    if millis < 1000 {
-        return format!("{millis}ms");
-    }
-    let (hours, minutes) = (millis / 3_600_000, millis / 60_000 % 60);
-    let (seconds, rest) = (millis / 1000 % 60, millis % 1000);
-    let mut text = String::new();
-    if hours > 0 {
-        text.push_str(&format!("{hours}h"));
-    }
-    if hours > 0 || minutes > 0 {
-        text.push_str(&format!("{minutes}m"));
-    }
-    let fraction = format!("{rest:03}");
-    match fraction.trim_end_matches('0') {
-        "" => text.push_str(&format!("{seconds}s")),
-        digits => text.push_str(&format!("{seconds}.{digits}s")),
-    }
-    text
-}
-
-/// A duration as Go reads it: `1m30s`, `500ms`, `1.5h`. None for anything else and for negative ones.
-pub(crate) fn parse_go_duration(text: &str) -> Option<Duration> {
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        let unit_end = rest[end..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |at| end + at);
-        let seconds = match &rest[end..unit_end] {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
-        rest = &rest[unit_end..];
-    }
-    (!text.is_empty()).then_some(total)
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    ferry_semantics::duration::show_unsigned(Duration::from_millis(millis))
 }
 
 #[cfg(test)]
@@ -120,22 +74,6 @@ mod tests {
         assert_eq!(last.not_before(at(100)), Some(at(400)));
         assert_eq!(last.not_before(at(1000)), None);
         assert_eq!(Backoff::next(Some(last), at(1000), at(1000)).delay().as_secs(), 10);
-    }
-
-    #[test]
-    fn durations_are_read_as_go_does() {
-        let check = |text: &str, millis: Option<u64>| {
-            assert_eq!(parse_go_duration(text), millis.map(Duration::from_millis), "{text}");
-        };
-        check("1m30s", Some(90_000));
-        check("1.5h", Some(5_400_000));
-        check("500ms", Some(500));
-        check("0", Some(0));
-        check("10", None);
-        check("-1s", None);
-        check("", None);
-        check("1d", None);
-        check("s", None);
     }
 
     #[test]

@@ -129,17 +129,10 @@ pub(crate) fn gates_hold(pod: &Pod) -> bool {
     gates.into_iter().flatten().all(|gate| holds(status, &gate.condition_type))
 }
 
-/// `90`, `90s`, `100ms`, `2m`, `1h`.
+/// Go's durations, and plain seconds: `90`, `90s`, `100ms`, `2m`, `1h30m`.
 pub fn duration(text: &str) -> Option<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let amount: u64 = text.get(..digits)?.parse().ok()?;
-    match text.get(digits..)? {
-        "ms" => Some(Duration::from_millis(amount)),
-        "" | "s" => Some(Duration::from_secs(amount)),
-        "m" => Some(Duration::from_secs(amount.checked_mul(60)?)),
-        "h" => Some(Duration::from_secs(amount.checked_mul(3600)?)),
-        _ => None,
-    }
+    let seconds = text.parse().ok().filter(|_| text.bytes().all(|digit| digit.is_ascii_digit()));
+    seconds.map(Duration::from_secs).or_else(|| ferry_semantics::duration::parse_unsigned(text))
 }
 
 #[cfg(test)]

@@ -209,7 +209,7 @@ async fn nothing_is_created_without_the_right_to_create() {
                 let what = format!("{} {path}: {answer}", case.method);
                 // Most kinds are not created by PUT at all.
                 if case.method == "PUT" && code == 404 {
-                    assert_eq!(asked, [case.needs.clone()], "{what}");
+                    assert_eq!(asked, std::slice::from_ref(&case.needs), "{what}");
                     continue;
                 }
                 assert_eq!(code, 403, "{what}");

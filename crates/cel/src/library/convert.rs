@@ -112,7 +112,7 @@ pub(crate) fn to_string<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Ou
             Value::from(text.map_err(|_| Error::new("invalid UTF-8 in bytes, cannot convert to string"))?)
         }
         Value::Double(value) => Value::from(text::show_double(*value)),
-        Value::Duration(nanos) => Value::from(time::show_seconds(*nanos)),
+        Value::Duration(nanos) => Value::from(ferry_semantics::duration::show_seconds(*nanos)),
         Value::Int(value) => Value::from(value.to_string()),
         Value::Timestamp(at) => Value::from(time::show_timestamp(*at)),
         Value::Uint(value) => Value::from(value.to_string()),

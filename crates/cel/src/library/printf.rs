@@ -160,7 +160,7 @@ pub(crate) fn shown(value: &Value<'_>) -> Result<String, Error> {
         Value::Double(value) if value.is_nan() || value.is_infinite() => special(*value),
         Value::Double(value) => super::text::show_double(*value),
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::Duration(nanos) => time::show_seconds(*nanos),
+        Value::Duration(nanos) => ferry_semantics::duration::show_seconds(*nanos),
         Value::Timestamp(at) => time::show_timestamp(*at),
         Value::Type(ty) => type_name(ty),
         Value::List(list) => {

@@ -1,7 +1,8 @@
 //! Whether a pod could run on a node, as far as its own words go: node selector, node affinity, tolerations.
 
+use ferry_semantics::taints::untolerated;
 use k8s_openapi::api::core::v1::{
-    Affinity, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+    Affinity, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration,
 };
 use kube::ResourceExt;
 
@@ -56,30 +57,10 @@ fn satisfies(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool
     }
 }
 
-pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let key = toleration.key.as_deref().unwrap_or_default();
-    if !(effect.is_empty() || effect == taint.effect) || !(key.is_empty() || key == taint.key) {
-        return false;
-    }
-    match toleration.operator.as_deref().unwrap_or_default() {
-        "Exists" => true,
-        "" | "Equal" => {
-            !key.is_empty()
-                && toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
-        }
-        _ => false,
-    }
-}
-
 /// No taint of these effects stands in the way.
 pub(crate) fn tolerates_all(tolerations: &[Toleration], node: &Node, effects: &[&str]) -> bool {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-    taints
-        .into_iter()
-        .flatten()
-        .filter(|taint| effects.contains(&taint.effect.as_str()))
-        .all(|taint| tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    untolerated(taints, tolerations, effects).is_none()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_semantics::taints;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
@@ -14,7 +15,6 @@ use parking_lot::Mutex;
 use super::pods_by_node;
 use crate::Context;
 use crate::common::disruption;
-use crate::common::node_match::tolerates;
 use crate::common::pod;
 
 /// Upstream gives this part of the node controller no identity of its own.
@@ -139,7 +139,8 @@ fn bound_at(pod: &Pod) -> Option<Timestamp> {
 fn stay(taints: &[Taint], tolerations: &[Toleration], bound: Option<Timestamp>, now: Timestamp) -> Stay {
     let mut end: Option<i64> = None;
     for taint in taints {
-        let matching: Vec<&Toleration> = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).collect();
+        let tolerates = |toleration: &&Toleration| taints::Toleration::from(*toleration).tolerates(taint);
+        let matching: Vec<&Toleration> = tolerations.iter().filter(tolerates).collect();
         if matching.is_empty() {
             return Stay::Not;
         }

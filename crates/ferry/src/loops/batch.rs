@@ -88,3 +88,32 @@ async fn schedules_follow_the_clock() {
     second.await;
     kit.stop().await;
 }
+
+/// Each of these passed validation and was then never followed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_schedule_that_the_api_accepts_is_followed() {
+    const SCHEDULES: [&str; 5] = ["@every 1.5h", "@every .5h", "@every 1h0m0.5s", "@every 90000ms", "1,,31 +0 * * ?"];
+    let kit = Kit::new().await;
+    let seconds = Arc::new(AtomicI64::new(Timestamp::now().as_second()));
+    let hand = seconds.clone();
+    let clock = Clock::new(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap());
+    kit.controllers(ferry_controllers::Config { clock, ..kit.config() });
+    let job = json!({ "spec": { "template": template("1h") } });
+    for (number, schedule) in SCHEDULES.iter().enumerate() {
+        let name = format!("cron-{number}");
+        let spec = json!({ "schedule": schedule, "jobTemplate": job });
+        kit.create::<CronJob>(json!({ "metadata": { "name": name }, "spec": spec })).await;
+    }
+    // A day has every hour in it, the one after midnight too.
+    seconds.fetch_add(24 * 3600, Ordering::SeqCst);
+    for number in 0..SCHEDULES.len() {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { "touched": "1" } } }));
+        kit.api::<CronJob>().patch(&format!("cron-{number}"), &PatchParams::default(), &patch).await.unwrap();
+    }
+    for (number, schedule) in SCHEDULES.iter().enumerate() {
+        let prefix = format!("cron-{number}-");
+        let made = |all: &[Arc<Job>]| all.iter().any(|job| job.name_any().starts_with(&prefix));
+        kit.until(kit.api::<Job>(), schedule, made).await;
+    }
+    kit.stop().await;
+}

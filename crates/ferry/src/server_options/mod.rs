@@ -63,8 +63,8 @@ impl Default for ServerOptions {
 
 /// Durations as Go writes them: 30s, 500ms, 1m30s.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let nanos = ferry_schema::go_time::duration(text).and_then(|nanos| u64::try_from(nanos).ok());
-    nanos.map(Duration::from_nanos).ok_or_else(|| format!("{text:?} is no duration; write it like 15s or 1m30s"))
+    ferry_semantics::duration::parse_unsigned(text)
+        .ok_or_else(|| format!("{text:?} is no duration; write it like 15s or 1m30s"))
 }
 
 /// A configuration file, YAML or JSON.

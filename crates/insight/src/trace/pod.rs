@@ -168,28 +168,9 @@ fn pulled_in(message: &str) -> Option<i64> {
     whole.or_else(|| duration(rest.split(' ').next()?))
 }
 
-/// Go's way to write a span: `1.2s`, `350ms`, `1m2.5s`.
+/// The microseconds of a span at the end of a sentence.
 fn duration(text: &str) -> Option<i64> {
-    let text = text.trim_end_matches('.');
-    let mut sum = 0.0;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let value: f64 = rest[..end].parse().ok()?;
-        let unit_end = rest[end..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| end + at);
-        sum += value
-            * match &rest[end..unit_end] {
-                "h" => 3.6e9,
-                "m" => 6e7,
-                "s" => 1e6,
-                "ms" => 1e3,
-                "µs" | "us" => 1.0,
-                "ns" => 1e-3,
-                _ => return None,
-            };
-        rest = &rest[unit_end..];
-    }
-    Some(sum as i64)
+    Some(ferry_semantics::duration::parse(text.trim_end_matches('.')).ok()? / 1_000)
 }
 
 /// The slices of the Services that select it.

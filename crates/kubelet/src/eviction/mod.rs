@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::EventType;
+use ferry_semantics::taints;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
@@ -85,21 +86,17 @@ impl Ended {
     }
 }
 
+/// What a node that is short of memory is tainted with.
+const MEMORY_PRESSURE: &str = "node.kubernetes.io/memory-pressure";
+
 /// Whether the node takes a new pod in spite of its shortages; why not otherwise.
 pub(crate) fn refusal(pod: &Pod, pressures: &[Pressure]) -> Option<WaitReason> {
     if pressures.is_empty() || is_critical(pod) {
         return None;
     }
     let tolerates_memory = || {
-        pod::spec(pod).tolerations.iter().flatten().any(|toleration| {
-            let key = toleration.key.as_deref().unwrap_or_default();
-            let effect = toleration.effect.as_deref().unwrap_or_default();
-            let exists = toleration.operator.as_deref() == Some("Exists");
-            let value = exists || toleration.value.as_deref().unwrap_or_default().is_empty();
-            (key == "node.kubernetes.io/memory-pressure" || (key.is_empty() && exists))
-                && (effect.is_empty() || effect == "NoSchedule")
-                && value
-        })
+        let taint = taints::Taint { key: MEMORY_PRESSURE, value: "", effect: taints::NO_SCHEDULE };
+        taints::tolerated(pod::spec(pod).tolerations.iter().flatten(), taint)
     };
     // Too little memory is a matter of those alone that did not say how much they need.
     if pressures == [Pressure::Memory] && (pod::qos_class(pod) != "BestEffort" || tolerates_memory()) {

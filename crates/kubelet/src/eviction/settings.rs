@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use ferry_meta::quantity::{Format, Quantity};
 
-use crate::backoff::parse_go_duration;
-
 /// What is watched. The order is that in which shortages are dealt with: memory before all else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {
@@ -183,7 +181,7 @@ impl Eviction {
         let mut soft = thresholds(&pairs(statements.soft.unwrap_or_default(), '<')?)?;
         let mut periods = BTreeMap::new();
         for (name, text) in &grace {
-            let period = parse_go_duration(text)
+            let period = ferry_semantics::duration::parse_unsigned(text)
                 .ok_or_else(|| SettingsError(format!("invalid eviction grace period {text:?} for {name}")))?;
             periods.extend(Signal::parse(name)?.map(|signal| (signal, period)));
         }

@@ -1,10 +1,11 @@
 //! CronJobs.
 
 use ferry_meta::{FieldErrors, object};
+use ferry_semantics::cron::Schedule;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{job, schedule};
+use super::job;
 use crate::apps::{counts, default_template, name_warning};
 use crate::at::{At, Report, default_to, map_mut, object_at};
 use crate::cells;
@@ -102,7 +103,7 @@ impl Strategy for CronJob {
 fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>, old: Option<&At<'_>>) {
     let text = spec.text("schedule");
     if !text.is_empty() {
-        if let Some(reason) = schedule::refusal(text) {
+        if let Err(reason) = Schedule::parse(text) {
             errors.invalid(spec.at("schedule"), text, reason);
         }
         let zoned_before = old.is_some_and(|old| old.text("schedule").contains("TZ"));

@@ -4,4 +4,3 @@ pub mod cron_job;
 pub mod job;
 mod job_policies;
 mod job_status;
-mod schedule;

@@ -69,6 +69,6 @@ fn parts(object: &Value) -> FieldErrors {
             errors.push(error.shown_as(crate::internal::show("Toleration", toleration.value)));
         }
     }
-    scheduling::tolerations(&mut errors, &rules);
+    scheduling::tolerations(&mut errors, &rules, false);
     errors
 }

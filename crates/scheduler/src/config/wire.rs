@@ -314,25 +314,7 @@ impl Default for VolumeBindingArgs {
 /// A duration as Go writes it: `15s`, `1m30s`, `100ms`.
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    parse_duration(&text).ok_or_else(|| serde::de::Error::custom(format!("time: invalid duration {text:?}")))
-}
-
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let (mut rest, mut total) = (text.trim_start_matches('+'), 0.0_f64);
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        rest = &rest[end..];
-        let units = [("ms", 1e-3), ("us", 1e-6), ("µs", 1e-6), ("ns", 1e-9), ("h", 3600.0), ("m", 60.0), ("s", 1.0)];
-        let (unit, seconds) = units.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
-        total += number * seconds;
-        rest = &rest[unit.len()..];
-    }
-    Duration::try_from_secs_f64(total).ok()
+    let nanos = ferry_semantics::duration::parse(&text).map_err(serde::de::Error::custom)?;
+    let refused = || serde::de::Error::custom(format!("duration {text:?} must not be negative"));
+    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| refused())
 }

@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use k8s_openapi::api::core::v1::Taint;
+use ferry_semantics::taints::{Taint, tolerated};
 
 use crate::framework::{Cycle, Data, Events, Happening, Plugin, Point, PreFilter, Rejection, Verdict};
-use crate::model::taints::{NO_SCHEDULE, UNSCHEDULABLE, tolerates};
+use crate::model::taints::{NO_SCHEDULE, UNSCHEDULABLE};
 use crate::model::{NodeInfo, PodInfo};
 use crate::queue::QueuedPod;
 
@@ -103,8 +103,8 @@ impl Plugin for NodeUnschedulable {
         if !node.unschedulable {
             return Ok(());
         }
-        let taint = Taint { key: UNSCHEDULABLE.into(), effect: NO_SCHEDULE.into(), ..Taint::default() };
-        match cycle.pod.tolerations().iter().any(|toleration| tolerates(toleration, &taint)) {
+        let taint = Taint { key: UNSCHEDULABLE, value: "", effect: NO_SCHEDULE };
+        match tolerated(cycle.pod.tolerations(), taint) {
             true => Ok(()),
             false => Err(Rejection::firm("node(s) were unschedulable")),
         }

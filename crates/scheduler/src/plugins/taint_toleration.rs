@@ -1,9 +1,11 @@
 //! TaintToleration: taints keep pods away that do not tolerate them, or make the node less welcome.
 
+use ferry_semantics::taints::tolerated;
+
 use crate::framework::{
     Cycle, Data, Events, Happening, Plugin, Point, PreScore, Rejection, Verdict, normalize_by_maximum,
 };
-use crate::model::taints::{PREFER_NO_SCHEDULE, is_repelled, tolerates};
+use crate::model::taints::{PREFER_NO_SCHEDULE, is_repelled};
 use crate::model::{NodeInfo, PodInfo};
 
 pub(super) struct TaintToleration;
@@ -48,7 +50,7 @@ impl Plugin for TaintToleration {
             .taints
             .iter()
             .filter(|taint| taint.effect == PREFER_NO_SCHEDULE)
-            .filter(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)));
+            .filter(|taint| !tolerated(tolerations, *taint));
         i64::try_from(unwelcoming.count()).unwrap_or(i64::MAX)
     }
 

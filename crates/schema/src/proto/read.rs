@@ -111,7 +111,7 @@ impl<'c> Decoder<'c> {
             Shape::Time | Shape::MicroTime => time(raw, item.shape == Shape::MicroTime)?,
             Shape::Duration => {
                 let nanos = single(raw, 1)?.map(Raw::integer).transpose()?.unwrap_or_default();
-                Value::String(crate::go_time::duration_text(nanos))
+                Value::String(ferry_semantics::duration::show(nanos))
             }
             Shape::IntOrString => int_or_string(raw)?,
             Shape::Raw | Shape::Fields | Shape::Json | Shape::Any => match single(raw, 1)? {

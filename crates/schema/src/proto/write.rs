@@ -92,7 +92,7 @@ impl<'c> Encoder<'c> {
                 });
             }
             Shape::Duration => {
-                let nanos = crate::go_time::duration(text()).unwrap_or(0);
+                let nanos = ferry_semantics::duration::parse(text()).unwrap_or(0);
                 Writer::message(self, number, |e| e.writer.integer(1, nanos));
             }
             Shape::IntOrString => {

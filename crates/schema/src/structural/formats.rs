@@ -11,7 +11,7 @@ pub(super) fn fits(format: &str, text: &str) -> bool {
                 .is_ok()
         }
         "date" => text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok(),
-        "duration" => is_duration(text),
+        "duration" => ferry_semantics::duration::parse_format(text).is_some(),
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.contains(':') && text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => is_network(text),
@@ -72,50 +72,4 @@ fn is_mac(text: &str) -> bool {
     let separator = if text.contains('-') { '-' } else { ':' };
     let parts: Vec<&str> = text.split(separator).collect();
     matches!(parts.len(), 6 | 8 | 20) && parts.iter().all(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))
-}
-
-/// Go's durations (`1h30m`), and the words that swagger adds (`3 days`).
-fn is_duration(text: &str) -> bool {
-    const UNITS: [&str; 22] = [
-        "ns",
-        "us",
-        "µs",
-        "μs",
-        "ms",
-        "s",
-        "m",
-        "h",
-        "d",
-        "w",
-        "nanosecond",
-        "nanoseconds",
-        "second",
-        "seconds",
-        "minute",
-        "minutes",
-        "hour",
-        "hours",
-        "day",
-        "days",
-        "week",
-        "weeks",
-    ];
-    if text == "0" {
-        return true;
-    }
-    let mut rest = text.trim_start_matches(['+', '-']);
-    let mut any = false;
-    while !rest.is_empty() {
-        let number = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
-        let (digits, behind) = rest.split_at(number);
-        let behind = behind.trim_start();
-        let end = behind.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(behind.len());
-        let (unit, next) = behind.split_at(end);
-        if digits.parse::<f64>().is_err() || !UNITS.contains(&unit.trim()) {
-            return false;
-        }
-        any = true;
-        rest = next;
-    }
-    any
 }

@@ -324,29 +324,11 @@ fn read_kms(file: &FileKms) -> Result<Kms, String> {
     let socket = socket.ok_or_else(|| format!("kms: endpoint {:?} is no unix:///path", file.endpoint))?;
     let timeout = match &file.timeout {
         None => Duration::from_secs(3),
-        Some(text) => seconds(text).ok_or_else(|| format!("kms: timeout {text:?} must be a positive duration"))?,
+        Some(text) => ferry_semantics::duration::parse_unsigned(text)
+            .filter(|timeout| !timeout.is_zero())
+            .ok_or_else(|| format!("kms: timeout {text:?} must be a positive duration"))?,
     };
     Ok(Kms::new(&file.name, socket.into(), timeout))
-}
-
-/// Durations of the forms 500ms, 3s and 1m30s.
-fn seconds(text: &str) -> Option<Duration> {
-    let (mut rest, mut sum) = (text, 0.0);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let amount: f64 = rest[..digits].parse().ok()?;
-        let unit = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
-        sum += amount
-            * match &rest[digits..unit] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 0.001,
-                _ => return None,
-            };
-        rest = &rest[unit..];
-    }
-    Duration::try_from_secs_f64(sum).ok().filter(|sum| !sum.is_zero())
 }
 
 fn read_keys(file: FileKeys) -> Result<Vec<(String, Vec<u8>)>, String> {

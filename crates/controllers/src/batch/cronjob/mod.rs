@@ -2,6 +2,5 @@
 
 mod plan;
 mod reconcile;
-mod schedule;
 
 pub(crate) use reconcile::start;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::{EventType, owner};
+use ferry_semantics::cron::Schedule;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use super::schedule::Schedule;
 use crate::batch::job::finished;
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -155,7 +155,7 @@ fn start(cron: &CronJob, jobs: &[Arc<Job>], schedule: &Schedule, zone: &TimeZone
         Some(Duration::try_from(next.duration_since(now)).unwrap_or_default() + LEEWAY)
     };
     let Some(due) = due else {
-        plan.again = next(if matches!(schedule, Schedule::Every(_)) { anchor } else { now });
+        plan.again = next(if schedule.is_interval() { anchor } else { now });
         return;
     };
     plan.again = next(due.max(now));

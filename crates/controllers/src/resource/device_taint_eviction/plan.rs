@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ferry_semantics::taints::Toleration;
 use k8s_openapi::api::resource::v1::{
     DeviceRequestAllocationResult, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim, ResourceSlice,
 };
@@ -41,14 +42,9 @@ pub(super) fn current(slices: &[Arc<ResourceSlice>]) -> impl Iterator<Item = &Re
     slices.iter().map(|slice| &**slice).filter(move |slice| Some(slice.spec.pool.generation) == newest)
 }
 
+/// One for all effects is not meant for this one.
 fn tolerates(toleration: &DeviceToleration, taint: &DeviceTaint) -> bool {
-    let key = toleration.key.as_deref().unwrap_or_default();
-    let value = match toleration.operator.as_deref().unwrap_or_default() {
-        "" | "Equal" => toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default(),
-        "Exists" => true,
-        _ => false,
-    };
-    toleration.effect.as_deref() == Some(NO_EXECUTE) && (key.is_empty() || key == taint.key) && value
+    toleration.effect.as_deref() == Some(NO_EXECUTE) && Toleration::from(toleration).tolerates(taint)
 }
 
 /// None when the device's user may stay for ever.

@@ -1,6 +1,7 @@
 //! The rules of affinity, spreading and tolerations.
 
 use ferry_meta::{FieldError, FieldErrors, names};
+use ferry_semantics::taints;
 
 use crate::at::{At, Report};
 use crate::check;
@@ -170,7 +171,8 @@ pub fn spread(errors: &mut FieldErrors, spec: &At<'_>) {
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-pub fn tolerations(errors: &mut FieldErrors, spec: &At<'_>) {
+/// `compare` where operators that compare numbers are in use already: their feature gate is off, as it is upstream.
+pub fn tolerations(errors: &mut FieldErrors, spec: &At<'_>, compare: bool) {
     for toleration in spec.items("tolerations") {
         let (key, operator) = (toleration.text("key"), toleration.text("operator"));
         let (value, effect) = (toleration.text("value"), toleration.text("effect"));
@@ -196,6 +198,11 @@ pub fn tolerations(errors: &mut FieldErrors, spec: &At<'_>) {
                 errors.invalid(toleration.at("operator"), value, "value must be empty when `operator` is 'Exists'");
             }
             "Exists" => {}
+            "Lt" | "Gt" if compare => {
+                for reason in taints::integer_errors(value) {
+                    errors.invalid(toleration.at("value"), value, reason);
+                }
+            }
             "Lt" | "Gt" => errors.unsupported(toleration.at("operator"), operator, &["Equal", "Exists", "Lt", "Gt"]),
             other => errors.unsupported(toleration.at("operator"), other, &["Equal", "Exists"]),
         }

@@ -87,7 +87,7 @@ pub fn validate(errors: &mut FieldErrors, spec: &At<'_>, metadata: &At<'_>, is_p
             errors.reasons(spec.at(key), text, names::dns1123_label(text));
         }
     }
-    scheduling::tolerations(errors, spec);
+    scheduling::tolerations(errors, spec, false);
     host_aliases(errors, spec);
     let class = spec.text("priorityClassName");
     if !class.is_empty() {

@@ -1,6 +1,7 @@
 //! What an update of a pod may change: the main resource, its ephemeral containers and its size.
 
 use ferry_meta::{FieldError, FieldErrors, Path, names};
+use ferry_semantics::taints;
 use serde_json::{Map, Value};
 
 use super::{diff, resources, scheduling};
@@ -177,7 +178,8 @@ fn tolerations(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
             return errors.forbidden(spec.at("tolerations"), detail);
         }
     }
-    scheduling::tolerations(errors, spec);
+    let compare = was.array("tolerations").iter().any(|old| taints::Toleration::from(old).compares());
+    scheduling::tolerations(errors, spec, compare);
 }
 
 fn gates(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {

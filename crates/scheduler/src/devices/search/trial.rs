@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ferry_meta::Quantity;
-use k8s_openapi::api::resource::v1::{DeviceAttribute, DeviceTaint, DeviceToleration};
+use ferry_semantics::taints::tolerated;
+use k8s_openapi::api::resource::v1::DeviceAttribute;
 
 use super::{At, Candidate, Chosen, Search, Trouble, Undo};
 use crate::devices::capacity::taken_by;
@@ -178,8 +179,7 @@ impl<'a> Search<'a> {
         });
         let mut taints = device.taints.iter().chain(rules.map(|rule| &rule.spec.taint));
         taints.any(|taint| {
-            matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
-                && !alternative.tolerations.iter().any(|toleration| tolerates(toleration, taint))
+            matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && !tolerated(&alternative.tolerations, taint)
         })
     }
 
@@ -235,17 +235,4 @@ fn are_same(one: &DeviceAttribute, two: &DeviceAttribute) -> Option<bool> {
         DeviceAttribute { version: Some(value), .. } => Some(two.version.as_ref() == Some(value)),
         _ => None,
     }
-}
-
-fn tolerates(toleration: &DeviceToleration, taint: &DeviceTaint) -> bool {
-    let any = |wanted: Option<&String>, have: &str| wanted.is_none_or(|wanted| wanted.is_empty() || wanted == have);
-    any(toleration.effect.as_ref(), &taint.effect)
-        && any(toleration.key.as_ref(), &taint.key)
-        && match toleration.operator.as_deref().unwrap_or_default() {
-            "" | "Equal" => {
-                toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
-            }
-            "Exists" => true,
-            _ => false,
-        }
 }
