@@ -1,5 +1,6 @@
 //! How the server reaches kubelets, pods and Services: one request over one connection, upgrades included.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +10,13 @@ use http::header::{AUTHORIZATION, CONNECTION, HOST, SEC_WEBSOCKET_PROTOCOL, UPGR
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::answer::{Body, BoxError, full};
+use crate::reach;
 
 pub(crate) const DIAL: Duration = Duration::from_secs(10);
 
@@ -29,6 +31,8 @@ pub(crate) struct Target {
     pub host: String,
     pub port: u16,
     pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// The node whose kubelet must answer, and nobody else who has its address now.
+    pub kubelet_of: Option<String>,
     /// Path and query there.
     pub path: String,
 }
@@ -36,15 +40,53 @@ pub(crate) struct Target {
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-async fn dial(target: &Target) -> Result<Box<dyn Io>, BoxError> {
-    let tcp = TcpStream::connect((target.host.trim_matches(['[', ']']), target.port)).await?;
+async fn dial(target: &Target) -> Result<Box<dyn Io>, Failure> {
+    let addresses = match reach::addresses(target.host.trim_matches(['[', ']']), target.port).await {
+        Ok(addresses) => addresses,
+        Err(reach::Unreached::NotAllowed) => return Err(Failure::Refused(reach::not_allowed())),
+        Err(reach::Unreached::Unknown(error)) => return Err(Failure::Away(error.into())),
+    };
+    Ok(connect(target, &addresses).await?)
+}
+
+/// Why nothing came back.
+enum Failure {
+    /// It was not even tried.
+    Refused(ApiError),
+    Away(BoxError),
+}
+
+impl From<BoxError> for Failure {
+    fn from(error: BoxError) -> Self {
+        Self::Away(error)
+    }
+}
+
+async fn connect(target: &Target, addresses: &[SocketAddr]) -> Result<Box<dyn Io>, BoxError> {
+    let tcp = TcpStream::connect(addresses).await?;
     tcp.set_nodelay(true)?;
     let Some(tls) = &target.tls else { return Ok(Box::new(tcp)) };
     let name = ServerName::try_from(target.host.trim_matches(['[', ']']).to_owned())?;
     // HTTP/1.1 alone: upgrades need a connection of their own.
     let mut config = (**tls).clone();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?))
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
+    if let Some(node) = &target.kubelet_of {
+        prove_kubelet(node, stream.get_ref().1.peer_certificates())?;
+    }
+    Ok(Box::new(stream))
+}
+
+/// Nodes write their own address. Whoever answers there shows by its certificate that it is the node's kubelet, before it
+/// is told anything.
+fn prove_kubelet(node: &str, certificates: Option<&[CertificateDer<'_>]>) -> Result<(), BoxError> {
+    let leaf = certificates.and_then(<[_]>::first).ok_or("it shows no certificate")?;
+    let subject = ferry_x509::subject_of_certificate(leaf)?;
+    let name = subject.common_name().unwrap_or_default();
+    if name.strip_prefix("system:node:") == Some(node) && subject.organizations == ["system:nodes"] {
+        return Ok(());
+    }
+    Err(format!("its certificate is that of {name:?}, not of the kubelet of node {node:?}").into())
 }
 
 /// Sends the request on and brings the answer back; an upgrade is tunnelled byte by byte until either side ends.
@@ -55,7 +97,8 @@ pub(crate) async fn forward(
 ) -> Result<Response<Body>, ApiError> {
     let answered = match tokio::time::timeout(DIAL, dial(target)).await {
         Ok(Ok(io)) => exchange(tasks, io, target, request).await,
-        Ok(Err(error)) => Err(error),
+        Ok(Err(Failure::Refused(refusal))) => return Err(refusal),
+        Ok(Err(Failure::Away(error))) => Err(error),
         Err(_) => Err("timed out".into()),
     };
     answered.map_err(|error| {

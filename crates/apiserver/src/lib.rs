@@ -41,6 +41,7 @@ mod paths;
 mod pipeline;
 mod query;
 mod quotas;
+mod reach;
 mod reads;
 mod render;
 mod renewal;
@@ -74,6 +75,7 @@ pub use bootstrap::Endpoint;
 pub use context::{Peer, Stage, Stages};
 pub use kubelet::Kubelets;
 pub use quotas::Quotas;
+pub use reach::is_global_unicast;
 pub use stored_values::{StoredAs, StoredValues};
 
 use server::Core;

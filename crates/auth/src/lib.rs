@@ -69,5 +69,8 @@ pub use tokens::{LoopbackTokens, StaticTokens, TokenFileError};
 pub use webhook::{AccessConditions, AccessWebhook, AccessWebhookOptions, TokenWebhook};
 pub use x509::X509;
 
+/// Who the API server is to kubelets; bound to `system:kubelet-api-admin` in every cluster.
+pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
 /// The `extra` key that names the credential a user came with.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";

@@ -179,10 +179,7 @@ async fn start_node(
     kubelet.cgroup_root.clone_from(&config.cgroup_root);
     kubelet.sandbox_image = Some(config.pause_image.clone());
     config.kubelet.apply(&mut kubelet);
-    kubelet.tls = Some(ferry_kubelet::Tls {
-        server: server_tls(serving, pki.ca_certificate())?,
-        client_names: vec![pki_plan::KUBELET_CLIENT.to_owned()],
-    });
+    kubelet.tls = Some(ferry_kubelet::Tls { server: server_tls(serving, pki.ca_certificate())? });
     ferry_kubelet::start(kubelet, door.client(user), tasks).await.context("cannot start the kubelet")?;
 
     let nodes = informers.of::<Node>();

@@ -142,6 +142,12 @@ impl ClusterConfig {
             "--cgroup-root {:?} is no control group: give it as an absolute path, such as /machines",
             options.cgroup_root
         );
+        if let Some(address) = options.node_ip {
+            ensure!(
+                ferry_apiserver::is_global_unicast(address),
+                "--node-ip {address} is no address that others reach this node by; give one of a network interface"
+            );
+        }
         let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
         let data_dir = absolute(&options.folders.data_dir)?;
         Ok(Self {

@@ -11,9 +11,6 @@ use crate::pki::{Leaf, Pair, Pki, Use, write_private};
 use crate::renewal::Renewals;
 use crate::server_options::{AuthenticationOptions, OwnProxy};
 
-/// Who the API server is to kubelets.
-pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
-
 /// The API server's own certificate: every name and address it is reached by.
 pub fn serving(host: &str, advertise: IpAddr, service_cidr: Cidr, domain: &str) -> Leaf {
     let mut names: Vec<String> =
@@ -27,9 +24,10 @@ pub fn serving(host: &str, advertise: IpAddr, service_cidr: Cidr, domain: &str) 
     leaf("apiserver", "kube-apiserver", &[], Use::Server { names, addresses })
 }
 
-/// What the API server shows to kubelets when it forwards logs and exec.
+/// What the API server shows to kubelets when it forwards logs and exec. It has the rights that a kubelet asks for and no
+/// others: whoever stands in for a kubelet gets nothing more by it.
 pub fn kubelet_client() -> Leaf {
-    leaf("apiserver-kubelet-client", KUBELET_CLIENT, &["system:masters"], Use::Client)
+    leaf("apiserver-kubelet-client", ferry_auth::KUBELET_CLIENT, &[], Use::Client)
 }
 
 /// What the API server shows to servers behind it, and how those know it.

@@ -10,13 +10,11 @@ use crate::collect::ImageCollection;
 use crate::eviction::Eviction;
 use crate::manifests::Manifests;
 
-/// The kubelet's own server: its certificate, and whom it answers.
+/// The kubelet's own server: its certificate, and whose certificates it believes.
 #[derive(Clone)]
 pub struct Tls {
     /// Must verify client certificates. Who shows none is asked for a token, which the API server is asked about.
     pub server: Arc<rustls::ServerConfig>,
-    /// The common names that may do everything: the API server's client identity.
-    pub client_names: Vec<String>,
 }
 
 #[derive(Clone)]

@@ -99,7 +99,7 @@ pub(super) async fn exchange(
         Ok(dialled) => dialled.map_err(|error| error.to_string())?,
         Err(_) => return Err(format!("dial tcp {address}:{port}: i/o timeout")),
     };
-    let target = Target { host, port: remote.service.port, tls: None, path: path.to_owned() };
+    let target = Target { host, port: remote.service.port, tls: None, kubelet_of: None, path: path.to_owned() };
     kubelet::exchange(&core.tasks, io, &target, request).await.map_err(|error| error.to_string())
 }
 

@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use ferry_admission::Operation;
-use ferry_meta::{
-    ApiError, FieldError, GroupKind, GroupResource, GroupVersionKind, ObjectReader, Path, Reason, object,
-};
+use ferry_meta::{ApiError, FieldError, GroupKind, GroupVersionKind, Path, Reason, object};
 use ferry_registry::Resource;
 use http::header::{HOST, LOCATION, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -14,7 +12,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use super::rewrite::{self, Place};
-use super::{log_socket, proxy};
+use super::{kubelets, log_socket, proxy};
 use crate::admission::{self, Attributes};
 use crate::answer::{Answer, Body, full};
 use crate::context::RequestContext;
@@ -67,9 +65,9 @@ pub(crate) async fn connect(
         ("pods", "portforward") => {
             let pod = objects::must_load(core, row, &info.namespace, &info.name).await?.object;
             let ports: Vec<(&str, String)> = context.query.all("ports").map(|p| ("port", p.to_owned())).collect();
-            kubelet_target(core, &pod, &format!("/portForward/{}/{}", info.namespace, info.name), &ports)?
+            kubelets::of_pod(core, &pod, &format!("/portForward/{}/{}", info.namespace, info.name), &ports)?
         }
-        ("nodes", "proxy") => node_proxy(core, context)?,
+        ("nodes", "proxy") => kubelets::node_proxy(core, context)?,
         ("pods", "proxy") => proxy::pod(core, context, row).await?,
         ("services", "proxy") => proxy::service(core, context)?,
         _ => return Err(crate::route::not_found()),
@@ -180,7 +178,7 @@ async fn log(
         }
     }
     let path = format!("/containerLogs/{}/{}/{container}", info.namespace, info.name);
-    let target = kubelet_target(core, &pod, &path, &parameters)?;
+    let target = kubelets::of_pod(core, &pod, &path, &parameters)?;
     let answer = if log_socket::is_wanted(request.headers()) {
         log_socket::open(core, &target, request).await?
     } else {
@@ -286,45 +284,10 @@ async fn streams(core: &Core, context: &RequestContext, row: &Resource) -> Resul
     }
     parameters.extend(context.query.all("command").map(|c| ("command", c.to_owned())));
     let path = format!("/{}/{}/{}/{container}", info.subresource, info.namespace, info.name);
-    kubelet_target(core, &pod, &path, &parameters)
+    kubelets::of_pod(core, &pod, &path, &parameters)
 }
 
-/// The kubelet of the pod's node.
-fn kubelet_target(core: &Core, pod: &Value, path: &str, parameters: &[(&str, String)]) -> Result<Target, ApiError> {
-    let node = object::text(pod, "/spec/nodeName");
-    if node.is_empty() {
-        return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", object::name(pod))));
-    }
-    let mut text = path.to_owned();
-    for (index, (key, value)) in parameters.iter().enumerate() {
-        let _ = write!(text, "{}{key}={}", if index == 0 { '?' } else { '&' }, escape(value));
-    }
-    // Upstream looks for the node as if it were a pod, and says so.
-    if core.cache.get(&GroupResource::new("", "nodes"), "", node).is_none() {
-        return Err(ApiError::not_found(&GroupResource::new("", "pods"), node));
-    }
-    node_target(core, node, text)
-}
-
-fn node_target(core: &Core, name: &str, path: String) -> Result<Target, ApiError> {
-    let resource = GroupResource::new("", "nodes");
-    let node = core.cache.get(&resource, "", name).ok_or_else(|| ApiError::not_found(&resource, name))?;
-    let addresses = object::items(&node, "/status/addresses");
-    let host = ["InternalIP", "Hostname", "InternalDNS", "ExternalIP"].into_iter().find_map(|kind| {
-        let found = addresses.iter().find(|a| object::text(a, "/type") == kind)?;
-        Some(object::text(found, "/address").to_owned())
-    });
-    let Some(host) = host else {
-        return Err(ApiError::internal(format!("no preferred addresses found; known addresses: {addresses:?}")));
-    };
-    let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64).unwrap_or(10250);
-    let Some(tls) = &core.kubelets.tls else {
-        return Err(ApiError::unavailable("this server has no credentials for kubelets"));
-    };
-    Ok(Target { host, port: u16::try_from(port).unwrap_or(10250), tls: Some(tls.clone()), path })
-}
-
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
@@ -351,10 +314,6 @@ pub(super) fn rest(context: &RequestContext) -> String {
         path.push_str(query);
     }
     path
-}
-
-fn node_proxy(core: &Core, context: &RequestContext) -> Result<Target, ApiError> {
-    node_target(core, &context.info.name, rest(context))
 }
 
 #[cfg(test)]

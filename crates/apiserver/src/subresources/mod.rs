@@ -4,6 +4,7 @@ mod binding;
 mod components;
 mod connect;
 mod eviction;
+mod kubelets;
 mod log_socket;
 mod placing;
 mod proxy;

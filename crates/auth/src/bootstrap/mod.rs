@@ -13,6 +13,7 @@ const OBJECTS: &str = include_str!("objects.json");
 /// All of them, in an order in which they can be created.
 pub fn objects() -> Vec<Value> {
     let mut objects: Vec<Value> = serde_json::from_str(OBJECTS).unwrap_or_default();
+    objects.push(kubelet_client());
     let now = ferry_meta::time::time(ferry_meta::time::now());
     for object in &mut objects {
         match text(object, "/kind") {
@@ -31,6 +32,21 @@ pub fn objects() -> Vec<Value> {
         }
     }
     objects
+}
+
+/// What the API server may do at kubelets. Upstream leaves it to whoever sets up the cluster.
+fn kubelet_client() -> Value {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": "ClusterRoleBinding",
+        "metadata": {
+            "name": crate::KUBELET_CLIENT,
+            "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+            "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+        },
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": crate::KUBELET_CLIENT}],
+    })
 }
 
 /// What to do at start about one of [`objects`].
@@ -172,7 +188,7 @@ mod tests {
         let objects = objects();
         let count = |kind: &str| objects.iter().filter(|o| text(o, "/kind") == kind).count();
         let counts = ["Namespace", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "FlowSchema"].map(count);
-        assert_eq!(counts, [4, 2, 73, 54, 11]);
+        assert_eq!(counts, [4, 2, 73, 55, 11]);
         assert!(objects.iter().all(|o| !name(o).is_empty() && !text(o, "/apiVersion").is_empty()));
     }
 

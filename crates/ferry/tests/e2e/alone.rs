@@ -61,12 +61,21 @@ impl Apiserver {
     }
 
     pub fn start_logging_to(data_dir: &Path, flags: &[&str], log: Stdio) -> Self {
+        Self::spawn("127.0.0.1", data_dir, flags, log)
+    }
+
+    /// For those who need it at other addresses of the machine too.
+    pub fn start_at(bind_address: &str, data_dir: &Path, flags: &[&str]) -> Self {
+        Self::spawn(bind_address, data_dir, flags, Stdio::piped())
+    }
+
+    fn spawn(bind_address: &str, data_dir: &Path, flags: &[&str], log: Stdio) -> Self {
         let tokens = tempfile::NamedTempFile::new().unwrap();
         let users = format!("{TOKEN},admin,1,\"system:masters\"\n{MALLORY}-token,{MALLORY},2\n");
         std::fs::write(tokens.path(), users).unwrap();
         let [port, _] = free_ports();
         let process = Command::new(env!("CARGO_BIN_EXE_ferry"))
-            .args(["apiserver", "--bind-address=127.0.0.1", "--secure-port", &port.to_string()])
+            .args(["apiserver", "--bind-address", bind_address, "--secure-port", &port.to_string()])
             .args(["--data-dir", text(data_dir), "--token-auth-file", text(tokens.path())])
             .args(flags)
             .stdout(Stdio::null())
@@ -85,13 +94,30 @@ impl Apiserver {
         self.client_with(&format!("{MALLORY}-token")).await
     }
 
+    /// As whom a certificate names: its PEM with that of its key.
+    pub async fn client_by_certificate(&mut self, identity: &[u8]) -> kube::Client {
+        use base64::Engine;
+        let identity = base64::engine::general_purpose::STANDARD.encode(identity);
+        let auth = kube::config::AuthInfo {
+            client_certificate_data: Some(identity.clone()),
+            client_key_data: Some(identity.into()),
+            ..kube::config::AuthInfo::default()
+        };
+        self.client_as(auth).await
+    }
+
     async fn client_with(&mut self, token: &str) -> kube::Client {
+        let token = Some(token.to_owned().into());
+        self.client_as(kube::config::AuthInfo { token, ..kube::config::AuthInfo::default() }).await
+    }
+
+    async fn client_as(&mut self, auth_info: kube::config::AuthInfo) -> kube::Client {
         let mut config = kube::Config::new(format!("https://127.0.0.1:{}", self.port).parse().unwrap());
         config.accept_invalid_certs = true;
         config.default_namespace = "default".into();
         // What the server answers is what is looked at.
         config.default_retry = false;
-        config.auth_info.token = Some(token.to_owned().into());
+        config.auth_info = auth_info;
         let client = kube::Client::try_from(config).unwrap();
         let begin = Instant::now();
         loop {

@@ -222,8 +222,9 @@ pub fn the_kubelet_tells_figures_to_those_who_may_see_them(cluster: &mut Cluster
     let node = cluster.json(&["get", "node", "e2e"]);
     let addresses = node["status"]["addresses"].as_array().unwrap();
     let host = addresses.iter().find(|a| a["type"] == "InternalIP").unwrap()["address"].as_str().unwrap();
-    let url =
-        format!("https://{host}:{}/metrics/resource", node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]);
+    let port = &node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
+    assert_eq!(cluster.kubectl(&["get", "--raw", &format!("/api/v1/nodes/e2e:{port}/proxy/healthz")]), "ok");
+    let url = format!("https://{host}:{port}/metrics/resource");
     let ask = |header: &str| {
         let output =
             Command::new("curl").args(["-sk", "-w", "\n%{http_code}", "-H", header, &url]).output().expect("curl runs");

@@ -1,4 +1,4 @@
-//! Who may ask the kubelet for what: the API server by its certificate, everyone else as the API server says of them.
+//! Who may ask the kubelet for what, as the API server says of them: of its own client identity too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -44,24 +44,19 @@ type Decision = (Caller, String, &'static str);
 pub(crate) struct Access {
     client: Client,
     node: String,
-    /// The common names of the API server itself, which may do everything.
-    trusted: Vec<String>,
     hasher: RandomState,
     tokens: Mutex<HashMap<u64, (Instant, Option<Caller>)>>,
     decisions: Mutex<HashMap<Decision, (Instant, bool)>>,
 }
 
 impl Access {
-    pub(crate) fn new(client: Client, node: &str, trusted: Vec<String>) -> Self {
+    pub(crate) fn new(client: Client, node: &str) -> Self {
         let (tokens, decisions) = (Mutex::default(), Mutex::default());
-        Self { client, node: node.to_owned(), trusted, hasher: RandomState::new(), tokens, decisions }
+        Self { client, node: node.to_owned(), hasher: RandomState::new(), tokens, decisions }
     }
 
     /// Whether the request may pass; the answer to it when not.
     pub(crate) async fn check<B>(&self, caller: Option<&Caller>, request: &Request<B>) -> Result<(), Response<Body>> {
-        if caller.is_some_and(|caller| self.trusted.contains(&caller.name)) {
-            return Ok(());
-        }
         let unauthorized = || text(StatusCode::UNAUTHORIZED, "Unauthorized");
         let caller = match caller {
             Some(caller) => caller.clone(),

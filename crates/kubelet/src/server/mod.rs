@@ -58,7 +58,7 @@ pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, tls: Tls) 
     offered.alpn_protocols = vec![b"http/1.1".to_vec()];
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(offered));
     let context = &server.context;
-    let access = Arc::new(Access::new(context.client.clone(), &context.config.node_name, tls.client_names));
+    let access = Arc::new(Access::new(context.client.clone(), &context.config.node_name));
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let Ok(permit) = room.clone().acquire_owned().await else { return };

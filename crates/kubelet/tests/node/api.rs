@@ -103,6 +103,10 @@ impl Api {
             body["status"] = json!({"token": "a-token", "expirationTimestamp": expires.to_string()});
             return (201, body);
         }
+        if target.collection.ends_with("/subjectaccessreviews") {
+            body["status"] = json!({"allowed": body["spec"]["user"] == crate::remote::CLIENT});
+            return (201, body);
+        }
         let name = target.name.clone().or_else(|| body["metadata"]["name"].as_str().map(str::to_owned));
         let key = target.key(&name.unwrap_or_default());
         let mut state = self.state.lock();

@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::spdy::{Frame, Reader, Writer};
 
-const CLIENT: &str = "kube-apiserver-kubelet-client";
+pub(crate) const CLIENT: &str = "kube-apiserver-kubelet-client";
 
 pub(crate) struct Certificates {
     pub(crate) tls: Tls,
@@ -59,11 +59,7 @@ pub(crate) fn certificates() -> Certificates {
         let config = config.expect("versions").with_root_certificates(roots.clone());
         Arc::new(config.with_client_auth_cert(vec![certificate], key).expect("a client"))
     };
-    Certificates {
-        tls: Tls { server: Arc::new(server), client_names: vec![CLIENT.to_owned()] },
-        client: client(CLIENT),
-        stranger: client("someone-else"),
-    }
+    Certificates { tls: Tls { server: Arc::new(server) }, client: client(CLIENT), stranger: client("someone-else") }
 }
 
 impl Certificates {

@@ -3,6 +3,8 @@
 //! Each file is one area and lists its scenarios itself. After an attack others are served, memory is bounded, nothing is
 //! lost and the process is the same.
 
+mod limited;
+mod proxies;
 mod restriction;
 mod rights;
 
@@ -12,4 +14,4 @@ use super::{Alone, Scenario};
 pub const SCENARIOS: &[&[Scenario]] = &[];
 
 /// With an API server or a command of their own.
-pub const ALONE: &[&[Alone]] = &[restriction::ALONE, rights::ALONE];
+pub const ALONE: &[&[Alone]] = &[proxies::ALONE, restriction::ALONE, rights::ALONE];

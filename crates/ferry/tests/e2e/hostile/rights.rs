@@ -1,11 +1,10 @@
 //! What somebody with few rights cannot do, and nobody else by a trick of theirs.
 
-use http_body_util::BodyExt;
-use kube::Client;
 use serde_json::{Value, json};
 
+use super::limited::{APPLY, JSON, call, grant, rule};
 use crate::Alone;
-use crate::alone::{Apiserver, MALLORY, runtime};
+use crate::alone::{Apiserver, runtime};
 
 pub const ALONE: &[Alone] = &[
     ("hostile::rights::nothing_is_created_without_the_right", nothing_is_created_without_the_right),
@@ -13,43 +12,6 @@ pub const ALONE: &[Alone] = &[
     ("hostile::rights::a_certificate_request_names_one", a_certificate_request_names_one),
     ("hostile::rights::who_cannot_be_read_is_not_the_administrator", who_cannot_be_read_is_not_the_administrator),
 ];
-
-/// One request with headers of one's own: the answer's code and body.
-async fn call(client: &Client, method: &str, path: &str, headers: &[(&str, &[u8])], body: &Value) -> (u16, Value) {
-    let mut request = http::Request::builder().method(method).uri(path);
-    for (name, value) in headers {
-        request = request.header(*name, http::HeaderValue::from_bytes(value).unwrap());
-    }
-    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    let answer = client.send(request.body(body.into()).unwrap()).await.unwrap();
-    let code = answer.status().as_u16();
-    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
-    (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))))
-}
-
-const JSON: (&str, &[u8]) = ("content-type", b"application/json");
-const APPLY: (&str, &[u8]) = ("content-type", b"application/apply-patch+yaml");
-
-/// Gives Mallory these rights everywhere, and no others.
-async fn grant(admin: &Client, rules: Value) {
-    let path = "/apis/rbac.authorization.k8s.io/v1";
-    let api = "rbac.authorization.k8s.io";
-    let role = json!({"apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": MALLORY}, "rules": rules});
-    let binding = json!({
-        "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": MALLORY},
-        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": MALLORY},
-        "subjects": [{"apiGroup": api, "kind": "User", "name": MALLORY}],
-    });
-    for (kind, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
-        let path = format!("{path}/{kind}/{MALLORY}?fieldManager=test&force=true");
-        let (code, answer) = call(admin, "PATCH", &path, &[APPLY], &object).await;
-        assert!(matches!(code, 200 | 201), "{answer}");
-    }
-}
-
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
-    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
-}
 
 fn nothing_is_created_without_the_right() {
     let folder = tempfile::tempdir().unwrap();
