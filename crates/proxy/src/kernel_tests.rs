@@ -26,11 +26,17 @@ struct Lab {
 }
 
 impl Lab {
-    /// Nothing where namespaces cannot be made: without root there is no proxy either.
+    /// None, and a record of why, where namespaces cannot be made: without root there is no proxy either.
     fn new(tag: &str) -> Option<Self> {
         let lab = Self { prefix: format!("fp{}{tag}", std::process::id()) };
-        if !Command::new("ip").args(["netns", "add", &lab.name("node")]).status().is_ok_and(|status| status.success()) {
-            eprintln!("network namespaces cannot be made here: the kernel is not tested");
+        for command in [&["nft", "--version"][..], &["ip", "netns", "add", &lab.name("node")]] {
+            let output = Command::new(command[0]).args(&command[1..]).output();
+            let problem = match &output {
+                Ok(output) if output.status.success() => continue,
+                Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+                Err(error) => error.to_string(),
+            };
+            ferry_testkit::skip(&format!("packet rules cannot be tried: {}: {problem}", command.join(" ")));
             return None;
         }
         for other in ["pod-a", "pod-b", "client"] {

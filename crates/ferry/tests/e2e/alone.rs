@@ -190,14 +190,12 @@ pub struct Etcd {
     scheme: &'static str,
 }
 
-/// Where `hack/setup.sh` unpacks it, unless it is on the path.
+/// Where `hack/setup.sh` unpacks it, or on the path. A scenario that asks for it is skipped where there is none.
 fn program() -> PathBuf {
-    let cache = std::env::var("FERRY_CACHE").map_or_else(
-        |_| PathBuf::from(std::env::var("HOME").expect("HOME is set")).join(".cache/ferry"),
-        PathBuf::from,
-    );
-    let unpacked = cache.join("etcd/usr/bin/etcd");
-    if unpacked.exists() { unpacked } else { "etcd".into() }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
+    let found = std::iter::once(ferry_testkit::cache().join("etcd/usr/bin/etcd")).chain(on_path).find(|p| p.exists());
+    found.unwrap_or_else(|| ferry_testkit::cannot_run("there is no etcd; it is in Debian's package etcd-server"))
 }
 
 impl Etcd {
@@ -218,7 +216,7 @@ impl Etcd {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("etcd starts: it is in Debian's package etcd-server")
+            .expect("etcd starts")
     }
 
     pub fn url(&self) -> String {

@@ -19,21 +19,34 @@ pub struct Cluster {
     registry: String,
 }
 
-/// The kubectl that `hack/setup.sh --test` fetched.
+/// The kubectl that `hack/setup.sh --test` found or built. A scenario that asks for it is skipped where there is none.
 pub fn kubectl_path() -> PathBuf {
-    let cache = std::env::var("FERRY_CACHE").map_or_else(
-        |_| PathBuf::from(std::env::var("HOME").expect("HOME is set")).join(".cache/ferry"),
-        PathBuf::from,
-    );
-    cache.join("kubectl")
+    let path = ferry_testkit::cache().join("kubectl");
+    if !path.exists() {
+        ferry_testkit::cannot_run(NO_KUBECTL);
+    }
+    path
 }
 
+const NO_KUBECTL: &str = "there is no kubectl of 1.32 or newer";
+
 impl Cluster {
+    /// Why this machine can have no cluster that kubectl drives.
+    pub fn missing() -> Option<String> {
+        if !rustix::process::geteuid().is_root() {
+            return Some("a node needs root".into());
+        }
+        (!ferry_testkit::cache().join("kubectl").exists()).then(|| NO_KUBECTL.into())
+    }
+
     pub fn start() -> Self {
         Self::start_with(Vec::new())
     }
 
     pub fn start_with(more_flags: Vec<String>) -> Self {
+        if let Some(reason) = Self::missing() {
+            ferry_testkit::cannot_run(&reason);
+        }
         let registry = std::env::var("FERRY_TEST_REGISTRY").unwrap_or_else(|_| "http://127.0.0.1:5057".into());
         let folder = tempfile::Builder::new().prefix("ferry-e2e-").tempdir().expect("a folder for the cluster");
         // Short: the path of a socket has at most 108 bytes.
@@ -179,7 +192,12 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.down();
+        let output = self.ferry().arg("down").args(&self.flags[..2]).output();
+        // A second panic would end the whole program, and nobody would be told of the first.
+        if !std::thread::panicking() {
+            let output = output.expect("ferry runs");
+            assert!(output.status.success(), "ferry down failed: {}", String::from_utf8_lossy(&output.stderr));
+        }
     }
 }
 

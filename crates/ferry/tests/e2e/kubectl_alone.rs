@@ -17,6 +17,7 @@ pub struct Alone {
 impl Alone {
     /// `flags` may name files of the folder as `{folder}`; `files` are written there first.
     pub fn start(files: &[(&str, &str)], flags: &[&str]) -> Self {
+        let kubectl = kubectl_path();
         let folder = tempfile::Builder::new().prefix("ferry-alone-").tempdir().expect("a folder");
         std::fs::write(folder.path().join("tokens"), "root-token,root,1,\"system:masters\"\nbob-token,bob,2\n")
             .unwrap();
@@ -25,7 +26,7 @@ impl Alone {
         }
         let port = free_port();
         let process = Self::spawn(&folder, port, flags);
-        let alone = Self { folder, port, kubectl: kubectl_path(), process };
+        let alone = Self { folder, port, kubectl, process };
         alone.wait();
         alone
     }

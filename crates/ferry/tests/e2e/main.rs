@@ -2,6 +2,7 @@
 //!
 //! One process, one cluster, scenarios one after the other: a cluster owns ports, a bridge and packet rules of the host.
 //! Needs root, the packages of `hack/setup.sh --test` and the registry of `hack/registry.sh`; `make test` sees to both.
+//! Scenarios whose needs this machine does not meet are recorded as skipped.
 //! Arguments that are not flags choose scenarios by a part of their name.
 
 #![expect(clippy::unwrap_used, reason = "a test: a missing value is a failure")]
@@ -24,11 +25,10 @@ mod storage;
 mod store;
 mod succession;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::time::Instant;
 
 use cluster::Cluster;
+use ferry_testkit::Report;
 
 type Scenario = (&'static str, fn(&mut Cluster));
 
@@ -87,42 +87,34 @@ const ALONE: &[Alone] = &[
     ),
 ];
 
-/// Runs one scenario; its name goes to the failed ones when it panics.
-fn attempt(name: &'static str, failed: &mut Vec<&'static str>, scenario: impl FnOnce()) -> bool {
-    let begin = Instant::now();
-    let ok = catch_unwind(AssertUnwindSafe(scenario)).is_ok();
-    println!("test {name} ... {} ({:.1} s)", if ok { "ok" } else { "FAILED" }, begin.elapsed().as_secs_f64());
-    if !ok {
-        failed.push(name);
-    }
-    ok
-}
-
 fn main() -> ExitCode {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));
-    let mut failed = Vec::new();
-    let mut count = 0;
-    for (name, scenario) in
-        ALONE.iter().chain(hostile::ALONE.iter().copied().flatten()).filter(|(name, _)| is_wanted(name))
-    {
-        count += 1;
-        attempt(name, &mut failed, scenario);
-    }
-    let all = hostile::SCENARIOS.iter().copied().flatten().chain(SCENARIOS);
-    let chosen: Vec<&Scenario> = all.filter(|(name, _)| is_wanted(name)).collect();
-    if !chosen.is_empty() {
-        let mut cluster = Cluster::start();
-        for (name, scenario) in chosen {
-            count += 1;
-            if !attempt(name, &mut failed, || scenario(&mut cluster)) {
-                cluster.show_state();
-            }
+    let mut report = Report::from_arguments();
+    for (name, scenario) in ALONE.iter().chain(hostile::ALONE.iter().copied().flatten()) {
+        if report.wants(name) {
+            report.attempt(name, scenario);
         }
     }
-    for name in &failed {
-        println!("failed: {name}");
+    let all = hostile::SCENARIOS.iter().copied().flatten().chain(SCENARIOS);
+    let chosen: Vec<&Scenario> = all.filter(|(name, _)| report.wants(name)).collect();
+    if chosen.is_empty() {
+        return report.finish();
     }
-    println!("{} passed, {} failed", count - failed.len(), failed.len());
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if let Some(reason) = Cluster::missing() {
+        chosen.iter().for_each(|(name, _)| report.skip(name, &reason));
+        return report.finish();
+    }
+    let mut cluster = None;
+    report.attempt("a_cluster_starts", || cluster = Some(Cluster::start()));
+    for (name, scenario) in chosen {
+        let Some(cluster) = &mut cluster else {
+            report.fail(name);
+            continue;
+        };
+        if !report.attempt(name, || scenario(cluster)) {
+            cluster.show_state();
+        }
+    }
+    // While it is still known how many failed: a cluster that cannot be stopped panics.
+    report.attempt("the_cluster_stops", || drop(cluster));
+    report.finish()
 }

@@ -22,14 +22,16 @@ enum File<'a> {
 }
 
 impl Containerd {
-    /// None where this machine cannot run it: no root, or not installed.
+    /// None, and a record of why, where this machine cannot run it.
     pub(crate) async fn start(folder: &Path) -> Option<Self> {
-        let present = |path: &str| Path::new(path).exists();
-        let usable = rustix::process::geteuid().is_root()
-            && present("/usr/bin/containerd")
-            && present("/usr/lib/cni/bridge")
-            && present("/bin/busybox");
-        if !usable {
+        let busybox = ferry_testkit::cache().join("busybox/bin/busybox");
+        let needs = ["/usr/bin/containerd".as_ref(), "/usr/lib/cni/bridge".as_ref(), busybox.as_path()];
+        if !rustix::process::geteuid().is_root() {
+            ferry_testkit::skip("containers need root");
+            return None;
+        }
+        if let Some(missing) = needs.iter().find(|path| !path.exists()) {
+            ferry_testkit::skip(&format!("there is no {}; hack/setup.sh --test installs it", missing.display()));
             return None;
         }
         let number = std::process::id() % 200;
@@ -50,9 +52,9 @@ impl Containerd {
             }
         };
         tokio::time::timeout(Duration::from_secs(30), ready).await.expect("containerd answers");
-        let busybox = std::fs::read("/bin/busybox").expect("busybox");
-        let names = Command::new("/bin/busybox").arg("--list").output().expect("a list").stdout;
+        let names = Command::new(&busybox).arg("--list").output().expect("a list").stdout;
         let names = String::from_utf8(names).expect("names");
+        let busybox = std::fs::read(&busybox).expect("busybox");
         let links: Vec<String> = names.lines().filter(|n| *n != "busybox").map(|n| format!("bin/{n}")).collect();
         let mut files = vec![
             File::Folder("bin", 0o755),

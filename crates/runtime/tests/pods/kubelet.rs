@@ -18,19 +18,26 @@ pub struct Kubelet {
     server: Child,
 }
 
+pub fn runc() -> Option<PathBuf> {
+    ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|path| path.exists())
+}
+
+/// The folder of the CNI plug-ins.
+pub fn plugins() -> Option<PathBuf> {
+    ["/usr/lib/cni", "/opt/cni/bin"].map(PathBuf::from).into_iter().find(|path| path.join("bridge").exists())
+}
+
 fn config(folder: &Path) -> Config {
-    let plugins = ["/usr/lib/cni", "/opt/cni/bin"].map(PathBuf::from);
-    let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"].map(PathBuf::from);
     Config {
         data_dir: folder.join("data"),
         run_dir: folder.join("run"),
         socket: folder.join("cri.sock"),
         binary: std::env::current_exe().expect("this program"),
-        oci_program: runc.into_iter().find(|path| path.exists()).expect("runc is installed"),
-        network: Network {
-            configuration: folder.join("cni"),
-            plugins: plugins.into_iter().find(|path| path.join("bridge").exists()).expect("CNI plug-ins are installed"),
-        },
+        oci_program: runc().expect("runc is installed"),
+        network: Network { configuration: folder.join("cni"), plugins: plugins().expect("CNI plug-ins are installed") },
         mirrors: Mirrors::default(),
         pause_image: std::fs::read_to_string(folder.join("pause")).expect("the pause image's name"),
     }

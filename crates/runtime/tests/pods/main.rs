@@ -11,8 +11,9 @@ mod wire;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ferry_testkit::Report;
 use futures::FutureExt;
 use serde_json::json;
 
@@ -25,17 +26,26 @@ const APPLETS: [&str; 16] = [
     "wc",
 ];
 
-fn busybox() -> Vec<u8> {
-    let cache = std::env::var("FERRY_CACHE").map_or_else(
-        |_| PathBuf::from(std::env::var("HOME").expect("HOME is set")).join(".cache/ferry"),
-        PathBuf::from,
-    );
-    let path = cache.join("busybox/bin/busybox");
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; run hack/setup.sh --test", path.display()))
+fn busybox() -> PathBuf {
+    ferry_testkit::cache().join("busybox/bin/busybox")
+}
+
+/// Why no pod can run on this machine.
+fn missing() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("containers need root".into());
+    }
+    let needs = [
+        ("runc", kubelet::runc().is_some()),
+        ("CNI plug-ins", kubelet::plugins().is_some()),
+        ("static busybox", busybox().exists()),
+    ];
+    let missing = needs.iter().find(|(_, there)| !there);
+    missing.map(|(name, _)| format!("there is no {name}; hack/setup.sh --test installs it"))
 }
 
 fn images() -> Registry {
-    let busybox = busybox();
+    let busybox = std::fs::read(busybox()).expect("busybox");
     let mut base = vec![
         Entry::Folder("bin/"),
         Entry::Folder("etc/"),
@@ -94,26 +104,26 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(kubelet::SERVE) {
         return kubelet::serve();
     }
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let mut report = Report::from_arguments();
+    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(|(name, _)| report.wants(name)).collect();
+    if let Some(reason) = missing() {
+        chosen.iter().for_each(|(name, _)| report.skip(name, &reason));
+        return report.finish();
+    }
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let folder = tempfile::tempdir().expect("a folder");
-    let failed = runtime.block_on(async {
+    runtime.block_on(async {
         let tasks = ferry_tasks::Tasks::new("test");
         let registry = images().serve(&tasks).await;
         let mut kubelet = Kubelet::start(folder.path(), registry).await;
-        let mut failed = 0;
-        for (name, scenario) in SCENARIOS {
-            if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
-                continue;
-            }
-            let passed = AssertUnwindSafe(scenario(&mut kubelet)).catch_unwind().await.is_ok();
-            println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
-            failed += usize::from(!passed);
+        for (name, scenario) in chosen {
+            let begin = Instant::now();
+            let end = AssertUnwindSafe(scenario(&mut kubelet)).catch_unwind().await;
+            report.ended(name, begin, end);
         }
         kubelet.end().await;
         tasks.stop(Duration::from_secs(5)).await;
-        failed
     });
     let _ = std::process::Command::new("ip").args(["link", "delete", BRIDGE]).output();
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    report.finish()
 }

@@ -197,7 +197,7 @@ impl SmallDisk {
         match rustix::mount::mount("ferry-test", folder.path(), "tmpfs", rustix::mount::MountFlags::empty(), data) {
             Ok(()) => Some(Self(folder)),
             Err(error) => {
-                println!("skipped: a small disk cannot be mounted without root: {error}");
+                ferry_testkit::skip(&format!("a small disk cannot be mounted: {error}"));
                 None
             }
         }
@@ -284,7 +284,7 @@ impl JournaledDisk {
         match disk.mount() {
             true => Some(disk),
             false => {
-                println!("skipped: an image cannot be mounted without root");
+                ferry_testkit::skip("an image of a disk cannot be mounted: it takes root and loop devices");
                 None
             }
         }
