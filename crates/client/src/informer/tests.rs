@@ -333,16 +333,27 @@ fn a_handler_that_panics_keeps_no_other_from_hearing() {
 
 #[tokio::test]
 async fn one_object_is_waited_for() {
-    const LISTED: &str = r#"{"type":"ADDED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}}
+    const FILLED: &str = r#"{"type":"ADDED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}}
 {"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}
 {"type":"MODIFIED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"5"},"data":{"a":"b"}}}
+"#;
+    const GONE: &str = r#"{"type":"ADDED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"1"}}}
+{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}
 {"type":"DELETED","object":{"metadata":{"name":"x","uid":"u","resourceVersion":"6"}}}
 "#;
-    let answers: Answers = &[("fieldSelector=metadata.name%3Dx", 200, LISTED)];
-    let filled = until(Api::<ConfigMap>::all(scripted(answers)), "x", |map| map.is_none_or(|map| map.data.is_some()));
-    assert!(filled.await.is_none_or(|map| map.metadata.resource_version.as_deref() == Some("5")));
-    let gone = until(Api::<ConfigMap>::all(scripted(answers)), "x", |map| map.is_none());
+    let api = |answers: Answers| Api::<ConfigMap>::all(scripted(answers));
+    let filled = api(&[("fieldSelector=metadata.name%3Dx", 200, FILLED)]);
+    let filled = until(filled, "x", |map| map.is_some_and(|map| map.data.is_some())).await;
+    assert_eq!(filled.expect("a map").metadata.resource_version.as_deref(), Some("5"));
+    let asked_for_none = std::cell::Cell::new(false);
+    let gone = api(&[("fieldSelector=metadata.name%3Dx", 200, GONE)]);
+    let gone = until(gone, "x", |map| {
+        asked_for_none.set(map.is_none());
+        map.is_none()
+    });
     assert!(gone.await.is_none());
+    // An answer of none could also mean that the watch broke off.
+    assert!(asked_for_none.get());
 }
 
 #[tokio::test]

@@ -74,6 +74,8 @@ struct Kit {
     authorities: Arc<Authorities>,
     tasks: Tasks,
     witness: Arc<Witness>,
+    /// Those of the controllers.
+    queues: ferry_client::Metrics,
     _folder: tempfile::TempDir,
 }
 
@@ -119,7 +121,16 @@ impl Kit {
         .await
         .unwrap();
         let client = door.client(UserInfo::new("admin", &[MASTERS]));
-        let kit = Self { client, door, pki, authorities, tasks, witness: Arc::default(), _folder: folder };
+        let kit = Self {
+            client,
+            door,
+            pki,
+            authorities,
+            tasks,
+            witness: Arc::default(),
+            queues: Default::default(),
+            _folder: folder,
+        };
         kit.create_in(Api::<Namespace>::all(kit.client.clone()), json!({ "metadata": { "name": NAMESPACE } })).await;
         kit
     }
@@ -160,6 +171,7 @@ impl Kit {
             signing: Some(self.pki.signing_authority()),
             sign_token: Some(crate::legacy_tokens::signer(&self.pki.signing_key().unwrap()).unwrap()),
             provider: Some(Arc::new(ferry_controllers::Local)),
+            metrics: self.queues.clone(),
             ..ferry_controllers::Config::default()
         }
     }
@@ -234,13 +246,25 @@ impl Kit {
         self.until(self.api::<Pod>(), what, |all| is(&all.iter().map(|pod| &**pod).collect::<Vec<_>>())).await;
     }
 
-    /// Waits until the controllers have stopped writing; what burns never does.
+    /// Whether a key waits for a worker, or is in the hands of one: on a busy machine that may take long.
+    fn is_busy(&self) -> bool {
+        let text = self.queues.text();
+        let gauges = ["workqueue_depth{", "workqueue_unfinished_work_seconds{"];
+        let mut figures = text.lines().filter(|line| gauges.iter().any(|gauge| line.starts_with(gauge)));
+        figures.any(|line| !line.ends_with(" 0"))
+    }
+
     async fn at_rest(&self) {
+        self.at_rest_for(Duration::from_secs(1)).await;
+    }
+
+    /// Waits until the controllers have written nothing for so long and have nothing in their hands; what burns never does.
+    async fn at_rest_for(&self, time: Duration) {
         let quiet = async {
             loop {
                 let before = self.witness.all_writes();
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                if self.witness.all_writes() == before {
+                tokio::time::sleep(time).await;
+                if !self.is_busy() && self.witness.all_writes() == before {
                     return;
                 }
             }

@@ -2,24 +2,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::PATIENCE;
 
 /// Of all controllers of a kit.
 #[derive(Default)]
 pub(super) struct Witness {
     state: Mutex<Seen>,
+    written: Notify,
 }
 
 #[derive(Default)]
 struct Seen {
     identities: BTreeSet<String>,
-    /// By identity, method and resource.
-    writes: BTreeMap<(String, String, String), usize>,
+    /// By identity, method and resource, the time of each.
+    writes: BTreeMap<(String, String, String), Vec<Instant>>,
     refused: Vec<String>,
 }
 
@@ -50,7 +55,8 @@ impl Witness {
                 let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
                 if method != "GET" {
                     let key = (identity.clone(), method.clone(), resource(&path));
-                    *witness.state.lock().writes.entry(key).or_default() += 1;
+                    witness.state.lock().writes.entry(key).or_default().push(Instant::now());
+                    witness.written.notify_waiters();
                 }
                 let (parts, body) = inner.send(request).await?.into_parts();
                 if parts.status != http::StatusCode::FORBIDDEN {
@@ -77,14 +83,31 @@ impl Witness {
     pub(super) fn writes(&self, identity: &str, resource: &str) -> usize {
         let state = self.state.lock();
         let of = state.writes.iter().filter(|((who, _, what), _)| who == identity && what == resource);
-        of.map(|(_, count)| count).sum()
+        of.map(|(_, times)| times.len()).sum()
+    }
+
+    /// When the identity tried to create that resource, once it has so often.
+    pub(super) async fn attempts(&self, identity: &str, resource: &str, number: usize) -> Vec<Instant> {
+        let key = (identity.to_owned(), "POST".to_owned(), resource.to_owned());
+        let enough = async {
+            loop {
+                let mut written = std::pin::pin!(self.written.notified());
+                written.as_mut().enable();
+                let times = self.state.lock().writes.get(&key).cloned().unwrap_or_default();
+                if times.len() >= number {
+                    return times;
+                }
+                written.await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, enough).await.expect("so many attempts")
     }
 
     /// All writes but those of events and leases.
     pub(super) fn all_writes(&self) -> usize {
         let state = self.state.lock();
         let of = state.writes.iter().filter(|((.., what), _)| !matches!(what.as_str(), "events" | "leases"));
-        of.map(|(_, count)| count).sum()
+        of.map(|(_, times)| times.len()).sum()
     }
 
     pub(super) fn refused(&self) -> Vec<String> {
