@@ -1,6 +1,7 @@
 //! What calls cost when they are run, so that no expression runs for long.
 
 use crate::value::Value;
+use crate::work;
 
 /// How the cost of a call follows from its arguments and result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,17 +135,23 @@ impl Charge {
 }
 
 fn traverse(value: &Value<'_>) -> u64 {
+    if !work::step(1) {
+        return u64::from(u32::MAX);
+    }
     match value {
         Value::String(text) => text.len() as u64 / 10,
         Value::Bytes(bytes) => bytes.len() as u64 / 10,
         Value::List(list) => {
             let items = (0..list.len()).filter_map(|index| list.get(index).ok().flatten());
-            items.map(|item| traverse(&item)).sum()
+            items.fold(0, |sum: u64, item| sum.saturating_add(traverse(&item)))
         }
         Value::Map(map) => {
             let keys = map.keys();
             let entries = keys.iter();
-            entries.map(|key| traverse(key) + map.get(key).ok().flatten().map_or(1, |value| traverse(&value))).sum()
+            entries.fold(0, |sum: u64, key| {
+                let value = map.get(key).ok().flatten().map_or(1, |value| traverse(&value));
+                sum.saturating_add(traverse(key)).saturating_add(value)
+            })
         }
         _ => 1,
     }

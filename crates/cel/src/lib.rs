@@ -13,8 +13,8 @@
 //! ```
 //!
 //! An expression is compiled once ([`Environment::compile`]) and evaluated often ([`Program::evaluate`]); JSON is read where it
-//! lies. Every evaluation counts what it costs, as upstream does, and ends when that is too much, so that no expression can hold
-//! the server. Variables come from [`Bindings`], by the slot in which the environment declared them; those of [`Environment::lazy`]
+//! lies. Every evaluation counts what it costs, as upstream does, and what it does beyond that (`work`), and ends when that is too
+//! much, so that no expression can hold the server. Variables come from [`Bindings`], by the slot in which the environment declared them; those of [`Environment::lazy`]
 //! are asked for when they are needed.
 //!
 //! | question | where |
@@ -49,6 +49,7 @@ mod stack;
 mod types;
 mod validators;
 mod value;
+mod work;
 
 pub use authorization::{Authority, Check, Question, Resource, Verdict};
 pub use cost::Range;

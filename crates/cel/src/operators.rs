@@ -3,13 +3,19 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
 use crate::error::Error;
 use crate::library::time;
 use crate::program::{Bindings, LONGEST_TEXT};
 use crate::schema::ListKind;
 use crate::value::{List, Map, Value};
+use crate::work;
 
 type Outcome<'a> = Result<Value<'a>, Error>;
+
+/// What messages show of a value, by weight; of a larger one they name the type.
+const LONGEST_SHOWN: usize = 64 << 10;
 
 /// A value as messages show it.
 pub(crate) fn show(value: &Value<'_>) -> String {
@@ -22,7 +28,7 @@ pub(crate) fn show(value: &Value<'_>) -> String {
         Value::Double(value) => crate::library::text::show_double(*value),
         Value::Duration(nanos) => ferry_semantics::duration::show(*nanos),
         Value::Timestamp(at) => time::show_timestamp(*at),
-        other => other.to_json().map_or_else(|| other.type_name(), |json| json.to_string()),
+        other => other.to_json_within(LONGEST_SHOWN).map_or_else(|| other.type_name(), |json| json.to_string()),
     }
 }
 
@@ -86,12 +92,16 @@ fn numbers(one: &Value<'_>, two: &Value<'_>) -> Option<Option<Ordering>> {
     Some(float(one)?.partial_cmp(&float(two)?))
 }
 
+/// Whether two values are the same. Where that would take too many steps it is not, and the evaluation fails.
 pub(crate) fn equal(one: &Value<'_>, two: &Value<'_>) -> bool {
+    if !work::step(1) {
+        return false;
+    }
     match (one, two) {
         (Value::Null, Value::Null) => true,
         (Value::Bool(one), Value::Bool(two)) => one == two,
-        (Value::String(one), Value::String(two)) => **one == **two,
-        (Value::Bytes(one), Value::Bytes(two)) => one == two,
+        (Value::String(one), Value::String(two)) => same_bytes(one.as_bytes(), two.as_bytes()),
+        (Value::Bytes(one), Value::Bytes(two)) => same_bytes(one, two),
         (Value::Duration(one), Value::Duration(two)) => one == two,
         (Value::Timestamp(one), Value::Timestamp(two)) => one == two,
         (Value::List(one), Value::List(two)) => lists(one, two),
@@ -120,8 +130,31 @@ pub(crate) fn equal(one: &Value<'_>, two: &Value<'_>) -> bool {
     }
 }
 
+fn same_bytes(one: &[u8], two: &[u8]) -> bool {
+    one.len() == two.len() && work::text(one.len()) && one == two
+}
+
+/// JSON is compared as it is.
+fn same_json(one: &Json, two: &Json) -> bool {
+    if !work::step(1) {
+        return false;
+    }
+    match (one, two) {
+        (Json::String(one), Json::String(two)) => same_bytes(one.as_bytes(), two.as_bytes()),
+        (Json::Array(one), Json::Array(two)) => {
+            one.len() == two.len() && one.iter().zip(two).all(|(one, two)| same_json(one, two))
+        }
+        (Json::Object(one), Json::Object(two)) => same_maps(one, two),
+        _ => one == two,
+    }
+}
+
+fn same_maps(one: &serde_json::Map<String, Json>, two: &serde_json::Map<String, Json>) -> bool {
+    one.len() == two.len() && one.iter().zip(two).all(|((k, v), (l, w))| k == l && same_json(v, w))
+}
+
 fn lists(one: &List<'_>, two: &List<'_>) -> bool {
-    if one.len() != two.len() {
+    if one.len() != two.len() || !work::step(one.len()) {
         return false;
     }
     let (Ok(first), Ok(second)) = (one.to_vec(), two.to_vec()) else { return false };
@@ -145,22 +178,23 @@ fn lists(one: &List<'_>, two: &List<'_>) -> bool {
 }
 
 fn same_key(one: &Value<'_>, two: &Value<'_>, keys: &[String]) -> bool {
-    keys.iter().all(|key| {
-        let key = crate::schema::escape(key).unwrap_or_else(|| key.clone());
-        match (one.get(&key), two.get(&key)) {
-            (Ok(Some(one)), Ok(Some(two))) => equal(&one, &two),
-            (Ok(None), Ok(None)) => true,
-            _ => false,
-        }
-    })
+    work::step(1)
+        && keys.iter().all(|key| {
+            let key = crate::schema::escape(key).unwrap_or_else(|| key.clone());
+            match (one.get(&key), two.get(&key)) {
+                (Ok(Some(one)), Ok(Some(two))) => equal(&one, &two),
+                (Ok(None), Ok(None)) => true,
+                _ => false,
+            }
+        })
 }
 
 fn maps(one: &Map<'_>, two: &Map<'_>) -> bool {
-    if one.len() != two.len() {
+    if one.len() != two.len() || !work::step(one.len()) {
         return false;
     }
     if let (Map::Json { map: one, decl: None }, Map::Json { map: two, decl: None }) = (one, two) {
-        return one == two;
+        return same_maps(one, two);
     }
     one.keys().iter().all(|key| {
         let other = match key {
@@ -252,9 +286,13 @@ pub(crate) fn add<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<
             if one.len() + two.len() > LONGEST_TEXT {
                 return Err(Error::CostLimit);
             }
+            work::make(one.len() + two.len())?;
             Ok(Value::from([&**one, &**two].concat()))
         }
-        (Value::Bytes(one), Value::Bytes(two)) => Ok(Value::Bytes([&**one, &**two].concat().into())),
+        (Value::Bytes(one), Value::Bytes(two)) => {
+            work::make(one.len() + two.len())?;
+            Ok(Value::Bytes([&**one, &**two].concat().into()))
+        }
         (Value::List(one), Value::List(two)) => add_lists(one, two),
         (Value::Duration(one), Value::Duration(two)) => {
             one.checked_add(*two).map(Value::Duration).ok_or_else(|| overflow("duration"))
@@ -267,6 +305,7 @@ pub(crate) fn add<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome<
 }
 
 fn add_lists<'a>(one: &List<'a>, two: &List<'a>) -> Outcome<'a> {
+    work::make((one.len() + two.len()) * work::ITEM)?;
     let mut items = one.to_vec()?;
     let added = two.to_vec()?;
     match one {

@@ -12,6 +12,7 @@ use crate::plan::{FoldNode, Node};
 use crate::stack;
 use crate::types::Type;
 use crate::value::{Key, List, Made, Map, Value};
+use crate::work::{self, Counting};
 
 /// What one evaluation may cost.
 pub const PER_CALL_LIMIT: u64 = 1_000_000;
@@ -134,6 +135,7 @@ impl Program {
         bindings: &(impl Bindings<'a> + ?Sized),
         budget: &mut Budget,
     ) -> Result<Value<'a>, Error> {
+        let _counting = Counting::start();
         let mut machine = Machine { bindings: &Wrapped(bindings), budget, cost: 0, locals: Vec::new() };
         let outcome = stack::with_room(self.depth, || machine.run(&self.node));
         let cost = machine.cost;
@@ -241,7 +243,10 @@ impl<'a> Machine<'_, 'a> {
                 // Charged before it is done: what is too dear is not begun.
                 let before = charge.cost(values, None);
                 self.charge(before)?;
-                let result = function(values, self.bindings)?;
+                let result = function(values, self.bindings);
+                // Whatever came of it, it went too far.
+                work::check()?;
+                let result = result?;
                 let after = charge.cost(values, Some(&result));
                 self.charge(after.saturating_sub(before))?;
                 Ok(result)
@@ -270,6 +275,7 @@ impl<'a> Machine<'_, 'a> {
             Node::Append { accumulator, element } => {
                 let element = self.run(element)?;
                 self.charge(12)?;
+                work::make(work::ITEM)?;
                 let mut items = match self.take(*accumulator)? {
                     Value::List(List::Values(items)) => items,
                     _ => return Err(Error::no_such_overload()),
@@ -315,6 +321,7 @@ impl<'a> Machine<'_, 'a> {
             items.extend(present(value, *optional)?);
         }
         self.charge(10)?;
+        work::make(items.len() * work::ITEM)?;
         Ok(Value::from(items))
     }
 
@@ -329,6 +336,7 @@ impl<'a> Machine<'_, 'a> {
             map.insert(known, (key, value));
         }
         self.charge(30)?;
+        work::make(map.len() * 4 * work::ITEM)?;
         Ok(Value::Map(Map::Values(Arc::new(map))))
     }
 
@@ -348,6 +356,7 @@ impl<'a> Machine<'_, 'a> {
         let Value::Map(Map::Values(mut entries)) = self.take(accumulator)? else {
             return Err(Error::no_such_overload());
         };
+        work::make(added.len() * 4 * work::ITEM)?;
         for (key, value) in added {
             let known = Key::of(&key).ok_or_else(Error::no_such_overload)?;
             if Arc::make_mut(&mut entries).insert(known, (key.clone(), value)).is_some() {

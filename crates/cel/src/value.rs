@@ -1,7 +1,7 @@
 //! Values of expressions. JSON is looked at where it lies; only what an expression makes is copied.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use ferry_meta::Quantity;
+use ferry_meta::bounds::{self, Extent};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
@@ -21,6 +22,10 @@ use crate::library::time;
 use crate::library::url::Url;
 use crate::schema::{Decl, ListKind, Object, Shape};
 use crate::types::Type;
+use crate::work::{self, Counting};
+
+/// What one expression can make at most, as deep as expressions nest.
+const MOST_LEVELS: usize = 500;
 
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
@@ -145,6 +150,7 @@ pub struct Made<'a> {
 /// As `%s` shows it in messages.
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let _counting = Counting::start();
         match crate::library::printf::shown(self) {
             Ok(text) => f.write_str(&text),
             Err(_) => write!(f, "<{}>", self.type_name()),
@@ -275,6 +281,43 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Whether more values stand in each other than they may: dropping them would take as much of the stack. Those that an expression
+    /// makes can stand in those that others made.
+    pub fn is_too_deep(&self) -> bool {
+        fn parts<'v, 'a>(value: &'v Value<'a>) -> Box<dyn Iterator<Item = &'v Value<'a>> + 'v> {
+            match value {
+                Value::List(List::Values(items)) => Box::new(items.iter()),
+                Value::Map(Map::Values(entries) | Map::Open(entries)) => {
+                    Box::new(entries.values().map(|(_, value)| value))
+                }
+                Value::Optional(Some(of)) => Box::new(std::iter::once(&**of)),
+                Value::Object(made) => Box::new(made.fields.iter().map(|(_, value)| value)),
+                _ => Box::new(std::iter::empty()),
+            }
+        }
+        /// Parts that are shared are looked at once.
+        fn depth<'v, 'a>(value: &'v Value<'a>, room: usize, known: &mut HashMap<*const (), usize>) -> usize {
+            let shared: *const () = match value {
+                Value::List(List::Values(items)) => Arc::as_ptr(items).cast(),
+                Value::Map(Map::Values(entries) | Map::Open(entries)) => Arc::as_ptr(entries).cast(),
+                Value::Optional(Some(of)) => Arc::as_ptr(of).cast(),
+                Value::Object(made) => Arc::as_ptr(made).cast(),
+                _ => return 0,
+            };
+            if let Some(known) = known.get(&shared) {
+                return *known;
+            }
+            if room == 0 {
+                return usize::MAX;
+            }
+            let below = parts(value).map(|part| depth(part, room - 1, known)).max().unwrap_or_default();
+            let own = below.saturating_add(1);
+            known.insert(shared, own);
+            own
+        }
+        depth(self, MOST_LEVELS, &mut HashMap::new()) > MOST_LEVELS
+    }
+
     /// How many characters, items or keys there are; one for anything else.
     pub(crate) fn size(&self) -> u64 {
         let size = match self {
@@ -300,9 +343,27 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// As JSON; None for what has no form there.
+    /// As JSON; None for what has no form there, and for what would be larger or deeper than values may be.
     pub fn to_json(&self) -> Option<Json> {
-        Some(match self {
+        self.to_json_within(bounds::HEAVIEST)
+    }
+
+    /// The same, of this weight at most. Parts that a value shares are there several times in JSON.
+    pub(crate) fn to_json_within(&self, weight: usize) -> Option<Json> {
+        let _counting = Counting::start();
+        self.json_at(0, &mut { weight })
+    }
+
+    fn json_at(&self, depth: usize, left: &mut usize) -> Option<Json> {
+        let mut weigh = |bytes: usize| {
+            *left = left.checked_sub(bytes)?;
+            work::step(1).then_some(())
+        };
+        if depth > bounds::DEEPEST {
+            return None;
+        }
+        let scalar = |text: String| Some(Json::String(text));
+        let json = match self {
             Self::Null => Json::Null,
             Self::Bool(value) => (*value).into(),
             Self::Int(value) => (*value).into(),
@@ -310,30 +371,49 @@ impl<'a> Value<'a> {
             // A double without a fraction is a whole number in JSON.
             Self::Double(value) if value.fract() == 0.0 && value.abs() < 9.0e15 => (*value as i64).into(),
             Self::Double(value) => serde_json::Number::from_f64(*value)?.into(),
-            Self::String(text) => (**text).into(),
-            Self::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
+            Self::String(text) => {
+                weigh(text.len())?;
+                return scalar((**text).to_owned());
+            }
+            Self::Bytes(bytes) => {
+                weigh(2 * bytes.len())?;
+                return scalar(base64::engine::general_purpose::STANDARD.encode(bytes));
+            }
             Self::Duration(nanos) => ferry_semantics::duration::show(*nanos).into(),
             Self::Timestamp(time) => time::show_timestamp(*time).into(),
             Self::List(list) => {
-                let items = (0..list.len()).map(|index| list.get(index).ok().flatten()?.to_json());
+                weigh(list.len() * bounds::ITEM)?;
+                let items = (0..list.len()).map(|index| list.get(index).ok().flatten()?.json_at(depth + 1, left));
                 Json::Array(items.collect::<Option<_>>()?)
             }
-            Self::Map(Map::Json { map, .. }) => Json::Object((*map).clone()),
+            Self::Map(Map::Json { map, .. }) => {
+                let extent = Extent::of_map(map);
+                if depth + extent.depth > bounds::DEEPEST || !work::text(extent.weight) {
+                    return None;
+                }
+                weigh(extent.weight)?;
+                Json::Object((*map).clone())
+            }
             Self::Map(Map::Values(entries) | Map::Open(entries)) => {
                 let mut map = serde_json::Map::new();
                 for (key, value) in entries.values() {
                     let Self::String(key) = key else { return None };
-                    map.insert((**key).to_owned(), value.to_json()?);
+                    *left =
+                        left.checked_sub(bounds::ENTRY + key.len() + if map.is_empty() { bounds::MAP } else { 0 })?;
+                    map.insert((**key).to_owned(), value.json_at(depth + 1, left)?);
                 }
                 Json::Object(map)
             }
-            Self::Optional(Some(of)) => of.to_json()?,
+            Self::Optional(Some(of)) => of.json_at(depth + 1, left)?,
             Self::Object(made) => {
-                let fields = made.fields.iter().map(|(name, value)| Some((name.clone(), value.to_json()?)));
+                weigh(bounds::MAP + made.fields.len() * bounds::ENTRY)?;
+                let fields =
+                    made.fields.iter().map(|(name, value)| Some((name.clone(), value.json_at(depth + 1, left)?)));
                 Json::Object(fields.collect::<Option<_>>()?)
             }
             _ => return None,
-        })
+        };
+        Some(json)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Evaluation never waits. Where an expression asks the authorizer, it ends; the question is answered and the evaluation is begun
 //! again with the answer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use ferry_cel::admission::{
     AUTHORIZER, NAMESPACE_OBJECT, OBJECT, OLD_OBJECT, PARAMS, REQUEST, REQUEST_RESOURCE, VARIABLES,
 };
 use ferry_cel::{Authority, Bindings, Budget, CONDITIONS_BUDGET, Check, Error, Question, Resource, Value, Verdict};
+use ferry_meta::bounds::Excess;
 use ferry_meta::{ObjectReader, UserInfo};
 use serde_json::{Value as Json, json};
 
@@ -86,7 +87,12 @@ pub(super) struct Run<'a> {
     pub variables: &'a [(String, Expression)],
     decisions: &'a Decisions,
     known: RefCell<Vec<Option<Result<Value<'a>, Error>>>>,
+    /// Variables that are being evaluated, each for another.
+    nested: Cell<usize>,
 }
+
+/// As many variables may ask for one another.
+const MOST_NESTED: usize = 2_000;
 
 impl<'a> Run<'a> {
     pub fn new(
@@ -98,7 +104,7 @@ impl<'a> Run<'a> {
         decisions: &'a Decisions,
     ) -> Self {
         let known = RefCell::new(vec![None; variables.len()]);
-        Self { facts, object, old, params, variables, decisions, known }
+        Self { facts, object, old, params, variables, decisions, known, nested: Cell::new(0) }
     }
 
     /// A variable is evaluated when it is first asked for, and once.
@@ -110,13 +116,21 @@ impl<'a> Run<'a> {
         let failed = |what: &str, why: &dyn std::fmt::Display| {
             Error::new(format!("composited variable {name:?} fails to {what}: {why}"))
         };
+        // Variables may ask for others, each of which takes room on the stack.
+        let nested = self.nested.get();
+        if nested >= MOST_NESTED {
+            return Err(failed("evaluate", &Excess::Depth));
+        }
+        self.nested.set(nested + 1);
         let outcome = match &expression.program {
             Ok(program) => match program.evaluate(self, budget) {
+                Ok(value) if value.is_too_deep() => Err(failed("evaluate", &Excess::Depth)),
                 Err(Error::Failed(why)) => Err(failed("evaluate", &why)),
                 other => other,
             },
             Err(why) => Err(failed("compile", why)),
         };
+        self.nested.set(nested);
         if !matches!(outcome, Err(Error::Undecided(_)))
             && let Some(place) = self.known.borrow_mut().get_mut(index)
         {

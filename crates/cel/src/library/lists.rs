@@ -8,13 +8,18 @@ use crate::error::Error;
 use crate::operators::{compare, equal};
 use crate::program::Bindings;
 use crate::value::{Key, Value};
+use crate::work;
 
 /// Longer ranges are refused.
 const LONGEST_RANGE: i64 = 1_000_000;
 
 fn items<'a>(arguments: &[Value<'a>], index: usize) -> Result<Vec<Value<'a>>, Error> {
     match arguments.get(index) {
-        Some(Value::List(list)) => list.to_vec(),
+        Some(Value::List(list)) => {
+            // Most of what is made of a list is as long as the list.
+            work::make(list.len() * work::ITEM)?;
+            list.to_vec()
+        }
         _ => Err(Error::no_such_overload()),
     }
 }
@@ -70,6 +75,7 @@ pub(crate) fn flatten<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outc
 
 fn flatten_into<'a>(items: Vec<Value<'a>>, depth: i64, flat: &mut Vec<Value<'a>>) -> Result<(), Error> {
     for item in items {
+        work::make(work::ITEM)?;
         match item {
             Value::List(list) if depth > 0 => flatten_into(list.to_vec()?, depth - 1, flat)?,
             item => flat.push(item),
@@ -96,6 +102,7 @@ pub(crate) fn range<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcom
     if count > LONGEST_RANGE {
         return Err(Error::new(format!("lists.range: size {count} exceeds maximum allowed ({LONGEST_RANGE})")));
     }
+    work::make(usize::try_from(count).unwrap_or_default() * work::ITEM)?;
     Ok(Value::from((0..count).map(Value::Int).collect::<Vec<_>>()))
 }
 

@@ -6,6 +6,7 @@ use super::{Outcome, text as argument, time};
 use crate::error::Error;
 use crate::program::{Bindings, LONGEST_TEXT};
 use crate::value::Value;
+use crate::work;
 
 const MOST_PRECISION: usize = 1000;
 
@@ -54,7 +55,9 @@ pub(crate) fn format<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outco
         }
         let value = values.get(next).ok_or_else(|| Error::new(format!("index {next} out of range")))?;
         next += 1;
-        out.push_str(&one(clause, precision, value)?);
+        let text = one(clause, precision, value)?;
+        work::make(text.len())?;
+        out.push_str(&text);
         if out.len() > LONGEST_TEXT {
             return Err(Error::CostLimit);
         }
@@ -151,6 +154,14 @@ fn number(value: &Value<'_>, clause: &str) -> Result<f64, Error> {
 
 /// What `%s` shows.
 pub(crate) fn shown(value: &Value<'_>) -> Result<String, Error> {
+    let text = whole(value)?;
+    if text.len() > LONGEST_TEXT || !work::text(text.len()) {
+        return Err(Error::CostLimit);
+    }
+    Ok(text)
+}
+
+fn whole(value: &Value<'_>) -> Result<String, Error> {
     Ok(match value {
         Value::String(text) => (**text).to_owned(),
         Value::Null => "null".to_owned(),

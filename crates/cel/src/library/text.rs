@@ -6,6 +6,7 @@ use super::{Outcome, int, text as argument};
 use crate::error::Error;
 use crate::program::{Bindings, LONGEST_TEXT};
 use crate::value::{Text, Value};
+use crate::work;
 
 /// A double as Go shows it with the fewest digits.
 pub(crate) fn show_double(value: f64) -> String {
@@ -123,6 +124,7 @@ pub(crate) fn join<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome
             return Err(Error::CostLimit);
         }
     }
+    work::make(joined.len())?;
     Ok(Value::from(joined))
 }
 
@@ -144,6 +146,7 @@ pub(crate) fn replace<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outc
     if longest > LONGEST_TEXT {
         return Err(Error::CostLimit);
     }
+    work::make(longest)?;
     Ok(Value::from(text.replacen(&**from, to, times)))
 }
 
@@ -171,6 +174,7 @@ pub(crate) fn split<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcom
     } else {
         text.splitn(limit, &**separator).map(bounds).collect()
     };
+    work::make(pieces.len() * 2 * work::ITEM)?;
     Ok(Value::from(pieces.into_iter().map(|(from, to)| part(text, from, to)).collect::<Vec<_>>()))
 }
 

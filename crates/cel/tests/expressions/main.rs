@@ -42,7 +42,7 @@ fn expressions_mean_what_upstream_makes_of_them() {
 }
 
 fn evaluate(text: &str) -> Result<String, Error> {
-    let environment = Environment::new().variable("self", Type::Dyn);
+    let environment = Environment::new().binding().variable("self", Type::Dyn);
     let value = json!({"long": "a".repeat(3 << 20), "list": (0..2000).collect::<Vec<_>>()});
     let program = environment.compile(text).map_err(Error::new)?;
     program.evaluate(&[Value::json(&value)], &mut Budget::new(10_000_000)).map(|value| value.type_name())
@@ -62,6 +62,48 @@ fn nothing_runs_or_grows_without_end() {
     stopped("self.long.matches('(a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p)*z')");
     stopped("self.list.sort()");
     stopped("sets.contains(self.list, self.list)");
+    stopped("self.list.map(a, self.list + self.list)");
+    stopped("self.list.map(a, '%s'.format([self.long]))");
+    stopped("self.list.map(a, self.list.reverse())");
+    stopped("self.list.all(a, self == self)");
+    stopped("self.list.all(a, [[[self]]] == [[[self]]])");
+    stopped("self.list.all(a, 'x'.matches('(x{90}){90}' + string(a)) || true)");
+}
+
+/// Values that share parts: each holds the one before it twice.
+#[test]
+fn what_is_shared_is_not_gone_through_without_end() {
+    let doubled = |first: &str, step: &dyn Fn(usize) -> String, times: usize, last: &str| {
+        let mut text = format!("cel.bind(v0, {first}, ");
+        (1..=times).for_each(|at| text += &format!("cel.bind(v{at}, {}, ", step(at - 1)));
+        format!("{text}{}{}", last.replace("LAST", &format!("v{times}")), ")".repeat(times + 1))
+    };
+    let pair = |at: usize| format!("[v{at}, v{at}]");
+    for (text, ends) in [
+        (doubled("[0, 0]", &pair, 40, "LAST == LAST"), true),
+        (doubled("[0, 0]", &pair, 40, "[LAST].indexOf(LAST)"), true),
+        (doubled("[0, 0]", &pair, 40, "'%s'.format([LAST])"), true),
+        (doubled("[0, 0]", &pair, 40, "LAST in [LAST]"), true),
+        (doubled("[0, 0]", &pair, 40, "{'a': 1}[string(LAST.size())] == 1 || LAST.distinct() == LAST"), true),
+        (doubled("[0, 0]", &pair, 40, "LAST.flatten(40).size()"), true),
+        (doubled("[0, 0]", &|at| format!("v{at} + v{at}"), 40, "LAST.size()"), true),
+        (doubled("'ab'", &|at| format!("v{at} + v{at}"), 40, "LAST.size()"), true),
+        (doubled("{'a': 0}", &|at| format!("{{'a': v{at}, 'b': v{at}}}"), 40, "LAST == LAST"), true),
+        (doubled("[0, 0]", &pair, 40, "LAST.size()"), false),
+        (doubled("[0, 0]", &pair, 5, "LAST == LAST"), false),
+    ] {
+        let outcome = evaluate(&text);
+        assert_eq!(matches!(outcome, Err(Error::CostLimit | Error::BudgetExhausted)), ends, "{text:.60}…: {outcome:?}");
+    }
+    // It is a value, of which nobody makes JSON or a text.
+    let environment = Environment::new().binding().variable("self", Type::Dyn);
+    let program = environment.compile(&doubled("[0, 0]", &pair, 40, "LAST")).unwrap();
+    let value = program.evaluate(&[Value::Null], &mut Budget::new(10_000_000)).unwrap();
+    assert!(value.to_json().is_none());
+    assert_eq!(value.to_string(), "<list>");
+    assert!(!value.is_too_deep());
+    let deep = (0..600).fold(Value::Int(1), |value, _| Value::from(vec![value]));
+    assert!(deep.is_too_deep());
 }
 
 /// What is repeated, around what, and how often it may be: as cel-go counts it.
@@ -132,6 +174,12 @@ fn nothing_nests_without_end() {
         }
     }
     assert!(evaluate(&"1 + ".repeat(30_000)).is_err());
+    let errors = environment_of_nothing(&"a || ".repeat(200));
+    assert!(errors.len() < 200_000 && errors.ends_with("more errors were truncated"), "{}", errors.len());
+}
+
+fn environment_of_nothing(text: &str) -> String {
+    Environment::new().compile(&format!("{text}b")).err().unwrap_or_default()
 }
 
 #[test]
