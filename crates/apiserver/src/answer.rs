@@ -100,6 +100,15 @@ fn error_response(context: &RequestContext, error: &ApiError) -> Response<Body> 
     response
 }
 
+/// Bytes of an object that have to be read again to be sent as what was negotiated. Lists are made of parts that are kept.
+pub(crate) fn labour(context: &RequestContext, outcome: &Result<Answer, ApiError>) -> usize {
+    let as_it_is = context.negotiated.encoding == Encoding::Json && !context.cbor.answer;
+    match outcome {
+        Ok(Answer::Json { json, .. }) if !as_it_is && context.info.verb != "list" => json.len(),
+        _ => 0,
+    }
+}
+
 /// Turns final JSON into what was negotiated.
 fn encoded(
     context: &RequestContext,

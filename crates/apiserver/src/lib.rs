@@ -25,6 +25,7 @@ mod gathering;
 mod gauges;
 mod handshakes;
 mod health;
+mod heavy;
 mod identity;
 mod inprocess;
 mod kubelet;
@@ -156,6 +157,7 @@ impl ApiServer {
             kubelets: config.kubelets,
             aggregation: aggregation::Aggregation::new(config.front_proxy),
             cbor: config.cbor,
+            heavy: Default::default(),
             started: pages::Started::default(),
             definitions: definitions::Definitions::default(),
             discovery: discovery::Documents::default(),

@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_auth::{AuthnError, Authorizer, Credentials, Notes};
+use ferry_meta::bounds::LARGEST_BODY;
 use ferry_meta::{ApiError, Reason};
+use ferry_registry::Resource;
 use futures::FutureExt;
 use http::{Method, Request, Response};
+use http_body::Body as _;
 
 use crate::answer::{self, Answer, Body};
 use crate::context::{Peer, RequestContext, Stage};
+use crate::heavy::{Heavy, Room};
 use crate::listen::read_body;
 use crate::rights::{attributes, selector_fields};
 use crate::route::{self, Route};
 use crate::server::Core;
-use crate::{aggregation, audit, codec, fairness, negotiate, paths, render, subresources, verbs};
+use crate::{aggregation, audit, codec, fairness, heavy, negotiate, paths, reads, render, subresources, verbs};
 
-/// The largest body that is read.
-const BODY_LIMIT: usize = 3 * 1024 * 1024;
 /// A body that trickles in slower than this is refused.
 const BODY_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -34,7 +36,10 @@ pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer)
     };
     context.stages.done(Stage::Answer);
     let status = audit::answered(&context, &outcome);
-    let response = answer::respond(&context, outcome);
+    let response = match answer::labour(&context, &outcome) {
+        size if size <= heavy::LIGHT => answer::respond(&context, outcome),
+        size => core.heavy.run(&context.user.name, size, async { answer::respond(&context, outcome) }).await,
+    };
     core.metrics.finished(&context, response.status().as_u16());
     if context.method != Method::GET {
         core.flight.record(&context);
@@ -152,43 +157,70 @@ async fn run(
     }
 
     // With what.
+    let _body_room;
     let body = if matches!(context.method, Method::GET | Method::HEAD) {
         Bytes::new()
     } else {
-        whole_body(body, BODY_DEADLINE).await?
+        let (body, room) = whole_body(&core.heavy, &context.user.name, body, BODY_DEADLINE).await?;
+        _body_room = room;
+        body
     };
-    let body = if context.cbor.body && !body.is_empty() { from_cbor(&body)? } else { body };
+    match body.len() + size_of_live(core, context, &found) {
+        size if size <= heavy::LIGHT => dispatch(core, context, &found, body).await,
+        size => core.heavy.run(&context.user.name, size, dispatch(core, context, &found, body)).await,
+    }
+}
 
+async fn dispatch(
+    core: &Arc<Core>,
+    context: &RequestContext,
+    found: &Arc<Resource>,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let body = if context.cbor.body && !body.is_empty() { from_cbor(&body)? } else { body };
+    let subresource = &*context.info.subresource;
     // A subresource that is its parent in part goes the way of the parent.
-    let own_kind = found.subresource(&subresource).is_some_and(|s| s.kind != found.gvk);
+    let own_kind = found.subresource(subresource).is_some_and(|s| s.kind != found.gvk);
     if own_kind {
-        return subresources::handle(core, context, &found, body).await;
+        return subresources::handle(core, context, found, body).await;
     }
     if !found.stored {
-        return subresources::answered(core, context, &found, body).await;
+        return subresources::answered(core, context, found, body).await;
     }
     match &*context.info.verb {
-        "get" => verbs::get::handle(core, context, &found).await,
-        "list" => verbs::list::handle(core, context, &found).await,
-        "watch" => verbs::watch::handle(core, context, &found).await,
-        "create" => verbs::create::handle(core, context, &found, body).await,
-        "update" => verbs::update::handle(core, context, &found, body).await,
-        "patch" => verbs::patch::handle(core, context, &found, body).await,
-        "delete" => verbs::delete::handle(core, context, &found, body).await,
-        "deletecollection" => verbs::deletecollection::handle(core, context, &found, body).await,
+        "get" => verbs::get::handle(core, context, found).await,
+        "list" => verbs::list::handle(core, context, found).await,
+        "watch" => verbs::watch::handle(core, context, found).await,
+        "create" => verbs::create::handle(core, context, found, body).await,
+        "update" => verbs::update::handle(core, context, found, body).await,
+        "patch" => verbs::patch::handle(core, context, found, body).await,
+        "delete" => verbs::delete::handle(core, context, found, body).await,
+        "deletecollection" => verbs::deletecollection::handle(core, context, found, body).await,
         _ => Err(ApiError::method_not_allowed()),
     }
 }
 
-async fn whole_body(body: Body, deadline: Duration) -> Result<Bytes, ApiError> {
-    let read = tokio::time::timeout(deadline, read_body(body, BODY_LIMIT)).await;
-    match read {
-        Ok(Ok(Some(body))) => Ok(body),
-        Ok(Ok(None)) => Err(ApiError::new(
-            413,
-            Reason::RequestEntityTooLarge,
-            format!("Request entity too large: limit is {BODY_LIMIT}"),
-        )),
+/// How large the object is that a write changes, as far as the cache knows. Reads are made of bytes.
+fn size_of_live(core: &Core, context: &RequestContext, row: &Resource) -> usize {
+    let info = &context.info;
+    if !row.stored || !matches!(&*info.verb, "update" | "patch" | "delete") && info.subresource.is_empty() {
+        return 0;
+    }
+    let live =
+        core.cache.resource(&row.storage_prefix).and_then(|c| c.get(reads::scope(row, &info.namespace), &info.name));
+    live.map_or(0, |live| live.json_length())
+}
+
+/// The body, and the room it takes.
+async fn whole_body(heavy: &Heavy, user: &str, body: Body, deadline: Duration) -> Result<(Bytes, Room), ApiError> {
+    let length = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(LARGEST_BODY));
+    let read = async {
+        let room = heavy.body(user, length).await;
+        read_body(body, LARGEST_BODY).await.map(|body| (body, room))
+    };
+    match tokio::time::timeout(deadline, read).await {
+        Ok(Ok((Some(body), room))) => Ok((body, room)),
+        Ok(Ok((None, _))) => Err(ApiError::too_large(format!("limit is {LARGEST_BODY}"))),
         Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
         Err(_) => Err(ApiError::new(408, Reason::Timeout, "the body did not arrive in time")),
     }
@@ -211,7 +243,7 @@ mod tests {
         let start = Bytes::from_static(b"{\"metadata\":");
         let parts = futures::stream::iter([Ok(http_body::Frame::data(start))]).chain(futures::stream::pending());
         let body: Body = StreamBody::new(parts).boxed_unsync();
-        let refused = whole_body(body, Duration::from_millis(10)).await;
-        assert_eq!(refused.map_err(|error| error.code()), Err(408));
+        let refused = whole_body(&Heavy::default(), "u", body, Duration::from_millis(10)).await;
+        assert_eq!(refused.map(|(body, _)| body).map_err(|error| error.code()), Err(408));
     }
 }

@@ -52,6 +52,7 @@ pub(crate) struct Core {
     /// Calls the webhooks that convert custom resources.
     pub converter: ferry_admission::Webhooks,
     pub cbor: bool,
+    pub heavy: crate::heavy::Heavy,
     pub started: crate::pages::Started,
     pub tasks: Tasks,
 }
