@@ -15,6 +15,9 @@ use crate::options::FieldValidation;
 /// Of a protobuf message that ends behind its magic number.
 const EMPTY_MESSAGE: &str = "empty body";
 
+/// What is shown of a body that says not what it is.
+const SHOWN_BODY: usize = 64 * 1024;
+
 /// What a thread keeps for encoding.
 const KEPT_BUFFER: usize = 64 * 1024;
 
@@ -199,12 +202,11 @@ pub(crate) fn decode_row(
         return Err(crate::negotiate::unsupported_media_type("application/json, application/yaml"));
     }
     let format = format(encoding);
-    let refuse =
-        |e: DecodeError| ApiError::bad_request(e.message(&expected.kind, &expected.version, &expected.kind, body));
+    let refuse = |e: DecodeError| e.refusal(&expected.kind, &expected.version, &expected.kind, body);
     let opened = ferry_schema::decode::open(body, format).map_err(refuse)?;
     let said = &opened.said;
     if said.kind.is_empty() {
-        let text = String::from_utf8_lossy(body);
+        let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BODY)]);
         return Err(refuse(DecodeError::Unrecognized(format!("Object 'Kind' is missing in '{text}'"))));
     }
     let kind = kind_of(said, expected)
@@ -220,7 +222,7 @@ pub(crate) fn decode_row(
     if kind.kind != expected.kind {
         let path = ferry_meta::Path::new("kind");
         let error = ferry_meta::FieldError::invalid(&path, kind.kind.as_str(), format!("must be {}", expected.kind));
-        return Err(ApiError::invalid(&kind.group_kind(), ferry_meta::object::name(&decoded.object), &vec![error]));
+        return Err(ApiError::invalid(&kind.group_kind(), ferry_meta::object::name(&decoded.object), &error.into()));
     }
     for warning in decoded.warnings {
         context.warn(warning);
@@ -238,9 +240,7 @@ pub(crate) fn decode(
     fields: FieldValidation,
 ) -> Result<Value, ApiError> {
     let format = format(encoding);
-    let unrecognized = |e: DecodeError| {
-        ApiError::bad_request(e.message(&expected.kind, &expected.api_version(), &expected.kind, body))
-    };
+    let unrecognized = |e: DecodeError| e.refusal(&expected.kind, &expected.api_version(), &expected.kind, body);
     let opened = match encoding {
         Encoding::Protobuf if body.is_empty() => {
             return Err(unrecognized(DecodeError::Unrecognized("empty data".into())));
@@ -261,12 +261,15 @@ pub(crate) fn decode(
     let Some(ty) = type_of(&kind) else { return Err(unknown_kind(&kind, expected)) };
     let decoded = match opened {
         Some(opened) => opened.decode(&ty, validation(fields)),
-        None => proto::decode(&ty, body)
-            .map(|object| Decoded { object, warnings: Vec::new() })
-            .map_err(|e| DecodeError::Type(e.to_string())),
+        None => {
+            proto::decode(&ty, body).map(|object| Decoded { object, warnings: Vec::new() }).map_err(|error| match error
+            {
+                proto::ProtoError::TooLarge(excess) => DecodeError::TooLarge(excess),
+                other => DecodeError::Type(other.to_string()),
+            })
+        }
     };
-    let decoded =
-        decoded.map_err(|e| ApiError::bad_request(e.message(&kind.kind, &kind.version, &expected.kind, body)))?;
+    let decoded = decoded.map_err(|e| e.refusal(&kind.kind, &kind.version, &expected.kind, body))?;
     if kind.kind != expected.kind || kind.group_version() != expected.group_version() {
         return Err(other_kind(&kind, expected));
     }

@@ -32,7 +32,7 @@ pub(crate) async fn errors(
     if part(object, "allocation") != part(old, "allocation") || part(object, "reservedFor") != part(old, "reservedFor")
     {
         let refused = request.refused(&[verb.to_owned()], "binding", "", "").await;
-        errors.extend(refused.map(|why| {
+        errors.extend(refused.into_iter().map(|why| {
             let detail = format!(
                 "changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\", \
                  verb=\"{verb}\" permission: {why}"
@@ -50,7 +50,7 @@ pub(crate) async fn errors(
     }
     for driver in changed_drivers(object, old) {
         let refused = request.refused(&verbs, "driver", &context.info.namespace, &driver).await;
-        errors.extend(refused.map(|why| {
+        errors.extend(refused.into_iter().map(|why| {
             let detail = format!(
                 "changing status.devices requires resource=\"resourceclaims/driver\", verb=\"[{}]\" permission: {why}",
                 verbs.join(" ")

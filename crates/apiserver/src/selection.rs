@@ -24,11 +24,12 @@ pub(crate) struct Selection {
 impl Selection {
     /// Checks the fields against what the kind offers. `name` is that of a watch on a single object.
     pub(crate) fn new(row: &Resource, options: &ListOptions, name: &str) -> Result<Self, ApiError> {
-        let mut fields = options.field_selector.clone();
-        for term in &mut fields.terms {
+        let mut terms = options.field_selector.terms().to_vec();
+        for term in &mut terms {
             let field = row.field_label(&term.field).map_err(ApiError::bad_request)?;
             term.field = stored_field(row, field);
         }
+        let mut fields = FieldSelector::new(terms);
         if !name.is_empty() {
             if fields.is_everything() {
                 fields = FieldSelector::parse(&format!("metadata.name={name}")).map_err(ApiError::bad_request)?;
@@ -42,7 +43,7 @@ impl Selection {
         let by_version = codec::is_custom(row)
             && ((converted && !labels.is_everything())
                 || ((converted || row.gvk != row.storage_gvk)
-                    && !fields.terms.iter().all(|term| is_in_key(&term.field))));
+                    && !fields.terms().iter().all(|term| is_in_key(&term.field))));
         Ok(Self { labels, fields, by_version })
     }
 
@@ -56,8 +57,8 @@ impl Selection {
 
     /// The part that the cache can judge without knowing the version asked for.
     pub(crate) fn of_keys(&self) -> Self {
-        let terms = self.fields.terms.iter().filter(|term| is_in_key(&term.field)).cloned().collect();
-        Self { fields: FieldSelector { terms }, ..Self::default() }
+        let terms = self.fields.terms().iter().filter(|term| is_in_key(&term.field)).cloned().collect();
+        Self { fields: FieldSelector::new(terms), ..Self::default() }
     }
 
     /// Whether an object is selected as it is in the row's version; it knows that form already.

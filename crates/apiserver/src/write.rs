@@ -302,7 +302,7 @@ impl<'a> Write<'a> {
         let given = objects::parse_version(object::resource_version(&object)).map_err(objects::bare_error)?;
         if given == 0 && !self.row.strategy.allow_unconditional_update() && matches!(self.subresource, "" | "status") {
             let path = Path::new("metadata").child("resourceVersion");
-            let errors = vec![FieldError::invalid(&path, 0, "must be specified for an update")];
+            let errors = FieldError::invalid(&path, 0, "must be specified for an update").into();
             let resource = self.row.group_resource();
             let kind = GroupKind { group: resource.group, kind: resource.resource };
             return Err(ApiError::invalid(&kind, self.name, &errors));

@@ -52,6 +52,9 @@ mod tokens;
 mod webhook;
 mod x509;
 
+/// Longer tokens are nobody's: what they say is read before their signature is looked at, and takes many times their length.
+const LONGEST_TOKEN: usize = 64 << 10;
+
 pub use authenticate::{Authenticator, AuthnError, Credentials, Notes, TokenAuthenticator, TokenIdentity};
 pub use authorize::{AlwaysAllow, AlwaysDeny, Attributes, Authorizer, AuthorizerChain, Decision, forbidden};
 pub use bootstrap_token::BootstrapTokens;

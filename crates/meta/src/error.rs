@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::field::FieldErrors;
+use crate::bounds;
+use crate::field_errors::FieldErrors;
 use crate::gvk::{GroupKind, GroupResource};
 
 /// `Status` reasons that Ferry answers with; the text is the variant's name.
@@ -124,6 +125,9 @@ fn is_zero_i32(n: &i32) -> bool {
     *n == 0
 }
 
+/// Longer messages are cut: some show what was sent.
+const LONGEST_MESSAGE: usize = 512 << 10;
+
 /// What a request failed with. Every error of the server ends here before it becomes an answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", .0.message)]
@@ -131,11 +135,15 @@ pub struct ApiError(pub Box<Status>);
 
 impl ApiError {
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        if message.len() > LONGEST_MESSAGE {
+            message = bounds::cut(&message, LONGEST_MESSAGE).into_owned();
+        }
         Self(Box::new(Status {
             kind: "Status".into(),
             api_version: "v1".into(),
             status: "Failure".into(),
-            message: message.into(),
+            message,
             reason: reason.as_str().into(),
             code,
             ..Status::default()
@@ -189,7 +197,10 @@ impl ApiError {
     }
 
     pub fn invalid(kind: &GroupKind, name: &str, errors: &FieldErrors) -> Self {
-        let lines: Vec<String> = errors.iter().map(|e| e.line()).collect();
+        let mut lines: Vec<String> = errors.iter().map(|e| e.line()).collect();
+        if errors.more() > 0 {
+            lines.push(format!("and {} more errors", errors.more()));
+        }
         let text = if let [one] = lines.as_slice() { one.clone() } else { format!("[{}]", lines.join(", ")) };
         let causes = errors
             .iter()
@@ -211,6 +222,10 @@ impl ApiError {
 
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, Reason::BadRequest, message)
+    }
+
+    pub fn too_large(why: impl std::fmt::Display) -> Self {
+        Self::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {why}"))
     }
 
     pub fn unauthorized() -> Self {
@@ -277,9 +292,14 @@ mod tests {
         let path = Path::new("spec.replicas");
         let one = FieldError::invalid(&path, -1, "no");
         assert_eq!(
-            ApiError::invalid(&kind, "a", &vec![one.clone()]).0.message,
+            ApiError::invalid(&kind, "a", &one.clone().into()).0.message,
             "Deployment.apps \"a\" is invalid: spec.replicas: Invalid value: -1: no"
         );
-        assert!(ApiError::invalid(&kind, "a", &vec![one.clone(), one]).0.message.contains("invalid: [spec.replicas"));
+        assert!(
+            ApiError::invalid(&kind, "a", &[one.clone(), one].into_iter().collect())
+                .0
+                .message
+                .contains("invalid: [spec.replicas")
+        );
     }
 }

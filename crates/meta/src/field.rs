@@ -6,6 +6,8 @@ use serde_json::Value;
 
 /// What most paths fit into, with the byte of their length.
 const INLINE: usize = 63;
+/// Paths are cut there: keys that clients choose are part of them, and a copy is made for every field below.
+const LONGEST_PATH: usize = 4096;
 
 /// A path to a field: `spec.containers[0].env[FOO]`. Paths are made for every field that is checked, wrong or not, so short
 /// ones take no memory of the heap; children share nothing with their parent.
@@ -68,6 +70,9 @@ impl Path {
 
     fn joined(parts: &[&[u8]]) -> Self {
         let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        if length > LONGEST_PATH {
+            return Self::cut(parts);
+        }
         if length > INLINE {
             return Self(Text::Heap(parts.concat().into()));
         }
@@ -78,6 +83,19 @@ impl Path {
             at += part.len();
         }
         Self(Text::Inline { length: length as u8, bytes })
+    }
+
+    /// As much of the parts as a path may have, in whole characters.
+    fn cut(parts: &[&[u8]]) -> Self {
+        let mut bytes = Vec::with_capacity(LONGEST_PATH);
+        for part in parts {
+            let room = LONGEST_PATH - bytes.len();
+            bytes.extend_from_slice(part.get(..room).unwrap_or(part));
+        }
+        if let Err(error) = std::str::from_utf8(&bytes) {
+            bytes.truncate(error.valid_up_to());
+        }
+        Self(Text::Heap(bytes.into()))
     }
 }
 
@@ -169,8 +187,6 @@ pub struct FieldError {
     /// How the value prints, where its JSON would not do: upstream prints the fields of a type in its own order. Empty shows none.
     pub shown: Option<String>,
 }
-
-pub type FieldErrors = Vec<FieldError>;
 
 impl FieldError {
     fn new(kind: ErrorType, path: &Path, value: Value, detail: impl Into<String>) -> Self {
@@ -288,6 +304,19 @@ pub fn quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_do_not_grow_without_end() {
+        let long = Path::new("a").child(&"é".repeat(LONGEST_PATH));
+        assert_eq!(long.as_str().len(), LONGEST_PATH);
+        let mut path = long.clone();
+        for _ in 0..10 {
+            path = path.child("b").index(7).key(&"x".repeat(100));
+        }
+        assert_eq!(path, long);
+        assert_eq!(Path::new("é".repeat(LONGEST_PATH)).as_str().len(), LONGEST_PATH);
+        assert_eq!(Path::new("a").key(&"é".repeat(LONGEST_PATH)).as_str().len(), LONGEST_PATH);
+    }
 
     #[test]
     fn paths_of_every_length_read_as_they_were_put_together() {

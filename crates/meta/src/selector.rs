@@ -1,11 +1,13 @@
 //! Label and field selectors: the query language of lists and watches, and `LabelSelector` objects.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use crate::field::{FieldError, Path};
 use crate::names;
+use crate::selector_index::{FieldIndex, LabelIndex, SHORT};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
@@ -27,8 +29,10 @@ pub struct Requirement {
 /// All requirements must hold; none selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
-    pub requirements: Vec<Requirement>,
+    requirements: Vec<Requirement>,
     nothing: bool,
+    /// Where there are many.
+    index: Option<Arc<LabelIndex>>,
 }
 
 impl Requirement {
@@ -52,8 +56,17 @@ impl Requirement {
 }
 
 impl LabelSelector {
+    fn new(requirements: Vec<Requirement>) -> Self {
+        let index = (requirements.len() > SHORT).then(|| Arc::new(LabelIndex::new(&requirements)));
+        Self { requirements, nothing: false, index }
+    }
+
     pub fn nothing() -> Self {
-        Self { requirements: Vec::new(), nothing: true }
+        Self { nothing: true, ..Self::default() }
+    }
+
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.requirements
     }
 
     pub fn is_everything(&self) -> bool {
@@ -61,7 +74,21 @@ impl LabelSelector {
     }
 
     pub fn matches(&self, labels: &Map<String, Value>) -> bool {
-        !self.nothing && self.requirements.iter().all(|r| r.matches(labels.get(&r.key).and_then(Value::as_str)))
+        match &self.index {
+            Some(index) => !self.nothing && index.matches(labels.iter().filter_map(|(k, v)| Some((&**k, v.as_str()?)))),
+            None => self.matches_with(|key| labels.get(key).and_then(Value::as_str)),
+        }
+    }
+
+    /// The same, for labels that are sorted by key.
+    pub fn matches_sorted(&self, labels: &[(Box<str>, Box<str>)]) -> bool {
+        match &self.index {
+            Some(index) => !self.nothing && index.matches(labels.iter().map(|(key, value)| (&**key, &**value))),
+            None => self.matches_with(|key| {
+                let found = labels.binary_search_by(|(have, _)| (**have).cmp(key)).ok()?;
+                Some(&labels[found].1)
+            }),
+        }
     }
 
     /// As `matches`, for labels kept in another form.
@@ -71,7 +98,7 @@ impl LabelSelector {
 
     /// Reads `labelSelector` of a query. The error is upstream's text.
     pub fn parse(text: &str) -> Result<Self, String> {
-        Parser::new(text).parse().map(|requirements| Self { requirements, nothing: false })
+        Parser::new(text).parse().map(Self::new)
     }
 
     /// Reads a `LabelSelector` object (matchLabels, matchExpressions). Null selects nothing, an empty one everything.
@@ -100,7 +127,7 @@ impl LabelSelector {
                     .collect(),
             });
         }
-        Ok(Self { requirements, nothing: false })
+        Ok(Self::new(requirements))
     }
 
     /// A map of labels that must all be there, as in a Service's selector.
@@ -113,7 +140,7 @@ impl LabelSelector {
                 values: BTreeSet::from([value.as_str().unwrap_or_default().to_owned()]),
             })
             .collect();
-        Self { requirements, nothing: false }
+        Self::new(requirements)
     }
 }
 
@@ -364,10 +391,21 @@ pub struct FieldTerm {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
-    pub terms: Vec<FieldTerm>,
+    terms: Vec<FieldTerm>,
+    /// Where there are many.
+    index: Option<Arc<FieldIndex>>,
 }
 
 impl FieldSelector {
+    pub fn new(terms: Vec<FieldTerm>) -> Self {
+        let index = (terms.len() > SHORT).then(|| Arc::new(FieldIndex::new(&terms)));
+        Self { terms, index }
+    }
+
+    pub fn terms(&self) -> &[FieldTerm] {
+        &self.terms
+    }
+
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
@@ -378,6 +416,9 @@ impl FieldSelector {
     }
 
     pub fn matches<'a>(&self, mut value_of: impl FnMut(&str) -> std::borrow::Cow<'a, str>) -> bool {
+        if let Some(index) = &self.index {
+            return index.matches(value_of);
+        }
         self.terms.iter().all(|term| (value_of(&term.field) == term.value.as_str()) != term.negated)
     }
 
@@ -398,7 +439,7 @@ impl FieldSelector {
             }
             terms.push(FieldTerm { field: field.to_owned(), value, negated: operator == "!=" });
         }
-        Ok(Self { terms })
+        Ok(Self::new(terms))
     }
 }
 
@@ -467,6 +508,30 @@ mod tests {
             ("in=in", r#"{"in":"in"}"#, true),
         ] {
             assert_eq!(check(selector, labels), Ok(want), "{selector} on {labels}");
+            // A long selector is looked up by key, with the same outcome.
+            let more: Vec<String> = (0..100).map(|number| format!("!z{number}")).collect();
+            let once = if selector.is_empty() { more.join(",") } else { format!("{selector},{}", more.join(",")) };
+            for text in [once, vec![selector; if selector.is_empty() { 0 } else { 40 }].join(",")] {
+                assert_eq!(check(&text, labels), Ok(want), "{text} on {labels}");
+            }
+        }
+        for (selector, want) in
+            [("a in (1,2),a in (2,3)", true), ("a in (1,2),a in (3)", false), ("a,n>1,n<3,n>0", false)]
+        {
+            for text in [selector.to_owned(), vec![selector; 20].join(",")] {
+                assert_eq!(check(&text, r#"{"a":"2","n":"3"}"#), Ok(want), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_field_selectors_select_as_short_ones() {
+        for (selector, want) in [("a=1", true), ("a=2", false), ("a=1,a=2", false), ("b!=", false), ("a!=2,c=", true)] {
+            let more: Vec<String> = (0..100).map(|number| format!("a!=x{number}")).collect();
+            for text in [selector.to_owned(), format!("{selector},{}", more.join(","))] {
+                let value = |field: &str| if field == "a" { "1" } else { "" }.into();
+                assert_eq!(FieldSelector::parse(&text).map(|fields| fields.matches(value)), Ok(want), "{text}");
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! Checks that several kinds share.
 
+use std::collections::HashSet;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ferry_meta::{FieldErrors, Path, names};
@@ -198,13 +200,13 @@ pub fn cidr(errors: &mut FieldErrors, path: Path, text: &str) {
 /// The conditions of a status, as newer kinds have them. What is missing is found by a later pass and so comes last.
 pub fn conditions(errors: &mut FieldErrors, status: &At<'_>, key: &str) {
     const STATES: [&str; 3] = ["False", "True", "Unknown"];
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for condition in status.items(key) {
         let kind = condition.text("type");
         if seen.contains(&kind) {
             errors.duplicate(condition.path.clone(), kind);
         }
-        seen.push(kind);
+        seen.insert(kind);
         if kind.is_empty() {
             errors.required(condition.at("type"), "is required");
         } else {

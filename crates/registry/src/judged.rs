@@ -13,7 +13,7 @@ fn told(group: &str, plural: &str, old: &Value, new: &Value) -> Vec<String> {
     let user = UserInfo::new("u", &[]);
     let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
     let errors = row.strategy.validate_update(&context, new, old);
-    errors.as_slice().iter().map(|error| error.line().chars().take(60).collect()).collect()
+    errors.iter().map(|error| error.line().chars().take(60).collect()).collect()
 }
 
 #[test]

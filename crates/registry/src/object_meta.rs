@@ -1,5 +1,7 @@
 //! The metadata common to all objects: what the server sets, what a client may send, what an update may change.
 
+use std::collections::HashSet;
+
 use ferry_meta::object::{self, annotations, labels, text};
 use ferry_meta::{ApiError, FieldError, FieldErrors, GroupVersion, Path, names};
 use serde_json::{Map, Value, json};
@@ -12,6 +14,10 @@ pub const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 pub const SUFFIX_LENGTH: usize = 5;
 const MAX_GENERATED_BASE: usize = 63 - SUFFIX_LENGTH;
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
+/// As many owners that stand twice are named.
+const MOST_NAMED: usize = 100;
+/// As often are all owners shown.
+const MOST_SHOWN: usize = 10;
 
 /// A name from a generateName and five letters of `SUFFIX_ALPHABET`.
 pub fn generated_name(base: &str, suffix: &str) -> String {
@@ -65,19 +71,22 @@ fn keep(metadata: &mut Map<String, Value>, was: &Map<String, Value>, key: &str) 
 /// Drops repeated owner references; the warning that goes with it, if any were dropped.
 pub fn remove_duplicate_owners(object: &mut Value) -> Option<String> {
     let owners = object.get_mut("metadata")?.get_mut("ownerReferences")?.as_array_mut()?;
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
-    let mut dropped: Vec<String> = Vec::new();
-    for owner in owners.drain(..) {
-        if kept.contains(&owner) {
-            let uid = text(&owner, "/uid").to_owned();
-            if !dropped.contains(&uid) {
-                dropped.push(uid);
-            }
-        } else {
-            kept.push(owner);
-        }
+    if owners.len() < 2 {
+        return None;
     }
-    *owners = kept;
+    let mut seen: HashSet<&Value> = HashSet::with_capacity(owners.len());
+    let fresh: Vec<bool> = owners.iter().map(|owner| seen.insert(owner)).collect();
+    let mut dropped: Vec<String> = Vec::new();
+    let mut named = HashSet::new();
+    let mut at = fresh.iter();
+    owners.retain(|owner| {
+        let kept = at.next() == Some(&true);
+        let uid = text(owner, "/uid");
+        if !kept && dropped.len() < MOST_NAMED && named.insert(uid.to_owned()) {
+            dropped.push(uid.to_owned());
+        }
+        kept
+    });
     if dropped.is_empty() {
         return None;
     }
@@ -123,12 +132,9 @@ impl Resource {
     /// The refusal of an object for what is wrong with it. The message says each error once; so do the causes, but for kinds
     /// whose rules upstream writes by hand alone.
     pub fn refusal(&self, object: &Value, errors: FieldErrors) -> ApiError {
-        let mut once = FieldErrors::new();
-        for error in &errors {
-            if !once.iter().any(|other| other.line() == error.line()) {
-                once.push(error.clone());
-            }
-        }
+        let mut seen = HashSet::new();
+        let mut once = errors.clone();
+        once.retain(|error| seen.insert(error.line()));
         let (kind, name) = (self.group_kind(), object::name(object));
         let refusal = ApiError::invalid(&kind, name, &once);
         let by_hand = self.strategy.custom_type().is_some()
@@ -223,7 +229,7 @@ pub fn metadata_errors(object: &Value, namespaced: bool, path: &Path, name_check
 fn update_errors(object: &Value, old: &Value, path: &Path) -> FieldErrors {
     let mut errors = FieldErrors::new();
     if object::is_being_deleted(old) {
-        let was: Vec<&str> = object::finalizers(old).collect();
+        let was: HashSet<&str> = object::finalizers(old).collect();
         let mut added: Vec<&str> = object::finalizers(object).filter(|f| !was.contains(f)).collect();
         added.sort_unstable();
         added.dedup();
@@ -279,6 +285,7 @@ pub fn annotation_errors(annotations: &Map<String, Value>, path: &Path) -> Field
 fn owner_errors(owners: &[Value], path: &Path) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let mut controller: Option<String> = None;
+    let mut shown = 0;
     for (index, owner) in owners.iter().enumerate() {
         let at = path.index(index);
         let field = |name: &str| owner.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -302,7 +309,10 @@ fn owner_errors(owners: &[Value], path: &Path) -> FieldErrors {
             let name = format!("{}/{}", field("kind"), field("name"));
             match &controller {
                 None => controller = Some(name),
+                // All of them are shown each time: a few times are enough.
+                Some(_) if shown >= MOST_SHOWN => errors.count_one_more(),
                 Some(first) => {
+                    shown += 1;
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                     );

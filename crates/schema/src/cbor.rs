@@ -5,6 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ferry_meta::bounds::{ENTRY, Excess, HEAVIEST, ITEM, MAP};
 use serde_json::{Map, Number, Value};
 
 use crate::catalogue::{Catalogue, Shape, Type};
@@ -13,7 +14,9 @@ use crate::catalogue::{Catalogue, Shape, Type};
 const MARK: [u8; 3] = [0xd9, 0xd9, 0xf7];
 /// Tag 22: bytes that are base64 in JSON.
 const BASE64: u64 = 22;
+/// Upstream's bound for CBOR, which is below that of all values.
 const DEEPEST: usize = 64;
+const _: () = assert!(DEEPEST < ferry_meta::bounds::DEEPEST);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CborError {
@@ -27,6 +30,8 @@ pub enum CborError {
     Duplicate(String),
     #[error("cbor: {0}")]
     Unsupported(&'static str),
+    #[error("cbor: {0}")]
+    TooLarge(Excess),
 }
 
 /// The CBOR of an object. The type tells which texts are base64 of bytes; a custom resource has none.
@@ -138,13 +143,15 @@ fn number_out(number: &Number, out: &mut Vec<u8>) {
 
 /// The value of one CBOR document.
 pub fn decode(bytes: &[u8]) -> Result<Value, CborError> {
-    let mut reader = Reader { rest: bytes };
+    let mut reader = Reader { rest: bytes, weight: bytes.len() };
     let value = reader.item(0)?;
     if reader.rest.is_empty() { Ok(value) } else { Err(CborError::Extra(reader.rest.len())) }
 }
 
 struct Reader<'a> {
     rest: &'a [u8],
+    /// What was made so far.
+    weight: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -152,6 +159,11 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(CborError::End)?;
         self.rest = rest;
         Ok(taken)
+    }
+
+    fn weigh(&mut self, bytes: usize) -> Result<(), CborError> {
+        self.weight += bytes;
+        if self.weight > HEAVIEST { Err(CborError::TooLarge(Excess::Weight)) } else { Ok(()) }
     }
 
     fn head(&mut self) -> Result<(u8, u8, u64), CborError> {
@@ -192,6 +204,7 @@ impl<'a> Reader<'a> {
                 let count = self.count(value)?;
                 let mut items = Vec::with_capacity(count.min(1024));
                 for _ in 0..count {
+                    self.weigh(ITEM)?;
                     items.push(self.item(depth + 1)?);
                 }
                 Ok(Value::Array(items))
@@ -206,6 +219,7 @@ impl<'a> Reader<'a> {
                     if map.contains_key(&key) {
                         return Err(CborError::Duplicate(key));
                     }
+                    self.weigh(if map.is_empty() { MAP + ENTRY } else { ENTRY })?;
                     map.insert(key, value);
                 }
                 Ok(Value::Object(map))
@@ -279,6 +293,9 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let deep: Vec<u8> = std::iter::repeat_n(0x81, 10_000).chain([0x01]).collect();
+        // Maps with one entry, three bytes each.
+        let mut many = vec![0x9a, 0x00, 0x03, 0x00, 0x00];
+        (0..0x30000).for_each(|_| many.extend([0xa1, 0x40, 0x00]));
         for (bytes, want) in [
             (&b""[..], CborError::End),
             (&[0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], CborError::End),
@@ -288,6 +305,7 @@ mod tests {
             (&[0x41, 0xff], CborError::Unsupported("invalid UTF-8 string")),
             (&[0x9f], CborError::Unsupported("indefinite-length items are not allowed")),
             (&deep, CborError::Deep),
+            (&many, CborError::TooLarge(Excess::Weight)),
         ] {
             assert_eq!(decode(bytes), Err(want));
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ferry_auth::Authorizer;
 use ferry_cel::{Budget, Question, REQUEST_BUDGET, Value};
+use ferry_meta::bounds::Extent;
 use ferry_meta::{ApiError, ObjectReader, Reason, UserInfo};
 use ferry_schema::{Type, Validation, managed, patch};
 use serde_json::{Map, Value as Json};
@@ -145,8 +146,10 @@ impl MutatingPolicies {
                 for key in ["apiVersion", "kind"] {
                     config[key] = object[key].clone();
                 }
-                managed::merge_configuration(ty, object, &config)
-                    .map_err(|why| format!("error applying patch: {why}"))?
+                let merged = managed::merge_configuration(ty, object, &config)
+                    .map_err(|why| format!("error applying patch: {why}"))?;
+                Extent::of(&merged).check().map_err(|excess| format!("error applying patch: {excess}"))?;
+                merged
             }
             Change::Operations(operations) => match patched(object.clone(), operations)? {
                 Some(changed) => changed,
@@ -163,13 +166,14 @@ impl MutatingPolicies {
 }
 
 /// The object after the operations; None when a test says that they are not to be made.
-fn patched(mut object: Json, operations: Vec<Json>) -> Result<Option<Json>, String> {
+fn patched(object: Json, operations: Vec<Json>) -> Result<Option<Json>, String> {
+    let mut patcher = patch::JsonPatcher::new(object);
     for operation in operations {
-        let kind = operation["op"].as_str().unwrap_or_default().to_owned();
-        object = match patch::json_patch(object, &Json::Array(vec![operation])) {
-            Ok(object) => object,
+        let kind = operation["op"].as_str().unwrap_or_default();
+        match patcher.apply(&operation) {
+            Ok(()) => {}
             Err(_) if kind == "test" => return Ok(None),
-            Err(_) if !["add", "remove", "replace", "move", "copy"].contains(&&*kind) => {
+            Err(_) if !["add", "remove", "replace", "move", "copy"].contains(&kind) => {
                 return Err(format!("JSON Patch: Unexpected kind: {kind}"));
             }
             Err(error) => {
@@ -177,8 +181,9 @@ fn patched(mut object: Json, operations: Vec<Json>) -> Result<Option<Json>, Stri
                 let missing = if why.contains("missing") { ": missing value" } else { "" };
                 return Err(format!("JSON Patch: {kind} operation does not apply: {why}{missing}"));
             }
-        };
+        }
     }
+    let object = patcher.finish().map_err(|error| format!("JSON Patch: {error}"))?;
     if object.is_object() { Ok(Some(object)) } else { Err("JSON Patch: the result is no object".to_owned()) }
 }
 

@@ -60,7 +60,7 @@ pub(super) struct Answer {
 
 /// The answer of a webhook, or what is wrong with it.
 pub(super) fn answer(bytes: &[u8], uid: &str, mutating: bool) -> Result<Answer, String> {
-    let review: Value = serde_json::from_slice(bytes)
+    let review = ferry_schema::decode::answer(bytes)
         .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?;
     let (api_version, kind) = (text(&review, "/apiVersion"), text(&review, "/kind"));
     if api_version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
@@ -112,7 +112,7 @@ fn patch(response: &Value) -> Result<Option<Value>, String> {
             let bytes = base64::engine::general_purpose::STANDARD
                 .decode(encoded)
                 .map_err(|error| format!("received invalid webhook response: {error}"))?;
-            let patch = serde_json::from_slice(&bytes)
+            let patch = ferry_schema::decode::answer(&bytes)
                 .map_err(|error| format!("received undecodable patch in webhook response: {error}"))?;
             Ok(Some(patch))
         }

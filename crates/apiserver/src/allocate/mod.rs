@@ -305,7 +305,7 @@ impl Allocation {
             .position(|entry| entry.get("nodePort").and_then(Value::as_i64) == Some(port))
             .unwrap_or(0);
         let path = Path::new("spec").child("ports").index(index).child("nodePort");
-        let errors = vec![FieldError::invalid(&path, port, "provided port is already allocated")];
+        let errors = FieldError::invalid(&path, port, "provided port is already allocated").into();
         Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors))
     }
 }
@@ -318,7 +318,7 @@ fn check_ports(core: &Core, row: &Resource, service: &Value) -> Result<(), ApiEr
         if port != 0 && !(first..=last).contains(&port) {
             let path = Path::new("spec").child("ports").index(index).child("nodePort");
             let why = format!("provided port is not in the valid range. The range of valid ports is {first}-{last}");
-            let errors = vec![FieldError::invalid(&path, port, why)];
+            let errors = FieldError::invalid(&path, port, why).into();
             return Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors));
         }
     }
@@ -349,7 +349,7 @@ fn replace_address(service: &mut Value, from: &str, to: &str) {
 fn refused(row: &Resource, service: &Value, address: &str, why: &str) -> ApiError {
     let list = service.pointer("/spec/clusterIPs").cloned().unwrap_or_default();
     let path = Path::new("spec").child("clusterIPs");
-    let errors = vec![FieldError::invalid(&path, list, format!("failed to allocate IP {address}: {why}"))];
+    let errors = FieldError::invalid(&path, list, format!("failed to allocate IP {address}: {why}")).into();
     ApiError::invalid(&row.group_kind(), object::name(service), &errors)
 }
 

@@ -173,7 +173,7 @@ impl CachedObject {
     }
 
     pub fn matches(&self, labels: &LabelSelector, fields: &FieldSelector) -> bool {
-        (labels.is_everything() || labels.matches_with(|key| self.label(key)))
+        (labels.is_everything() || labels.matches_sorted(&self.labels))
             && (fields.is_everything() || fields.matches(|field| self.field(field).to_owned().into()))
     }
 

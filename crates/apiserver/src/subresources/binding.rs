@@ -111,7 +111,7 @@ fn check(binding: &Value) -> Result<(), ApiError> {
         let reasons = ferry_meta::names::dns1123_subdomain(node);
         errors.extend(reasons.into_iter().map(|why| FieldError::invalid(&target.child("name"), node, why)));
     }
-    match errors.as_slice() {
+    match &*errors {
         [] => Ok(()),
         [one] => Err(bare_error(one.line())),
         many => Err(bare_error(format!("[{}]", many.iter().map(FieldError::line).collect::<Vec<_>>().join(", ")))),

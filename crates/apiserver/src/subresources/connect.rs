@@ -215,7 +215,7 @@ fn check_log_options(context: &RequestContext) -> Result<(), ApiError> {
     if let Some(since) = context.query.get("sinceTime") {
         ferry_schema::go_time::time(since).map_err(ApiError::bad_request)?;
     }
-    let mut errors = Vec::new();
+    let mut errors = ferry_meta::FieldErrors::new();
     for (key, least, why) in [
         ("tailLines", 0, "must be greater than or equal to 0"),
         ("limitBytes", 1, "must be greater than 0"),

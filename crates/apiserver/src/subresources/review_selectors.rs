@@ -17,8 +17,8 @@ pub(super) fn fields(selector: &Value) -> (Vec<(String, String)>, Unread) {
     if requirements.is_empty() {
         return match FieldSelector::parse(object::text(selector, "/rawSelector")) {
             Ok(parsed) => {
-                let terms = parsed.terms.into_iter().filter(|term| !term.negated);
-                (terms.map(|term| (term.field, term.value)).collect(), None)
+                let terms = parsed.terms().iter().filter(|term| !term.negated);
+                (terms.map(|term| (term.field.clone(), term.value.clone())).collect(), None)
             }
             Err(_) => (Vec::new(), Some("")),
         };

@@ -52,14 +52,14 @@ pub(crate) async fn handle(
         "TokenReview" => token_review(core, context, &mut review).await?,
         "SelfSubjectAccessReview" => {
             let mut errors = attribute_errors(&review, false);
-            errors.extend(metadata_error(&review, false));
+            errors.extend(metadata_error(&review, false).into_iter());
             refuse(errors)?;
             access(core, &context.user, &mut review).await;
         }
         "SubjectAccessReview" | "LocalSubjectAccessReview" => {
             let local = row.gvk.kind == "LocalSubjectAccessReview";
             let mut errors = attribute_errors(&review, true);
-            errors.extend(metadata_error(&review, local));
+            errors.extend(metadata_error(&review, local).into_iter());
             if local {
                 errors.extend(local_errors(&review, namespace));
             }

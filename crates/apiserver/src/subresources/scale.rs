@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ferry_admission::Operation;
-use ferry_meta::{ApiError, GroupVersionKind, object};
+use ferry_meta::{ApiError, FieldErrors, GroupVersionKind, object};
 use ferry_registry::apiextensions::custom::ScalePaths;
 use ferry_registry::{Resource, scale};
 use ferry_schema::managed;
@@ -153,7 +153,7 @@ async fn attempt(write: &Write<'_>, change: &Change, live: Stored) -> Result<Opt
     let replicas = new.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
     // A custom resource says itself what is wrong with it.
     let custom = row.strategy.scale_paths();
-    let errors = if custom.is_some() { Vec::new() } else { scale::validate(&new) };
+    let errors = if custom.is_some() { FieldErrors::new() } else { scale::validate(&new) };
     if !errors.is_empty() {
         return Err(ApiError::invalid(&kind().group_kind(), write.name, &errors));
     }

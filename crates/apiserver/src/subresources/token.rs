@@ -33,7 +33,7 @@ pub(crate) async fn handle(
     if !given.is_empty() && given != name {
         let why = "must match the service account name if specified";
         let error = FieldError::invalid(&Path::new("metadata").child("name"), given, why);
-        return Err(ApiError::invalid(&kind.group_kind(), name, &vec![error]));
+        return Err(ApiError::invalid(&kind.group_kind(), name, &error.into()));
     }
     let spec = object::child_mut(&mut request, "spec");
     if spec.get("expirationSeconds").is_none_or(serde_json::Value::is_null) {

@@ -58,7 +58,7 @@ pub(crate) async fn handle(
 /// What cannot be read is named when it is to go.
 fn refusal() -> ApiError {
     let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
-    let errors = vec![FieldError::invalid(&Path::new(IGNORE_READ_ERROR), true, detail)];
+    let errors = FieldError::invalid(&Path::new(IGNORE_READ_ERROR), true, detail).into();
     ApiError::invalid(&GroupKind { group: "meta.k8s.io".into(), kind: "DeleteOptions".into() }, "", &errors)
 }
 

@@ -93,6 +93,9 @@ pub(super) struct Jws<'a> {
 
 impl<'a> Jws<'a> {
     pub(super) fn parse(token: &'a str) -> Option<Self> {
+        if token.len() > crate::LONGEST_TOKEN {
+            return None;
+        }
         let (message, signature) = token.rsplit_once('.')?;
         let (header, claims) = message.split_once('.')?;
         let header: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;

@@ -175,5 +175,5 @@ fn expiration(request: &Value) -> Result<i64, ApiError> {
         return Ok(seconds);
     };
     let kind = GroupKind { group: "authentication.k8s.io".into(), kind: "TokenRequest".into() };
-    Err(ApiError::invalid(&kind, "", &vec![FieldError::invalid(&path, seconds, why)]))
+    Err(ApiError::invalid(&kind, "", &FieldError::invalid(&path, seconds, why).into()))
 }

@@ -182,6 +182,9 @@ pub(crate) struct Unverified<'a> {
 impl<'a> Unverified<'a> {
     /// `None` when the text is no compact JWS with JSON claims.
     pub(crate) fn parse(token: &'a str) -> Option<Self> {
+        if token.len() > crate::LONGEST_TOKEN {
+            return None;
+        }
         let (message, signature) = token.rsplit_once('.')?;
         let (header, claims) = message.split_once('.')?;
         let header: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;

@@ -6,7 +6,7 @@ use ferry_registry::core::pod;
 use serde_json::Value;
 
 pub fn parse(bytes: &[u8]) -> Result<Value, String> {
-    let (mut object, duplicates) = ferry_schema::yaml::parse_value(bytes)?;
+    let (mut object, duplicates) = ferry_schema::yaml::parse_value(bytes).map_err(|error| error.to_string())?;
     if !duplicates.is_empty() {
         return Err(duplicates.join(", "));
     }

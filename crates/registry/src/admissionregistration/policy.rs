@@ -1,8 +1,10 @@
 //! Admission policies and their bindings.
 
+use std::collections::HashSet;
+
 use ferry_cel::Type;
 use ferry_cel::admission::{self, Scope};
-use ferry_meta::{FieldErrors, GroupVersion, names};
+use ferry_meta::{FieldError, FieldErrors, GroupVersion, names};
 use serde_json::Value;
 
 use super::rules::{self, enumerated};
@@ -126,13 +128,13 @@ fn matching(errors: &mut FieldErrors, resources: &At<'_>) {
     check::label_selector(errors, &resources.get("namespaceSelector"));
     check::label_selector(errors, &resources.get("objectSelector"));
     for rule in ["resourceRules", "excludeResourceRules"].iter().flat_map(|list| resources.items(list)) {
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         for name in rule.items("resourceNames") {
             errors.reasons(name.path.clone(), name.as_text(), names::path_segment(name.as_text()));
             if seen.contains(&name.as_text()) {
                 errors.duplicate(name.path.clone(), name.as_text());
             }
-            seen.push(name.as_text());
+            seen.insert(name.as_text());
         }
         rules::rule_with_operations(errors, &rule);
     }
@@ -147,11 +149,25 @@ fn only_writes(errors: &mut FieldErrors, resources: &At<'_>) {
     }
 }
 
+/// More expressions are not compiled: each takes all variables into account.
+const MOST: usize = 1000;
+
+fn few(errors: &mut FieldErrors, spec: &At<'_>, list: &str) -> bool {
+    let count = spec.array(list).len();
+    if count > MOST {
+        errors.push(FieldError::too_many(&spec.at(list), count, MOST));
+    }
+    count <= MOST
+}
+
 /// Each variable sees those before it; the scope in which all are known.
 fn variables(errors: &mut FieldErrors, spec: &At<'_>, mut scope: Scope, always: bool) -> Scope {
     let list = spec.items("variables");
     if always || !list.is_empty() {
         scope.variables = Some(Vec::new());
+    }
+    if !few(errors, spec, "variables") {
+        return scope;
     }
     for variable in list {
         let name = variable.text("name");
@@ -188,6 +204,9 @@ fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>, scope: 
             errors.required(spec.at(key), detail);
         }
     }
+    if !few(errors, spec, "validations") || !few(errors, spec, "auditAnnotations") {
+        return;
+    }
     for check in checks {
         match check.text("expression") {
             text if text.trim().is_empty() => errors.required(check.at("expression"), "expression is not specified"),
@@ -211,7 +230,7 @@ fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>, scope: 
         errors.invalid(spec.at("auditAnnotations"), spec.raw("auditAnnotations").clone(), detail);
     }
     let name = policy.get("metadata").text("name");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for audit in audits {
         let key = audit.text("key");
         let whole = format!("{name}/{key}");
@@ -231,7 +250,7 @@ fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>, scope: 
         if seen.contains(&key) {
             errors.duplicate(audit.at("key"), key);
         }
-        seen.push(key);
+        seen.insert(key);
     }
 }
 
@@ -239,6 +258,9 @@ fn mutations(errors: &mut FieldErrors, spec: &At<'_>, scope: &Scope) {
     let list = spec.items("mutations");
     if list.is_empty() {
         errors.required(spec.at("mutations"), "mutations must contain at least one item");
+    }
+    if !few(errors, spec, "mutations") {
+        return;
     }
     for mutation in list {
         let kinds = [("JSONPatch", "jsonPatch"), ("ApplyConfiguration", "applyConfiguration")];
@@ -330,7 +352,7 @@ fn param_reference(errors: &mut FieldErrors, reference: &At<'_>) {
 }
 
 fn actions(errors: &mut FieldErrors, missing: &mut FieldErrors, spec: &At<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for action in spec.items("validationActions") {
         let text = action.as_text();
         if !["Audit", "Deny", "Warn"].contains(&text) {
@@ -339,7 +361,7 @@ fn actions(errors: &mut FieldErrors, missing: &mut FieldErrors, spec: &At<'_>) {
         if seen.contains(&text) {
             errors.duplicate(action.path.clone(), text);
         }
-        seen.push(text);
+        seen.insert(text);
     }
     if seen.contains(&"Deny") && seen.contains(&"Warn") {
         let detail = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";

@@ -1,5 +1,7 @@
 //! Which requests a webhook or policy sees, and how a webhook is reached.
 
+use std::collections::HashSet;
+
 use ferry_cel::Type;
 use ferry_cel::admission::{self, Scope};
 use ferry_meta::{FieldError, FieldErrors, Path, names};
@@ -63,7 +65,7 @@ fn resources(errors: &mut FieldErrors, rule: &At<'_>) {
     if items.is_empty() {
         errors.required(rule.at("resources"), "");
     }
-    let (mut all_below, mut below_all): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let (mut all_below, mut below_all): (HashSet<&str>, HashSet<&str>) = (HashSet::new(), HashSet::new());
     let mut plain = false;
     for item in &items {
         let text = item.as_text();
@@ -84,10 +86,10 @@ fn resources(errors: &mut FieldErrors, rule: &At<'_>) {
             errors.invalid(item.path.clone(), text, detail);
         }
         if sub == "*" {
-            all_below.push(resource);
+            all_below.insert(resource);
         }
         if resource == "*" {
-            below_all.push(sub);
+            below_all.insert(sub);
         }
     }
     let has = |text: &str| items.iter().any(|item| item.as_text() == text);
@@ -115,7 +117,7 @@ pub(super) fn match_conditions(errors: &mut FieldErrors, parent: &At<'_>, params
     if conditions.len() > 64 {
         errors.push(FieldError::too_many(&parent.at("matchConditions"), conditions.len(), 64));
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for condition in conditions {
         match condition.text("expression").trim() {
             "" => errors.required(condition.at("expression"), ""),
@@ -126,7 +128,7 @@ pub(super) fn match_conditions(errors: &mut FieldErrors, parent: &At<'_>, params
         if !name.is_empty() && seen.contains(&name) {
             errors.duplicate(condition.at("name"), name);
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 
@@ -205,14 +207,14 @@ pub fn review_versions(errors: &mut FieldErrors, parent: &At<'_>, key: &str, mis
     if versions.is_empty() {
         return errors.required(parent.at(key), missing);
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for version in &versions {
         let text = version.as_text();
         if seen.contains(&text) {
             errors.invalid(version.path.clone(), text, "duplicate version");
             continue;
         }
-        seen.push(text);
+        seen.insert(text);
         errors.reasons(version.path.clone(), text, names::dns1035_label(text));
     }
     if !seen.iter().any(|version| ["v1", "v1beta1"].contains(version)) {

@@ -1,5 +1,7 @@
 //! Validating and mutating webhook configurations.
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldErrors, names};
 use serde_json::{Map, Value, json};
 
@@ -41,7 +43,7 @@ impl Strategy for WebhookConfiguration {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         for hook in At::root(object).items("webhooks") {
             self.one(&mut errors, &hook);
             let missing = "must specify one of v1, v1beta1";
@@ -50,7 +52,7 @@ impl Strategy for WebhookConfiguration {
             if !name.is_empty() && seen.contains(&name) {
                 errors.duplicate(hook.at("name"), name);
             }
-            seen.push(name);
+            seen.insert(name);
         }
         errors
     }

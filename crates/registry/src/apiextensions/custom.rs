@@ -264,7 +264,7 @@ impl Strategy for Custom {
         let mut errors = self.validate(object, Some(old));
         if context.subresource == "status" {
             // A status is looked at by itself: texts name what is wrong from there on, paths from the root.
-            for error in &mut errors {
+            for error in errors.iter_mut() {
                 if let Some(rest) = error.detail.strip_prefix("status.") {
                     error.detail = rest.to_owned();
                 } else if let Some(rest) = error.detail.strip_prefix("\"status.") {

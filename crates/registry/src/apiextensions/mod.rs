@@ -13,6 +13,8 @@ mod guards;
 pub mod json_path;
 pub mod rows;
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldError, FieldErrors, Path, names, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -121,7 +123,7 @@ impl Strategy for CustomResourceDefinition {
         if !context.subresource.is_empty() {
             return Vec::new();
         }
-        let before = old.map(doubtful::of).unwrap_or_default();
+        let before: HashSet<String> = old.map(doubtful::of).unwrap_or_default().into_iter().collect();
         doubtful::of(object).into_iter().filter(|warning| !before.contains(warning)).collect()
     }
 
@@ -248,12 +250,12 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
         let first = versions.first().map(|version| version.raw(key));
         !versions.is_empty() && versions.iter().all(|version| Some(version.raw(key)) == first)
     };
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     let mut unique = true;
     for version in &versions {
         let name = version.text("name");
         unique &= !seen.contains(&name);
-        seen.push(name);
+        seen.insert(name);
         let reasons = names::dns1035_label(name);
         if !reasons.is_empty() {
             errors.invalid(version.at("name"), name, reasons.join(","));

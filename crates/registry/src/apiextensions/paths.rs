@@ -1,5 +1,7 @@
 //! Paths into the schema of a custom resource: the fields that lists may be selected by, and those that rules point to.
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldError, FieldErrors};
 use serde_json::Value;
 
@@ -7,7 +9,7 @@ use crate::at::{At, Report};
 
 /// Fields by which lists of a custom resource may be selected.
 pub(super) fn selectable_fields(errors: &mut FieldErrors, list: &At<'_>, schema: &Value) {
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen: HashSet<String> = HashSet::new();
     for (index, field) in list.value.as_array().into_iter().flatten().enumerate() {
         let at = list.path.index(index).child("jsonPath");
         let path = field["jsonPath"].as_str().unwrap_or_default();
@@ -33,7 +35,7 @@ pub(super) fn selectable_fields(errors: &mut FieldErrors, list: &At<'_>, schema:
         if seen.contains(&key) {
             errors.duplicate(at, path);
         } else {
-            seen.push(key);
+            seen.insert(key);
         }
     }
     const MOST: usize = 8;

@@ -1,5 +1,7 @@
 //! What a schema of custom resources may say. What rules in CEL mean is looked at in `rules`.
 
+use std::collections::{HashMap, HashSet};
+
 use ferry_meta::{FieldError, FieldErrors};
 use serde_json::{Value, json};
 
@@ -266,8 +268,12 @@ fn keyed_list(errors: &mut FieldErrors, schema: &At<'_>, items: &At<'_>) {
             errors.invalid(items.at("type"), items.text("type"), detail);
         }
         Value::Object(_) => {
-            let mut seen: Vec<&str> = Vec::new();
+            let mut seen: HashSet<&str> = HashSet::new();
             for key in schema.texts(LIST_KEYS) {
+                // All keys are shown each time.
+                if errors.is_full() {
+                    break;
+                }
                 let mut refuse =
                     |detail: &str| errors.invalid(schema.at(LIST_KEYS), schema.raw(LIST_KEYS).clone(), detail);
                 match items.raw("properties")[key]["type"].as_str() {
@@ -284,7 +290,7 @@ fn keyed_list(errors: &mut FieldErrors, schema: &At<'_>, items: &At<'_>) {
                     let detail = "must not contain duplicate entries";
                     errors.invalid(schema.at(LIST_KEYS), schema.raw(LIST_KEYS).clone(), detail);
                 }
-                seen.push(key);
+                seen.insert(key);
             }
         }
         other => {
@@ -296,11 +302,12 @@ fn keyed_list(errors: &mut FieldErrors, schema: &At<'_>, items: &At<'_>) {
 
 /// Every item of a keyed list has its keys, given or by default.
 fn keys_are_there(errors: &mut FieldErrors, schema: &At<'_>, items: &At<'_>) {
-    let fields = fields(items);
+    let fields: HashMap<_, _> = fields(items).into_iter().collect();
+    let required: HashSet<&str> = items.texts("required").collect();
     for key in schema.texts(LIST_KEYS) {
-        let Some((_, field)) = fields.iter().find(|(name, _)| *name == key) else { continue };
+        let Some(field) = fields.get(key) else { continue };
         let prefix = format!("this property is in {LIST_KEYS}, so it");
-        if !items.texts("required").any(|required| required == key) && !field.has("default") {
+        if !required.contains(key) && !field.has("default") {
             errors.required(field.at("default"), &format!("{prefix} must have a default or be a required property"));
         }
         if field.is_true("nullable") {

@@ -1,5 +1,7 @@
 //! What a Job does with pods that fail or succeed.
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldError, FieldErrors, names};
 
 use crate::at::{At, Report};
@@ -67,12 +69,13 @@ fn exit_codes(errors: &mut FieldErrors, codes: &At<'_>, containers: &[&str]) {
     } else if values.len() > 255 {
         errors.push(FieldError::too_many(&codes.at("values"), values.len(), 255));
     }
+    let mut seen = HashSet::new();
     for (index, value) in values.iter().enumerate() {
         let path = codes.at("values").index(index);
         if codes.text("operator") == "In" && *value == 0 {
             errors.invalid(path.clone(), 0, "must not be 0 for the In operator");
         }
-        if values[..index].contains(value) {
+        if !seen.insert(value) {
             errors.duplicate(path, *value);
         }
     }

@@ -1,6 +1,8 @@
 //! The rules of a Job's status. Most are judged only where what they look at has changed, so that a Job whose spec moved on
 //! under its status can still be written.
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldErrors, time};
 
 use super::job::has_condition;
@@ -38,12 +40,14 @@ pub(super) fn validate(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
 
 fn uncounted(errors: &mut FieldErrors, status: &At<'_>) {
     let pods = status.get("uncountedTerminatedPods");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for uid in pods.items("succeeded").into_iter().chain(pods.items("failed")) {
         match uid.as_text() {
             "" => errors.invalid(uid.path, "", "must not be empty"),
             text if seen.contains(&text) => errors.duplicate(uid.path, text),
-            text => seen.push(text),
+            text => {
+                seen.insert(text);
+            }
         }
     }
 }

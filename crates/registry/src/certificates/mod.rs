@@ -3,6 +3,8 @@
 pub mod pod_request;
 pub mod trust_bundle;
 
+use std::collections::{HashMap, HashSet};
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferry_meta::{FieldErrors, object};
@@ -65,10 +67,9 @@ fn validate(errors: &mut FieldErrors, request: &At<'_>) {
     for usage in usages.iter().filter(|usage| !USAGES.contains(&usage.as_text())) {
         errors.unsupported(usage.path.clone(), usage.as_text(), &USAGES);
     }
-    for (index, usage) in usages.iter().enumerate() {
-        if usages[..index].iter().any(|other| other.value == usage.value) {
-            errors.duplicate(usage.path.clone(), usage.as_text());
-        }
+    let mut seen = HashSet::new();
+    for usage in usages.iter().filter(|usage| !seen.insert(usage.value)) {
+        errors.duplicate(usage.path.clone(), usage.as_text());
     }
     if spec.text("signerName") == "kubernetes.io/legacy-unknown" {
         let detail = "the legacy signerName is not allowed via this API version";
@@ -84,7 +85,7 @@ fn validate(errors: &mut FieldErrors, request: &At<'_>) {
 }
 
 fn conditions(errors: &mut FieldErrors, status: &At<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for condition in status.items("conditions") {
         let kind = condition.text("type");
         if kind.is_empty() {
@@ -105,7 +106,7 @@ fn conditions(errors: &mut FieldErrors, status: &At<'_>) {
         if seen.contains(&kind) {
             errors.duplicate(condition.at("type"), kind);
         }
-        seen.push(kind);
+        seen.insert(kind);
     }
 }
 
@@ -257,9 +258,12 @@ impl Strategy for CertificateSigningRequest {
 /// New conditions are stamped with the time they were seen.
 fn stamp_conditions(object: &mut Value, old: &Value) {
     let now = ferry_meta::time::time(ferry_meta::time::now());
-    let before = object::items(old, "/status/conditions").to_vec();
+    let mut before: HashMap<Option<&Value>, &Value> = HashMap::new();
+    for condition in object::items(old, "/status/conditions") {
+        before.entry(condition.get("type")).or_insert(condition);
+    }
     for condition in crate::at::maps_mut(object_at(object, &["status"]), "conditions") {
-        let was = before.iter().find(|c| c.get("type") == condition.get("type"));
+        let was = before.get(&condition.get("type")).copied();
         if condition.get("lastUpdateTime").is_none_or(Value::is_null) {
             condition.insert("lastUpdateTime".into(), now.as_str().into());
         }

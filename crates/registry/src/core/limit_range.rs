@@ -1,5 +1,7 @@
 //! LimitRanges.
 
+use std::collections::HashSet;
+
 use std::collections::BTreeSet;
 
 use ferry_meta::{FieldErrors, Path, Quantity, names};
@@ -56,14 +58,14 @@ impl Strategy for LimitRange {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         for item in At::root(object).get("spec").items("limits") {
             let kind = item.text("type");
             type_name(&mut errors, item.at("type"), kind);
             if seen.contains(&kind) {
                 errors.duplicate(item.at("type"), kind);
             }
-            seen.push(kind);
+            seen.insert(kind);
             one(&mut errors, &item, kind);
         }
         errors

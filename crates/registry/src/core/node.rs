@@ -1,5 +1,7 @@
 //! Nodes.
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldErrors, Path, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -87,13 +89,13 @@ impl Strategy for Node {
         let (spec, was) = (node.get("spec"), old.get("spec"));
         node_resources(&mut errors, &node);
         declared_features(&mut errors, &node.get("status"));
-        let mut seen: Vec<&Value> = Vec::new();
+        let mut seen: HashSet<&Value> = HashSet::new();
         for address in node.get("status").items("addresses") {
             if seen.contains(&address.value) {
                 let error = ferry_meta::FieldError::duplicate(&address.path, address.value.clone());
                 errors.push(error.shown_as(crate::internal::show("NodeAddress", address.value)));
             }
-            seen.push(address.value);
+            seen.insert(address.value);
         }
         let before = was.array("podCIDRs");
         if spec.array("podCIDRs") != before {

@@ -80,6 +80,10 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
     let scopes: Vec<&str> = spec.texts("scopes").collect();
     let path = spec.at("scopes");
     for scope in &scopes {
+        // All scopes are shown each time.
+        if errors.is_full() {
+            break;
+        }
         if !SCOPES.contains(scope) {
             errors.invalid(path.clone(), spec.raw("scopes").clone(), "unsupported scope");
         }
@@ -92,6 +96,9 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
     let path = selector.at("matchExpressions");
     let mut selected: Vec<&str> = Vec::new();
     for requirement in selector.items("matchExpressions") {
+        if errors.is_full() {
+            break;
+        }
         let (scope, operator) = (requirement.text("scopeName"), requirement.text("operator"));
         if !SCOPES.contains(&scope) {
             errors.invalid(path.child("scopeName"), scope, "unsupported scope");

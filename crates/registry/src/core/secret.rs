@@ -123,14 +123,15 @@ fn docker_config(errors: &mut FieldErrors, data: &At<'_>, key: &str) {
 
 /// Why bytes are no JSON object, in the words of Go's decoder for the common cases.
 fn why_not_an_object(bytes: &[u8]) -> Option<String> {
-    match serde_json::from_slice::<Value>(bytes) {
-        Ok(Value::Object(_) | Value::Null) => None,
-        Ok(other) => {
-            let kind = match other {
-                Value::Array(_) => "array",
-                Value::String(_) => "string",
-                Value::Number(_) => "number",
-                _ => "bool",
+    // Whether it can be read is all that is asked: nothing is made of it.
+    match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
+        Ok(_) => {
+            let kind = match bytes.trim_ascii_start().first() {
+                Some(b'{' | b'n') => return None,
+                Some(b'[') => "array",
+                Some(b'"') => "string",
+                Some(b't' | b'f') => "bool",
+                _ => "number",
             };
             Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
         }

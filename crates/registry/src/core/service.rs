@@ -1,6 +1,8 @@
 //! Services: defaults, rules, and the fields that follow from type and addresses. Handing out addresses and node ports is the
 //! server's work; what it needs to know of a Service stands here.
 
+use std::collections::{HashMap, HashSet};
+
 use ferry_meta::{FieldErrors, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -97,7 +99,7 @@ pub fn keep_allocated(object: &mut Value, old: &Value) {
     }
     let keep_ports = needs_node_port(&was) && needs_node_port(&new);
     // By name: the writer may have changed anything else of a port.
-    let ports: Vec<(String, i64)> = was
+    let ports: HashMap<String, i64> = was
         .get("spec")
         .items("ports")
         .iter()
@@ -108,14 +110,14 @@ pub fn keep_allocated(object: &mut Value, old: &Value) {
         spec.insert(key.into(), value);
     }
     if keep_ports {
-        let taken: Vec<i64> = maps_mut(spec, "ports")
+        let taken: HashSet<i64> = maps_mut(spec, "ports")
             .filter_map(|p| p.get("nodePort").and_then(Value::as_i64))
             .filter(|n| *n != 0)
             .collect();
         for port in maps_mut(spec, "ports") {
             let name = port.get("name").and_then(Value::as_str).unwrap_or_default();
             let has_one = port.get("nodePort").and_then(Value::as_i64).unwrap_or_default() != 0;
-            let before = ports.iter().rfind(|(known, _)| known == name).map_or(0, |(_, node_port)| *node_port);
+            let before = ports.get(name).copied().unwrap_or_default();
             if !has_one && before != 0 && !taken.contains(&before) {
                 port.insert("nodePort".into(), before.into());
             }

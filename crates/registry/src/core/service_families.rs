@@ -95,6 +95,10 @@ pub fn default_families(object: &mut Value, old: Option<&Value>, families: &[&st
             let path = spec.at("clusterIPs").index(index);
             let detail = format!("{family} is not configured on this cluster");
             errors.push(FieldError::invalid(&path, addresses.clone(), detail));
+            // All are shown each time.
+            if errors.is_full() {
+                break;
+            }
         }
     }
     if !errors.is_empty() {

@@ -1,5 +1,7 @@
 //! The rules of Services.
 
+use std::collections::HashSet;
+
 use std::net::IpAddr;
 
 use ferry_meta::{FieldError, FieldErrors, Path, names};
@@ -24,7 +26,7 @@ pub(super) fn validate(service: &At<'_>, old: Option<&At<'_>>) -> FieldErrors {
     }
     by_type(errors, &spec, headless);
     let ports = spec.items("ports");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for port in &ports {
         one_port(errors, port, ports.len() > 1, &mut seen);
     }
@@ -34,7 +36,7 @@ pub(super) fn validate(service: &At<'_>, old: Option<&At<'_>>) -> FieldErrors {
     if kind != "ExternalName" {
         cluster_ips(errors, service, old);
     }
-    let known: Vec<&str> = old.map(|old| old.get("spec").texts("externalIPs").collect()).unwrap_or_default();
+    let known: HashSet<&str> = old.map(|old| old.get("spec").texts("externalIPs").collect()).unwrap_or_default();
     for ip in spec.items("externalIPs") {
         let before = errors.len();
         if !known.contains(&ip.as_text()) {
@@ -74,7 +76,7 @@ fn by_type(errors: &mut FieldErrors, spec: &At<'_>, headless: bool) {
     errors.named(spec.at("externalName"), name.strip_suffix('.').unwrap_or(name), names::dns1123_subdomain);
 }
 
-fn one_port<'a>(errors: &mut FieldErrors, port: &At<'a>, named: bool, seen: &mut Vec<&'a str>) {
+fn one_port<'a>(errors: &mut FieldErrors, port: &At<'a>, named: bool, seen: &mut HashSet<&'a str>) {
     let name = port.text("name");
     if named && name.is_empty() {
         errors.required(port.at("name"), "");
@@ -83,7 +85,7 @@ fn one_port<'a>(errors: &mut FieldErrors, port: &At<'a>, named: bool, seen: &mut
         if seen.contains(&name) {
             errors.duplicate(port.at("name"), name);
         }
-        seen.push(name);
+        seen.insert(name);
     }
     for reason in names::port_number(port.number("port")) {
         errors.invalid(port.at("port"), port.number("port"), reason);
@@ -136,7 +138,7 @@ pub(super) fn cluster_ips(errors: &mut FieldErrors, service: &At<'_>, old: Optio
         }
         _ => {}
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for family in spec.items("ipFamilies") {
         let text = family.as_text();
         if !["IPv4", "IPv6"].contains(&text) {
@@ -145,13 +147,13 @@ pub(super) fn cluster_ips(errors: &mut FieldErrors, service: &At<'_>, old: Optio
         if seen.contains(&text) {
             errors.duplicate(family.path.clone(), text);
         }
-        seen.push(text);
+        seen.insert(text);
     }
     let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
     if let Some(policy) = spec.raw("ipFamilyPolicy").as_str().filter(|p| !policies.contains(p)) {
         errors.unsupported(spec.at("ipFamilyPolicy"), policy, &policies);
     }
-    let known: Vec<&str> = old.map(|old| old.get("spec").texts("clusterIPs").collect()).unwrap_or_default();
+    let known: HashSet<&str> = old.map(|old| old.get("spec").texts("clusterIPs").collect()).unwrap_or_default();
     let before = errors.len();
     for (index, ip) in all.iter().enumerate() {
         if index == 0 && *ip == "None" {
@@ -189,13 +191,13 @@ fn port_conflicts(errors: &mut FieldErrors, ports: &[At<'_>], kind: &str) {
             errors.forbidden(port.at("nodePort"), "may not be used when `type` is 'ClusterIP'");
         }
     }
-    let mut seen: Vec<(i64, &str)> = Vec::new();
+    let mut seen: HashSet<(i64, &str)> = HashSet::new();
     for port in ports.iter().filter(|p| p.number("nodePort") != 0) {
         let key = (port.number("nodePort"), port.text("protocol"));
         if seen.contains(&key) {
             errors.duplicate(port.at("nodePort"), key.0);
         }
-        seen.push(key);
+        seen.insert(key);
     }
     seen.clear();
     for port in ports {
@@ -205,7 +207,7 @@ fn port_conflicts(errors: &mut FieldErrors, ports: &[At<'_>], kind: &str) {
             let error = FieldError::duplicate(&port.path, shown.clone());
             errors.push(error.shown_as(crate::internal::show("ServicePort", &shown)));
         }
-        seen.push(key);
+        seen.insert(key);
     }
 }
 
@@ -307,6 +309,10 @@ fn stays(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>, list: &str, unse
         for (index, _) in new.iter().zip(old).enumerate().filter(|(_, (a, b))| a != b) {
             let at = if list == "clusterIPs" { spec.at(list).index(index) } else { path.clone() };
             errors.invalid(at, value(), "may not change once set");
+            // All are shown each time.
+            if errors.is_full() {
+                break;
+            }
         }
         return;
     }
@@ -333,7 +339,7 @@ pub(super) fn status(new: &At<'_>, old: &At<'_>) -> FieldErrors {
         return errors;
     }
     let before = old.get("status").get("loadBalancer");
-    let known: Vec<&str> = before.array("ingress").iter().filter_map(|i| i["ip"].as_str()).collect();
+    let known: HashSet<&str> = before.array("ingress").iter().filter_map(|i| i["ip"].as_str()).collect();
     for one in ingress {
         let (ip, mode, name) = (one.text("ip"), one.raw("ipMode").as_str(), one.text("hostname"));
         if !ip.is_empty() && !known.contains(&ip) {

@@ -17,7 +17,7 @@ pub(super) fn check(kind: &str, context: &Context<'_>, object: &Value, old: Opti
         return FieldErrors::new();
     }
     let detail = format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");
-    vec![FieldError::forbidden(&path, detail)]
+    FieldError::forbidden(&path, detail).into()
 }
 
 /// Where the first request or result with access for administrators stands, which not every namespace allows.

@@ -1,6 +1,6 @@
 //! ResourceClaims and their templates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::{Map, Value};
@@ -214,7 +214,7 @@ fn wanted(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_>, al
 }
 
 /// The names of a claim's requests, with those of their alternatives.
-struct Requests<'a>(BTreeMap<&'a str, Vec<&'a str>>);
+struct Requests<'a>(BTreeMap<&'a str, BTreeSet<&'a str>>);
 
 impl<'a> Requests<'a> {
     fn of(devices: &At<'a>) -> Self {
@@ -228,7 +228,7 @@ impl<'a> Requests<'a> {
     fn has(&self, name: &str) -> bool {
         match name.split_once('/') {
             None => self.0.contains_key(name),
-            Some((request, inner)) => self.0.get(request).is_some_and(|known| known.contains(&inner)),
+            Some((request, inner)) => self.0.get(request).is_some_and(|known| known.contains(inner)),
         }
     }
 
@@ -293,7 +293,7 @@ fn status(claim: &At<'_>, old: &At<'_>) -> FieldErrors {
         }
         repeated_items(&mut late, "ResourceClaimConsumerReference", &users, |user| user.raw("uid").clone());
     }
-    let allocated: Vec<String> = allocation.get("devices").items("results").iter().map(device_id).collect();
+    let allocated: BTreeSet<String> = allocation.get("devices").items("results").iter().map(device_id).collect();
     let devices = status.items("devices");
     for device in &devices {
         csi_driver_name(&mut errors, device.at("driver"), device.text("driver"));
@@ -321,7 +321,8 @@ fn status(claim: &At<'_>, old: &At<'_>) -> FieldErrors {
     }
     repeated_items(&mut late, "AllocatedDeviceStatus", &devices, |device| device_id(device).into());
     if !status.array("reservedFor").is_empty() {
-        let added = status.array("reservedFor").iter().any(|user| !was.array("reservedFor").contains(user));
+        let known: HashSet<&Value> = was.array("reservedFor").iter().collect();
+        let added = status.array("reservedFor").iter().any(|user| !known.contains(user));
         if !allocation.exists() {
             errors.forbidden(status.at("reservedFor"), "may not be specified when `allocated` is not set");
         } else if ferry_meta::object::is_being_deleted(claim.value) && added {

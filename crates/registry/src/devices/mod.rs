@@ -15,6 +15,8 @@ pub use class::DeviceClass;
 pub use slice::ResourceSlice;
 pub use taint_rule::DeviceTaintRule;
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::Value;
 
@@ -50,27 +52,27 @@ fn fits(late: &mut FieldErrors, parent: &At<'_>, key: &str, most: usize) -> bool
 
 /// Items whose key was there before.
 fn repeated(errors: &mut FieldErrors, items: &[At<'_>], key: impl Fn(&At<'_>) -> Value) {
-    let mut seen: Vec<Value> = Vec::new();
+    let mut seen: HashSet<Value> = HashSet::new();
     for item in items {
         let key = key(item);
         if seen.contains(&key) {
             errors.duplicate(item.path.clone(), key);
         } else {
-            seen.push(key);
+            seen.insert(key);
         }
     }
 }
 
 /// Items whose key was there before, shown whole.
 fn repeated_items(errors: &mut FieldErrors, ty: &str, items: &[At<'_>], key: impl Fn(&At<'_>) -> Value) {
-    let mut seen: Vec<Value> = Vec::new();
+    let mut seen: HashSet<Value> = HashSet::new();
     for item in items {
         let key = key(item);
         if seen.contains(&key) {
             let error = FieldError::duplicate(&item.path, item.value.clone());
             errors.push(error.shown_as(shown(ty, item.value)));
         } else {
-            seen.push(key);
+            seen.insert(key);
         }
     }
 }
@@ -225,13 +227,14 @@ fn binding_conditions(errors: &mut FieldErrors, late: &mut FieldErrors, parent: 
         }
     }
     repeated(errors, &parent.items(WAIT), |item| item.value.clone());
-    let mut seen: Vec<&Value> = Vec::new();
+    let waits: HashSet<&Value> = parent.array(WAIT).iter().collect();
+    let mut seen: HashSet<&Value> = HashSet::new();
     for name in parent.items(FAIL) {
         if seen.contains(&name.value) {
             errors.duplicate(name.path.clone(), name.value.clone());
         }
-        seen.push(name.value);
-        if parent.array(WAIT).contains(name.value) {
+        seen.insert(name.value);
+        if waits.contains(name.value) {
             let detail = "bindingFailureConditions must not overlap with bindingConditions";
             errors.invalid(name.path.clone(), name.value.clone(), detail);
         }

@@ -1,5 +1,7 @@
 //! EndpointSlices: the addresses behind a Service.
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldError, FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -115,7 +117,7 @@ fn ports(errors: &mut FieldErrors, slice: &At<'_>) {
     if ports.len() > 20_000 {
         return errors.push(FieldError::too_many(&slice.at("ports"), ports.len(), 20_000));
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for port in ports {
         let name = port.text("name");
         if !name.is_empty() {
@@ -124,7 +126,7 @@ fn ports(errors: &mut FieldErrors, slice: &At<'_>) {
         if seen.contains(&name) {
             errors.duplicate(port.at("name"), name);
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
         if !PROTOCOLS.contains(&port.text("protocol")) {
             errors.unsupported(port.at("protocol"), port.text("protocol"), &PROTOCOLS);
@@ -201,13 +203,13 @@ fn hints(errors: &mut FieldErrors, hints: &At<'_>) {
         if items.len() > 8 {
             return errors.push(FieldError::too_many(&hints.at(list), items.len(), 8));
         }
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         for item in items {
             let name = item.text("name");
             if seen.contains(&name) {
                 errors.duplicate(item.at("name"), name);
             } else {
-                seen.push(name);
+                seen.insert(name);
             }
             errors.reasons(item.at("name"), name, check(name));
         }

@@ -1,5 +1,7 @@
 //! The group node.k8s.io.
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldError, FieldErrors, names};
 use serde_json::{Value, json};
 
@@ -58,16 +60,15 @@ fn parts(object: &Value) -> FieldErrors {
     if overhead.exists() {
         let wrapped = json!({"limits": overhead.raw("podFixed")});
         let at = At::new(&wrapped, overhead.path.clone());
-        resources::validate(&mut errors, &at, &[], resources::container_name);
+        resources::validate(&mut errors, &at, &HashSet::new(), resources::container_name);
     }
     let rules = class.get("scheduling");
     errors.extend(crate::object_meta::label_errors(rules.map("nodeSelector"), &rules.at("nodeSelector")));
     let tolerations = rules.items("tolerations");
-    for (index, toleration) in tolerations.iter().enumerate() {
-        if tolerations[..index].iter().any(|other| other.value == toleration.value) {
-            let error = FieldError::duplicate(&toleration.path, toleration.value.clone());
-            errors.push(error.shown_as(crate::internal::show("Toleration", toleration.value)));
-        }
+    let mut seen = HashSet::new();
+    for toleration in tolerations.iter().filter(|toleration| !seen.insert(toleration.value)) {
+        let error = FieldError::duplicate(&toleration.path, toleration.value.clone());
+        errors.push(error.shown_as(crate::internal::show("Toleration", toleration.value)));
     }
     scheduling::tolerations(&mut errors, &rules, false);
     errors

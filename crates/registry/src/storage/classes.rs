@@ -1,5 +1,7 @@
 //! StorageClasses, VolumeAttributesClasses and CSIStorageCapacities.
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldError, FieldErrors, Path, names, object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -116,28 +118,27 @@ impl Strategy for StorageClass {
 
 fn topologies(errors: &mut FieldErrors, class: &At<'_>) {
     let terms = class.items("allowedTopologies");
-    for (index, term) in terms.iter().enumerate() {
-        let same = |other: &At<'_>| other.raw("matchLabelExpressions") == term.raw("matchLabelExpressions");
-        if terms[..index].iter().any(same) {
+    let mut known = HashSet::new();
+    for term in &terms {
+        if !known.insert(term.raw("matchLabelExpressions")) {
             errors.duplicate(term.at("matchLabelExpressions"), "");
         }
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         for requirement in term.items("matchLabelExpressions") {
             let values = requirement.items("values");
             let key = requirement.text("key");
             if values.is_empty() {
                 errors.required(requirement.at("values"), "");
             }
-            for (index, value) in values.iter().enumerate() {
-                if values[..index].iter().any(|other| other.value == value.value) {
-                    errors.duplicate(value.path.clone(), value.as_text());
-                }
+            let mut known = HashSet::new();
+            for value in values.iter().filter(|value| !known.insert(value.value)) {
+                errors.duplicate(value.path.clone(), value.as_text());
             }
             errors.reasons(requirement.at("key"), key, names::label_key(key));
             if seen.contains(&key) {
                 errors.duplicate(requirement.at("key"), key);
             }
-            seen.push(key);
+            seen.insert(key);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! CSIDrivers and CSINodes.
 
+use std::collections::{HashMap, HashSet};
+
 use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::{Value, json};
 
@@ -77,14 +79,14 @@ fn validate_driver(errors: &mut FieldErrors, spec: &At<'_>) {
     if let Some(policy) = spec.raw("fsGroupPolicy").as_str().filter(|p| !policies.contains(p)) {
         errors.unsupported(spec.at("fsGroupPolicy"), policy, &policies);
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for request in spec.items("tokenRequests") {
         let audience = request.text("audience");
         if seen.contains(&audience) {
             errors.duplicate(request.at("audience"), audience);
             continue;
         }
-        seen.push(audience);
+        seen.insert(audience);
         match request.int("expirationSeconds") {
             Some(seconds) if seconds < 600 => {
                 let detail = "may not specify a duration less than 10 minutes";
@@ -117,7 +119,7 @@ impl Strategy for CsiNode {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         for driver in At::root(object).get("spec").items("drivers") {
             let (name, id) = (driver.text("name"), driver.text("nodeID"));
             csi_driver_name(&mut errors, driver.at("name"), name);
@@ -130,8 +132,8 @@ impl Strategy for CsiNode {
             if seen.contains(&name) {
                 errors.duplicate(driver.at("name"), name);
             }
-            seen.push(name);
-            let mut keys: Vec<&str> = Vec::new();
+            seen.insert(name);
+            let mut keys: HashSet<&str> = HashSet::new();
             for key in driver.texts("topologyKeys") {
                 if key.is_empty() {
                     errors.required(driver.path.clone(), "");
@@ -139,7 +141,7 @@ impl Strategy for CsiNode {
                 if keys.contains(&key) {
                     errors.duplicate(driver.path.clone(), key);
                 }
-                keys.push(key);
+                keys.insert(key);
                 errors.reasons(driver.path.clone(), key, names::qualified_name(key));
             }
         }
@@ -156,10 +158,14 @@ impl Strategy for CsiNode {
             copy
         };
         let new = At::root(object).get("spec");
+        let mut named = HashMap::new();
+        for driver in new.array("drivers") {
+            named.entry(&driver["name"]).or_insert(driver);
+        }
         for was in At::root(old).get("spec").array("drivers") {
-            let same = new.array("drivers").iter().find(|driver| driver["name"] == was["name"]);
+            let same = named.get(&was["name"]);
             if let Some(driver) = same.filter(|driver| without_count(driver) != without_count(was)) {
-                let error = FieldError::invalid(&Path::new("spec.drivers"), driver.clone(), IMMUTABLE);
+                let error = FieldError::invalid(&Path::new("spec.drivers"), Value::clone(driver), IMMUTABLE);
                 errors.push(error.shown_as(crate::internal::show("CSINodeDriver", &without_count(driver))));
             }
         }

@@ -1,5 +1,6 @@
 //! Values without a type of their own, and the unions of `JSONSchemaProps`, which read themselves.
 
+use ferry_meta::bounds::{ENTRY, ITEM, MAP};
 use serde_json::{Map, Number, Value};
 
 use super::typed::{Reader, Segment};
@@ -26,6 +27,7 @@ impl Reader<'_, '_> {
                         self.strict_error("duplicate", &key);
                     }
                     let value = self.nested(Segment::Field(&key), Self::any).unwrap_or_default();
+                    self.weigh(if map.is_empty() { MAP + ENTRY } else { ENTRY });
                     map.insert(key, value);
                     if self.peek() == b',' {
                         self.at += 1;
@@ -40,6 +42,7 @@ impl Reader<'_, '_> {
                 while self.peek() != b']' && self.at < self.input.len() {
                     let value = self.nested(Segment::Item(items.len()), Self::any).unwrap_or_default();
                     items.push(value);
+                    self.weigh(ITEM);
                     if self.peek() == b',' {
                         self.at += 1;
                     }
@@ -80,6 +83,7 @@ impl Reader<'_, '_> {
                         _ => reader.any(),
                     });
                     items.extend(value);
+                    self.weigh(ITEM);
                     if self.peek() == b',' {
                         self.at += 1;
                     }

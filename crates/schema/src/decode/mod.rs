@@ -7,6 +7,8 @@ mod typed;
 
 use std::borrow::Cow;
 
+use ferry_meta::ApiError;
+use ferry_meta::bounds::{Excess, Extent};
 use serde_json::Value;
 
 use crate::catalogue::Type;
@@ -58,6 +60,9 @@ pub enum DecodeError {
     /// Unknown or duplicate fields under strict validation.
     #[error("strict decoding error: {}", .0.join(", "))]
     Strict(Vec<String>),
+    /// The object would take too much memory.
+    #[error("{0}")]
+    TooLarge(Excess),
 }
 
 impl DecodeError {
@@ -69,6 +74,14 @@ impl DecodeError {
                 format!("the object provided is unrecognized (must be of type {expected}): {why} ({})", summary(body))
             }
             other => format!("{kind} in version {version:?} cannot be handled as a {expected}: {other}"),
+        }
+    }
+
+    /// The answer to who sent the body.
+    pub fn refusal(&self, kind: &str, version: &str, expected: &str, body: &[u8]) -> ApiError {
+        match self {
+            Self::TooLarge(excess) => ApiError::too_large(excess),
+            _ => ApiError::bad_request(self.message(kind, version, expected, body)),
         }
     }
 }
@@ -135,6 +148,7 @@ pub fn decode(ty: &Type, body: &[u8], format: Format, validation: Validation) ->
 /// Checks, prunes and normalises an object that is JSON already, such as the result of a patch.
 pub fn decode_value(ty: &Type, object: &Value, validation: Validation) -> Result<Decoded, DecodeError> {
     if let Some(schema) = ty.schema() {
+        Extent::of(object).check().map_err(DecodeError::TooLarge)?;
         return crate::structural::decode_custom(schema, object.clone(), Vec::new(), validation);
     }
     let json = serde_json::to_vec(object).map_err(|e| DecodeError::Unrecognized(e.to_string()))?;
@@ -148,7 +162,10 @@ fn read_custom(
     duplicates: Option<yaml::Duplicates>,
 ) -> Result<Decoded, DecodeError> {
     let Some(schema) = ty.schema() else { return read(ty, json, validation, duplicates) };
-    let (object, mut found) = free_form(json, true).map_err(|error| DecodeError::Type(error.to_string()))?;
+    let (object, mut found) = free_form(json, true).map_err(|error| match error {
+        FreeFormError::TooLarge(excess) => DecodeError::TooLarge(excess),
+        other => DecodeError::Type(other.to_string()),
+    })?;
     match validation {
         Validation::Strict => found.extend(duplicates.map(|d| d.error())),
         _ => found.extend(duplicates.into_iter().flat_map(|d| d.lines)),
@@ -164,6 +181,9 @@ fn read(
 ) -> Result<Decoded, DecodeError> {
     let mut reader = typed::Reader::new(json, ty.catalogue(), validation != Validation::Ignore);
     let object = reader.root(ty.id());
+    if reader.is_too_large() {
+        return Err(DecodeError::TooLarge(Excess::Weight));
+    }
     if let Some(error) = reader.error {
         return Err(DecodeError::Type(error));
     }
@@ -183,13 +203,17 @@ fn read(
 /// Well-formed JSON, and the duplicate keys of a YAML text (those of a JSON text are found while it is read).
 fn to_json(body: &[u8], format: Format) -> Result<(Cow<'_, [u8]>, Option<yaml::Duplicates>), DecodeError> {
     if format == Format::Yaml && !looks_like_json(body) {
-        let document = yaml::parse(body).map_err(DecodeError::Unrecognized)?;
+        let document = yaml::parse(body).map_err(|error| match error {
+            yaml::Error::Said(why) => DecodeError::Unrecognized(why),
+            yaml::Error::TooLarge(excess) => DecodeError::TooLarge(excess),
+        })?;
         let duplicates = if document.duplicates.lines.is_empty() { None } else { Some(document.duplicates) };
         let json = serde_json::to_vec(&document.value).map_err(|e| DecodeError::Unrecognized(e.to_string()))?;
         return Ok((json.into(), duplicates));
     }
-    scan::validate(body)
+    let extent = scan::validate(body)
         .map_err(|e| DecodeError::Unrecognized(format!("couldn't get version/kind; json parse error: {e}")))?;
+    check_weight(extent).map_err(DecodeError::TooLarge)?;
     // YAML is looked at in the order of its keys.
     if format == Format::Yaml
         && let Some(sorted) =
@@ -319,17 +343,35 @@ pub enum FreeFormError {
     Syntax(String),
     #[error("{0}")]
     Depth(String),
+    #[error("{0}")]
+    TooLarge(Excess),
+}
+
+/// Of depth the reader complains itself, at its place.
+fn check_weight(extent: Extent) -> Result<(), Excess> {
+    Extent { depth: 0, ..extent }.check()
 }
 
 /// Reads a body of no particular type, such as a patch, and (where asked) the complaints about its duplicate fields.
 pub fn free_form(body: &[u8], strict: bool) -> Result<(Value, Vec<String>), FreeFormError> {
-    scan::validate(body).map_err(FreeFormError::Syntax)?;
+    let extent = scan::validate(body).map_err(FreeFormError::Syntax)?;
+    check_weight(extent).map_err(FreeFormError::TooLarge)?;
     let mut reader = typed::Reader::new(body, crate::builtin(), strict);
     let value = reader.free_form();
+    if reader.is_too_large() {
+        return Err(FreeFormError::TooLarge(Excess::Weight));
+    }
     match reader.error {
         Some(error) => Err(FreeFormError::Depth(error)),
         None => Ok((value, reader.strict_errors)),
     }
+}
+
+/// Reads what somebody answered whom the server asked, such as a webhook.
+pub fn answer(body: &[u8]) -> Result<Value, String> {
+    let extent = scan::validate(body)?;
+    extent.check().map_err(|excess| excess.to_string())?;
+    serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
 /// Reads a body of no particular type; the error is Go's.

@@ -2,18 +2,22 @@
 //!
 //! [`validate`] runs first and without recursion; the typed reader may then rely on well-formed text.
 
+use ferry_meta::bounds::{ENTRY, Extent, ITEM, MAP};
+
 /// Go refuses deeper nesting, and so does this.
 const MAX_NESTING: usize = 10_000;
 
-/// Checks that the text is exactly one JSON value; the error is Go's.
-pub(crate) fn validate(input: &[u8]) -> Result<(), String> {
+/// Checks that the text is exactly one JSON value, and tells what that would take; the error is Go's.
+pub(crate) fn validate(input: &[u8]) -> Result<Extent, String> {
     let mut at = 0;
+    let (mut depth, mut weight) = (0, input.len());
     // True for an object, false for an array.
     let mut open: Vec<bool> = Vec::new();
     let end = || "unexpected end of JSON input".to_owned();
     loop {
         // A value begins here.
         at = skip_space(input, at);
+        depth = depth.max(open.len());
         match input.get(at).copied().ok_or_else(end)? {
             b'{' => {
                 open.push(true);
@@ -27,6 +31,7 @@ pub(crate) fn validate(input: &[u8]) -> Result<(), String> {
                         at += 1;
                     }
                     _ => {
+                        weight += MAP + ENTRY;
                         at = key_and_colon(input, at)?;
                         continue;
                     }
@@ -43,7 +48,10 @@ pub(crate) fn validate(input: &[u8]) -> Result<(), String> {
                         open.pop();
                         at += 1;
                     }
-                    _ => continue,
+                    _ => {
+                        weight += ITEM;
+                        continue;
+                    }
                 }
             }
             b'"' => at = string(input, at)?,
@@ -58,16 +66,18 @@ pub(crate) fn validate(input: &[u8]) -> Result<(), String> {
             at = skip_space(input, at);
             let Some(is_object) = open.last().copied() else {
                 return match input.get(at).copied() {
-                    None => Ok(()),
+                    None => Ok(Extent { depth, weight }),
                     Some(other) => Err(unexpected(other, "after top-level value")),
                 };
             };
             match (input.get(at).copied().ok_or_else(end)?, is_object) {
                 (b',', true) => {
+                    weight += ENTRY;
                     at = key_and_colon(input, skip_space(input, at + 1))?;
                     break;
                 }
                 (b',', false) => {
+                    weight += ITEM;
                     at += 1;
                     break;
                 }
@@ -343,6 +353,19 @@ mod tests {
         check(&"[".repeat(20_000), "exceeded max depth");
         check(&format!("{}{}", "[".repeat(9_999), "]".repeat(9_999)), "");
         check(r#" {"a": [1, -2.5e+3, true, false, null, "\u00e9\ud83d\ude00"]} "#, "");
+    }
+
+    #[test]
+    fn extents_are_those_of_the_values() {
+        for text in
+            ["1", "[]", "{}", "[[],{},[1,2]]", r#"{"a":{"b":[1,{"c":"d"}]},"e":[]}"#, " [ { } , { \"a\" : 1 } ] "]
+        {
+            let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
+            let (read, made) = (validate(text.as_bytes()).expect("JSON"), Extent::of(&value));
+            assert_eq!(read.depth, made.depth, "{text}");
+            // Of the text all bytes count, of the value those of texts and keys.
+            assert!(read.weight >= made.weight && read.weight <= made.weight + text.len(), "{text}");
+        }
     }
 
     #[test]

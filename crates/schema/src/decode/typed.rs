@@ -2,6 +2,7 @@
 //!
 //! Like Go, it reads on after a value of the wrong type and reports the first one.
 
+use ferry_meta::bounds::{self, DEEPEST, ENTRY, Excess, HEAVIEST, ITEM, MAP};
 use serde_json::{Map, Number, Value};
 
 use super::base64;
@@ -9,11 +10,10 @@ use super::scan;
 use crate::catalogue::{Catalogue, Field, Item, Shape, TypeId};
 use crate::zero;
 
-/// Nesting that is kept. Types are not this deep; only free-form values can be, and everything that later reads the stored
-/// bytes must be able to.
-const MAX_DEPTH: usize = 100;
 /// As many unknown and duplicate fields are reported.
 const MAX_STRICT_ERRORS: usize = 100;
+/// What such a report shows of a path and of a field's name.
+const SHOWN: usize = 4096;
 
 /// A step on the way to a value.
 pub(super) enum Segment<'s> {
@@ -36,6 +36,8 @@ pub(crate) struct Reader<'i, 'c> {
     stack: Vec<(TypeId, &'c str)>,
     within: &'c str,
     depth: usize,
+    /// What the value takes so far. It can be more than its text says: Go writes fields that no client did.
+    weight: usize,
     /// Duplicate keys count in free-form values too: they are what is being read, not a part of an object.
     pub(super) watches_free_form: bool,
 }
@@ -53,8 +55,21 @@ impl<'i, 'c> Reader<'i, 'c> {
             stack: Vec::new(),
             within: "",
             depth: 0,
+            weight: input.len(),
             watches_free_form: false,
         }
+    }
+
+    /// Counts what was made. Nothing more is read once it is too much.
+    pub(super) fn weigh(&mut self, bytes: usize) {
+        self.weight += bytes;
+        if self.is_too_large() {
+            self.at = self.input.len();
+        }
+    }
+
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.weight > HEAVIEST
     }
 
     /// The whole text as a value of this type; `null` is the zero value.
@@ -124,8 +139,9 @@ impl<'i, 'c> Reader<'i, 'c> {
         if !self.strict || self.strict_errors.len() >= MAX_STRICT_ERRORS {
             return;
         }
-        let path = self.path.strip_prefix('.').unwrap_or(&self.path);
+        let path = bounds::cut(self.path.strip_prefix('.').unwrap_or(&self.path), SHOWN);
         let dot = if path.is_empty() { "" } else { "." };
+        let key = bounds::cut(key, SHOWN);
         let error = format!("{what} field {}", crate::text::quote(&format!("{path}{dot}{key}")));
         if !self.strict_errors.contains(&error) {
             self.strict_errors.push(error);
@@ -135,9 +151,9 @@ impl<'i, 'c> Reader<'i, 'c> {
     /// Runs on one nested value with the path extended; refuses what is nested too deeply.
     pub(super) fn nested<T>(&mut self, segment: Segment<'_>, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
         use std::fmt::Write;
-        if self.depth >= MAX_DEPTH {
+        if self.depth >= DEEPEST {
             self.skip();
-            self.save("exceeded max depth".to_owned());
+            self.save(Excess::Depth.to_string());
             return None;
         }
         let length = self.path.len();
@@ -191,6 +207,9 @@ impl<'i, 'c> Reader<'i, 'c> {
         }
         self.at += 1;
         zero::fill(catalogue, id, &mut map);
+        if !map.is_empty() {
+            self.weigh(MAP + ENTRY * map.len());
+        }
         map
     }
 
@@ -337,6 +356,7 @@ impl<'i, 'c> Reader<'i, 'c> {
                 self.nested(Segment::Item(items.len()), |reader| reader.value(inner, None)).flatten()
             };
             items.push(value.unwrap_or_else(|| zero::item(self.catalogue, inner)));
+            self.weigh(ITEM);
             if self.peek() == b',' {
                 self.at += 1;
             }
@@ -361,6 +381,7 @@ impl<'i, 'c> Reader<'i, 'c> {
             } else {
                 self.nested(Segment::Field(&key), |reader| reader.value(inner, None)).flatten()
             };
+            self.weigh(if seen.is_empty() { MAP + ENTRY } else { ENTRY });
             seen.insert(key, value.unwrap_or_else(|| zero::item(self.catalogue, inner)));
             if self.peek() == b',' {
                 self.at += 1;

@@ -1,17 +1,67 @@
 //! Whether an applied configuration fits its type, in the words of structured merge.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use ferry_meta::bounds;
 use serde_json::Value;
 
 use super::walk::{Merge, Place, child};
 use crate::catalogue::{Catalogue, Item, Shape, TypeId};
 
+/// What is shown of a path and of a value.
+const SHOWN: usize = 16 << 10;
+/// As many complaints are told; upstream tells all.
+const MOST: usize = 1000;
+
+/// What was found, and the way to where the walk is: keys of clients are part of it, which can be long.
+#[derive(Default)]
+struct Finds {
+    path: String,
+    found: Vec<String>,
+}
+
+impl Finds {
+    fn within<T>(&mut self, step: impl FnOnce(&mut String), walk: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.path.len();
+        step(&mut self.path);
+        let result = walk(self);
+        self.path.truncate(length);
+        result
+    }
+
+    fn within_field<T>(&mut self, key: &str, walk: impl FnOnce(&mut Self) -> T) -> T {
+        self.within(
+            |path| {
+                path.push('.');
+                path.push_str(key);
+            },
+            walk,
+        )
+    }
+
+    fn within_item<T>(&mut self, index: usize, walk: impl FnOnce(&mut Self) -> T) -> T {
+        self.within(|path| path.push_str(&format!("[{index}]")), walk)
+    }
+
+    fn shown(&self) -> Cow<'_, str> {
+        bounds::cut(&self.path, SHOWN)
+    }
+
+    fn complain(&mut self, what: impl FnOnce() -> String) {
+        if self.found.len() < MOST {
+            let what = what();
+            let what = bounds::cut(&what, SHOWN);
+            self.found.push(if self.path.is_empty() { what.into_owned() } else { format!("{}: {what}", self.shown()) });
+        }
+    }
+}
+
 /// All complaints as the one text that upstream prints, or None.
 pub(super) fn complaints(catalogue: &Catalogue, id: TypeId, config: &Value) -> Option<String> {
-    let mut found = Vec::new();
-    structure(catalogue, id, config, "", &mut found);
-    match found.as_slice() {
+    let mut out = Finds::default();
+    structure(catalogue, id, config, &mut out);
+    match out.found.as_slice() {
         [] => None,
         [one] => Some(one.clone()),
         many => Some(format!("errors:\n  {}", many.join("\n  "))),
@@ -20,108 +70,114 @@ pub(super) fn complaints(catalogue: &Catalogue, id: TypeId, config: &Value) -> O
 
 /// The places of a configuration that can only be replaced as a whole.
 pub(super) fn atomics(catalogue: &Catalogue, id: TypeId, config: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    atomic_fields(catalogue, &Merge::Struct(id), config, "", &mut found);
-    found
+    let mut out = Finds::default();
+    atomic_fields(catalogue, &Merge::Struct(id), config, &mut out);
+    out.found
 }
 
-fn atomic_fields(catalogue: &Catalogue, merge: &Merge<'_>, value: &Value, path: &str, out: &mut Vec<String>) {
+fn atomic_fields(catalogue: &Catalogue, merge: &Merge<'_>, value: &Value, out: &mut Finds) {
     for (key, value) in value.as_object().into_iter().flatten() {
         let Some(place) = child(catalogue, merge, key) else { continue };
-        atomic_value(catalogue, place, value, &format!("{path}.{key}"), out);
+        out.within_field(key, |out| atomic_value(catalogue, place, value, out));
     }
 }
 
-fn atomic_value(catalogue: &Catalogue, place: Place<'_>, value: &Value, path: &str, out: &mut Vec<String>) {
+fn atomic_value(catalogue: &Catalogue, place: Place<'_>, value: &Value, out: &mut Finds) {
     let merge = place.merge(catalogue);
     match (&merge, value) {
-        (Merge::Leaf, Value::Array(_) | Value::Object(_)) => out.push(path.to_owned()),
+        (Merge::Leaf, Value::Array(_) | Value::Object(_)) if out.found.len() < MOST => {
+            let path = out.shown().into_owned();
+            out.found.push(path);
+        }
         (Merge::List(inner), Value::Array(items)) => {
             for (index, item) in items.iter().enumerate() {
-                atomic_value(catalogue, Place::of_item(inner), item, &format!("{path}[{index}]"), out);
+                out.within_item(index, |out| atomic_value(catalogue, Place::of_item(inner), item, out));
             }
         }
-        (Merge::Struct(_), Value::Object(_)) => atomic_fields(catalogue, &merge, value, path, out),
+        (Merge::Struct(_), Value::Object(_)) => atomic_fields(catalogue, &merge, value, out),
         _ => {}
     }
 }
 
-fn complain(path: &str, what: String, out: &mut Vec<String>) {
-    out.push(if path.is_empty() { what } else { format!("{path}: {what}") });
-}
-
-fn structure(catalogue: &Catalogue, id: TypeId, value: &Value, path: &str, out: &mut Vec<String>) {
+fn structure(catalogue: &Catalogue, id: TypeId, value: &Value, out: &mut Finds) {
     let map = match value {
         Value::Object(map) => map,
         Value::Null => return,
-        other => return complain(path, format!("expected map, got {}", pointer(other)), out),
+        other => return out.complain(|| format!("expected map, got {}", pointer(other))),
     };
     for (key, value) in map {
-        let path = format!("{path}.{key}");
-        match child(catalogue, &Merge::Struct(id), key) {
-            Some(place) => values(catalogue, place, value, &path, out),
-            None => {
-                complain(&path, "field not declared in schema".to_owned(), out);
-                return;
+        let known = out.within_field(key, |out| match child(catalogue, &Merge::Struct(id), key) {
+            Some(place) => {
+                values(catalogue, place, value, out);
+                true
             }
+            None => {
+                out.complain(|| "field not declared in schema".to_owned());
+                false
+            }
+        });
+        if !known {
+            return;
         }
     }
 }
 
-fn values(catalogue: &Catalogue, place: Place<'_>, value: &Value, path: &str, out: &mut Vec<String>) {
+fn values(catalogue: &Catalogue, place: Place<'_>, value: &Value, out: &mut Finds) {
     if value.is_null() {
         return;
     }
     match place.shape {
-        Shape::Struct(id) => structure(catalogue, *id, value, path, out),
+        Shape::Struct(id) => structure(catalogue, *id, value, out),
         Shape::Map(inner) => match value {
             Value::Object(map) => {
                 for (key, value) in map {
-                    values(catalogue, Place::of_item(inner), value, &format!("{path}.{key}"), out);
+                    out.within_field(key, |out| values(catalogue, Place::of_item(inner), value, out));
                 }
             }
-            other => complain(path, format!("expected map, got {}", pointer(other)), out),
+            other => out.complain(|| format!("expected map, got {}", pointer(other))),
         },
         Shape::List(inner) => match value {
-            Value::Array(items) => list(catalogue, place, inner, items, path, out),
-            other => complain(path, format!("expected list, got {}", pointer(other)), out),
+            Value::Array(items) => list(catalogue, place, inner, items, out),
+            other => out.complain(|| format!("expected list, got {}", pointer(other))),
         },
         Shape::String | Shape::Bytes | Shape::Duration if !value.is_string() => {
-            complain(path, format!("expected string, got &value.valueUnstructured{{Value:{}}}", literal(value)), out);
+            out.complain(|| format!("expected string, got &value.valueUnstructured{{Value:{}}}", literal(value)));
         }
         Shape::Bool if !value.is_boolean() => {
-            complain(path, format!("expected boolean, got {}", pointer(value)), out);
+            out.complain(|| format!("expected boolean, got {}", pointer(value)));
         }
         Shape::Int32 | Shape::Int64 | Shape::Uint32 | Shape::Uint64 | Shape::Float if !value.is_number() => {
-            complain(path, format!("expected numeric (int or float), got {}", go_type(value)), out);
+            out.complain(|| format!("expected numeric (int or float), got {}", go_type(value)));
         }
         Shape::Quantity | Shape::Time | Shape::MicroTime | Shape::IntOrString
             if value.is_object() || value.is_array() =>
         {
-            complain(path, format!("expected any scalar, got {}", pointer(value)), out);
+            out.complain(|| format!("expected any scalar, got {}", pointer(value)));
         }
         _ => {}
     }
 }
 
-fn list(catalogue: &Catalogue, place: Place<'_>, inner: &Item, items: &[Value], path: &str, out: &mut Vec<String>) {
+fn list(catalogue: &Catalogue, place: Place<'_>, inner: &Item, items: &[Value], out: &mut Finds) {
     let keyed = matches!(place.merge(catalogue), Merge::List(_));
     let mut seen = BTreeSet::new();
+    let item_place = Place::of_item(inner);
     for (index, item) in items.iter().enumerate() {
-        let mut item_path = format!("{path}[{index}]");
-        if keyed {
-            match place.element(catalogue, inner, item) {
-                Ok(element) => {
-                    item_path = format!("{path}{element}");
-                    if seen.contains(&element) {
-                        complain(path, format!("duplicate entries for key {element}"), out);
-                    }
-                    seen.insert(element);
-                }
-                Err(why) => return complain(path, format!("element {index}: {why}"), out),
-            }
+        if !keyed {
+            out.within_item(index, |out| values(catalogue, item_place, item, out));
+            continue;
         }
-        values(catalogue, Place::of_item(inner), item, &item_path, out);
+        match place.element(catalogue, inner, item) {
+            Ok(element) => {
+                let shown = element.to_string();
+                if seen.contains(&element) {
+                    out.complain(|| format!("duplicate entries for key {shown}"));
+                }
+                out.within(|path| path.push_str(&shown), |out| values(catalogue, item_place, item, out));
+                seen.insert(element);
+            }
+            Err(why) => return out.complain(|| format!("element {index}: {why}")),
+        }
     }
 }
 

@@ -151,24 +151,31 @@ pub(super) fn cap(managers: &mut Managers) {
         if count <= MAX_UPDATE_MANAGERS {
             return;
         }
-        let Some(entry) = managers.get(&id).cloned() else { continue };
-        let bucket = Entry { manager: LUMPED.to_owned(), subresource: String::new(), ..entry.clone() };
-        let bucket_id = bucket.identifier();
+        let Some(entry) = managers.get(&id) else { continue };
         let Some(first) = first_of_version.get(&entry.api_version) else {
             first_of_version.insert(entry.api_version.clone(), id);
             continue;
         };
+        let bucket = Entry {
+            manager: LUMPED.to_owned(),
+            subresource: String::new(),
+            api_version: entry.api_version.clone(),
+            applied: false,
+            set: Set::default(),
+            time: entry.time.clone(),
+        };
+        let bucket_id = bucket.identifier();
         if !managers.contains_key(&bucket_id)
             && let Some(first) = managers.remove(first)
         {
-            managers.insert(bucket_id.clone(), Entry { set: first.set, ..bucket.clone() });
+            managers.insert(bucket_id.clone(), Entry { set: first.set, ..bucket });
         }
-        if let Some(lumped) = managers.get_mut(&bucket_id) {
-            lumped.set = lumped.set.union(&entry.set);
+        if id != bucket_id
+            && let Some(entry) = managers.remove(&id)
+            && let Some(lumped) = managers.get_mut(&bucket_id)
+        {
+            lumped.set.add(entry.set);
             lumped.time = entry.time;
-        }
-        if id != bucket_id {
-            managers.remove(&id);
         }
         count -= 1;
     }

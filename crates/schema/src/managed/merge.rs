@@ -1,6 +1,6 @@
 //! Merging an applied configuration into the live object, and taking fields out of it again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -66,14 +66,14 @@ fn lists(catalogue: &Catalogue, place: Place<'_>, inner: &Item, left: &[Value], 
     let on_right: BTreeMap<&Element, &Value> = right_index.iter().map(|(e, at)| (e, &right[*at])).collect();
     let mut shared = right_index.iter().map(|(e, _)| e).filter(|e| on_left.contains_key(e));
     let mut next_shared = shared.next();
-    let mut merged_right: Vec<&Element> = Vec::with_capacity(right_index.len());
+    let mut merged_right: BTreeSet<&Element> = BTreeSet::new();
     let item_place = Place::of_item(inner);
     let mut out = Vec::with_capacity(left.len().max(right.len()));
     let (mut l, mut r) = (0, 0);
     while l < left_index.len() || r < right_index.len() {
         if let (Some((element, _)), Some((theirs, _))) = (left_index.get(l), right_index.get(r)) {
             if element == theirs {
-                merged_right.push(element);
+                merged_right.insert(element);
                 let (mine, theirs) = (on_left.get(element).copied().flatten(), on_right.get(element).copied());
                 out.extend(values(catalogue, item_place, mine, theirs));
                 l += 1;
@@ -93,12 +93,12 @@ fn lists(catalogue: &Catalogue, place: Place<'_>, inner: &Item, left: &[Value], 
                 l += 1;
                 continue;
             }
-            if merged_right.contains(&element) {
+            if merged_right.contains(element) {
                 l += 1;
             }
         }
         if let Some((element, _)) = right_index.get(r) {
-            merged_right.push(element);
+            merged_right.insert(element);
             let (mine, theirs) = (on_left.get(element).copied().flatten(), on_right.get(element).copied());
             out.extend(values(catalogue, item_place, mine, theirs));
             r += 1;

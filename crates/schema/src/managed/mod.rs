@@ -15,6 +15,7 @@ pub mod set;
 mod versions;
 mod walk;
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use ferry_meta::{GroupVersionKind, object};
@@ -212,12 +213,11 @@ pub fn apply(
     if let (true, Err(ApplyError::Conflicts(conflicts))) = (write.manager == "kubectl", &result) {
         // Whoever applied from the client before may take over what that left behind.
         if let Some(allowed) = left_by_client(ty, write, live) {
-            let rest: Vec<Conflict> =
-                conflicts.0.iter().filter(|conflict| !allowed.has(&conflict.path)).cloned().collect();
+            let rest = conflicts.without(&allowed);
             result = if rest.is_empty() {
                 apply_to(ty, write, live, config, managers, true)
             } else {
-                Err(ApplyError::Conflicts(Conflicts(rest)))
+                Err(ApplyError::Conflicts(rest))
             };
         }
     }
@@ -298,7 +298,7 @@ fn apply_to(
         .map_err(|why| ApplyError::Internal(format!("failed to convert ({}): {why}", shown(write, config))))?;
     if !force {
         let conflicts = conflicts(&managers, &changes, &identifier);
-        if !conflicts.0.is_empty() {
+        if !conflicts.is_empty() {
             return Err(ApplyError::Conflicts(conflicts));
         }
     }
@@ -317,6 +317,9 @@ fn apply_to(
     } else {
         decode::decode_value(ty, &merged, decode::Validation::Ignore)
             .map_err(|error| {
+                if let decode::DecodeError::TooLarge(excess) = error {
+                    return ApplyError::TooLarge(excess.to_string());
+                }
                 let (shown, gvk) = (shown(write, config), write.gvk);
                 let error = error.to_string();
                 let by = if error.starts_with("illegal base64") { "error decoding from json: " } else { "" };
@@ -339,7 +342,8 @@ fn prune(ty: &Type, merged: Value, managers: &Managers, last: &Set) -> Value {
     let fields = |object: &Value| named(&compare::field_set(catalogue, id, object));
     let last = named(last);
     let pruned = merge::remove(catalogue, id, &merged, &last);
-    let owned = managers.values().fold(Set::default(), |all, entry| all.union(&entry.set));
+    let mut owned = Set::default();
+    managers.values().for_each(|entry| owned.add(entry.set.clone()));
     let all = fields(&merged);
     // Items others own come back, …
     let pruned = merge::remove(catalogue, id, &merged, &all.difference(&fields(&pruned).union(&named(&owned))));
@@ -352,9 +356,11 @@ fn conflicts(managers: &Managers, changes: &versions::Changes, writer: &str) -> 
     for (id, entry) in managers {
         if id != writer {
             let Comparison { modified, added, .. } = changes.seen_by(entry);
-            let changed = modified.union(added);
-            let paths = entry.set.intersection(&changed).paths();
-            found.extend(paths.into_iter().map(|path| Conflict { manager: entry.shown(), path }));
+            let mut fields = entry.set.intersection(modified);
+            fields.add(entry.set.intersection(added));
+            if !fields.is_empty() {
+                found.push(Conflict { manager: entry.shown(), fields });
+            }
         }
     }
     Conflicts(found)
@@ -390,14 +396,16 @@ pub fn keep_times(old: &Value, new: &mut Value) {
     }
 }
 
+/// The entries of a map but for these.
+fn without<'a>(
+    object: &'a Map<String, Value>,
+    keys: &'a [&str],
+) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+    object.iter().filter(move |(key, _)| !keys.contains(&key.as_str()))
+}
+
 /// Whether two objects differ in their versions and managed fields at most.
 fn same_otherwise(old: &Value, new: &Value) -> bool {
-    fn without<'a>(
-        object: &'a Map<String, Value>,
-        keys: &'a [&str],
-    ) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
-        object.iter().filter(move |(key, _)| !keys.contains(&key.as_str()))
-    }
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
     let metadata = match (old.get("metadata"), new.get("metadata")) {
         (Some(Value::Object(old)), Some(Value::Object(new))) => {
@@ -411,20 +419,17 @@ fn same_otherwise(old: &Value, new: &Value) -> bool {
 
 fn same_but_times(before: &Value, after: &Value) -> bool {
     let (Value::Array(before), Value::Array(after)) = (before, after) else { return false };
-    let timeless = |entry: &Value| -> Map<String, Value> {
-        let mut map = entry.as_object().cloned().unwrap_or_default();
-        map.remove("time");
-        map
+    let same = |one: &Value, two: &Value| match (one, two) {
+        (Value::Object(one), Value::Object(two)) => without(one, &["time"]).eq(without(two, &["time"])),
+        _ => false,
     };
-    before.len() == after.len() && {
-        // A new time may have moved an entry.
-        let mut rest: Vec<_> = after.iter().map(timeless).collect();
-        before.iter().map(timeless).all(|entry| match rest.iter().position(|other| *other == entry) {
-            Some(at) => {
-                rest.swap_remove(at);
-                true
-            }
-            None => false,
+    // A new time may have moved an entry; of whom it is, it alone is.
+    let of =
+        |entry: &'_ Value| ["manager", "operation", "apiVersion", "subresource"].map(|key| entry.get(key).cloned());
+    before.len() == after.len()
+        && (before.iter().zip(after).all(|(one, two)| same(one, two)) || {
+            let after: HashMap<_, &Value> = after.iter().map(|entry| (of(entry), entry)).collect();
+            let found = |entry: &Value| after.get(&of(entry)).is_some_and(|other| same(entry, other));
+            after.len() == before.len() && before.iter().all(found)
         })
-    }
 }

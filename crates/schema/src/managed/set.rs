@@ -2,12 +2,13 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write};
 
+use ferry_meta::bounds::DEEPEST;
 use serde_json::{Map, Value};
 
-/// Nesting of a set that is read from a client.
-const MAX_DEPTH: usize = 100;
+/// Nesting of a set that is read from a client: that of the object, whose root has a level in it, and a level below each leaf.
+const MAX_DEPTH: usize = DEEPEST + 2;
 
 /// A value that identifies a list item, ordered as upstream orders: numbers, text, booleans, the rest.
 #[derive(Clone, Debug)]
@@ -264,23 +265,34 @@ impl Set {
         }
     }
 
-    /// Every path, those of a level before the deeper ones.
-    pub fn paths(&self) -> Vec<Vec<Element>> {
-        fn walk(set: &Set, prefix: &mut Vec<Element>, out: &mut Vec<Vec<Element>>) {
+    /// The texts of all paths, those of a level before the deeper ones: `.spec.containers[name="c"].image`. False ends it.
+    pub fn visit(&self, see: &mut dyn FnMut(&str) -> bool) {
+        fn walk(set: &Set, path: &mut String, see: &mut dyn FnMut(&str) -> bool) -> bool {
+            let length = path.len();
             for member in &set.members {
-                let mut path = prefix.clone();
-                path.push(member.clone());
-                out.push(path);
+                let _ = write!(path, "{member}");
+                let go_on = see(path);
+                path.truncate(length);
+                if !go_on {
+                    return false;
+                }
             }
             for (element, child) in &set.children {
-                prefix.push(element.clone());
-                walk(child, prefix, out);
-                prefix.pop();
+                let _ = write!(path, "{element}");
+                let go_on = walk(child, path, see);
+                path.truncate(length);
+                if !go_on {
+                    return false;
+                }
             }
+            true
         }
-        let mut out = Vec::new();
-        walk(self, &mut Vec::new(), &mut out);
-        out
+        walk(self, &mut String::new(), see);
+    }
+
+    /// How many paths there are.
+    pub fn count(&self) -> usize {
+        self.members.len() + self.children.values().map(Self::count).sum::<usize>()
     }
 
     /// `FieldsV1`.
@@ -332,11 +344,6 @@ impl Set {
     }
 }
 
-/// A path as upstream prints it: `.spec.containers[name="c"].image`.
-pub fn path_text(path: &[Element]) -> String {
-    path.iter().map(ToString::to_string).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,7 +359,13 @@ mod tests {
             "f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}, "i:3": {}}}});
         assert_eq!(set(fields.clone()).to_fields(), fields);
         assert_eq!(Set::from_fields(&json!({"nonsense": {}})), None);
-        let paths: Vec<String> = set(fields).paths().iter().map(|p| path_text(p)).collect();
+        let mut paths = Vec::new();
+        let set = set(fields);
+        set.visit(&mut |path| {
+            paths.push(path.to_owned());
+            true
+        });
+        assert_eq!(set.count(), paths.len());
         assert!(paths.contains(&".spec.ports[port=80,protocol=\"TCP\"].name".to_owned()), "{paths:?}");
         assert!(paths.contains(&".metadata.finalizers[=\"x\"]".to_owned()));
     }

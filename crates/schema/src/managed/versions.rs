@@ -1,6 +1,6 @@
 //! Changes as managers see them who wrote in another version of the kind: their fields are those of that version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -38,13 +38,13 @@ impl Changes {
         let mut others = BTreeMap::new();
         let Some(versions) = write.versions else { return Ok(Self { own, others }) };
         let served = write.api_version();
-        let mut wanted: Vec<String> = managers.values().map(|entry| entry.api_version.clone()).collect();
-        wanted.sort();
-        wanted.dedup();
-        for version in wanted.into_iter().filter(|version| *version != served) {
+        let mut wanted: BTreeSet<String> = managers.values().map(|entry| entry.api_version.clone()).collect();
+        wanted.remove(&served);
+        let mut gone = BTreeSet::new();
+        for version in wanted {
             let (Some(before), Some(after)) = (versions.convert(&version, live), versions.convert(&version, new))
             else {
-                managers.retain(|_, entry| entry.api_version != version);
+                gone.insert(version);
                 continue;
             };
             let ((of, before), (_, after)) = (before?, after?);
@@ -54,6 +54,9 @@ impl Changes {
                 }
             }
             others.insert(version, compare(of.catalogue(), of.id(), &before, &after).without(ignored));
+        }
+        if !gone.is_empty() {
+            managers.retain(|_, entry| !gone.contains(&entry.api_version));
         }
         Ok(Self { own, others })
     }

@@ -1,6 +1,7 @@
 //! RFC 6902 patches, with the liberties of upstream's library: `replace` and `copy` of an absent map key succeed, what
 //! stands before the first slash of a path is ignored, negative indexes count from the end.
 
+use ferry_meta::bounds::{DEEPEST, Excess, Extent, HEAVIEST, ITEM, LARGEST_BODY};
 use serde_json::Value;
 
 use super::PatchError;
@@ -8,11 +9,15 @@ use crate::decode::Validation;
 
 /// More operations are refused.
 const MAX_OPERATIONS: usize = 10_000;
-/// Bytes that `copy` may add in all; upstream's library has no bound, a server must.
-const MAX_COPIED: usize = 64 << 20;
+/// Bytes of JSON that `copy` may add in all, as upstream has it.
+const MAX_COPIED: usize = LARGEST_BODY;
+/// Bytes that all operations together may move or look at: items that make room in long lists, and values that are moved.
+const MAX_MOVED: usize = 1 << 30;
+/// As many unknown members are told.
+const MAX_UNKNOWN: usize = 100;
 
 /// Applies a list of operations.
-pub fn json_patch(mut document: Value, patch: &Value) -> Result<Value, PatchError> {
+pub fn json_patch(document: Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Array(operations) = patch else {
         return Err(PatchError::BadRequest(wrong_patch(patch)));
     };
@@ -22,11 +27,146 @@ pub fn json_patch(mut document: Value, patch: &Value) -> Result<Value, PatchErro
             operations.len()
         )));
     }
-    let mut copied = 0;
+    let mut patcher = JsonPatcher::new(document);
     for operation in operations {
-        apply(&mut document, operation, &mut copied).map_err(PatchError::DoesNotApply)?;
+        patcher.apply(operation)?;
     }
-    Ok(document)
+    patcher.finish()
+}
+
+/// A document that operations are applied to one by one. No value is put into it, nor copied, before it is known that the document
+/// stays within bounds.
+pub struct JsonPatcher {
+    document: Value,
+    /// JSON that was copied.
+    copied: usize,
+    /// What was added, by weight.
+    added: usize,
+    moved: usize,
+}
+
+impl JsonPatcher {
+    pub fn new(document: Value) -> Self {
+        Self { document, copied: 0, added: 0, moved: 0 }
+    }
+
+    pub fn apply(&mut self, operation: &Value) -> Result<(), PatchError> {
+        self.operate(operation).map_err(PatchError::DoesNotApply)
+    }
+
+    pub fn finish(self) -> Result<Value, PatchError> {
+        // What was there before was within bounds.
+        if self.added > HEAVIEST / 4 {
+            Extent::of(&self.document).check().map_err(|excess| PatchError::TooLarge(excess.to_string()))?;
+        }
+        Ok(self.document)
+    }
+
+    fn operate(&mut self, operation: &Value) -> Result<(), String> {
+        let text = |name: &str| operation.get(name).and_then(Value::as_str);
+        let value = operation.get("value").unwrap_or(&NULL);
+        let kind = text("op").unwrap_or("unknown");
+        let path = text("path").ok_or("missing path")?;
+        match kind {
+            "add" => {
+                self.admit(path, Extent::of(value))?;
+                self.add(path, value.clone())
+            }
+            "remove" => self.remove(path).map(drop),
+            "replace" => {
+                self.admit(path, Extent::of(value))?;
+                replace(&mut self.document, path, value.clone())
+            }
+            "move" => {
+                let from = text("from").ok_or("missing from")?;
+                let moved = self.remove(from)?;
+                let extent = Extent::of(&moved);
+                self.charge(extent.weight)?;
+                self.fits(path, extent)?;
+                self.add(path, moved)
+            }
+            "copy" => {
+                let found = get(&mut self.document, text("from").ok_or("missing from")?)?;
+                let (extent, size) = (Extent::of(found), size(found));
+                self.copied += size;
+                if self.copied > MAX_COPIED {
+                    return Err(format!(
+                        "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {MAX_COPIED}",
+                        self.copied
+                    ));
+                }
+                self.admit(path, extent)?;
+                let copy = get(&mut self.document, text("from").ok_or("missing from")?)?.clone();
+                self.add(path, copy)
+            }
+            "test" => {
+                let found = if path.is_empty() { &self.document } else { get(&mut self.document, path)? };
+                if found == value { Ok(()) } else { Err(format!("testing value {path} failed")) }
+            }
+            other => Err(format!("unexpected kind: {other}")),
+        }
+    }
+
+    /// Whether a value of this extent may be added under a path.
+    fn admit(&mut self, path: &str, extent: Extent) -> Result<(), String> {
+        self.added += extent.weight;
+        if self.added > 2 * HEAVIEST {
+            return Err(Excess::Weight.to_string());
+        }
+        self.fits(path, extent)
+    }
+
+    /// Whether a value of this extent may stand under a path.
+    fn fits(&self, path: &str, extent: Extent) -> Result<(), String> {
+        // What stands before the first slash is no step.
+        let steps = path.matches('/').count();
+        if steps + extent.depth > DEEPEST { Err(Excess::Depth.to_string()) } else { Ok(()) }
+    }
+
+    fn charge(&mut self, bytes: usize) -> Result<(), String> {
+        self.moved = self.moved.saturating_add(bytes);
+        if self.moved > MAX_MOVED { Err("the operations move too much".to_owned()) } else { Ok(()) }
+    }
+
+    fn add(&mut self, path: &str, value: Value) -> Result<(), String> {
+        let (container, token) = parent(&mut self.document, path)?;
+        match container {
+            Value::Object(map) => {
+                map.insert(token, value);
+                Ok(())
+            }
+            Value::Array(items) if token == "-" => {
+                items.push(value);
+                Ok(())
+            }
+            Value::Array(items) => {
+                let at =
+                    index(&token, items.len() + 1).ok_or_else(|| format!("unable to access invalid index: {token}"))?;
+                let behind = (items.len() - at) * ITEM;
+                items.insert(at, value);
+                self.charge(behind)
+            }
+            _ => Err(format!("doc is missing path: {path}")),
+        }
+    }
+
+    fn remove(&mut self, path: &str) -> Result<Value, String> {
+        let (container, token) = parent(&mut self.document, path)?;
+        match container {
+            Value::Object(map) => {
+                map.remove(&token).ok_or_else(|| format!("unable to remove nonexistent key: {token}"))
+            }
+            Value::Array(items) => {
+                let at =
+                    index(&token, items.len()).ok_or_else(|| format!("unable to access invalid index: {token}"))?;
+                let behind = (items.len() - at) * ITEM;
+                let removed = items.remove(at);
+                self.charge(behind)?;
+                Ok(removed)
+            }
+            _ => Err(format!("doc is missing path: {path}")),
+        }
+    }
 }
 
 fn wrong_patch(patch: &Value) -> String {
@@ -74,43 +214,18 @@ pub(super) fn check_operations(patch: &Value, validation: Validation) -> Result<
                         "error decoding patch: json: cannot unmarshal {found} into Go struct field jsonPatchOp.{name} of type string"
                     )));
                 }
-                _ => strict.push(format!("json patch unknown field \"[{index}].{name}\"")),
+                _ if strict.len() < MAX_UNKNOWN => {
+                    let name = ferry_meta::bounds::cut(name, 1024);
+                    strict.push(format!("json patch unknown field \"[{index}].{name}\""));
+                }
+                _ => {}
             }
         }
     }
     Ok(strict)
 }
 
-fn apply(document: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), String> {
-    let text = |name: &str| operation.get(name).and_then(Value::as_str);
-    let value = || operation.get("value").cloned().unwrap_or_default();
-    let kind = text("op").unwrap_or("unknown");
-    let path = text("path").ok_or("missing path")?;
-    match kind {
-        "add" => add(document, path, value()),
-        "remove" => remove(document, path).map(drop),
-        "replace" => replace(document, path, value()),
-        "move" => {
-            let from = text("from").ok_or("missing from")?;
-            let moved = remove(document, from)?;
-            add(document, path, moved)
-        }
-        "copy" => {
-            let found = get(document, text("from").ok_or("missing from")?)?.clone();
-            *copied += size(&found);
-            if *copied > MAX_COPIED {
-                return Err("accumulated copy size exceeds the limit".to_owned());
-            }
-            add(document, path, found)
-        }
-        "test" => {
-            let found = if path.is_empty() { &*document } else { get(document, path)? };
-            if *found == value() { Ok(()) } else { Err(format!("testing value {path} failed")) }
-        }
-        other => Err(format!("unexpected kind: {other}")),
-    }
-}
-
+/// About as many bytes as the JSON of a value has.
 fn size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 2,
@@ -164,27 +279,6 @@ fn get<'a>(document: &'a mut Value, path: &str) -> Result<&'a Value, String> {
     }
 }
 
-fn add(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
-    let (container, token) = parent(document, path)?;
-    match container {
-        Value::Object(map) => {
-            map.insert(token, value);
-            Ok(())
-        }
-        Value::Array(items) if token == "-" => {
-            items.push(value);
-            Ok(())
-        }
-        Value::Array(items) => {
-            let at =
-                index(&token, items.len() + 1).ok_or_else(|| format!("unable to access invalid index: {token}"))?;
-            items.insert(at, value);
-            Ok(())
-        }
-        _ => Err(format!("doc is missing path: {path}")),
-    }
-}
-
 fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
     if path.is_empty() {
         *document = value;
@@ -200,18 +294,6 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String>
             let at = index(&token, items.len()).ok_or_else(|| format!("missing key: {path}"))?;
             items[at] = value;
             Ok(())
-        }
-        _ => Err(format!("doc is missing path: {path}")),
-    }
-}
-
-fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
-    let (container, token) = parent(document, path)?;
-    match container {
-        Value::Object(map) => map.remove(&token).ok_or_else(|| format!("unable to remove nonexistent key: {token}")),
-        Value::Array(items) => {
-            let at = index(&token, items.len()).ok_or_else(|| format!("unable to access invalid index: {token}"))?;
-            Ok(items.remove(at))
         }
         _ => Err(format!("doc is missing path: {path}")),
     }

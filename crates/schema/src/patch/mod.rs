@@ -1,6 +1,7 @@
 //! Patches: JSON patch, merge patch and strategic merge patch, with upstream's semantics, codes and words.
 
 mod convert;
+mod index;
 mod json;
 mod merge;
 mod order;
@@ -14,7 +15,7 @@ use crate::catalogue::Type;
 use crate::decode::{self, DecodeError, Decoded, Validation};
 
 pub(crate) use convert::go_print;
-pub use json::json_patch;
+pub use json::{JsonPatcher, json_patch};
 pub use merge::merge_patch;
 pub use strategic::strategic_merge;
 
@@ -61,9 +62,7 @@ impl From<PatchError> for ApiError {
     fn from(error: PatchError) -> Self {
         match error {
             PatchError::BadRequest(message) => Self::bad_request(message),
-            PatchError::TooLarge(message) => {
-                Self::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
-            }
+            PatchError::TooLarge(message) => Self::too_large(message),
             PatchError::DoesNotApply(_) => {
                 Self::new(422, Reason::Invalid, "the server rejected our request due to an error in our request")
                     .with_details(StatusDetails::default())
@@ -71,7 +70,7 @@ impl From<PatchError> for ApiError {
             PatchError::Invalid { shown, why } => {
                 let error = FieldError::invalid(&Path::new("patch"), shown, why);
                 let nameless = GroupKind { group: String::new(), kind: String::new() };
-                Self::invalid(&nameless, "", &vec![error])
+                Self::invalid(&nameless, "", &error.into())
             }
             PatchError::Internal(message) => Self::new(500, Reason::Unknown, message),
         }
@@ -90,6 +89,7 @@ pub fn apply(
         decode::free_form(body, validation != Validation::Ignore).map_err(|error| match error {
             decode::FreeFormError::Syntax(_) => PatchError::BadRequest("invalid JSON patch".to_owned()),
             decode::FreeFormError::Depth(error) => PatchError::BadRequest(format!("error decoding patch: {error}")),
+            decode::FreeFormError::TooLarge(excess) => PatchError::TooLarge(excess.to_string()),
         })?;
     match kind {
         PatchKind::Json => {
@@ -131,7 +131,10 @@ fn finish(
 ) -> Result<Decoded, PatchError> {
     let refuse = |why: String| PatchError::Invalid { shown: shown(), why };
     let reading = if validation == Validation::Strict { Validation::Warn } else { validation };
-    let decoded = decode::decode_value(ty, patched, reading).map_err(|error| refuse(error.to_string()))?;
+    let decoded = decode::decode_value(ty, patched, reading).map_err(|error| match error {
+        DecodeError::TooLarge(excess) => PatchError::TooLarge(excess.to_string()),
+        other => refuse(other.to_string()),
+    })?;
     strict.extend(decoded.warnings);
     if validation == Validation::Strict && !strict.is_empty() {
         return Err(refuse(DecodeError::Strict(strict).to_string()));

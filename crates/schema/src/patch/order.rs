@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::PatchError;
 use super::convert::go_print;
+use super::index::{Members, Places};
 use super::strategic::{DIRECTIVE, ELEMENT_ORDER, Merged, bad_argument, no_merge_key};
 
 /// Items of a patch must stand in the order that `$setElementOrder` gives.
@@ -47,13 +48,9 @@ fn key_of<'a>(item: &'a Value, merge_key: &str) -> Merged<&'a Value> {
 /// Items that `by` lists, and the others.
 pub(super) fn partition(items: Vec<Value>, by: &[Value], merge_key: &str) -> Merged<(Vec<Value>, Vec<Value>)> {
     let (mut listed, mut rest) = (Vec::new(), Vec::new());
+    let members = Members::new(by, merge_key);
     for item in items {
-        let key = key_of(&item, merge_key)?;
-        let found = if merge_key.is_empty() {
-            by.contains(key)
-        } else {
-            by.iter().any(|other| other.get(merge_key) == Some(key))
-        };
+        let found = members.contains(key_of(&item, merge_key)?);
         if found { listed.push(item) } else { rest.push(item) }
     }
     Ok((listed, rest))
@@ -78,16 +75,16 @@ pub(super) fn in_order(
             key_of(item, merge_key)?;
         }
     }
-    let place = |order: &[Value], item: &Value| {
-        order.iter().position(|other| if maps { other.get(merge_key) == item.get(merge_key) } else { other == item })
-    };
-    listed.sort_by_key(|item| place(patch_order, item));
-    rest.sort_by_key(|item| place(server_order, item));
+    // Items that are no maps are known by themselves.
+    let field = maps.then_some(merge_key);
+    let (in_patch, on_server) = (Places::new(patch_order, field), Places::new(server_order, field));
+    listed.sort_by_cached_key(|item| in_patch.of(item));
+    rest.sort_by_cached_key(|item| on_server.of(item));
     let mut all = Vec::with_capacity(listed.len() + rest.len());
     let (mut left, mut right) = (rest.into_iter().peekable(), listed.into_iter().peekable());
     loop {
         let take_left = match (left.peek(), right.peek()) {
-            (Some(l), Some(r)) => match (place(server_order, l), place(server_order, r)) {
+            (Some(l), Some(r)) => match (on_server.of(l), on_server.of(r)) {
                 (Some(l), Some(r)) => l < r,
                 _ => false,
             },

@@ -1,10 +1,13 @@
 //! Strategic merge: lists merge by their keys where the type says so, and `$patch`, `$retainKeys`, `$setElementOrder` and
 //! `$deleteFromPrimitiveList` direct the rest.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::PatchError;
 use super::convert::{go_print, go_text};
+use super::index::{Growing, Members};
 use super::order::{check_order, in_order, partition};
 use crate::catalogue::{Catalogue, Field, Item, Shape, Type, TypeId};
 
@@ -202,11 +205,13 @@ impl<'c> Merger<'c> {
         let maps = element_kind(&original, patch)?;
         if !maps {
             if deletes {
-                return Ok(original.into_iter().filter(|item| !patch.contains(item)).collect());
+                let deleted = Members::new(patch, "");
+                return Ok(original.into_iter().filter(|item| !deleted.contains(item)).collect());
             }
             let mut merged = original.clone();
+            let mut places = Growing::default();
             for item in patch.iter() {
-                if !merged.contains(item) {
+                if places.find(&merged, "", item).is_none() {
                     merged.push(item.clone());
                 }
             }
@@ -218,10 +223,11 @@ impl<'c> Merger<'c> {
         }
         let (original, mut patch) = special_elements(original, patch, merge_key)?;
         let mut merged = original.clone();
+        let mut places = Growing::default();
         for change in &mut patch {
             let Value::Object(change) = change else { continue };
-            let wanted = change.get(merge_key).ok_or_else(|| no_merge_key(change, merge_key))?.clone();
-            match merged.iter().position(|item| item.get(merge_key) == Some(&wanted)) {
+            let wanted = change.get(merge_key).ok_or_else(|| no_merge_key(change, merge_key))?;
+            match places.find(&merged, merge_key, wanted) {
                 Some(at) => {
                     if let Value::Object(before) = merged[at].take() {
                         merged[at] = Value::Object(self.map(before, change, meta)?);
@@ -243,7 +249,8 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>
     let Some(keep) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let bad_format = || PatchError::BadRequest("invalid patch format of retainKeys".to_owned());
     let Value::Array(keep) = keep else { return Err(bad_format()) };
-    let kept = |key: &str| keep.iter().any(|k| k.as_str() == Some(key));
+    let keep: HashSet<&str> = keep.iter().filter_map(Value::as_str).collect();
+    let kept = |key: &str| keep.contains(key);
     for (key, value) in patch.iter() {
         let directive = key.starts_with(DELETE_FROM_LIST) || key.starts_with(ELEMENT_ORDER);
         if !value.is_null() && !directive && !kept(key) {
@@ -261,6 +268,7 @@ fn special_elements(
     merge_key: &str,
 ) -> Merged<(Vec<Value>, Vec<Value>)> {
     let mut plain = Vec::with_capacity(patch.len());
+    let mut deleted = HashSet::new();
     let mut replace = false;
     for item in patch {
         let Value::Object(map) = &*item else {
@@ -270,8 +278,7 @@ fn special_elements(
             None => plain.push(item.clone()),
             Some(directive) => match directive.as_str() {
                 Some("delete") => {
-                    let wanted = map.get(merge_key).ok_or_else(|| no_merge_key(map, merge_key))?;
-                    original.retain(|item| item.get(merge_key) != Some(wanted));
+                    deleted.insert(map.get(merge_key).ok_or_else(|| no_merge_key(map, merge_key))?);
                 }
                 Some("replace") => replace = true,
                 Some("merge") => {
@@ -281,6 +288,9 @@ fn special_elements(
                 _ => return Err(unknown_directive(directive, map)),
             },
         }
+    }
+    if !deleted.is_empty() {
+        original.retain(|item| item.get(merge_key).is_none_or(|key| !deleted.contains(key)));
     }
     Ok(if replace { (plain, Vec::new()) } else { (original, plain) })
 }

@@ -7,6 +7,7 @@ mod read;
 mod wire;
 mod write;
 
+use ferry_meta::bounds::Excess;
 use serde_json::{Map, Value};
 
 use crate::catalogue::{Type, builtin};
@@ -24,6 +25,8 @@ pub enum ProtoError {
     Malformed(&'static str),
     #[error("{0}")]
     Type(String),
+    #[error("{0}")]
+    TooLarge(Excess),
 }
 
 /// An object in its envelope, as answers and storage have it.
@@ -121,7 +124,10 @@ pub fn decode(ty: &Type, body: &[u8]) -> Result<Value, ProtoError> {
     let envelope = open(body)?;
     if envelope.content_type == "application/json" {
         let decoded = decode::decode(ty, envelope.raw, decode::Format::Json, decode::Validation::Ignore);
-        return decoded.map(|d| d.object).map_err(|e| ProtoError::Type(e.to_string()));
+        return decoded.map(|d| d.object).map_err(|error| match error {
+            decode::DecodeError::TooLarge(excess) => ProtoError::TooLarge(excess),
+            other => ProtoError::Type(other.to_string()),
+        });
     }
     let mut object = decode_raw(ty, envelope.raw)?;
     if let Value::Object(map) = &mut object
@@ -139,7 +145,7 @@ pub fn decode(ty: &Type, body: &[u8]) -> Result<Value, ProtoError> {
 
 /// Decodes a bare message.
 pub fn decode_raw(ty: &Type, raw: &[u8]) -> Result<Value, ProtoError> {
-    read::Decoder { catalogue: ty.catalogue() }.structure(ty.id(), raw, 0)
+    read::Decoder::new(ty.catalogue(), raw.len()).structure(ty.id(), raw, 0)
 }
 
 #[cfg(test)]
@@ -153,6 +159,39 @@ mod tests {
         assert!(decode(&pod, b"k8s\0\x0a\xff").is_err());
         assert!(decode_raw(&pod, &[0x0a, 0x05, 1]).is_err());
         assert!(decode_raw(&pod, &[0xff; 40]).is_err());
+    }
+
+    /// A message of no bytes is a container: two bytes on the wire, a kilobyte in memory.
+    #[test]
+    fn many_small_messages_are_refused_before_they_are_made() {
+        let pod = builtin().named("io.k8s.api.core.v1.Pod").expect("the type");
+        let containers = |count: usize| {
+            let mut spec = Writer::default();
+            (0..count).for_each(|_| spec.bytes(2, b""));
+            let mut pod = Writer::default();
+            pod.bytes(2, &spec.out);
+            pod.out
+        };
+        let few = decode_raw(&pod, &containers(100)).expect("a pod");
+        assert_eq!(few["spec"]["containers"].as_array().map(Vec::len), Some(100));
+        assert_eq!(decode_raw(&pod, &containers(1_000_000)), Err(ProtoError::TooLarge(Excess::Weight)));
+    }
+
+    /// A message is two levels of JSON where it stands in a map.
+    #[test]
+    fn depth_is_that_of_the_json() {
+        let schema = builtin().named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
+        let schema = schema.expect("the type");
+        let nested = |levels: usize| {
+            (0..levels).fold(
+                serde_json::json!({"type": "object"}),
+                |inner, _| serde_json::json!({"type": "object", "properties": {"a": inner}}),
+            )
+        };
+        for (levels, fits) in [(10, true), (49, true), (50, false), (90, false)] {
+            let bytes = encode_raw(&schema, &nested(levels));
+            assert_eq!(decode_raw(&schema, &bytes).is_ok(), fits, "{levels}");
+        }
     }
 
     #[test]

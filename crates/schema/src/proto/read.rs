@@ -1,6 +1,9 @@
 //! Protobuf to JSON.
 
+use std::cell::Cell;
+
 use base64::Engine;
+use ferry_meta::bounds::{DEEPEST, ENTRY, Excess, Extent, HEAVIEST, ITEM, MAP};
 use serde_json::{Map, Value};
 
 use super::ProtoError;
@@ -8,27 +11,42 @@ use super::wire::{Raw, Reader};
 use crate::catalogue::{Catalogue, Declared, Item, Shape, TypeDef, TypeId};
 use crate::zero;
 
-/// Nesting of messages that is read.
-const MAX_DEPTH: usize = 100;
 const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
+/// Depths are those of the values: a message in a list stands two levels below the one that has the list.
 pub(super) struct Decoder<'c> {
-    pub(super) catalogue: &'c Catalogue,
+    catalogue: &'c Catalogue,
+    /// What was made so far.
+    weight: Cell<usize>,
 }
 
 type Read<T> = Result<T, ProtoError>;
 
 impl<'c> Decoder<'c> {
+    pub(super) fn new(catalogue: &'c Catalogue, length: usize) -> Self {
+        Self { catalogue, weight: Cell::new(length) }
+    }
+
+    fn weigh(&self, bytes: usize) -> Read<()> {
+        let weight = self.weight.get() + bytes;
+        self.weight.set(weight);
+        if weight > HEAVIEST { Err(ProtoError::TooLarge(Excess::Weight)) } else { Ok(()) }
+    }
+
     pub(super) fn structure(&self, id: TypeId, bytes: &[u8], depth: usize) -> Read<Value> {
         let mut map = Map::new();
         self.fields(id, bytes, &mut map, depth)?;
         zero::fill(self.catalogue, id, &mut map);
+        if !map.is_empty() {
+            self.weigh(MAP + ENTRY * map.len())?;
+        }
         Ok(Value::Object(map))
     }
 
     /// Reads a message's fields into a map; inlined structs share it.
     fn fields(&self, id: TypeId, bytes: &[u8], map: &mut Map<String, Value>, depth: usize) -> Read<()> {
-        if depth > MAX_DEPTH {
+        // The fields stand a level below.
+        if depth >= DEEPEST {
             return Err(ProtoError::Malformed("exceeded max depth"));
         }
         let definition = self.catalogue.get(id);
@@ -36,7 +54,8 @@ impl<'c> Decoder<'c> {
         while let Some((number, raw)) = reader.field()? {
             match declared(definition, number) {
                 None => {}
-                Some(Declared::Inline { id, .. }) => self.fields(*id, raw.bytes()?, map, depth + 1)?,
+                // An inlined struct has no inlined struct of its own kind: this ends with the types.
+                Some(Declared::Inline { id, .. }) => self.fields(*id, raw.bytes()?, map, depth)?,
                 Some(Declared::Field(index)) => {
                     let field = &definition.fields[*index];
                     self.field(&field.item, &field.name, raw, map, depth)?;
@@ -59,10 +78,12 @@ impl<'c> Decoder<'c> {
                 if let (true, Raw::Bytes(bytes)) = (packed, raw) {
                     let mut reader = Reader::new(bytes);
                     while !reader.is_empty() {
-                        list.push(self.value(inner, Raw::Varint(reader.varint()?), depth)?);
+                        self.weigh(ITEM)?;
+                        list.push(self.value(inner, Raw::Varint(reader.varint()?), depth + 2)?);
                     }
                 } else {
-                    list.push(self.value(inner, raw, depth)?);
+                    self.weigh(ITEM)?;
+                    list.push(self.value(inner, raw, depth + 2)?);
                 }
             }
             Shape::Map(inner) => {
@@ -72,17 +93,18 @@ impl<'c> Decoder<'c> {
                 while let Some((number, raw)) = reader.field()? {
                     match number {
                         1 => key = raw.text()?,
-                        2 => value = Some(self.value(inner, raw, depth)?),
+                        2 => value = Some(self.value(inner, raw, depth + 2)?),
                         _ => {}
                     }
                 }
                 let entries = map.entry(name).or_insert_with(|| Value::Object(Map::new()));
                 if let Value::Object(entries) = entries {
+                    self.weigh(if entries.is_empty() { MAP + ENTRY } else { ENTRY })?;
                     entries.insert(key, value.unwrap_or_else(|| zero::item(self.catalogue, inner)));
                 }
             }
             _ => {
-                let value = self.value(item, raw, depth)?;
+                let value = self.value(item, raw, depth + 1)?;
                 if value.is_null() {
                     map.remove(name);
                 } else {
@@ -93,6 +115,7 @@ impl<'c> Decoder<'c> {
         Ok(())
     }
 
+    /// A value that stands at this depth.
     fn value(&self, item: &'c Item, raw: Raw<'_>, depth: usize) -> Read<Value> {
         Ok(match &item.shape {
             Shape::String => Value::String(raw.text()?),
@@ -116,17 +139,18 @@ impl<'c> Decoder<'c> {
             Shape::IntOrString => int_or_string(raw)?,
             Shape::Raw | Shape::Fields | Shape::Json | Shape::Any => match single(raw, 1)? {
                 None => Value::Null,
-                Some(raw) => free_form(raw.bytes()?)?,
+                Some(raw) => self.free_form(raw.bytes()?, depth)?,
             },
             Shape::SchemaOrArray | Shape::SchemaOrBool | Shape::SchemaOrStrings => {
-                self.schema_or(&item.shape, raw, depth + 1)?
+                self.schema_or(&item.shape, raw, depth)?
             }
-            Shape::Struct(id) => self.structure(*id, raw.bytes()?, depth + 1)?,
+            Shape::Struct(id) => self.structure(*id, raw.bytes()?, depth)?,
             Shape::List(inner) => {
                 let mut list = Vec::new();
                 let mut reader = Reader::new(raw.bytes()?);
                 while let Some((number, raw)) = reader.field()? {
                     if number == 1 {
+                        self.weigh(ITEM)?;
                         list.push(self.value(inner, raw, depth + 1)?);
                     }
                 }
@@ -148,9 +172,10 @@ impl<'c> Decoder<'c> {
             match (shape, number) {
                 (Shape::SchemaOrBool, 1) if !found.is_object() => found = Value::Bool(raw.integer()? != 0),
                 (Shape::SchemaOrBool, 2) | (Shape::SchemaOrArray | Shape::SchemaOrStrings, 1) => {
-                    found = self.structure(schema, raw.bytes()?, depth + 1)?;
+                    found = self.structure(schema, raw.bytes()?, depth)?;
                 }
                 (Shape::SchemaOrArray, 2) => {
+                    self.weigh(ITEM)?;
                     list.get_or_insert_default().push(self.structure(schema, raw.bytes()?, depth + 1)?);
                 }
                 (Shape::SchemaOrStrings, 2) => list.get_or_insert_default().push(Value::String(raw.text()?)),
@@ -158,6 +183,16 @@ impl<'c> Decoder<'c> {
             }
         }
         Ok(list.map_or(found, Value::Array))
+    }
+
+    fn free_form(&self, bytes: &[u8], depth: usize) -> Read<Value> {
+        let value = crate::decode::any(bytes).map_err(ProtoError::Type)?;
+        let extent = Extent::of(&value);
+        self.weigh(extent.weight)?;
+        if depth + extent.depth > DEEPEST {
+            return Err(ProtoError::Malformed("exceeded max depth"));
+        }
+        Ok(value)
     }
 }
 
@@ -209,8 +244,4 @@ fn int_or_string(raw: Raw<'_>) -> Read<Value> {
         }
     }
     Ok(if is_text { Value::String(text) } else { Value::from(number as i32) })
-}
-
-fn free_form(bytes: &[u8]) -> Read<Value> {
-    crate::decode::any(bytes).map_err(ProtoError::Type)
 }

@@ -1,5 +1,7 @@
 //! Lists of type set and map have every item once.
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldError, FieldErrors, Path};
 use serde_json::{Map, Value};
 
@@ -27,8 +29,20 @@ fn walk(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
         Value::Array(items) => {
             match schema.list_type {
                 ListType::Atomic => {}
-                ListType::Set => repeated(items.iter().cloned(), path, errors),
-                ListType::Map => repeated(items.iter().map(|item| key_of(schema, item)), path, errors),
+                ListType::Set => {
+                    let mut seen = HashSet::new();
+                    for (index, item) in items.iter().enumerate().filter(|(_, item)| !seen.insert(*item)) {
+                        errors.push(FieldError::duplicate(&path.index(index), item.clone()));
+                    }
+                }
+                ListType::Map => {
+                    let mut seen = HashSet::new();
+                    for (index, item) in
+                        items.iter().enumerate().filter(|(_, item)| !seen.insert(known_by(schema, item)))
+                    {
+                        errors.push(FieldError::duplicate(&path.index(index), key_of(schema, item)));
+                    }
+                }
             }
             if let Some(of) = &schema.items {
                 for (index, item) in items.iter().enumerate() {
@@ -41,7 +55,7 @@ fn walk(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
 }
 
 /// The part of an item that tells it from others.
-pub(super) fn key_of(schema: &Schema, item: &Value) -> Value {
+fn key_of(schema: &Schema, item: &Value) -> Value {
     let mut key = Map::new();
     for name in &schema.list_keys {
         if let Some(value) = item.get(name) {
@@ -51,11 +65,7 @@ pub(super) fn key_of(schema: &Schema, item: &Value) -> Value {
     Value::Object(key)
 }
 
-fn repeated(keys: impl Iterator<Item = Value>, path: &Path, errors: &mut FieldErrors) {
-    let mut seen = std::collections::HashSet::new();
-    for (index, key) in keys.enumerate() {
-        if !seen.insert(key.to_string()) {
-            errors.push(FieldError::duplicate(&path.index(index), key));
-        }
-    }
+/// The same, without making anything of it.
+pub(super) fn known_by<'v>(schema: &Schema, item: &'v Value) -> Vec<Option<&'v Value>> {
+    schema.list_keys.iter().map(|name| item.get(name)).collect()
 }

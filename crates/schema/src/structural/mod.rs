@@ -15,10 +15,11 @@ mod parse;
 mod read;
 #[cfg(test)]
 mod tests;
+mod trail;
 mod types;
 pub mod validate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
@@ -67,6 +68,8 @@ pub enum Additional {
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     pub one_of_values: Option<Vec<Value>>,
+    /// The texts among them, where there are many.
+    pub one_of_texts: HashSet<String>,
     pub minimum: Option<f64>,
     pub exclusive_minimum: bool,
     pub maximum: Option<f64>,

@@ -7,6 +7,8 @@ use crate::catalogue::ListType;
 
 /// Larger automata than this are not built; a pattern is the writer's of the definition, who need not mean well.
 const PATTERN_BYTES: usize = 1 << 20;
+/// As many allowed values are gone through one by one.
+const FEW: usize = 16;
 
 impl Schema {
     pub fn parse(value: &Value) -> Self {
@@ -64,9 +66,12 @@ fn limits(map: &Map<String, Value>) -> Limits {
     let float = |key: &str| map.get(key).and_then(Value::as_f64);
     let count = |key: &str| map.get(key).and_then(Value::as_u64);
     let flag = |key: &str| map.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let one_of_values = map.get("enum").and_then(Value::as_array).filter(|values| !values.is_empty());
+    let texts_of = |values: &Vec<Value>| values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let pattern = map.get("pattern").and_then(Value::as_str).filter(|text| !text.is_empty());
     Limits {
-        one_of_values: map.get("enum").and_then(Value::as_array).filter(|values| !values.is_empty()).cloned(),
+        one_of_texts: one_of_values.filter(|values| values.len() > FEW).map(texts_of).unwrap_or_default(),
+        one_of_values: one_of_values.cloned(),
         minimum: float("minimum"),
         exclusive_minimum: flag("exclusiveMinimum"),
         maximum: float("maximum"),

@@ -3,8 +3,12 @@
 use serde_json::{Map, Value};
 
 use super::Schema;
+use super::trail::Trail;
 use crate::catalogue::{META, Shape, Type};
 use crate::decode::{self, DecodeError, Decoded, Validation};
+
+/// As many complaints are kept.
+const MOST_FOUND: usize = 1000;
 
 /// Reads free-form JSON of a custom resource. `duplicates` are the complaints found while it was read.
 pub(crate) fn decode_custom(
@@ -18,7 +22,7 @@ pub(crate) fn decode_custom(
         read_metadata(map, "metadata", &mut found)?;
     }
     found.extend(schema.prune(&mut object).into_iter().map(|path| unknown(&path)));
-    read_embedded(schema, &mut object, "", &mut found)?;
+    read_embedded(schema, &mut object, &mut Trail::default(), &mut found)?;
     match validation {
         Validation::Ignore => found.clear(),
         Validation::Strict if !found.is_empty() => return Err(DecodeError::Strict(found)),
@@ -50,7 +54,7 @@ fn read_metadata(map: &mut Map<String, Value>, path: &str, found: &mut Vec<Strin
         let shown = String::from_utf8(crate::encode::encode_any(metadata, false)).unwrap_or_default();
         DecodeError::Type(format!("{path}: Invalid value: {shown}: {error}"))
     })?;
-    for warning in decoded.warnings {
+    for warning in decoded.warnings.into_iter().take(MOST_FOUND.saturating_sub(found.len())) {
         // The complaint names the field as if metadata were the whole object.
         let named = warning.replacen("field \"", &format!("field \"{path}."), 1);
         found.push(named);
@@ -60,24 +64,28 @@ fn read_metadata(map: &mut Map<String, Value>, path: &str, found: &mut Vec<Strin
 }
 
 /// Metadata of the resources that stand inside of this one.
-fn read_embedded(schema: &Schema, value: &mut Value, path: &str, found: &mut Vec<String>) -> Result<(), DecodeError> {
+fn read_embedded(
+    schema: &Schema,
+    value: &mut Value,
+    path: &mut Trail,
+    found: &mut Vec<String>,
+) -> Result<(), DecodeError> {
     match value {
         Value::Object(map) => {
             if schema.embedded {
-                let metadata = if path.is_empty() { "metadata".to_owned() } else { format!("{path}.metadata") };
+                let metadata = path.within_field("metadata", |path| path.shown());
                 read_metadata(map, &metadata, found)?;
             }
             for (key, value) in map.iter_mut() {
                 if let Some(of) = schema.at(key) {
-                    let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    read_embedded(of, value, &below, found)?;
+                    path.within_field(key, |path| read_embedded(of, value, path, found))?;
                 }
             }
         }
         Value::Array(items) => {
             if let Some(of) = &schema.items {
                 for (index, item) in items.iter_mut().enumerate() {
-                    read_embedded(of, item, &format!("{path}[{index}]"), found)?;
+                    path.within_item(index, |path| read_embedded(of, item, path, found))?;
                 }
             }
         }

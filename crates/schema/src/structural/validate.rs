@@ -1,35 +1,68 @@
 //! Whether the values of a custom resource are what its schema allows, in upstream's words and order.
 
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+
+use ferry_meta::bounds::Extent;
 use ferry_meta::{FieldError, FieldErrors, Path};
 use serde_json::{Map, Number, Value};
 
 use super::{Additional, Schema, formats, lists};
 use crate::catalogue::ListType;
 
+/// As many values are compared with a schema: each with all alternatives of its place, which a definition may have many of.
+const MOST_CHECKS: usize = 5_000_000;
+
 impl Schema {
     /// The errors of an object. What an update leaves as it was is forgiven.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        check(self, object, old, &Path::root(), &mut errors);
+        if let Err(excess) = Extent::of(object).check() {
+            errors.push(placeless(excess.to_string()));
+            return errors;
+        }
+        let left = Cell::new(MOST_CHECKS);
+        check(self, object, old, &At { path: Path::root(), left: &left }, &mut errors);
+        if left.get() == 0 {
+            errors.push(placeless("the object has more values than can be compared with its schema".to_owned()));
+        }
         errors
     }
 }
 
-fn check(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path, errors: &mut FieldErrors) {
-    if old == Some(value) || (value.is_null() && schema.nullable) {
+/// Where a value stands, and how many may still be looked at.
+struct At<'w> {
+    path: Path,
+    left: &'w Cell<usize>,
+}
+
+impl At<'_> {
+    fn child(&self, key: &str) -> Self {
+        Self { path: self.path.child(key), left: self.left }
+    }
+
+    fn index(&self, index: usize) -> Self {
+        Self { path: self.path.index(index), left: self.left }
+    }
+}
+
+fn check(schema: &Schema, value: &Value, old: Option<&Value>, at: &At<'_>, errors: &mut FieldErrors) {
+    let (path, left) = (&at.path, at.left.get());
+    if left == 0 || old == Some(value) || (value.is_null() && schema.nullable) {
         return;
     }
+    at.left.set(left - 1);
     types(schema, value, path, errors);
-    combinations(schema, value, old, path, errors);
+    combinations(schema, value, old, at, errors);
     match value {
         Value::String(text) => strings(schema, text, path, errors),
         Value::Number(number) => numbers(schema, number, path, errors),
-        Value::Array(items) => arrays(schema, items, old, path, errors),
+        Value::Array(items) => arrays(schema, items, old, at, errors),
         _ => {}
     }
     allowed_values(schema, value, path, errors);
     if let Value::Object(map) = value {
-        objects(schema, map, old, path, errors);
+        objects(schema, map, old, at, errors);
     }
 }
 
@@ -69,16 +102,16 @@ fn types(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) 
     }
 }
 
-fn combinations(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path, errors: &mut FieldErrors) {
+fn combinations(schema: &Schema, value: &Value, old: Option<&Value>, at: &At<'_>, errors: &mut FieldErrors) {
     let outcome = |of: &Schema| {
         let mut found = FieldErrors::new();
-        check(of, value, old, path, &mut found);
+        check(of, value, old, at, &mut found);
         found
     };
-    let name = path.as_str();
+    let name = at.path.as_str();
     if !schema.any_of.is_empty() {
         let outcomes: Vec<FieldErrors> = schema.any_of.iter().map(outcome).collect();
-        if !outcomes.iter().any(Vec::is_empty) {
+        if !outcomes.iter().any(|found| found.is_empty()) {
             errors.push(placeless(format!("\"{name}\" must validate at least one schema (anyOf)")));
             errors.extend(outcomes.into_iter().next().unwrap_or_default());
         }
@@ -96,8 +129,8 @@ fn combinations(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path
     }
     if !schema.all_of.is_empty() {
         let outcomes: Vec<FieldErrors> = schema.all_of.iter().map(outcome).collect();
-        let all = outcomes.iter().all(Vec::is_empty);
-        errors.extend(outcomes.into_iter().flatten());
+        let all = outcomes.iter().all(|found| found.is_empty());
+        outcomes.into_iter().for_each(|found| errors.extend(found));
         if !all {
             errors.push(placeless(format!("\"{name}\" must validate all the schemas (allOf)")));
         }
@@ -173,14 +206,18 @@ fn numbers(schema: &Schema, number: &Number, path: &Path, errors: &mut FieldErro
     }
 }
 
-fn arrays(schema: &Schema, items: &[Value], old: Option<&Value>, path: &Path, errors: &mut FieldErrors) {
+fn arrays(schema: &Schema, items: &[Value], old: Option<&Value>, at: &At<'_>, errors: &mut FieldErrors) {
+    let path = &at.path;
     if let Some(of) = &schema.items {
+        // Only items with keys can be told to be the same ones as before.
         let before = old.and_then(Value::as_array).filter(|_| schema.list_type == ListType::Map);
+        let mut known = HashMap::new();
+        for was in before.into_iter().flatten() {
+            known.entry(lists::known_by(schema, was)).or_insert(was);
+        }
         for (index, item) in items.iter().enumerate() {
-            // Only items with keys can be told to be the same ones as before.
-            let key = lists::key_of(schema, item);
-            let was = before.and_then(|list| list.iter().find(|was| lists::key_of(schema, was) == key));
-            check(of, item, was, &path.index(index), errors);
+            let was = before.and_then(|_| known.get(&lists::known_by(schema, item))).copied();
+            check(of, item, was, &at.index(index), errors);
         }
     }
     let (limits, count) = (&schema.limits, items.len() as u64);
@@ -192,8 +229,8 @@ fn arrays(schema: &Schema, items: &[Value], old: Option<&Value>, path: &Path, er
         errors.push(FieldError::too_many(path, items.len(), usize::try_from(most).unwrap_or(usize::MAX)));
     }
     if limits.unique_items {
-        let mut seen = std::collections::HashSet::new();
-        if !items.iter().all(|item| seen.insert(item.to_string())) {
+        let mut seen = HashSet::new();
+        if !items.iter().all(|item| seen.insert(item)) {
             let detail = format!("{} in body shouldn't contain duplicates", path.as_str());
             errors.push(FieldError::invalid(path, "", detail));
         }
@@ -203,7 +240,9 @@ fn arrays(schema: &Schema, items: &[Value], old: Option<&Value>, path: &Path, er
 fn allowed_values(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
     let Some(allowed) = &schema.limits.one_of_values else { return };
     let same = |one: &Value| one == value || (one.is_number() && one.as_f64() == value.as_f64());
-    if !allowed.iter().any(same) {
+    let known = value.as_str().is_some_and(|text| schema.limits.one_of_texts.contains(text));
+    // An error that is not kept need not list them.
+    if !known && !errors.is_full() && !allowed.iter().any(same) {
         let texts: Vec<String> =
             allowed.iter().map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned)).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -211,7 +250,8 @@ fn allowed_values(schema: &Schema, value: &Value, path: &Path, errors: &mut Fiel
     }
 }
 
-fn objects(schema: &Schema, map: &Map<String, Value>, old: Option<&Value>, path: &Path, errors: &mut FieldErrors) {
+fn objects(schema: &Schema, map: &Map<String, Value>, old: Option<&Value>, at: &At<'_>, errors: &mut FieldErrors) {
+    let path = &at.path;
     let (limits, count) = (&schema.limits, map.len() as u64);
     if let Some(least) = limits.min_properties.filter(|least| count < *least) {
         let detail = format!("{} in body should have at least {least} properties", path.as_str());
@@ -223,12 +263,12 @@ fn objects(schema: &Schema, map: &Map<String, Value>, old: Option<&Value>, path:
     let was = |key: &str| old.and_then(|old| old.get(key));
     if let Additional::Of(of) = &schema.additional {
         for (key, value) in map.iter().filter(|(key, _)| !schema.properties.contains_key(*key)) {
-            check(of, value, was(key), &path.child(key), errors);
+            check(of, value, was(key), &at.child(key), errors);
         }
     }
     for (key, of) in &schema.properties {
         if let Some(value) = map.get(key) {
-            check(of, value, was(key), &path.child(key), errors);
+            check(of, value, was(key), &at.child(key), errors);
         }
     }
     for key in limits.required.iter().filter(|key| !map.contains_key(*key)) {

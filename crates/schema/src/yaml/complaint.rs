@@ -3,6 +3,8 @@
 //! Its scanner counts lines from one and its parser from zero, the end of a text stands on a line of its own, and neither
 //! names the first line.
 
+use std::ops::Range;
+
 use granit_parser::{ErrorKind, ScanError};
 
 /// Who finds a mistake in upstream's reader.
@@ -128,28 +130,25 @@ pub(super) fn null_key(text: &str, at: usize, line: usize) -> Option<String> {
     (colon && open_bracket(&before).is_none()).then(|| placed(&Finder::Parser, line, "did not find expected key"))
 }
 
-/// Halves of characters cannot be written in YAML, though JSON has them.
-pub(super) fn surrogates(text: &str, start: usize, end: usize) -> Result<(), String> {
-    let quoted: Vec<char> = text.chars().skip(start).take(end.saturating_sub(start)).collect();
-    let mut at = 0;
-    while at < quoted.len() {
-        if quoted[at] != '\\' {
-            at += 1;
-            continue;
-        }
-        let digits = match quoted.get(at + 1) {
-            Some('u') => 4,
-            Some('U') => 8,
+/// Halves of characters cannot be written in YAML, though JSON has them. `place` is that of a quoted text.
+pub(super) fn surrogates(text: &str, place: Range<usize>) -> Result<(), String> {
+    let start = place.start;
+    let quoted = text.get(place).unwrap_or_default();
+    let mut from = 0;
+    while let Some(found) = quoted[from..].find('\\') {
+        let at = from + found;
+        let escape = &quoted[at + 1..];
+        let digits = match escape.as_bytes().first() {
+            Some(b'u') => 4,
+            Some(b'U') => 8,
             _ => 0,
         };
-        let code: String = quoted.iter().skip(at + 2).take(digits).collect();
-        if let Ok(code) = u32::from_str_radix(&code, 16)
-            && char::from_u32(code).is_none()
-        {
-            let lines = text.chars().take(start + at).filter(|c| *c == '\n').count();
+        let code = escape.get(1..=digits).filter(|_| digits > 0).and_then(|code| u32::from_str_radix(code, 16).ok());
+        if code.is_some_and(|code| char::from_u32(code).is_none()) {
+            let lines = text[..start + at].matches('\n').count();
             return Err(placed(&Finder::Scanner, lines + 1, "found invalid Unicode character escape code"));
         }
-        at += 2;
+        from = at + 1 + escape.chars().next().map_or(0, char::len_utf8);
     }
     Ok(())
 }

@@ -1,25 +1,42 @@
 //! YAML 1.1 as upstream reads it: `y` is a boolean, `0777` an octal number, keys of any scalar type become text.
 
+mod builder;
 mod complaint;
 mod resolve;
 mod write;
 
-use std::collections::HashMap;
+use std::fmt;
 
+use ferry_meta::bounds::Excess;
 use granit_parser::{Event, Parser, ScalarStyle};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use builder::{Builder, NULL_KEY, UNKNOWN_ANCHOR};
 pub use write::to_yaml;
 
-/// Nesting that is read at all.
-const MAX_DEPTH: usize = 200;
-/// Values that aliases may multiply a document to.
-const MAX_VALUES: usize = 1_000_000;
+/// Why a text is no document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// In upstream's words.
+    Said(String),
+    /// It is one, and too large.
+    TooLarge(Excess),
+}
 
-/// Of an alias of what is not whole yet; who knows the text says which.
-const UNKNOWN_ANCHOR: &str = "yaml: unknown anchor referenced";
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Said(why) => f.write_str(why),
+            Self::TooLarge(excess) => write!(f, "yaml: {excess}"),
+        }
+    }
+}
 
-const NULL_KEY: &str = "yaml: unsupported map key of type: invalid";
+impl From<String> for Error {
+    fn from(why: String) -> Self {
+        Self::Said(why)
+    }
+}
 
 pub(crate) struct Document {
     pub(crate) value: Value,
@@ -40,186 +57,66 @@ impl Duplicates {
 }
 
 /// Reads the first document of a text; the error is upstream's.
-pub(crate) fn parse(body: &[u8]) -> Result<Document, String> {
-    let text = std::str::from_utf8(body).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
+pub(crate) fn parse(body: &[u8]) -> Result<Document, Error> {
+    let text = std::str::from_utf8(body).map_err(|_| Error::Said("yaml: invalid leading UTF-8 octet".to_owned()))?;
+    match read(text) {
+        Ok(document) => Ok(document),
+        Err(Unread::Other(error)) => Err(error),
+        Err(Unread::Syntax(error)) => match complaint::before_stray_bracket(&error, text) {
+            // Nothing behind the first document is looked at.
+            Some(whole) => read(&whole).map_err(|error| match error {
+                Unread::Other(error) => error,
+                Unread::Syntax(error) => complaint::of(&error, &whole).into(),
+            }),
+            None => Err(complaint::of(&error, text).into()),
+        },
+    }
+}
+
+enum Unread {
+    Syntax(granit_parser::ScanError),
+    Other(Error),
+}
+
+fn read(text: &str) -> Result<Document, Unread> {
     if let Some(complaint) = complaint::control_characters(text).or_else(|| complaint::beginning(text)) {
-        return Err(complaint);
+        return Err(Unread::Other(complaint.into()));
     }
     let escapes = text.contains("\\u") || text.contains("\\U");
-    let mut builder = Builder::default();
+    let mut builder = Builder::new(text.len());
     let mut parser = Parser::new_from_str(text);
     loop {
         match parser.next_event() {
             None | Some(Ok((Event::StreamEnd | Event::DocumentEnd, _))) => break,
             Some(Ok((event, span))) => {
-                if escapes && matches!(event, Event::Scalar(_, ScalarStyle::DoubleQuoted, ..)) {
-                    complaint::surrogates(text, span.start.index(), span.end.index())?;
+                if escapes
+                    && matches!(event, Event::Scalar(_, ScalarStyle::DoubleQuoted, ..))
+                    && let Some(place) = span.byte_range()
+                {
+                    complaint::surrogates(text, place).map_err(|why| Unread::Other(why.into()))?;
                 }
-                builder.event(event, span.start.line()).map_err(|why| match &*why {
-                    UNKNOWN_ANCHOR => complaint::alias(text, span.start.index()),
-                    NULL_KEY => complaint::null_key(text, span.start.index(), span.start.line()).unwrap_or(why),
-                    _ => why,
+                builder.event(event, span.start.line()).map_err(|why| {
+                    Unread::Other(match &why {
+                        Error::Said(said) if said == UNKNOWN_ANCHOR => {
+                            complaint::alias(text, span.start.index()).into()
+                        }
+                        Error::Said(said) if said == NULL_KEY => {
+                            complaint::null_key(text, span.start.index(), span.start.line()).map_or(why, Error::Said)
+                        }
+                        _ => why,
+                    })
                 })?;
             }
-            Some(Err(error)) => {
-                // Nothing behind the first document is looked at.
-                return match complaint::before_stray_bracket(&error, text) {
-                    Some(whole) => parse(whole.as_bytes()),
-                    None => Err(complaint::of(&error, text)),
-                };
-            }
+            Some(Err(error)) => return Err(Unread::Syntax(error)),
         }
     }
-    Ok(Document { value: builder.root.unwrap_or_default(), duplicates: builder.duplicates })
+    let (value, duplicates) = builder.finish();
+    Ok(Document { value, duplicates })
 }
 
 /// YAML or JSON text as a value, with its duplicate keys as warnings; for patches.
-pub fn parse_value(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+pub fn parse_value(body: &[u8]) -> Result<(Value, Vec<String>), Error> {
     parse(body).map(|document| (document.value, document.duplicates.lines))
-}
-
-enum Open {
-    List { items: Vec<Value>, anchor: usize },
-    Map { map: Map<String, Value>, key: Option<Key>, merged: Vec<Value>, anchor: usize },
-}
-
-struct Key {
-    text: String,
-    /// As upstream prints it in the complaint about a duplicate.
-    shown: String,
-    line: usize,
-    merge: bool,
-}
-
-#[derive(Default)]
-struct Builder {
-    open: Vec<Open>,
-    root: Option<Value>,
-    anchors: HashMap<usize, (Value, usize)>,
-    duplicates: Duplicates,
-    values: usize,
-}
-
-impl Builder {
-    fn event(&mut self, event: Event<'_>, line: usize) -> Result<(), String> {
-        match event {
-            Event::Scalar(text, style, anchor, tag) => {
-                let tag = tag.as_deref().and_then(|t| t.core_suffix()).map(str::to_owned);
-                if self.expects_key() {
-                    self.key(&text, style, tag.as_deref(), line)?;
-                    if anchor > 0 {
-                        self.anchors.insert(anchor, (Value::String(text.into_owned()), 1));
-                    }
-                    return Ok(());
-                }
-                let value = resolve::scalar(&text, style == ScalarStyle::Plain, tag.as_deref())?;
-                self.finish(value, anchor)
-            }
-            Event::SequenceStart(_, anchor, _) => self.start(Open::List { items: Vec::new(), anchor }),
-            Event::MappingStart(_, anchor, _) => {
-                self.start(Open::Map { map: Map::new(), key: None, merged: Vec::new(), anchor })
-            }
-            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
-                Some(Open::List { items, anchor }) => self.finish(Value::Array(items), anchor),
-                Some(Open::Map { mut map, merged, anchor, .. }) => {
-                    for source in merged {
-                        let sources = if let Value::Array(list) = source { list } else { vec![source] };
-                        for source in sources {
-                            let Value::Object(source) = source else {
-                                return Err("yaml: map merge requires map or sequence of maps as the value".to_owned());
-                            };
-                            for (key, value) in source {
-                                map.entry(key).or_insert(value);
-                            }
-                        }
-                    }
-                    self.finish(Value::Object(map), anchor)
-                }
-                None => Ok(()),
-            },
-            Event::Alias(anchor) => {
-                let Some((value, size)) = self.anchors.get(&anchor).cloned() else {
-                    return Err(UNKNOWN_ANCHOR.to_owned());
-                };
-                self.values += size;
-                if self.values > MAX_VALUES {
-                    return Err("yaml: document contains excessive aliasing".to_owned());
-                }
-                if self.expects_key() {
-                    let text = if let Value::String(text) = value { text } else { value.to_string() };
-                    return self.key(&text, ScalarStyle::DoubleQuoted, None, line);
-                }
-                self.finish(value, 0)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn expects_key(&self) -> bool {
-        matches!(self.open.last(), Some(Open::Map { key: None, .. }))
-    }
-
-    fn start(&mut self, open: Open) -> Result<(), String> {
-        if self.expects_key() {
-            return Err("yaml: invalid map key".to_owned());
-        }
-        if self.open.len() >= MAX_DEPTH {
-            return Err(format!("yaml: exceeded max depth of {MAX_DEPTH}"));
-        }
-        self.open.push(open);
-        Ok(())
-    }
-
-    fn key(&mut self, text: &str, style: ScalarStyle, tag: Option<&str>, line: usize) -> Result<(), String> {
-        let plain = style == ScalarStyle::Plain;
-        let resolved = resolve::scalar(text, plain, tag)?;
-        let (text, shown) = match resolved {
-            Value::String(text) => {
-                let shown = crate::text::quote(&text);
-                (text, shown)
-            }
-            Value::Null => return Err(NULL_KEY.to_owned()),
-            other => (other.to_string(), other.to_string()),
-        };
-        let merge = plain && text == "<<";
-        if let Some(Open::Map { key, .. }) = self.open.last_mut() {
-            *key = Some(Key { text, shown, line, merge });
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self, value: Value, anchor: usize) -> Result<(), String> {
-        self.values += 1;
-        if anchor > 0 {
-            let size = size(&value);
-            self.anchors.insert(anchor, (value.clone(), size));
-        }
-        match self.open.last_mut() {
-            None => self.root = self.root.take().or(Some(value)),
-            Some(Open::List { items, .. }) => items.push(value),
-            Some(Open::Map { map, key, merged, .. }) => match key.take() {
-                Some(key) if key.merge => merged.push(value),
-                Some(key) => {
-                    if map.contains_key(&key.text) {
-                        let line = format!("line {}: key {} already set in map", key.line, key.shown);
-                        self.duplicates.lines.push(line);
-                    }
-                    map.insert(key.text, value);
-                }
-                None => {}
-            },
-        }
-        Ok(())
-    }
-}
-
-/// Values in a value. Depth is bounded by the builder.
-fn size(value: &Value) -> usize {
-    1 + match value {
-        Value::Array(items) => items.iter().map(size).sum(),
-        Value::Object(map) => map.values().map(size).sum(),
-        _ => 0,
-    }
 }
 
 #[cfg(test)]
@@ -289,7 +186,7 @@ mod tests {
             ("{\"a\": \"\\ud800\"}", "yaml: found invalid Unicode character escape code"),
             ("~: a", "yaml: unsupported map key of type: invalid"),
         ] {
-            assert_eq!(parse(text.as_bytes()).err().as_deref(), Some(error), "{text:?}");
+            assert_eq!(parse(text.as_bytes()).err().map(|e| e.to_string()).as_deref(), Some(error), "{text:?}");
         }
     }
 
@@ -306,13 +203,58 @@ mod tests {
         assert_eq!(lines, ["line 2: key \"c\" already set in map", "line 3: key \"a\" already set in map"]);
     }
 
+    /// Aliases of aliases, of long texts, of what lies deep: what comes out is bounded before it is made.
     #[test]
     fn laughs_and_depth_are_bounded() {
-        let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
-        for i in 1..10 {
-            text += &format!("a{i}: &a{i} [{}]\n", vec![format!("*a{}", i - 1); 10].join(", "));
+        let nested = |first: &str, lines: usize, line: &dyn Fn(usize) -> String| {
+            let mut text = format!("a0: &a0 {first}\n");
+            (1..lines).for_each(|i| text += &format!("a{i}: &a{i} {}\n", line(i)));
+            text
+        };
+        let tens = |i: usize| format!("[{}]", vec![format!("*a{}", i - 1); 10].join(", "));
+        let deep = |i: usize| format!("{}*a{}{}", "[".repeat(50), i - 1, "]".repeat(50));
+        for (text, why) in [
+            (nested("[x, x, x, x, x, x, x, x, x, x]", 10, &tens), "excessive aliasing"),
+            (format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 36_000].join(",")), "excessive aliasing"),
+            (
+                format!("? &a {}\n: 1\nb: [{}]\n", "x".repeat(900), vec!["{*a : 1}"; 4_000].join(",")),
+                "excessive aliasing",
+            ),
+            (nested("[x]", 3_000, &deep), "exceeded max depth of 100"),
+            ("[".repeat(10_000), "did not find expected node content"),
+            (format!("{}x{}", "[".repeat(102), "]".repeat(102)), "exceeded max depth of 100"),
+            (format!("[{}]", vec!["{a: b}"; 200_000].join(",")), "too large"),
+            (format!("&a [{}]", vec!["0"; 500_000].join(",")), "too large"),
+        ] {
+            let error = parse(text.as_bytes()).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(error.contains(why), "{error}: {}", &text[..100]);
         }
-        assert!(parse(text.as_bytes()).is_err_and(|e| e.contains("aliasing")));
-        assert!(parse("[".repeat(10_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn documents_with_anchors_go_on_working() {
+        // An anchor within an anchor, a redefinition, keys and texts that have one.
+        check(
+            "a: &x {p: &y [1, 2], q: *y}\nb: *x\nc: &x 3\nd: *x\n&k e: &t yes\n*k : *t\n",
+            json!({"a": {"p": [1, 2], "q": [1, 2]}, "b": {"p": [1, 2], "q": [1, 2]}, "c": 3, "d": 3, "e": true}),
+        );
+        check(
+            "a: &m {x: 1}\nb: &n {v: 2, x: 3}\nc: {<<: [*m, *n], z: 4}\n",
+            json!({"a": {"x": 1},
+            "b": {"v": 2, "x": 3}, "c": {"x": 1, "v": 2, "z": 4}}),
+        );
+        // A template that many use: a hundred times what stands in the text.
+        let pod = format!("&pod {{image: {}, env: [{}]}}", "i".repeat(200), vec!["{name: A, value: b}"; 50].join(", "));
+        let text = format!("template: {pod}\npods: [{}]\n", vec!["*pod"; 400].join(", "));
+        let document = parse(text.as_bytes()).map(|d| d.value).unwrap_or_default();
+        assert_eq!(document["pods"].as_array().map(Vec::len), Some(400));
+        assert_eq!(document["pods"][399], document["template"]);
+    }
+
+    #[test]
+    fn a_level_below_the_deepest_is_one_too_many() {
+        let nested = |levels: usize| format!("{}x{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(parse(nested(100).as_bytes()).is_ok());
+        assert!(parse(nested(101).as_bytes()).is_err());
     }
 }

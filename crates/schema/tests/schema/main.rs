@@ -1,6 +1,7 @@
 //! The schema engine from outside: one binary, data-driven.
 
 mod applying;
+mod bounds;
 mod decoding;
 mod patches;
 mod recorded;

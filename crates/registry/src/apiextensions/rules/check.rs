@@ -21,7 +21,7 @@ const NAMED: usize = 4;
 pub(in crate::apiextensions) fn check(errors: &mut FieldErrors, schema: &At<'_>) {
     let mut checker = Checker {
         sound: Sound(errors.iter().map(|error| error.path.clone()).collect()),
-        found: Vec::new(),
+        found: FieldErrors::new(),
         total: 0,
         dear: Vec::new(),
     };

@@ -1,5 +1,7 @@
 //! Rules at work on an object.
 
+use std::collections::HashMap;
+
 use ferry_cel::{Budget, Error, REQUEST_BUDGET, Value};
 use ferry_meta::{FieldError, FieldErrors, Path};
 use serde_json::{Map, Value as Json};
@@ -99,10 +101,18 @@ impl Run {
         match value {
             Json::Array(items) => {
                 let Some(of) = &rules.items else { return Ok(()) };
+                fn known_by<'v>(keys: &[String], item: &'v Json) -> Vec<Option<&'v Json>> {
+                    keys.iter().map(|key| item.get(key)).collect()
+                }
+                let keys = rules.keys.as_ref().filter(|_| old.is_some());
+                let mut known = HashMap::new();
+                if let (Some(keys), Some(old)) = (keys, old.and_then(Json::as_array)) {
+                    for was in old {
+                        known.entry(known_by(keys, was)).or_insert(was);
+                    }
+                }
                 for (index, item) in items.iter().enumerate() {
-                    let was = rules.keys.as_ref().and_then(|keys| {
-                        old?.as_array()?.iter().find(|was| keys.iter().all(|key| was.get(key) == item.get(key)))
-                    });
+                    let was = keys.and_then(|keys| known.get(&known_by(keys, item))).copied();
                     self.walk(of, item, was, before.item(item, was), &path.index(index))?;
                 }
                 Ok(())

@@ -1,5 +1,7 @@
 //! AppArmor profiles that are still asked for by annotation.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use crate::at::{At, map_mut, maps_mut, object_at};
@@ -55,10 +57,12 @@ pub fn take_up(object: &mut Value) {
         return;
     }
     let shared = pod.get("spec").get("securityContext").raw("appArmorProfile").clone();
-    let asked: Vec<(String, Value)> = alone(&pod)
-        .into_iter()
-        .filter_map(|(name, _, profile)| Some((name.to_owned(), profile.filter(|p| *p != shared)?)))
-        .collect();
+    let mut asked: HashMap<String, Value> = HashMap::new();
+    for (name, _, profile) in alone(&pod) {
+        if let Some(profile) = profile.filter(|profile| *profile != shared) {
+            asked.entry(name.to_owned()).or_insert(profile);
+        }
+    }
     if asked.is_empty() {
         return;
     }
@@ -66,7 +70,7 @@ pub fn take_up(object: &mut Value) {
     for list in LISTS {
         for container in maps_mut(spec, list) {
             let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
-            let Some((_, profile)) = asked.iter().find(|(asked, _)| asked == name) else { continue };
+            let Some(profile) = asked.get(name) else { continue };
             let context = container.entry("securityContext").or_insert_with(|| json!({}));
             if context.is_null() {
                 *context = json!({});

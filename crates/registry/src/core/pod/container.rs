@@ -273,10 +273,10 @@ mod tests {
                 restart_policy: "Always",
                 os: "",
                 volumes: Default::default(),
-                claims: Vec::new(),
+                claims: HashSet::new(),
             };
             validate_ephemeral_containers(&mut errors, &spec, &whole);
-            let forbidden = errors.as_slice().iter().map(|error| error.line()).find(|line| line.contains("Ephemeral"));
+            let forbidden = errors.iter().map(|error| error.line()).find(|line| line.contains("Ephemeral"));
             assert_eq!(forbidden.is_some(), refused.is_some(), "{object}");
             assert!(forbidden.unwrap_or_default().contains(refused.unwrap_or_default()));
         }

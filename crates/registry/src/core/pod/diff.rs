@@ -25,17 +25,29 @@ struct Change {
     new: (usize, usize),
 }
 
+/// Longer texts are not compared line by line, which takes more than their length: what lies between the first and the last lines
+/// that differ is shown as one change then.
+const LONGEST: usize = 2000;
+/// Nor is more shown of it than this.
+const SHOWN: usize = 64 << 10;
+
 pub fn unified(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
     let mut out = String::new();
     for group in groups(changes(&old, &new)) {
+        if out.len() > SHOWN {
+            break;
+        }
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         let _ = writeln!(out, "@@ -{} +{} @@", range(first.old.0, last.old.1), range(first.new.0, last.new.1));
         for change in &group {
             let mut lines = |mark: char, lines: &[&str]| {
-                lines.iter().for_each(|line| {
+                for line in lines {
+                    if out.len() > SHOWN {
+                        return;
+                    }
                     let _ = writeln!(out, "{mark}{line}");
-                })
+                }
             };
             match change.kind {
                 Kind::Equal => lines(' ', &old[change.old.0..change.old.1]),
@@ -60,6 +72,9 @@ fn range(start: usize, stop: usize) -> String {
 
 /// Matching blocks as (old index, new index, length), in order.
 fn matches(old: &[&str], new: &[&str]) -> Vec<(usize, usize, usize)> {
+    if old.len().max(new.len()) > LONGEST {
+        return ends(old, new);
+    }
     let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, line) in new.iter().enumerate() {
         positions.entry(line).or_default().push(index);
@@ -80,6 +95,15 @@ fn matches(old: &[&str], new: &[&str]) -> Vec<(usize, usize, usize)> {
     }
     blocks.sort_unstable();
     blocks
+}
+
+/// The lines that both begin with, and those that both end with.
+fn ends(old: &[&str], new: &[&str]) -> Vec<(usize, usize, usize)> {
+    let start = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let rest = old[start..].iter().rev().zip(new[start..].iter().rev());
+    let end = rest.take_while(|(old, new)| old == new).count();
+    let blocks = [(0, 0, start), (old.len() - end, new.len() - end, end)];
+    blocks.into_iter().filter(|(_, _, length)| *length > 0).collect()
 }
 
 fn longest(
@@ -195,5 +219,17 @@ mod tests {
         let text = unified(&old.join("\n"), &new.join("\n"));
         assert!(text.contains("@@ -16,5 +16,4 @@\n 16\n 17\n 18\n-19\n 20\n"), "{text}");
         assert_eq!(unified("a", "a"), "");
+    }
+
+    /// Lines that are alike take time by their square and more to be compared.
+    #[test]
+    fn long_texts_are_shown_as_one_change() {
+        let lines = |count: usize, text: &str| vec![text; count].join("\n");
+        let (old, new) = (format!("a\n{}\nz", lines(300_000, "x")), format!("a\nb\n{}\nz", lines(200_000, "x")));
+        let text = unified(&old, &new);
+        assert!(text.starts_with("@@ -1,") && text.contains("\n a\n-x\n"), "{}", &text[..100]);
+        assert!(text.len() < 2 * SHOWN);
+        let (old, new) = (lines(5_000, "x"), lines(4_999, "x"));
+        assert_eq!(unified(&old, &new), "@@ -4997,4 +4997,3 @@\n x\n x\n x\n-x\n");
     }
 }

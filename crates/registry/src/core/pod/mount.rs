@@ -8,10 +8,15 @@ use super::spec::Whole;
 use crate::at::{At, Report};
 use crate::check;
 
+/// What the items of a list have under a key.
+fn texts<'a>(container: &At<'a>, list: &str, key: &str) -> HashSet<&'a str> {
+    container.array(list).iter().map(|item| item[key].as_str().unwrap_or_default()).collect()
+}
+
 pub fn mounts(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
     let mut points: HashSet<&str> = HashSet::new();
-    let devices = container.array("volumeDevices");
-    let device_has = |key: &str, value: &str| devices.iter().any(|d| d[key].as_str().unwrap_or_default() == value);
+    let (devices, device_paths) =
+        (texts(container, "volumeDevices", "name"), texts(container, "volumeDevices", "devicePath"));
     let list = container.at("volumeMounts");
     for mount in container.items("volumeMounts") {
         let (name, path) = (mount.text("name"), mount.text("mountPath"));
@@ -27,10 +32,10 @@ pub fn mounts(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
         if !points.insert(path) {
             errors.invalid(mount.at("mountPath"), path, "must be unique");
         }
-        if device_has("name", name) {
+        if devices.contains(name) {
             errors.invalid(mount.at("name"), name, "must not already exist in volumeDevices");
         }
-        if device_has("devicePath", path) {
+        if device_paths.contains(path) {
             errors.invalid(mount.at("mountPath"), path, "must not already exist as a path in volumeDevices");
         }
         let (below, expression) = (mount.text("subPath"), mount.text("subPathExpr"));
@@ -79,8 +84,8 @@ fn recursive_read_only(errors: &mut FieldErrors, container: &At<'_>, mount: &At<
 
 pub fn devices(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
     let (mut paths, mut seen): (HashSet<&str>, HashSet<&str>) = (HashSet::new(), HashSet::new());
-    let mounts = container.array("volumeMounts");
-    let mount_has = |key: &str, value: &str| mounts.iter().any(|m| m[key].as_str().unwrap_or_default() == value);
+    let (mounts, mount_paths) =
+        (texts(container, "volumeMounts", "name"), texts(container, "volumeMounts", "mountPath"));
     for device in container.items("volumeDevices") {
         let (name, path) = (device.text("name"), device.text("devicePath"));
         if name.is_empty() {
@@ -108,10 +113,10 @@ pub fn devices(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) 
         } else {
             paths.insert(path);
         }
-        if mount_has("name", name) {
+        if mounts.contains(name) {
             errors.invalid(device.at("name"), name, "must not already exist in volumeMounts");
         }
-        if mount_has("mountPath", path) {
+        if mount_paths.contains(path) {
             errors.invalid(device.at("devicePath"), path, "must not already exist as a path in volumeMounts");
         }
         if !name.is_empty() {

@@ -2,6 +2,11 @@
 
 use crate::at::At;
 
+/// As many are told; an answer has no room for more.
+const MOST: usize = 1000;
+/// Each file is compared with as many of those before it.
+const COMPARED: usize = 1000;
+
 /// A path in a volume, and what puts a file there.
 #[derive(Clone)]
 struct File {
@@ -15,8 +20,9 @@ impl File {
     }
 
     fn is_in_the_way_of(&self, other: &Self) -> bool {
-        let (one, two) = (format!("{}/", self.path), format!("{}/", other.path));
-        one.starts_with(&two) || two.starts_with(&one)
+        let below =
+            |one: &str, two: &str| one.strip_prefix(two).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        below(&self.path, &other.path) || below(&other.path, &self.path)
     }
 }
 
@@ -41,6 +47,9 @@ pub fn of(volume: &At<'_>) -> Vec<String> {
         };
         let each = collisions(&mut before, files).into_iter();
         found.extend(each.map(|body| format!("volume {name:?} (Projected): overlapping paths: {body}")));
+        if found.len() >= MOST {
+            break;
+        }
     }
     found
 }
@@ -89,7 +98,12 @@ fn collisions(before: &mut Vec<File>, files: Vec<File>) -> Vec<String> {
             let met = before.iter().filter(|other| !other.path.is_empty() && file.is_in_the_way_of(other));
             found.extend(met.map(|other| format!("{} with {}", file.shown(), other.shown())));
         }
-        before.push(file);
+        if found.len() >= MOST {
+            break;
+        }
+        if before.len() < COMPARED {
+            before.push(file);
+        }
     }
     found
 }

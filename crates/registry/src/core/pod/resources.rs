@@ -1,6 +1,6 @@
 //! The rules of resource requests and limits, and the quality-of-service class that follows from them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use ferry_meta::{FieldError, FieldErrors, Path, Quantity, names};
 use serde_json::{Map, Value};
@@ -117,7 +117,7 @@ fn huge_pages(errors: &mut FieldErrors, path: &Path, name: &str, quantity: &Quan
     }
 }
 
-pub fn validate(errors: &mut FieldErrors, requirements: &At<'_>, claims: &[&str], name_rule: NameRule) {
+pub fn validate(errors: &mut FieldErrors, requirements: &At<'_>, claims: &HashSet<&str>, name_rule: NameRule) {
     let is_compute = |name: &str| name == "cpu" || name == "memory";
     let (mut compute, mut huge) = (false, false);
     let mut each = |errors: &mut FieldErrors, name: &str, at: &At<'_>| -> Quantity {
@@ -161,8 +161,9 @@ pub fn validate(errors: &mut FieldErrors, requirements: &At<'_>, claims: &[&str]
     claim_names(errors, requirements, claims);
 }
 
-fn claim_names(errors: &mut FieldErrors, requirements: &At<'_>, claims: &[&str]) {
-    let mut seen: Vec<String> = Vec::new();
+fn claim_names(errors: &mut FieldErrors, requirements: &At<'_>, claims: &HashSet<&str>) {
+    // Names with and without a request, and those that have one.
+    let (mut seen, mut parts): (HashSet<String>, HashSet<&str>) = (HashSet::new(), HashSet::new());
     for claim in requirements.items("claims") {
         let (name, request) = (claim.text("name"), claim.text("request"));
         let path = || claim.path.clone();
@@ -170,7 +171,7 @@ fn claim_names(errors: &mut FieldErrors, requirements: &At<'_>, claims: &[&str])
             errors.required(path(), "");
             continue;
         }
-        if seen.iter().any(|s| s == name) {
+        if seen.contains(name) {
             errors.duplicate(path(), name);
         } else {
             let mut key = name.to_owned();
@@ -180,13 +181,16 @@ fn claim_names(errors: &mut FieldErrors, requirements: &At<'_>, claims: &[&str])
             }
             if seen.contains(&key) {
                 errors.duplicate(path(), key.as_str());
-            } else if request.is_empty() && seen.iter().any(|s| s.split('/').next() == Some(name)) {
+            } else if request.is_empty() && parts.contains(name) {
                 errors.duplicate(path(), name);
             }
-            seen.push(key);
+            // As the text of both is taken apart again.
+            parts.insert(name.split('/').next().unwrap_or_default());
+            seen.insert(key);
         }
-        if !claims.contains(&name) {
-            let mut known = claims.to_vec();
+        // All names are listed each time.
+        if !claims.contains(name) && !errors.is_full() {
+            let mut known: Vec<&str> = claims.iter().copied().collect();
             known.sort_unstable();
             let mut error = FieldError::not_found(&path(), name);
             error.detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
@@ -202,7 +206,7 @@ pub fn validate_overhead(errors: &mut FieldErrors, spec: &At<'_>) {
         return;
     }
     let wrapped = serde_json::json!({"limits": spec.raw("overhead")});
-    validate(errors, &At::new(&wrapped, spec.at("overhead")), &[], container_name);
+    validate(errors, &At::new(&wrapped, spec.at("overhead")), &HashSet::new(), container_name);
 }
 
 /// Requests and limits of the pod as a whole.

@@ -1,5 +1,7 @@
 //! The rules of affinity, spreading and tolerations.
 
+use std::collections::{HashMap, HashSet};
+
 use ferry_meta::{FieldError, FieldErrors, names};
 use ferry_semantics::taints;
 
@@ -118,18 +120,23 @@ fn label_keys(errors: &mut FieldErrors, term: &At<'_>) {
         }
     }
     let matching: Vec<&str> = term.texts("matchLabelKeys").collect();
-    let mut selected: Vec<&str> = selector.map("matchLabels").keys().map(String::as_str).collect();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for (index, key) in matching.iter().enumerate() {
+        places.entry(key).or_insert(index);
+    }
+    let mut selected: HashSet<&str> = selector.map("matchLabels").keys().map(String::as_str).collect();
     for expression in selector.items("matchExpressions") {
         let key = expression.text("key");
-        if let Some(index) = matching.iter().position(|k| *k == key)
+        if let Some(index) = places.get(key)
             && selected.contains(&key)
         {
-            errors.invalid(term.path.index(index), key, "exists in both matchLabelKeys and labelSelector");
+            errors.invalid(term.path.index(*index), key, "exists in both matchLabelKeys and labelSelector");
         }
-        selected.push(key);
+        selected.insert(key);
     }
+    let mismatching: HashSet<&str> = term.texts("mismatchLabelKeys").collect();
     for (index, key) in matching.iter().enumerate() {
-        if term.texts("mismatchLabelKeys").any(|other| other == *key) {
+        if mismatching.contains(key) {
             let path = term.at("matchLabelKeys").index(index);
             errors.invalid(path, *key, "exists in both matchLabelKeys and mismatchLabelKeys");
         }
@@ -138,7 +145,12 @@ fn label_keys(errors: &mut FieldErrors, term: &At<'_>) {
 
 pub fn spread(errors: &mut FieldErrors, spec: &At<'_>) {
     let constraints = spec.items("topologySpreadConstraints");
-    for (index, constraint) in constraints.iter().enumerate() {
+    // Of several that are alike the last is not told of.
+    let mut left: HashMap<(&str, &str), usize> = HashMap::new();
+    for constraint in &constraints {
+        *left.entry((constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"))).or_default() += 1;
+    }
+    for constraint in &constraints {
         errors.positive(constraint.at("maxSkew"), constraint.number("maxSkew"));
         let (key, action) = (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"));
         if key.is_empty() {
@@ -148,8 +160,11 @@ pub fn spread(errors: &mut FieldErrors, spec: &At<'_>) {
         if !actions.contains(&action) {
             errors.unsupported(constraint.at("whenUnsatisfiable"), action, &actions);
         }
-        let again = |other: &At<'_>| other.text("topologyKey") == key && other.text("whenUnsatisfiable") == action;
-        if constraints[index + 1..].iter().any(again) {
+        let again = left.get_mut(&(key, action)).is_some_and(|left| {
+            *left -= 1;
+            *left > 0
+        });
+        if again {
             errors.duplicate(constraint.at("{topologyKey, whenUnsatisfiable}"), format!("{{{key}, {action}}}"));
         }
         if let Some(domains) = constraint.int("minDomains") {
@@ -214,7 +229,7 @@ pub fn tolerations(errors: &mut FieldErrors, spec: &At<'_>, compare: bool) {
 
 /// The taints of a node; upstream names their path below the metadata.
 pub fn taints(errors: &mut FieldErrors, spec: &At<'_>) {
-    let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
     let list = ferry_meta::Path::new("metadata.taints");
     for (index, value) in spec.array("taints").iter().enumerate() {
         let taint = At::new(value, list.index(index));
@@ -235,6 +250,6 @@ pub fn taints(errors: &mut FieldErrors, spec: &At<'_>) {
             errors.push(error.shown_as(crate::internal::show("Taint", taint.value)));
             continue;
         }
-        seen.push((key, effect));
+        seen.insert((key, effect));
     }
 }

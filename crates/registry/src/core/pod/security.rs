@@ -1,5 +1,7 @@
 //! The rules of security contexts, user namespaces and the operating system a pod asks for.
 
+use std::collections::HashSet;
+
 use std::sync::LazyLock;
 
 use ferry_meta::{FieldError, FieldErrors, names};
@@ -42,7 +44,7 @@ fn enumerated(errors: &mut FieldErrors, parent: &At<'_>, key: &str, values: &[&s
 }
 
 fn sysctls(errors: &mut FieldErrors, spec: &At<'_>, context: &At<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for sysctl in context.items("sysctls") {
         let name = sysctl.text("name");
         let well_formed = name.len() <= 253 && SYSCTL_NAME.as_ref().is_some_and(|pattern| pattern.is_match(name));
@@ -61,7 +63,7 @@ fn sysctls(errors: &mut FieldErrors, spec: &At<'_>, context: &At<'_>) {
         } else if spec.is_true("hostIPC") && of_ipc {
             errors.invalid(sysctl.at("name"), name, "may not be specified when 'hostIPC' is true");
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 

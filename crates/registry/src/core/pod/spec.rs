@@ -1,6 +1,6 @@
 //! The rules of a pod's spec, shared by pods and the templates of all workloads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ferry_meta::{FieldErrors, Path, names};
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub struct Whole<'a> {
     pub os: &'a str,
     /// The well-formed volumes by name.
     pub volumes: HashMap<&'a str, &'a Value>,
-    pub claims: Vec<&'a str>,
+    pub claims: HashSet<&'a str>,
 }
 
 /// The containers of all three kinds, in the order upstream visits them.
@@ -105,7 +105,7 @@ pub fn validate(errors: &mut FieldErrors, spec: &At<'_>, metadata: &At<'_>, is_p
 }
 
 fn resource_claims(errors: &mut FieldErrors, spec: &At<'_>, metadata: &At<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for claim in spec.items("resourceClaims") {
         if metadata.map("annotations").contains_key("kubernetes.io/config.mirror") {
             errors.forbidden(Path::root(), "static pods do not support resource claims");
@@ -118,7 +118,7 @@ fn resource_claims(errors: &mut FieldErrors, spec: &At<'_>, metadata: &At<'_>) {
             errors.duplicate(claim.at("name"), name);
         } else {
             errors.reasons(claim.at("name"), name, names::dns1123_label(name));
-            seen.push(name);
+            seen.insert(name);
         }
         let sources = ["resourceClaimName", "resourceClaimTemplateName"];
         match sources.iter().filter(|key| claim.has(key)).count() {
@@ -191,14 +191,14 @@ fn dns_config(errors: &mut FieldErrors, spec: &At<'_>) {
 }
 
 fn scheduling_gates(errors: &mut FieldErrors, spec: &At<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for gate in spec.items("schedulingGates") {
         let name = gate.text("name");
         errors.reasons(gate.path.clone(), name, names::qualified_name(name));
         if seen.contains(&name) {
             errors.duplicate(gate.path.clone(), name);
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The rules of a pod's status.
 
+use std::collections::{HashMap, HashSet};
+
 use ferry_meta::{FieldError, FieldErrors, names};
 use serde_json::{Map, Value, json};
 
@@ -36,10 +38,13 @@ pub fn prepare(object: &mut Value, old: &Value) {
 }
 
 fn keep_observed_generations(status: &mut Map<String, Value>, before: &Map<String, Value>) {
-    let old: Vec<Value> = before.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut old: HashMap<Option<&Value>, &Value> = HashMap::new();
+    for condition in before.get("conditions").and_then(Value::as_array).into_iter().flatten() {
+        old.entry(condition.get("type")).or_insert(condition);
+    }
     for condition in crate::at::maps_mut(status, "conditions") {
         if condition.get("observedGeneration").and_then(Value::as_i64).unwrap_or_default() == 0
-            && let Some(same) = old.iter().find(|c| c.get("type") == condition.get("type"))
+            && let Some(same) = old.get(&condition.get("type")).copied()
             && let Some(generation) = same.get("observedGeneration")
         {
             condition.insert("observedGeneration".into(), generation.clone());
@@ -96,19 +101,29 @@ fn conditions(errors: &mut FieldErrors, status: &At<'_>) {
     }
 }
 
+/// The items of a list by their names, of several with one name the first.
+fn by_name<'a>(parent: &At<'a>, list: &str) -> HashMap<&'a str, At<'a>> {
+    let mut named = HashMap::new();
+    for item in parent.items(list) {
+        named.entry(item.text("name")).or_insert(item);
+    }
+    named
+}
+
 /// A container that ended may start again only if its restart policy says so.
 fn transitions(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, key: &str, spec: &At<'_>, list: &str) {
+    let (statuses, containers) = (by_name(status, key), by_name(spec, list));
     for (index, was) in before.items(key).iter().enumerate() {
         let ended = was.get("state").get("terminated");
         if !ended.exists() {
             continue;
         }
-        let now = status.items(key).into_iter().find(|s| s.text("name") == was.text("name"));
+        let now = statuses.get(was.text("name"));
         if now.is_none_or(|now| now.get("state").has("terminated")) {
             continue;
         }
-        let container = spec.items(list).into_iter().find(|c| c.text("name") == was.text("name"));
-        if !container.is_some_and(|container| may_restart(&container, spec, ended.number("exitCode"))) {
+        let container = containers.get(was.text("name"));
+        if !container.is_some_and(|container| may_restart(container, spec, ended.number("exitCode"))) {
             let path = status.at(key).index(index).child("state");
             errors.forbidden(path, "may not be transitioned to non-terminated state");
         }
@@ -134,8 +149,8 @@ fn may_restart(container: &At<'_>, spec: &At<'_>, exit_code: i64) -> bool {
 fn addresses(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, single: &str, list: &str) {
     let items = status.items(list);
     let sound = |errors: &mut FieldErrors| {
-        let known: Vec<&str> = before.array(list).iter().filter_map(|ip| ip["ip"].as_str()).collect();
-        for item in items.iter().filter(|item| !known.contains(&item.text("ip"))) {
+        let known: HashSet<&str> = before.array(list).iter().filter_map(|ip| ip["ip"].as_str()).collect();
+        for item in items.iter().filter(|item| !known.contains(item.text("ip"))) {
             check::ip(errors, item.path.clone(), item.text("ip"));
         }
     };
@@ -179,8 +194,8 @@ fn addresses(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, single:
 
 /// What a status tells of claims must be of the pod's own.
 fn claims(errors: &mut FieldErrors, status: &At<'_>, spec: &At<'_>) {
-    let names: Vec<&str> = spec.array("resourceClaims").iter().filter_map(|claim| claim["name"].as_str()).collect();
-    let mut seen: Vec<&str> = Vec::new();
+    let names: HashSet<&str> = spec.array("resourceClaims").iter().filter_map(|claim| claim["name"].as_str()).collect();
+    let mut seen: HashSet<&str> = HashSet::new();
     for claim in status.items("resourceClaimStatuses") {
         let name = claim.text("name");
         if !names.contains(&name) {
@@ -189,7 +204,7 @@ fn claims(errors: &mut FieldErrors, status: &At<'_>, spec: &At<'_>) {
         if seen.contains(&name) {
             errors.duplicate(claim.at("name"), name);
         }
-        seen.push(name);
+        seen.insert(name);
         if let Some(named) = claim.raw("resourceClaimName").as_str() {
             errors.reasons(claim.at("resourceClaimName"), named, names::dns1123_subdomain(named));
         }
@@ -205,12 +220,12 @@ fn extended_claim(errors: &mut FieldErrors, claim: &At<'_>, spec: &At<'_>) {
     if mappings.is_empty() {
         errors.required(claim.at("requestMappings"), "at least one request mapping is required");
     }
-    let containers: Vec<&Value> = spec.array("containers").iter().chain(spec.array("initContainers")).collect();
-    let mut seen = Vec::new();
+    let (containers, first) = (by_name(spec, "containers"), by_name(spec, "initContainers"));
+    let mut seen = HashSet::new();
     for mapping in &mappings {
         let [name, resource, request] = ["containerName", "resourceName", "requestName"].map(|key| mapping.text(key));
-        match containers.iter().find(|container| container["name"].as_str() == Some(name)) {
-            Some(container) if container["resources"]["requests"].get(resource).is_none() => {
+        match containers.get(name).or_else(|| first.get(name)) {
+            Some(container) if container.value["resources"]["requests"].get(resource).is_none() => {
                 let detail = "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests";
                 errors.invalid(mapping.at("resourceName"), resource, detail);
             }
@@ -226,7 +241,7 @@ fn extended_claim(errors: &mut FieldErrors, claim: &At<'_>, spec: &At<'_>) {
                 errors.duplicate(mapping.at(key), value);
             }
         }
-        seen.push((name, resource, request));
+        seen.insert((name, resource, request));
     }
     errors.named(claim.at("resourceClaimName"), claim.text("resourceClaimName"), names::dns1123_subdomain);
 }

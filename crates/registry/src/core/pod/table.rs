@@ -1,5 +1,7 @@
 //! The row of a pod in a table: ready containers, the status word and restarts.
 
+use std::collections::{HashMap, HashSet};
+
 use ferry_meta::object;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -30,7 +32,7 @@ impl<'a> Sum<'a> {
 pub fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
     let at = At::root(pod);
     let (spec, status) = (at.get("spec"), at.get("status"));
-    let sidecars: Vec<&str> = spec
+    let sidecars: HashSet<&str> = spec
         .items("initContainers")
         .iter()
         .filter(|c| c.text("restartPolicy") == "Always")
@@ -82,12 +84,12 @@ fn has_condition(status: &At<'_>, kind: &str, test: impl Fn(&At<'_>) -> bool) ->
 }
 
 /// The init containers in turn: whether one still holds the pod up, and the restarts of sidecars alone.
-fn starting<'a>(sum: &mut Sum<'a>, spec: &At<'a>, status: &At<'a>, sidecars: &[&str]) -> (bool, (i64, &'a str)) {
+fn starting<'a>(sum: &mut Sum<'a>, spec: &At<'a>, status: &At<'a>, sidecars: &HashSet<&str>) -> (bool, (i64, &'a str)) {
     let mut own = Sum::default();
     let statuses = status.items("initContainerStatuses");
     for (index, one) in statuses.iter().enumerate() {
         sum.count(one);
-        let sidecar = sidecars.contains(&one.text("name"));
+        let sidecar = sidecars.contains(one.text("name"));
         if sidecar {
             own.count(one);
         }
@@ -155,11 +157,11 @@ fn gates(spec: &At<'_>, status: &At<'_>) -> String {
     if gates.is_empty() {
         return "<none>".to_owned();
     }
-    let open = gates.iter().filter(|gate| {
-        let conditions = status.items("conditions");
-        let condition = conditions.iter().find(|c| c.text("type") == gate.text("conditionType"));
-        condition.is_some_and(|c| c.text("status") == "True")
-    });
+    let mut states: HashMap<&str, &str> = HashMap::new();
+    for condition in status.items("conditions") {
+        states.entry(condition.text("type")).or_insert(condition.text("status"));
+    }
+    let open = gates.iter().filter(|gate| states.get(gate.text("conditionType")) == Some(&"True"));
     format!("{}/{}", open.count(), gates.len())
 }
 

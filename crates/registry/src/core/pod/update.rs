@@ -1,5 +1,7 @@
 //! What an update of a pod may change: the main resource, its ephemeral containers and its size.
 
+use std::collections::HashSet;
+
 use ferry_meta::{FieldError, FieldErrors, Path, names};
 use ferry_semantics::taints;
 use serde_json::{Map, Value};
@@ -171,9 +173,9 @@ fn tolerations(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
         }
         copy
     };
+    let kept: HashSet<Value> = spec.array("tolerations").iter().map(without_seconds).collect();
     for old in was.array("tolerations") {
-        let kept = spec.array("tolerations").iter().any(|new| without_seconds(new) == without_seconds(old));
-        if !kept {
+        if !kept.contains(&without_seconds(old)) {
             let detail = "existing toleration can not be modified except its tolerationSeconds";
             return errors.forbidden(spec.at("tolerations"), detail);
         }
@@ -183,9 +185,10 @@ fn tolerations(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
 }
 
 fn gates(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
+    let known: HashSet<&str> = was.array("schedulingGates").iter().filter_map(|old| old["name"].as_str()).collect();
     for gate in spec.items("schedulingGates") {
         let name = gate.text("name");
-        if !was.array("schedulingGates").iter().any(|old| old["name"].as_str() == Some(name)) {
+        if !known.contains(name) {
             let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.forbidden(gate.at("name"), detail);
         }

@@ -1,6 +1,6 @@
 //! What is accepted in a pod's spec but doubtful.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ferry_meta::Path;
 
@@ -139,8 +139,13 @@ pub fn of(pod: &At<'_>) -> Vec<String> {
     out
 }
 
+/// As many are told; an answer has no room for more.
+const MOST: usize = 1000;
+
 fn say(out: &mut Vec<String>, path: &Path, message: String) {
-    out.push(format!("{path}: {message}"));
+    if out.len() < MOST {
+        out.push(format!("{path}: {message}"));
+    }
 }
 
 fn null_selector(out: &mut Vec<String>, term: &At<'_>) {
@@ -150,24 +155,24 @@ fn null_selector(out: &mut Vec<String>, term: &At<'_>) {
 }
 
 fn duplicates(out: &mut Vec<String>, spec: &At<'_>, list: &str, key: &str) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for item in spec.items(list) {
         let value = item.text(key);
         if seen.contains(&value) {
             say(out, &item.at(key), format!("duplicate {key} {value:?}"));
         } else {
-            seen.push(value);
+            seen.insert(value);
         }
     }
 }
 
 /// A variable set twice, unless the second builds on the first.
 fn hidden_variables(out: &mut Vec<String>, container: &At<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for variable in container.items("env") {
         let (name, value) = (variable.text("name"), variable.text("value"));
         if !seen.contains(&name) {
-            seen.push(name);
+            seen.insert(name);
             continue;
         }
         let reference = format!("$({name})");
@@ -177,6 +182,9 @@ fn hidden_variables(out: &mut Vec<String>, container: &At<'_>) {
         }
     }
 }
+
+/// Each port is compared with as many of those before it.
+const COMPARED: usize = 64;
 
 fn ports(out: &mut Vec<String>, spec: &At<'_>) {
     let mut seen: HashMap<(i64, &str), Vec<At<'_>>> = HashMap::new();
@@ -194,7 +202,12 @@ fn ports(out: &mut Vec<String>, spec: &At<'_>) {
                 say(out, &port.path, format!("dangerously ambiguous port definition with {}", other.path));
             }
         }
-        others.push(port);
+        if others.len() < COMPARED {
+            others.push(port);
+        }
+        if out.len() >= MOST {
+            return;
+        }
     }
     let mut names: HashMap<&str, Path> = HashMap::new();
     for port in containers.iter().flat_map(|c| c.items("ports")) {
