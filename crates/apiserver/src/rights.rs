@@ -29,7 +29,7 @@ pub(crate) fn attributes<'a>(context: &'a RequestContext, fields: &'a [(String, 
 
 pub(crate) fn selector_fields(context: &RequestContext) -> Vec<(String, String)> {
     let parsed = FieldSelector::parse(context.query.text("fieldSelector")).unwrap_or_default();
-    parsed.terms.into_iter().filter(|t| !t.negated).map(|t| (t.field, t.value)).collect()
+    parsed.terms().iter().filter(|t| !t.negated).map(|t| (t.field.clone(), t.value.clone())).collect()
 }
 
 /// For a request that does more than its method says: a PUT or an apply of what does not exist yet, a GET that becomes
