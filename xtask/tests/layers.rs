@@ -44,6 +44,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dns", &["client", "meta", "tasks"]),
     ("simulator", &["client", "semantics", "tasks"]),
     ("insight", &["meta", "semantics"]),
+    ("network", &["client", "tasks"]),
+    ("simulator", &["client", "tasks"]),
+    ("insight", &["meta"]),
     // Node side.
     ("cri", &[]),
     ("plugins", &[]),
@@ -68,6 +71,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "insight",
             "kubelet",
             "meta",
+            "network",
             "outbound",
             "plugins",
             "proxy",
@@ -79,6 +83,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "simulator",
             "store",
             "tasks",
+            "x509",
         ],
     ),
 ];

@@ -23,6 +23,9 @@ mod insight_options;
 #[path = "../src/kubelet_options/mod.rs"]
 mod kubelet_options;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/labels.rs"]
+mod labels;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/legacy_tokens.rs"]
 mod legacy_tokens;
 #[path = "scheduler/memory.rs"]

@@ -48,7 +48,13 @@ pub enum Command {
     ControllerManager(ControllerManagerOptions),
     /// Run the scheduler alone, against any API server.
     Scheduler(SchedulerOptions),
-    /// Nodes: simulated ones for tests and measurements.
+    /// Make this machine a node of a cluster that runs elsewhere.
+    Join(JoinOptions),
+    /// Drain this node, remove it from its cluster and take away everything it made on this machine.
+    Leave(LeaveOptions),
+    /// Tokens with which machines join.
+    Token(TokenOptions),
+    /// Nodes: this machine's own, and simulated ones for tests and measurements.
     Node {
         #[command(subcommand)]
         command: NodeCommand,
@@ -102,38 +108,26 @@ pub struct Folders {
     pub run_dir: PathBuf,
 }
 
+/// One machine of a cluster: where it keeps things, how it is called, what runs its containers.
 #[derive(Args, Clone, Debug)]
-pub struct ClusterOptions {
+pub struct NodeOptions {
     #[command(flatten)]
     pub folders: Folders,
-    #[command(flatten)]
-    pub etcd: EtcdFlags,
-    /// The port of the API server.
-    #[arg(long, default_value_t = 6443)]
-    pub secure_port: u16,
-    /// The address the API server listens on.
-    #[arg(long, default_value = "0.0.0.0")]
-    pub bind_address: IpAddr,
     /// The port of the kubelet.
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,
-    /// The port of the cluster DNS on the pod network's gateway.
-    #[arg(long, default_value_t = 10053)]
-    pub dns_port: u16,
-    /// Pods get their addresses from here.
-    #[arg(long, default_value = "10.244.0.0/16")]
-    pub cluster_cidr: String,
-    /// Services get their addresses from here.
-    #[arg(long, default_value = "10.96.0.0/16")]
-    pub service_cluster_ip_range: String,
-    #[arg(long, default_value = "cluster.local")]
-    pub cluster_domain: String,
     /// The node's name; the host's name when not given.
     #[arg(long)]
     pub node_name: Option<String>,
     /// The node's address; the one that reaches the default gateway when not given.
     #[arg(long)]
     pub node_ip: Option<IpAddr>,
+    /// A label that the node registers with. May be given several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub node_label: Vec<String>,
+    /// A taint that the node registers with: `key=value:NoSchedule`. May be given several times.
+    #[arg(long, value_name = "KEY[=VALUE]:EFFECT")]
+    pub node_taint: Vec<String>,
     /// The bridge that pods are attached to.
     #[arg(long, default_value = "ferry0")]
     pub bridge: String,
@@ -147,13 +141,88 @@ pub struct ClusterOptions {
     /// none; or the socket of another, as `unix:///run/other.sock`.
     #[arg(long, default_value = "containerd", value_name = "RUNTIME")]
     pub container_runtime_endpoint: String,
+    #[command(flatten)]
+    pub kubelet: KubeletOptions,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ClusterOptions {
+    #[command(flatten)]
+    pub node: NodeOptions,
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
+    /// The port of the API server.
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// The address the API server listens on.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The port of the cluster DNS on the pod network's gateway.
+    #[arg(long, default_value_t = 10053)]
+    pub dns_port: u16,
+    /// Pods get their addresses from here.
+    #[arg(long, default_value = "10.244.0.0/16")]
+    pub cluster_cidr: String,
+    /// Services get their addresses from here.
+    #[arg(long, default_value = "10.96.0.0/16")]
+    pub service_cluster_ip_range: String,
+    #[arg(long, default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// How packets travel between nodes: `routes` where all are on one segment, `vxlan` anywhere, `auto` chooses for each node,
+    /// `cni` leaves it to a plug-in that you install.
+    #[arg(long, default_value = "auto", value_name = "MODE")]
+    pub pod_network: ferry_network::Mode,
     /// The image that holds a pod's namespaces.
     #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
     pub pause_image: String,
     #[command(flatten)]
-    pub kubelet: KubeletOptions,
-    #[command(flatten)]
     pub server: ServerOptions,
+}
+
+/// `ferry join`: where the cluster is, and this machine.
+#[derive(Args, Clone, Debug)]
+pub struct JoinOptions {
+    /// A server of the cluster: `192.0.2.1` or `192.0.2.1:6443`.
+    pub address: String,
+    /// What `ferry token create` printed there.
+    pub token: String,
+    #[command(flatten)]
+    pub node: NodeOptions,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct LeaveOptions {
+    #[command(flatten)]
+    pub folders: Folders,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct TokenOptions {
+    /// How to reach the cluster; as kubectl finds it when not given, else that of `ferry up`.
+    #[arg(long, global = true)]
+    pub kubeconfig: Option<PathBuf>,
+    #[command(subcommand)]
+    pub command: TokenCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum TokenCommand {
+    /// Print the line that makes another machine a node of this cluster.
+    Create {
+        /// How long the token may be used; 0 for ever.
+        #[arg(long, default_value = "24h", value_parser = duration)]
+        ttl: Duration,
+        /// What it is for, for those who read the list.
+        #[arg(long, default_value = "")]
+        description: String,
+    },
+    /// Show the tokens there are, without their secrets.
+    List,
+    /// Delete tokens by their first six characters.
+    Delete {
+        #[arg(required = true)]
+        id: Vec<String>,
+    },
 }
 
 #[derive(Args, Clone, Debug)]
@@ -319,6 +388,8 @@ pub struct SchedulerOptions {
 
 #[derive(Subcommand)]
 pub enum NodeCommand {
+    /// Run the node that `ferry join` made of this machine in the foreground.
+    Run(NodeOptions),
     /// Register nodes without containers and walk the pods bound to them through their phases, until interrupted.
     Simulate(SimulateOptions),
 }

@@ -7,16 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ferry_apiserver::Kubelets;
-use ferry_client::{Informer, Informers};
+use ferry_client::Informers;
 use ferry_meta::UserInfo;
 use ferry_meta::user::MASTERS;
 use ferry_tasks::Tasks;
-use k8s_openapi::api::core::v1::Node;
 
-use crate::config::{Cidr, ClusterConfig, ContainerRuntime};
+use crate::config::{ClusterConfig, NodeConfig};
+use crate::fleet::{self, node};
 use crate::front_door::{FrontDoor, Options};
-use crate::node::containerd::Containerd;
-use crate::node::{embedded, network};
 use crate::pki::{Pki, client_tls, server_tls, server_tls_by};
 use crate::process::Lock;
 use crate::reload::Reloads;
@@ -32,23 +30,23 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// Runs a cluster until it is told to stop. Containers and packet rules stay: `ferry down` takes them away.
 pub async fn run(config: ClusterConfig) -> Result<()> {
     let progress = Progress { begin: Instant::now() };
-    fs::create_dir_all(&config.run_dir).with_context(|| format!("cannot create {}", config.run_dir.display()))?;
-    let _lock = Lock::take(&config.run_dir.join("ferry.lock"))?;
+    fs::create_dir_all(&config.node.run_dir)
+        .with_context(|| format!("cannot create {}", config.node.run_dir.display()))?;
+    let _lock = Lock::take(&config.node.run_dir.join("ferry.lock"))?;
     let listener =
         tokio::net::TcpListener::bind((config.bind_address, config.secure_port)).await.with_context(|| {
             format!("port {} is in use or not allowed; choose another with --secure-port", config.secure_port)
         })?;
-    fs::create_dir_all(&config.data_dir).with_context(|| format!("cannot create {}", config.data_dir.display()))?;
-    // `ferry down` must know it even when this process is gone.
-    fs::write(config.data_dir.join("bridge"), &config.bridge)?;
-    fs::write(config.data_dir.join("cgroup-root"), config.cgroup_root.as_os_str().as_encoded_bytes())?;
+    fs::create_dir_all(&config.node.data_dir)
+        .with_context(|| format!("cannot create {}", config.node.data_dir.display()))?;
+    note_for_down(&config.node)?;
 
     let tasks = Tasks::new("ferry");
     let server_tasks = Tasks::new("server");
     let door = open_front_door(&config, listener, &server_tasks);
     // The runtime takes longest to start, so it starts beside the API server.
     let (door, ()) = tokio::try_join!(door, async {
-        start_runtime(&config, &tasks).await?;
+        node::start_runtime(&config.node, &tasks).await?;
         progress.say("container runtime");
         Ok(())
     })?;
@@ -57,7 +55,10 @@ pub async fn run(config: ClusterConfig) -> Result<()> {
 
     let informers = Informers::new(door.client(UserInfo::new("system:kube-controller-manager", &[])), tasks.clone());
     start_control_plane(&config, &door, &pki, &informers, &tasks).await?;
-    start_node(&config, &door, &pki, &renewals, &informers, &tasks).await?;
+    tokio::try_join!(
+        publish(&config, &door, &pki, &informers, &tasks),
+        start_node(&config.node, &door, &pki, &renewals, &informers, &tasks),
+    )?;
     progress.say("node");
     progress.done(&config);
 
@@ -68,18 +69,12 @@ pub async fn run(config: ClusterConfig) -> Result<()> {
     Ok(())
 }
 
-async fn start_runtime(config: &ClusterConfig, tasks: &Tasks) -> Result<()> {
-    match config.container_runtime {
-        ContainerRuntime::Containerd => {
-            let containerd = Containerd::new(&config.data_dir, &config.run_dir);
-            let pid = containerd.ensure(config).await?;
-            let supervised = config.clone();
-            tasks.spawn_until_stopped("containerd", async move { containerd.supervise(supervised, pid).await });
-            Ok(())
-        }
-        ContainerRuntime::Embedded => embedded::start(config, tasks).await,
-        ContainerRuntime::Other(_) => Ok(()),
-    }
+/// `ferry down` must know these even when this process is gone.
+pub fn note_for_down(config: &NodeConfig) -> Result<()> {
+    fs::create_dir_all(&config.data_dir).with_context(|| format!("cannot create {}", config.data_dir.display()))?;
+    fs::write(config.data_dir.join("bridge"), &config.bridge)?;
+    fs::write(config.data_dir.join("cgroup-root"), config.cgroup_root.as_os_str().as_encoded_bytes())?;
+    Ok(())
 }
 
 async fn open_front_door(
@@ -87,9 +82,14 @@ async fn open_front_door(
     listener: tokio::net::TcpListener,
     tasks: &Tasks,
 ) -> Result<(FrontDoor, Arc<Pki>, Arc<Renewals>)> {
-    let pki = Arc::new(Pki::open(&config.data_dir.join("pki"))?);
+    let pki = Arc::new(Pki::open(&config.node.data_dir.join("pki"))?);
     let renewals = Renewals::new(pki.clone());
-    let serving = pki_plan::serving(&config.node_name, config.node_ip, config.service_cidr, &config.cluster_domain);
+    let serving = pki_plan::serving(
+        &config.node.node_name,
+        config.node.node_ip,
+        config.node.cluster.service_cidr,
+        &config.node.cluster.cluster_domain,
+    );
     let (reloads, flags) = (Reloads::new(), &config.server.authentication);
     let front_proxy = pki_plan::front_proxy(&pki, flags, &renewals)?;
     let client_ca = CaSource::Pem(pki.ca_certificate().to_owned());
@@ -99,10 +99,10 @@ async fn open_front_door(
     let door = FrontDoor::open(
         Options {
             state: &config.state,
-            key_dir: &config.data_dir.join("pki"),
+            key_dir: &config.node.data_dir.join("pki"),
             signing_key: &pki.signing_key()?,
-            service_cidr: &config.service_cidr.to_string(),
-            advertise: config.node_ip,
+            service_cidr: &config.node.cluster.service_cidr.to_string(),
+            advertise: config.node.node_ip,
             port: config.secure_port,
             authorities,
             reloads: &reloads,
@@ -133,7 +133,7 @@ async fn start_control_plane(
 ) -> Result<()> {
     let controllers = ferry_controllers::Config {
         root_ca: pki.ca_certificate().to_owned(),
-        cluster_cidr: Some(config.cluster_cidr.to_string()),
+        cluster_cidr: Some(config.node.cluster.cluster_cidr.to_string()),
         signing: Some(pki.signing_authority()),
         sign_token: Some(crate::legacy_tokens::signer(&pki.signing_key()?)?),
         provider: Some(Arc::new(ferry_controllers::Local)),
@@ -154,9 +154,9 @@ async fn start_control_plane(
     Ok(())
 }
 
-/// Starts the kubelet, then the network once the node has a range of addresses, then waits until the node is Ready.
+/// The node of this machine: its kubelet's certificates are made here, its clients enter the API server without sockets.
 async fn start_node(
-    config: &ClusterConfig,
+    config: &NodeConfig,
     door: &FrontDoor,
     pki: &Pki,
     renewals: &Renewals,
@@ -165,56 +165,29 @@ async fn start_node(
 ) -> Result<()> {
     let user = UserInfo::new(format!("system:node:{}", config.node_name), &["system:nodes"]);
     let serving = renewals.leaf(pki_plan::kubelet_serving(config))?;
-    let runtime = config.runtime_socket();
-    let mut kubelet = ferry_kubelet::Config::new(
-        &config.node_name,
-        config.node_ip,
-        &runtime.to_string_lossy(),
-        config.data_dir.join("kubelet"),
-    );
-    kubelet.log_dir = config.data_dir.join("logs");
-    kubelet.cluster_dns = vec![config.dns_address().into()];
-    kubelet.cluster_domain.clone_from(&config.cluster_domain);
-    kubelet.port = config.kubelet_port;
-    kubelet.cgroup_root.clone_from(&config.cgroup_root);
-    kubelet.sandbox_image = Some(config.pause_image.clone());
-    config.kubelet.apply(&mut kubelet);
-    kubelet.tls = Some(ferry_kubelet::Tls { server: server_tls(serving, pki.ca_certificate())? });
-    ferry_kubelet::start(kubelet, door.client(user), tasks).await.context("cannot start the kubelet")?;
-
-    let nodes = informers.of::<Node>();
-    let range = until(&nodes, &config.node_name, |node| node.spec.as_ref()?.pod_cidr.clone()).await;
-    let pod_cidr = Cidr::parse("pod-cidr", &range)?;
-    network::prepare(config, pod_cidr)?;
-    network::write_cni(config, pod_cidr)?;
-    let proxy = ferry_proxy::Config {
-        node_name: config.node_name.clone(),
-        pod_cidr: config.cluster_cidr.to_string(),
-        service_cidrs: vec![config.service_cidr.to_string()],
-        table: network::proxy_table(&config.bridge),
-        ..ferry_proxy::Config::default()
+    let identity = node::Identity {
+        kubelet: door.client(user),
+        tls: ferry_kubelet::Tls { server: server_tls(serving, pki.ca_certificate())? },
+        informers: informers.clone(),
     };
-    let proxy = ferry_proxy::start(proxy, informers, tasks).await.context("cannot start the service proxy")?;
-    let admin = door.client(UserInfo::new("system:apiserver", &[MASTERS]));
-    cluster_dns::start(config, pod_cidr.address(1), admin, informers, tasks).await?;
-    proxy.ready().await;
-    until(&nodes, &config.node_name, |node| {
-        let conditions = node.status.as_ref()?.conditions.as_ref()?;
-        conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(())
-    })
-    .await;
-    Ok(())
+    node::start(config, identity, tasks).await
 }
 
-/// Waits until a node shows what is looked for.
-async fn until<T>(nodes: &Informer<Node>, name: &str, look: impl Fn(&Node) -> Option<T>) -> T {
-    let mut changes = nodes.subscribe();
-    loop {
-        if let Some(found) = nodes.get("", name).and_then(|node| look(&node)) {
-            return found;
-        }
-        changes.next().await;
-    }
+/// What other machines need to join, and the Service of the cluster's DNS.
+async fn publish(
+    config: &ClusterConfig,
+    door: &FrontDoor,
+    pki: &Pki,
+    informers: &Informers,
+    tasks: &Tasks,
+) -> Result<()> {
+    let admin = door.client(UserInfo::new("system:apiserver", &[MASTERS]));
+    let settings = &config.node.cluster;
+    let server = format!("https://{}", config.advertised());
+    fleet::publish::publish(&admin, &server, pki.ca_certificate(), &fleet::settings::Settings::of(settings)).await?;
+    fleet::approval::start(admin.clone(), informers, tasks);
+    fleet::leaving::start(admin.clone(), informers.of(), tasks);
+    cluster_dns::publish(settings, admin, informers.of(), tasks).await
 }
 
 /// Lines for whoever started this process; nobody may be listening any more.

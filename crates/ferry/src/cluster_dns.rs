@@ -1,77 +1,117 @@
-//! The cluster's DNS server on this node, and the Service that leads pods to it.
+//! The cluster's DNS: a server on every node of Ferry's, and the Service that leads each pod to the one of its own node.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ferry_client::{Api, Informers};
+use ferry_client::{Api, Informer, Informers};
 use ferry_tasks::Tasks;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::config::ClusterConfig;
+use crate::config::{Cidr, ClusterSettings, NodeConfig};
 
 const NAMESPACE: &str = "kube-system";
 const SERVICE: &str = "kube-dns";
+/// A node whose annotation says so has a DNS server on the gateway of its pods.
+pub const SERVES_DNS: &str = "ferry.dev/dns-port";
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Listens on the gateway of the pod network: pods reach it, the outside does not.
-pub async fn start(
-    config: &ClusterConfig,
-    gateway: Ipv4Addr,
-    client: Client,
-    informers: &Informers,
-    tasks: &Tasks,
-) -> Result<()> {
+pub async fn serve(config: &NodeConfig, pod_cidr: Cidr, informers: &Informers, tasks: &Tasks) -> Result<()> {
+    let settings = &config.cluster;
     let dns = ferry_dns::Config {
-        listen: vec![SocketAddr::from((gateway, config.dns_port))],
-        zone: config.cluster_domain.clone(),
-        service_address: Some(config.dns_address().into()),
+        listen: vec![SocketAddr::from((pod_cidr.address(1), settings.dns_port))],
+        zone: settings.cluster_domain.clone(),
+        service_address: Some(settings.cluster_dns),
         ..ferry_dns::Config::default()
     };
-    ferry_dns::start(dns, informers, tasks).await.context("cannot start the cluster's DNS")?;
-    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
-    apply(&services, SERVICE, &service(config)).await.context("cannot write the Service kube-system/kube-dns")?;
-    let slices: Api<EndpointSlice> = Api::namespaced(client, NAMESPACE);
-    apply(&slices, &config.node_name, &slice(config, gateway)).await.context("cannot write the endpoints of kube-dns")
+    ferry_dns::start(dns, informers, tasks).await.map(drop).context("cannot start the cluster's DNS")
 }
 
-async fn apply<K>(api: &Api<K>, name: &str, object: &Value) -> kube::Result<()>
+/// Writes the Service, and keeps an EndpointSlice for every node that serves DNS.
+pub async fn publish(settings: &ClusterSettings, client: Client, nodes: Informer<Node>, tasks: &Tasks) -> Result<()> {
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+    apply(&services, &service(settings)).await.context("cannot write the Service kube-system/kube-dns")?;
+    let slices: Api<EndpointSlice> = Api::namespaced(client, NAMESPACE);
+    let mut changes = nodes.subscribe();
+    nodes.synced().await;
+    tasks.spawn_until_stopped("cluster-dns", async move {
+        let mut written: std::collections::BTreeMap<String, Value> = std::collections::BTreeMap::new();
+        loop {
+            let wanted: Vec<Value> = nodes.list().iter().filter_map(|node| slice(node)).collect();
+            let mut failed = false;
+            for slice in wanted {
+                let name = slice["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                if written.get(&name) == Some(&slice) {
+                    continue;
+                }
+                match apply(&slices, &slice).await {
+                    Ok(()) => {
+                        written.insert(name, slice);
+                    }
+                    Err(error) => {
+                        tracing::warn!("the endpoints of kube-dns cannot be written: {error}");
+                        failed = true;
+                    }
+                }
+            }
+            if failed {
+                tokio::time::sleep(RETRY).await;
+            } else {
+                changes.next().await;
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn apply<K>(api: &Api<K>, object: &Value) -> kube::Result<()>
 where
     K: kube::Resource + ferry_client::Wire,
 {
-    let name = if object["kind"] == "EndpointSlice" { format!("{SERVICE}-{name}") } else { name.to_owned() };
-    api.patch(&name, &PatchParams::apply("ferry").force(), &Patch::Apply(object)).await.map(|_| ())
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    api.patch(name, &PatchParams::apply("ferry").force(), &Patch::Apply(object)).await.map(|_| ())
 }
 
-fn service(config: &ClusterConfig) -> Value {
+fn service(settings: &ClusterSettings) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": { "name": SERVICE, "namespace": NAMESPACE, "labels": {
             "k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
         }},
-        // No selector: the endpoints are the nodes that serve DNS themselves.
-        "spec": { "clusterIP": config.dns_address(), "ports": [
-            { "name": "dns", "port": 53, "protocol": "UDP", "targetPort": config.dns_port },
-            { "name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": config.dns_port },
+        // No selector: the endpoints are the nodes that serve DNS themselves, and each pod asks its own node.
+        "spec": { "clusterIP": settings.cluster_dns, "internalTrafficPolicy": "Local", "ports": [
+            { "name": "dns", "port": 53, "protocol": "UDP", "targetPort": settings.dns_port },
+            { "name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": settings.dns_port },
         ]},
     })
 }
 
-fn slice(config: &ClusterConfig, gateway: Ipv4Addr) -> Value {
-    json!({
+/// The slice of one node; owned by it, so that it goes with it.
+fn slice(node: &Node) -> Option<Value> {
+    let metadata = &node.metadata;
+    let (name, uid) = (metadata.name.as_deref()?, metadata.uid.as_deref()?);
+    let port: u16 = metadata.annotations.as_ref()?.get(SERVES_DNS)?.parse().ok()?;
+    let range = Cidr::parse("pod-cidr", node.spec.as_ref()?.pod_cidr.as_deref()?).ok()?;
+    let gateway = IpAddr::from(range.address(1));
+    Some(json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": { "name": format!("{SERVICE}-{}", config.node_name), "namespace": NAMESPACE, "labels": {
-            "kubernetes.io/service-name": SERVICE, "endpointslice.kubernetes.io/managed-by": "ferry",
-        }},
+        "metadata": {
+            "name": format!("{SERVICE}-{name}"), "namespace": NAMESPACE,
+            "labels": { "kubernetes.io/service-name": SERVICE, "endpointslice.kubernetes.io/managed-by": "ferry" },
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "Node", "name": name, "uid": uid }],
+        },
         "addressType": "IPv4",
-        "endpoints": [{ "addresses": [gateway], "nodeName": config.node_name, "conditions": { "ready": true } }],
+        "endpoints": [{ "addresses": [gateway], "nodeName": name, "conditions": { "ready": true } }],
         "ports": [
-            { "name": "dns", "port": config.dns_port, "protocol": "UDP" },
-            { "name": "dns-tcp", "port": config.dns_port, "protocol": "TCP" },
+            { "name": "dns", "port": port, "protocol": "UDP" },
+            { "name": "dns-tcp", "port": port, "protocol": "TCP" },
         ],
-    })
+    }))
 }

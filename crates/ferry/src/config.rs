@@ -1,12 +1,16 @@
 //! Checked configuration: what the wiring starts from. Everything that can be refused is refused here, before anything is written.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::arguments::ClusterOptions;
+use k8s_openapi::api::core::v1::Taint;
+
+use crate::arguments::{ClusterOptions, NodeOptions};
 use crate::kubelet_options::KubeletConfig;
+use crate::labels;
 use crate::server_options::ServerOptions;
 use crate::state::State;
 
@@ -90,45 +94,41 @@ impl ContainerRuntime {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct ClusterConfig {
-    pub state: State,
-    pub data_dir: PathBuf,
-    pub run_dir: PathBuf,
-    pub bind_address: IpAddr,
-    pub secure_port: u16,
-    pub kubelet_port: u16,
-    pub dns_port: u16,
+/// What is the same on all nodes of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterSettings {
     pub cluster_cidr: Cidr,
     pub service_cidr: Cidr,
     pub cluster_domain: String,
+    pub cluster_dns: IpAddr,
+    pub dns_port: u16,
+    pub pod_network: ferry_network::Mode,
+    pub pause_image: String,
+}
+
+/// One machine of a cluster.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    pub data_dir: PathBuf,
+    pub run_dir: PathBuf,
+    pub kubelet_port: u16,
     pub node_name: String,
     pub node_ip: IpAddr,
+    pub labels: BTreeMap<String, String>,
+    pub taints: Vec<Taint>,
     pub bridge: String,
     pub cgroup_root: PathBuf,
     pub mirrors: Vec<Mirror>,
-    pub pause_image: String,
     pub container_runtime: ContainerRuntime,
     pub kubelet: KubeletConfig,
-    pub server: ServerOptions,
+    pub cluster: ClusterSettings,
 }
 
-impl ClusterConfig {
-    pub fn check(options: &ClusterOptions) -> Result<Self> {
+impl NodeConfig {
+    pub fn check(options: &NodeOptions, cluster: ClusterSettings) -> Result<Self> {
         ensure!(
             rustix::process::geteuid().is_root(),
-            "a cluster needs root for namespaces, mounts and packet rules; run it as root or with sudo"
-        );
-        let cluster_cidr = Cidr::parse("cluster-cidr", &options.cluster_cidr)?;
-        let service_cidr = Cidr::parse("service-cluster-ip-range", &options.service_cluster_ip_range)?;
-        ensure!(
-            !cluster_cidr.overlaps(service_cidr),
-            "--cluster-cidr {cluster_cidr} and --service-cluster-ip-range {service_cidr} overlap; choose ranges apart from each other"
-        );
-        ensure!(cluster_cidr.length <= 24, "--cluster-cidr {cluster_cidr} is too small: a node takes a /24 of it");
-        ensure!(
-            (12..=28).contains(&service_cidr.length),
-            "--service-cluster-ip-range {service_cidr} must be a /12 to /28"
+            "a node needs root for namespaces, mounts and packet rules; run it as root or with sudo"
         );
         ensure!(
             !options.bridge.is_empty() && options.bridge.len() <= 15,
@@ -149,56 +149,32 @@ impl ClusterConfig {
             );
         }
         let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
-        let data_dir = absolute(&options.folders.data_dir)?;
         Ok(Self {
-            state: State::check(&options.etcd, &data_dir)?,
-            data_dir,
+            data_dir: absolute(&options.folders.data_dir)?,
             run_dir: absolute(&options.folders.run_dir)?,
-            bind_address: options.bind_address,
-            secure_port: options.secure_port,
             kubelet_port: options.kubelet_port,
-            dns_port: options.dns_port,
-            cluster_cidr,
-            service_cidr,
-            cluster_domain: options.cluster_domain.clone(),
             node_name: match &options.node_name {
                 Some(name) => name.clone(),
                 None => host_name(),
             },
             node_ip: match options.node_ip {
                 Some(address) => address,
-                None => default_address().unwrap_or_else(|| cluster_cidr.address(1).into()),
+                None => default_address().unwrap_or_else(|| cluster.cluster_cidr.address(1).into()),
             },
+            labels: labels::pairs("node-label", &options.node_label)?,
+            taints: options.node_taint.iter().map(|text| labels::taint("node-taint", text)).collect::<Result<_>>()?,
             bridge: options.bridge.clone(),
             cgroup_root: options.cgroup_root.clone(),
             mirrors,
-            pause_image: options.pause_image.clone(),
             container_runtime: ContainerRuntime::parse(&options.container_runtime_endpoint)?,
             kubelet: options.kubelet.check()?,
-            server: options.server.clone(),
+            cluster,
         })
     }
 
-    /// Fails when another process holds a port this cluster needs.
+    /// Fails when another process holds the kubelet's port.
     pub fn check_ports(&self) -> Result<()> {
-        for (address, port, flag) in
-            [(self.bind_address, self.secure_port, "secure-port"), (self.node_ip, self.kubelet_port, "kubelet-port")]
-        {
-            TcpListener::bind((address, port)).with_context(|| {
-                format!(
-                    "port {port} is in use or not allowed; stop what listens there, or choose another with --{flag}"
-                )
-            })?;
-        }
-        Ok(())
-    }
-
-    pub fn dns_address(&self) -> Ipv4Addr {
-        self.service_cidr.address(10)
-    }
-
-    pub fn kubeconfig(&self) -> PathBuf {
-        self.data_dir.join("kubeconfig")
+        check_port(self.node_ip, self.kubelet_port, "kubelet-port")
     }
 
     pub fn log_file(&self) -> PathBuf {
@@ -210,6 +186,75 @@ impl ClusterConfig {
             ContainerRuntime::Containerd => self.run_dir.join("containerd.sock"),
             ContainerRuntime::Embedded => self.run_dir.join(EMBEDDED_SOCKET),
             ContainerRuntime::Other(socket) => socket.clone(),
+        }
+    }
+}
+
+fn check_port(address: IpAddr, port: u16, flag: &str) -> Result<()> {
+    TcpListener::bind((address, port)).map(drop).with_context(|| {
+        format!("port {port} is in use or not allowed; stop what listens there, or choose another with --{flag}")
+    })
+}
+
+/// A server and the node on the same machine.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    pub node: NodeConfig,
+    pub state: State,
+    pub bind_address: IpAddr,
+    pub secure_port: u16,
+    pub server: ServerOptions,
+}
+
+impl ClusterConfig {
+    pub fn check(options: &ClusterOptions) -> Result<Self> {
+        let cluster_cidr = Cidr::parse("cluster-cidr", &options.cluster_cidr)?;
+        let service_cidr = Cidr::parse("service-cluster-ip-range", &options.service_cluster_ip_range)?;
+        ensure!(
+            !cluster_cidr.overlaps(service_cidr),
+            "--cluster-cidr {cluster_cidr} and --service-cluster-ip-range {service_cidr} overlap; choose ranges apart from each other"
+        );
+        ensure!(cluster_cidr.length <= 24, "--cluster-cidr {cluster_cidr} is too small: a node takes a /24 of it");
+        ensure!(
+            (12..=28).contains(&service_cidr.length),
+            "--service-cluster-ip-range {service_cidr} must be a /12 to /28"
+        );
+        let settings = ClusterSettings {
+            cluster_cidr,
+            service_cidr,
+            cluster_domain: options.cluster_domain.clone(),
+            cluster_dns: service_cidr.address(10).into(),
+            dns_port: options.dns_port,
+            pod_network: options.pod_network,
+            pause_image: options.pause_image.clone(),
+        };
+        let node = NodeConfig::check(&options.node, settings)?;
+        Ok(Self {
+            state: State::check(&options.etcd, &node.data_dir)?,
+            node,
+            bind_address: options.bind_address,
+            secure_port: options.secure_port,
+            server: options.server.clone(),
+        })
+    }
+
+    /// Fails when another process holds a port this cluster needs.
+    pub fn check_ports(&self) -> Result<()> {
+        check_port(self.bind_address, self.secure_port, "secure-port")?;
+        self.node.check_ports()
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.node.data_dir.join("kubeconfig")
+    }
+
+    /// Where other machines reach this server.
+    pub fn advertised(&self) -> String {
+        let address = self.node.node_ip;
+        if address.is_ipv6() {
+            format!("[{address}]:{}", self.secure_port)
+        } else {
+            format!("{address}:{}", self.secure_port)
         }
     }
 }

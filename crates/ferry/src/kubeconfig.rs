@@ -12,6 +12,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder};
 
+use crate::fleet::servers::Servers;
+
 /// A connection on which nothing came for so long is asked whether it lives.
 const PING_AFTER: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
@@ -47,6 +49,20 @@ pub fn connect(config: Config) -> Result<Client> {
     transport(config).context("cannot make a client from the kubeconfig")
 }
 
+/// A client of a node: whichever of the servers answers, known by the cluster's CA as `kubernetes`, and the certificate of the
+/// moment shown to it.
+pub fn connect_to(servers: Servers, tls: &rustls::ClientConfig) -> Result<Client> {
+    let config = Config::new("https://kubernetes".parse()?);
+    let mut tls = tls.clone();
+    // A resumed session would show the certificate of the one before.
+    tls.resumption = rustls::client::Resumption::disabled();
+    let secured = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_only()
+        .with_server_name_resolver(FixedServerNameResolver::new("kubernetes".try_into()?));
+    client_over(config, secured.enable_all_versions().wrap_connector(servers))
+}
+
 fn transport(config: Config) -> Result<Client> {
     let mut sockets = HttpConnector::new();
     sockets.enforce_http(false);
@@ -56,6 +72,13 @@ fn transport(config: Config) -> Result<Client> {
     if let Some(name) = &config.tls_server_name {
         secured = secured.with_server_name_resolver(FixedServerNameResolver::new(name.clone().try_into()?));
     }
+    client_over(config, secured.enable_all_versions().wrap_connector(sockets))
+}
+
+fn client_over<C>(config: Config, connector: C) -> Result<Client>
+where
+    C: hyper_util::client::legacy::connect::Connect + Clone + Send + Sync + 'static,
+{
     let connections = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
@@ -63,7 +86,7 @@ fn transport(config: Config) -> Result<Client> {
         .http2_keep_alive_timeout(ANSWER_WITHIN)
         .http2_initial_stream_window_size(WINDOW)
         .http2_initial_connection_window_size(4 * WINDOW)
-        .build::<_, Body>(secured.enable_all_versions().wrap_connector(sockets));
+        .build::<_, Body>(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)

@@ -7,10 +7,12 @@ mod commands;
 mod component;
 mod config;
 mod encryption;
+mod fleet;
 mod front_door;
 mod insight_options;
 mod kubeconfig;
 mod kubelet_options;
+mod labels;
 mod legacy_tokens;
 mod log;
 #[cfg(test)]
@@ -49,6 +51,10 @@ fn main() -> std::process::ExitCode {
         Command::Apiserver(options) => commands::apiserver::run(&options),
         Command::Scheduler(options) => commands::scheduler::run(&options),
         Command::ControllerManager(options) => commands::controller_manager::run(&options),
+        Command::Join(options) => commands::join::run(&options),
+        Command::Leave(options) => commands::leave::run(&options),
+        Command::Token(options) => commands::token::run(&options),
+        Command::Node { command: NodeCommand::Run(options) } => commands::node::run(&options),
         Command::Node { command: NodeCommand::Simulate(options) } => commands::simulate::run(&options),
         Command::Store(options) => commands::store::run(&options),
         Command::Secrets(SecretsCommand::Rotate(options)) => commands::secrets::rotate(&options),

@@ -228,12 +228,17 @@ fn describe(leaf: &Leaf) -> String {
     format!("{} {:?} {usage}", leaf.common_name, leaf.organizations)
 }
 
-/// Whether a certificate is good at this time and for long after.
-fn lasts(pem: &str, now: Timestamp) -> Result<bool> {
+/// From when to when a certificate is good.
+pub fn validity(pem: &str) -> Result<(Timestamp, Timestamp)> {
     let chain = chain(pem)?;
     let (_, certificate) = x509_parser::parse_x509_certificate(&chain[0]).context("a stored certificate is damaged")?;
     let end = Timestamp::from_second(certificate.validity().not_after.timestamp())?;
-    let begin = Timestamp::from_second(certificate.validity().not_before.timestamp())?;
+    Ok((Timestamp::from_second(certificate.validity().not_before.timestamp())?, end))
+}
+
+/// Whether a certificate is good at this time and for long after.
+fn lasts(pem: &str, now: Timestamp) -> Result<bool> {
+    let (begin, end) = validity(pem)?;
     Ok(begin <= now && end.duration_since(now) > SignedDuration::from_hours(RENEW_DAYS * 24))
 }
 

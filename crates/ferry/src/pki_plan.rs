@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::config::{Cidr, ClusterConfig};
+use crate::config::{Cidr, ClusterConfig, NodeConfig};
 use crate::pki::{Leaf, Pair, Pki, Use, write_private};
 use crate::renewal::Renewals;
 use crate::server_options::{AuthenticationOptions, OwnProxy};
@@ -52,7 +52,7 @@ pub fn front_proxy(pki: &Pki, options: &AuthenticationOptions, renewals: &Renewa
 }
 
 /// The kubelet's own certificate.
-pub fn kubelet_serving(config: &ClusterConfig) -> Leaf {
+pub fn kubelet_serving(config: &NodeConfig) -> Leaf {
     let usage = Use::Server { names: vec![config.node_name.clone()], addresses: vec![config.node_ip] };
     leaf("kubelet", &format!("system:node:{}", config.node_name), &["system:nodes"], usage)
 }

@@ -28,7 +28,7 @@ impl Current {
         Ok(Arc::new(Self(ArcSwap::new(certified(pair)?))))
     }
 
-    fn replace(&self, pair: &Pair) -> Result<()> {
+    pub fn replace(&self, pair: &Pair) -> Result<()> {
         self.0.store(certified(pair)?);
         Ok(())
     }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Taint;
+
 use crate::collect::ImageCollection;
 use crate::eviction::Eviction;
 use crate::manifests::Manifests;
@@ -39,6 +41,9 @@ pub struct Config {
     pub port: u16,
     /// Beside those every node has.
     pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Those a new Node gets; one that is there keeps its own.
+    pub taints: Vec<Taint>,
     pub max_pods: u32,
     /// As shown by `kubectl get nodes`.
     pub version: String,
@@ -76,6 +81,8 @@ impl Config {
             listen_ip: None,
             port: 10250,
             labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            taints: Vec::new(),
             max_pods: 110,
             version: "v1.37.0".to_owned(),
             pod_cidr: None,

@@ -1,5 +1,7 @@
 //! Certificate requests (PKCS#10).
 
+use std::net::IpAddr;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -21,7 +23,7 @@ pub struct Request {
     /// The subject as it stands there.
     pub raw_subject: Vec<u8>,
     pub dns_names: Vec<String>,
-    pub addresses: usize,
+    pub addresses: Vec<IpAddr>,
     pub mails: usize,
     /// URIs, and names of kinds that nobody here knows.
     pub uris: usize,
@@ -86,13 +88,23 @@ impl Request {
         for name in &names.general_names {
             match name {
                 GeneralName::DNSName(name) => self.dns_names.push((*name).to_owned()),
-                GeneralName::IPAddress(_) => self.addresses += 1,
+                GeneralName::IPAddress(bytes) => {
+                    self.addresses.push(address(bytes).ok_or_else(|| UNREADABLE.to_owned())?)
+                }
                 GeneralName::RFC822Name(_) => self.mails += 1,
                 GeneralName::Invalid(..) => return Err(UNREADABLE.to_owned()),
                 _ => self.uris += 1,
             }
         }
         Ok(())
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => None,
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn check(signer: &str, asked: &Asked) -> Result<(), String> {
             (!member, "subject organization is not system:nodes"),
             (!request.dns_names.is_empty(), "DNS subjectAltNames are not allowed"),
             (request.mails > 0, "Email subjectAltNames are not allowed"),
-            (request.addresses > 0, "IP subjectAltNames are not allowed"),
+            (!request.addresses.is_empty(), "IP subjectAltNames are not allowed"),
             (request.uris > 0, "URI subjectAltNames are not allowed"),
             (!named, "subject common name does not begin with system:node:"),
             (
@@ -56,7 +56,7 @@ pub(super) fn check(signer: &str, asked: &Asked) -> Result<(), String> {
         ],
         KUBELET_SERVING => &[
             (!member, "subject organization is not system:nodes"),
-            (request.dns_names.is_empty() && request.addresses == 0, "DNS or IP subjectAltName is required"),
+            (request.dns_names.is_empty() && request.addresses.is_empty(), "DNS or IP subjectAltName is required"),
             (request.mails > 0, "Email subjectAltNames are not allowed"),
             (request.uris > 0, "URI subjectAltNames are not allowed"),
             (

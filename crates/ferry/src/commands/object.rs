@@ -31,7 +31,7 @@ pub async fn find(options: &ObjectOptions) -> Result<Named> {
         let given = options.object.join(" ");
         return Err(Error::Usage(format!("{given:?} names no object: it takes KIND/NAME or KIND NAME")).into());
     }
-    let cluster = Cluster::new(client(options).await?);
+    let cluster = Cluster::new(client(options.kubeconfig.as_deref()).await?);
     let resource = cluster.resolve(kind).await?;
     let namespace = match (&options.namespace, resource.namespaced) {
         (_, false) => String::new(),
@@ -41,9 +41,10 @@ pub async fn find(options: &ObjectOptions) -> Result<Named> {
     Ok(Named { cluster, resource, namespace, name: name.to_owned() })
 }
 
-async fn client(options: &ObjectOptions) -> Result<kube::Client> {
-    if options.kubeconfig.is_some() {
-        return kubeconfig::client(options.kubeconfig.as_deref()).await;
+/// As kubectl finds it, else the cluster of this machine.
+pub async fn client(path: Option<&Path>) -> Result<kube::Client> {
+    if path.is_some() {
+        return kubeconfig::client(path).await;
     }
     match kubeconfig::client(None).await {
         Err(_) if Path::new(OWN).exists() => kubeconfig::client(Some(Path::new(OWN))).await,

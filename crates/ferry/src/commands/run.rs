@@ -9,7 +9,7 @@ use crate::{cluster, log};
 
 pub fn run(options: &ClusterOptions) -> Result<()> {
     let config = ClusterConfig::check(options)?;
-    tools::check(&config.container_runtime)?;
+    tools::check(&config.node.container_runtime)?;
     log::start();
     tokio::runtime::Runtime::new()?.block_on(cluster::run(config))
 }

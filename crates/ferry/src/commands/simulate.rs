@@ -1,15 +1,13 @@
 //! `ferry node simulate`: nodes without containers.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use ferry_simulator::{Config, Timing};
 use ferry_tasks::Tasks;
-use k8s_openapi::api::core::v1::Taint;
 
 use crate::arguments::SimulateOptions;
-use crate::{kubeconfig, log, signals};
+use crate::{kubeconfig, labels, log, signals};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -43,13 +41,13 @@ fn check(options: &SimulateOptions) -> Result<Config> {
         options.name_prefix
     );
     let mut capacity = known.capacity;
-    capacity.extend(pairs("capacity", &options.capacity)?);
+    capacity.extend(labels::pairs("capacity", &options.capacity)?);
     Ok(Config {
         nodes: options.nodes,
         name_prefix: options.name_prefix.clone(),
         zones: options.zones,
-        labels: pairs("label", &options.label)?,
-        taints: options.taint.iter().map(|text| taint(text)).collect::<Result<_>>()?,
+        labels: labels::pairs("label", &options.label)?,
+        taints: options.taint.iter().map(|text| labels::taint("taint", text)).collect::<Result<_>>()?,
         capacity,
         first_address: options.first_address,
         timing: Timing {
@@ -67,35 +65,20 @@ fn duration(flag: &str, text: &str) -> Result<Duration> {
         .with_context(|| format!("--{flag} {text:?} is no duration; write it like 200ms, 3s or 2m"))
 }
 
-fn pairs(flag: &str, list: &[String]) -> Result<BTreeMap<String, String>> {
-    let pair = |text: &String| match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => bail!("--{flag} {text:?} is not understood; write it like key=value"),
-    };
-    list.iter().map(pair).collect()
-}
-
-fn taint(text: &str) -> Result<Taint> {
-    let parts = text.rsplit_once(':').map(|(pair, effect)| (pair.split_once('=').unwrap_or((pair, "")), effect));
-    match parts {
-        Some(((key, value), effect @ ("NoSchedule" | "PreferNoSchedule" | "NoExecute"))) if !key.is_empty() => {
-            let value = (!value.is_empty()).then(|| value.to_owned());
-            Ok(Taint { key: key.to_owned(), value, effect: effect.to_owned(), time_added: None })
-        }
-        _ => bail!("--taint {text:?} is not understood; write it like key=value:NoSchedule"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn taints_and_pairs_are_read() {
-        let read = taint("a/b=c:NoExecute").unwrap();
+        let read = labels::taint("taint", "a/b=c:NoExecute").unwrap();
         assert_eq!((read.key.as_str(), read.value.as_deref(), read.effect.as_str()), ("a/b", Some("c"), "NoExecute"));
-        assert_eq!(taint("key:NoSchedule").unwrap().value, None);
-        assert!(taint("key").is_err() && taint("=v:NoSchedule").is_err() && taint("k=v:Never").is_err());
-        assert!(pairs("label", &["x".into()]).unwrap_err().to_string().contains("--label"));
+        assert_eq!(labels::taint("taint", "key:NoSchedule").unwrap().value, None);
+        assert!(
+            labels::taint("taint", "key").is_err()
+                && labels::taint("taint", "=v:NoSchedule").is_err()
+                && labels::taint("taint", "k=v:Never").is_err()
+        );
+        assert!(labels::pairs("label", &["x".into()]).unwrap_err().to_string().contains("--label"));
     }
 }

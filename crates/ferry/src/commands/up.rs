@@ -1,5 +1,6 @@
 //! `ferry up`: starts `ferry run` in the background and shows its progress until the node is Ready.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
@@ -11,7 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::arguments::ClusterOptions;
 use crate::cluster::READY;
-use crate::config::ClusterConfig;
+use crate::config::{ClusterConfig, NodeConfig};
 use crate::node::tools;
 use crate::process;
 
@@ -20,8 +21,8 @@ const DYING: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ClusterOptions) -> Result<()> {
     let config = ClusterConfig::check(options)?;
-    tools::check(&config.container_runtime)?;
-    if let Some(pid) = process::holder(&config.run_dir.join("ferry.lock"))?
+    tools::check(&config.node.container_runtime)?;
+    if let Some(pid) = process::holder(&config.node.run_dir.join("ferry.lock"))?
         && !process::ends_within(pid, DYING)?
     {
         println!("the cluster runs already (process {pid})");
@@ -29,23 +30,27 @@ pub fn run(options: &ClusterOptions) -> Result<()> {
         return Ok(());
     }
     config.check_ports()?;
-    fs::create_dir_all(&config.data_dir).with_context(|| format!("cannot create {}", config.data_dir.display()))?;
+    // The same flags again: what `up` checked, `run` takes.
+    start_in_background(&config.node, &["run"], std::env::args_os().skip(2))
+}
 
+/// Starts this program again with other words in the background, its log in the data folder, and shows what it says until it is
+/// ready.
+pub fn start_in_background(config: &NodeConfig, words: &[&str], flags: impl Iterator<Item = OsString>) -> Result<()> {
+    fs::create_dir_all(&config.data_dir).with_context(|| format!("cannot create {}", config.data_dir.display()))?;
     let log_path = config.log_file();
     let log = fs::OpenOptions::new().create(true).append(true).open(&log_path).context("cannot open the log")?;
     let log_start = log.metadata()?.len();
-    // The same flags again: what `up` checked, `run` takes.
-    let arguments = std::env::args_os().skip(2);
     let mut child = Command::new(std::env::current_exe()?)
-        .arg("run")
-        .args(arguments)
+        .args(words)
+        .args(flags)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)
         .process_group(0)
         .spawn()
-        .context("cannot start the cluster's process")?;
-    let progress = child.stdout.take().context("the cluster's process has no output")?;
+        .context("cannot start the process in the background")?;
+    let progress = child.stdout.take().context("the process in the background has no output")?;
     for line in BufReader::new(progress).lines() {
         let line = line?;
         println!("{line}");
@@ -54,7 +59,7 @@ pub fn run(options: &ClusterOptions) -> Result<()> {
         }
     }
     let status = child.wait()?;
-    bail!("the cluster did not start ({status}); the end of {}:\n{}", log_path.display(), tail(&log_path, log_start)?)
+    bail!("it did not start ({status}); the end of {}:\n{}", log_path.display(), tail(&log_path, log_start)?)
 }
 
 /// The last lines of the log, of this start only.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::unix::AsyncFd;
 
-use crate::config::ClusterConfig;
+use crate::config::NodeConfig;
 use crate::node::tools;
 use crate::{pki, process};
 
@@ -48,7 +48,7 @@ impl Containerd {
     }
 
     /// Finds the running instance or starts one, and returns when it answers.
-    pub async fn ensure(&self, config: &ClusterConfig) -> Result<i32> {
+    pub async fn ensure(&self, config: &NodeConfig) -> Result<i32> {
         let changed = self.write_config(config)?;
         let pid = match self.running() {
             Some(pid) if !changed => pid,
@@ -118,7 +118,7 @@ impl Containerd {
     }
 
     /// Starts containerd again whenever it ends.
-    pub async fn supervise(self, config: ClusterConfig, mut pid: i32) {
+    pub async fn supervise(self, config: NodeConfig, mut pid: i32) {
         loop {
             if let Err(error) = exited(pid).await {
                 tracing::error!("cannot watch containerd: {error:#}");
@@ -136,7 +136,7 @@ impl Containerd {
     }
 
     /// True when the configuration on disk had to be changed.
-    fn write_config(&self, config: &ClusterConfig) -> Result<bool> {
+    fn write_config(&self, config: &NodeConfig) -> Result<bool> {
         fs::create_dir_all(&self.data_dir)?;
         let registries = self.data_dir.join("registries");
         for mirror in &config.mirrors {
@@ -154,11 +154,11 @@ impl Containerd {
         Ok(true)
     }
 
-    fn config_text(&self, config: &ClusterConfig) -> String {
+    fn config_text(&self, config: &NodeConfig) -> String {
         let data = self.data_dir.display();
         let run = self.run_dir.display();
         let plugins = tools::plugin_folder().unwrap_or(Path::new("/usr/lib/cni")).display();
-        let pause = &config.pause_image;
+        let pause = &config.cluster.pause_image;
         // netns_mounts_under_state_dir: what a killed runtime leaves there goes with the folder.
         // restrict_oom_score_adj: without CAP_SYS_RESOURCE a score cannot be lowered below the runtime's own.
         // enable_unprivileged_*: without any capability a container may listen on port 80 and ping, as on any runtime of today.

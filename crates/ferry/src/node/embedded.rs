@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use ferry_runtime::{Config, Mirrors, Network};
 use ferry_tasks::Tasks;
 
-use crate::config::{ClusterConfig, EMBEDDED_SOCKET};
+use crate::config::{EMBEDDED_SOCKET, NodeConfig};
 use crate::node::tools;
 
 fn config(data_dir: &Path, run_dir: &Path, mirrors: Mirrors, pause_image: String) -> Result<Config> {
@@ -26,9 +26,9 @@ fn config(data_dir: &Path, run_dir: &Path, mirrors: Mirrors, pause_image: String
 }
 
 /// Serves CRI within this process; pods that run already are found again.
-pub async fn start(cluster: &ClusterConfig, tasks: &Tasks) -> Result<()> {
-    let mirrors = cluster.mirrors.iter().map(|mirror| (mirror.registry.clone(), mirror.url.clone())).collect();
-    let config = config(&cluster.data_dir, &cluster.run_dir, Mirrors(mirrors), cluster.pause_image.clone())?;
+pub async fn start(node: &NodeConfig, tasks: &Tasks) -> Result<()> {
+    let mirrors = node.mirrors.iter().map(|mirror| (mirror.registry.clone(), mirror.url.clone())).collect();
+    let config = config(&node.data_dir, &node.run_dir, Mirrors(mirrors), node.cluster.pause_image.clone())?;
     ferry_runtime::start(config, tasks).await.context("cannot start the container runtime")
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::config::{Cidr, ClusterConfig};
+use crate::config::{Cidr, NodeConfig};
 use crate::node::tools::run;
 use crate::pki::write_private;
 
@@ -19,8 +19,13 @@ pub fn proxy_table(bridge: &str) -> String {
     format!("{bridge}-proxy")
 }
 
+/// The device of the tunnel between nodes; the bridge's name may have as many characters as the kernel takes.
+pub fn tunnel_device(bridge: &str) -> String {
+    format!("{}-vx", &bridge[..bridge.len().min(12)])
+}
+
 /// Makes the bridge with the gateway's address and lets the node forward; may run again at any time.
-pub fn prepare(config: &ClusterConfig, pod_cidr: Cidr) -> Result<()> {
+pub fn prepare(config: &NodeConfig, pod_cidr: Cidr) -> Result<()> {
     let bridge = config.bridge.as_str();
     if run("ip", &["link", "show", bridge]).is_err() {
         run("ip", &["link", "add", bridge, "type", "bridge"])?;
@@ -35,8 +40,8 @@ pub fn prepare(config: &ClusterConfig, pod_cidr: Cidr) -> Result<()> {
 }
 
 /// Pods reach the world beyond the cluster with the node's address.
-fn masquerade(config: &ClusterConfig) -> Result<()> {
-    let cidr = config.cluster_cidr;
+fn masquerade(config: &NodeConfig) -> Result<()> {
+    let cidr = config.cluster.cluster_cidr;
     let table = node_table(&config.bridge);
     let rules = format!(
         "add table ip {table}\ndelete table ip {table}\ntable ip {table} {{\n chain postrouting {{\n  type nat hook postrouting priority srcnat; policy accept;\n  ip saddr {cidr} ip daddr != {cidr} masquerade\n }}\n}}\n"
@@ -67,7 +72,7 @@ pub fn nft(rules: &str) -> Result<()> {
 }
 
 /// Writes the CNI configuration that makes the runtime's network ready.
-pub fn write_cni(config: &ClusterConfig, pod_cidr: Cidr) -> Result<()> {
+pub fn write_cni(config: &NodeConfig, pod_cidr: Cidr) -> Result<()> {
     let folder = config.data_dir.join("cni");
     fs::create_dir_all(&folder)?;
     let conf = json!({

@@ -7,7 +7,7 @@ use anyhow::Result;
 use ferry_cri::{CriClient, v1};
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::node::network::{node_table, proxy_table};
+use crate::node::network::{node_table, proxy_table, tunnel_device};
 use crate::node::tools::run;
 
 /// Stops and removes every pod of a runtime; returns how many there were.
@@ -45,6 +45,11 @@ pub fn network(bridge: &str) {
         let _ = run("nft", &["delete", "table", "ip", &table]);
     }
     let _ = run("ip", &["link", "delete", bridge]);
+    let _ = run("ip", &["link", "delete", &tunnel_device(bridge)]);
+    // Another cluster on this machine puts its own back at once.
+    for family in ["-4", "-6"] {
+        let _ = run("ip", &[family, "route", "flush", "proto", ferry_network::ROUTE_PROTOCOL]);
+    }
 }
 
 /// Removes the emptied control groups of pods in every hierarchy, and the one that held them if it was made for them.

@@ -12,6 +12,7 @@ mod cluster;
 mod embedded;
 mod etcd;
 mod failures;
+mod fleet;
 mod flood;
 mod front_door;
 mod gauntlet;
@@ -76,6 +77,7 @@ const ALONE: &[Alone] = &[
     ("etcd::the_api_server_shows_etcd_its_certificate", etcd::the_api_server_shows_etcd_its_certificate),
     ("etcd::a_cluster_stands_on_etcd", etcd::a_cluster_stands_on_etcd),
     ("embedded::pods_run_without_containerd", embedded::pods_run_without_containerd),
+    ("fleet::machines_join_work_and_leave", fleet::machines_join_work_and_leave),
     ("succession::killed_leaders_are_succeeded", succession::killed_leaders_are_succeeded),
     (
         "gauntlet::webhooks_change_refuse_and_fail_as_documented",

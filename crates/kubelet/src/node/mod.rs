@@ -4,7 +4,6 @@ pub(crate) mod capacity;
 mod lease;
 mod status;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,12 +46,13 @@ fn object(context: &Context) -> Node {
         metadata: ObjectMeta {
             name: Some(config.node_name.clone()),
             labels: Some(labels),
-            annotations: Some(BTreeMap::from([annotation])),
+            annotations: Some(config.annotations.clone().into_iter().chain([annotation]).collect()),
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
             pod_cidr: config.pod_cidr.clone(),
             pod_cidrs: config.pod_cidr.clone().map(|cidr| vec![cidr]),
+            taints: (!config.taints.is_empty()).then(|| config.taints.clone()),
             ..NodeSpec::default()
         }),
         status: None,

@@ -1,0 +1,222 @@
+//! Which certificates nodes of Ferry's get without an administrator: a kubelet's serving certificate for its own name and
+//! addresses, and a client certificate for its proxy. Upstream leaves both to others. `judge` is pure.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_client::{Api, Informers, write};
+use ferry_tasks::Tasks;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::PostParams;
+
+use super::certificates::{CLIENT, KUBELET_SERVING, PROXIES, PROXY};
+
+const NODE: &str = "system:node:";
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Approves what nodes may have, as the requests come; a request whose Node does not tell its addresses yet is looked at again
+/// when it does.
+pub fn start(client: Client, informers: &Informers, tasks: &Tasks) {
+    let (requests, nodes) = (informers.of::<CertificateSigningRequest>(), informers.of::<Node>());
+    tasks.spawn_until_stopped("node-certificate-approval", async move {
+        let api: Api<CertificateSigningRequest> = Api::all(client);
+        let (mut changed_requests, mut changed_nodes) = (requests.subscribe(), nodes.subscribe());
+        nodes.synced().await;
+        loop {
+            let mut failed = false;
+            for request in requests.list().iter().filter(|request| is_open(request)) {
+                let Some(message) = approval(request, &nodes.list()) else { continue };
+                if let Err(error) = approve(&api, request, message).await {
+                    tracing::warn!("a node's certificate request cannot be approved: {}", write::short(&error));
+                    failed = true;
+                }
+            }
+            if failed {
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+            tokio::select! {
+                _ = changed_requests.next() => {}
+                _ = changed_nodes.next() => {}
+            }
+        }
+    });
+}
+
+/// Nobody judged it yet.
+fn is_open(request: &CertificateSigningRequest) -> bool {
+    let Some(status) = &request.status else { return true };
+    status.certificate.is_none() && status.conditions.as_ref().is_none_or(|conditions| conditions.is_empty())
+}
+
+fn approval(request: &CertificateSigningRequest, nodes: &[Arc<Node>]) -> Option<&'static str> {
+    let spec = &request.spec;
+    if ![CLIENT, KUBELET_SERVING].contains(&spec.signer_name.as_str()) {
+        return None;
+    }
+    let asked = ferry_x509::Request::from_pem(&spec.request.0).ok()?;
+    if asked.mails > 0 || asked.uris > 0 || asked.subject.odd {
+        return None;
+    }
+    let request = NodeRequest {
+        signer: &spec.signer_name,
+        user: spec.username.as_deref()?,
+        groups: spec.groups.as_deref().unwrap_or_default(),
+        common_name: asked.common_name().ok()?,
+        organizations: &asked.subject.organizations,
+        names: &asked.dns_names,
+        addresses: &asked.addresses,
+    };
+    judge(&request, nodes)
+}
+
+async fn approve(
+    api: &Api<CertificateSigningRequest>,
+    request: &CertificateSigningRequest,
+    message: &str,
+) -> kube::Result<()> {
+    let mut approved = request.clone();
+    let condition = CertificateSigningRequestCondition {
+        type_: "Approved".to_owned(),
+        status: "True".to_owned(),
+        reason: Some("AutoApproved".to_owned()),
+        message: Some(message.to_owned()),
+        last_update_time: Some(write::now()),
+        ..CertificateSigningRequestCondition::default()
+    };
+    approved.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
+    let name = request.metadata.name.clone().unwrap_or_default();
+    api.replace_subresource("approval", &name, &PostParams::default(), &approved).await.map(|_| ())
+}
+
+/// What is asked for, and by whom.
+#[derive(Debug, Default)]
+struct NodeRequest<'a> {
+    signer: &'a str,
+    user: &'a str,
+    groups: &'a [String],
+    common_name: &'a str,
+    organizations: &'a [String],
+    names: &'a [String],
+    addresses: &'a [IpAddr],
+}
+
+/// Whether it may be given, and the words for the approval; none leaves it to an administrator. The signer's own rules hold
+/// beside these.
+fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>]) -> Option<&'static str> {
+    let name = request.user.strip_prefix(NODE)?;
+    if !request.groups.iter().any(|group| group == "system:nodes") || name.is_empty() {
+        return None;
+    }
+    match request.signer {
+        KUBELET_SERVING => {
+            let node = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name))?;
+            let own = |text: &str| told(node).any(|address| address == text) || text == name;
+            let is_own_address = |address: &IpAddr| {
+                // A loopback address is everybody's, and one that another node tells as well is nobody's.
+                let text = address.to_string();
+                let others = nodes.iter().filter(|other| other.metadata.name.as_deref() != Some(name));
+                own(&text) && !address.is_loopback() && !others.into_iter().any(|other| told(other).any(|a| a == text))
+            };
+            (request.common_name == request.user
+                && request.names.iter().all(|name| own(name))
+                && request.addresses.iter().all(is_own_address))
+            .then_some("Auto approving the serving certificate of a kubelet for its own name and addresses.")
+        }
+        CLIENT => (request.common_name.strip_prefix(PROXY) == Some(name)
+            && request.organizations == [PROXIES]
+            && request.names.is_empty()
+            && request.addresses.is_empty())
+        .then_some("Auto approving the client certificate of a node's own proxy."),
+        _ => None,
+    }
+}
+
+/// The addresses and names that a node tells of itself.
+fn told(node: &Node) -> impl Iterator<Item = &str> {
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
+    addresses.into_iter().flatten().map(|address| address.address.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::{NodeAddress, NodeStatus};
+
+    fn node(name: &str, addresses: &[&str]) -> Arc<Node> {
+        let mut node = Node::default();
+        node.metadata.name = Some(name.into());
+        let address = |text: &&str| NodeAddress { address: (*text).into(), type_: "InternalIP".into() };
+        node.status =
+            Some(NodeStatus { addresses: Some(addresses.iter().map(address).collect()), ..NodeStatus::default() });
+        node.into()
+    }
+
+    #[test]
+    fn nodes_get_what_is_their_own_and_nothing_else() {
+        let nodes = [
+            node("a", &["192.0.2.1", "a.example", "127.0.0.1"]),
+            node("b", &["192.0.2.2", "192.0.2.9"]),
+            node("c", &["192.0.2.9"]),
+        ];
+        let group = ["system:nodes".to_owned(), "system:authenticated".to_owned()];
+        let serving = |user: &str, subject: &str, names: &[&str], addresses: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            let request = NodeRequest {
+                signer: KUBELET_SERVING,
+                user,
+                groups: &group,
+                common_name: subject,
+                organizations: &["system:nodes".to_owned()],
+                names: &names,
+                addresses: &addresses,
+            };
+            judge(&request, &nodes).is_some()
+        };
+        let a = "system:node:a";
+        assert!(serving(a, a, &["a"], &["192.0.2.1"]));
+        assert!(serving(a, a, &["a", "a.example"], &[]));
+        for (user, subject, names, addresses, why) in [
+            (a, "system:node:b", &["a"][..], &["192.0.2.1"][..], "another's name in the subject"),
+            (a, a, &["b"], &[], "another's name"),
+            (a, a, &["kubernetes.default.svc"], &[], "a name of the API server"),
+            (a, a, &["a"], &["192.0.2.2"], "another's address"),
+            (a, a, &["a"], &["127.0.0.1"], "loopback, though the node tells it"),
+            ("system:node:c", "system:node:c", &["c"], &["192.0.2.9"], "an address that two nodes tell"),
+            ("system:node:d", "system:node:d", &["d"], &[], "a node that is not there"),
+            ("system:node:", "system:node:", &[], &[], "no name"),
+            ("jane", a, &["a"], &["192.0.2.1"], "not a node"),
+        ] {
+            assert!(!serving(user, subject, names, addresses), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_has_its_nodes_name() {
+        let group = ["system:nodes".to_owned()];
+        let proxies = [PROXIES.to_owned()];
+        let masters = [PROXIES.to_owned(), "system:masters".to_owned()];
+        let request = |user, groups, common_name, organizations| NodeRequest {
+            signer: CLIENT,
+            user,
+            groups,
+            common_name,
+            organizations,
+            ..NodeRequest::default()
+        };
+        assert!(judge(&request("system:node:a", &group, "ferry:node-proxy:a", &proxies), &[]).is_some());
+        for (wrong, why) in [
+            (request("system:node:a", &group, "ferry:node-proxy:b", &proxies), "another's"),
+            (request("system:node:a", &group, "system:kube-controller-manager", &proxies), "somebody else"),
+            (request("system:node:a", &group, "ferry:node-proxy:a", &masters), "more groups"),
+            (request("system:node:a", &[], "ferry:node-proxy:a", &proxies), "a user who only has a node's name"),
+            (request("ferry:node-proxy:a", &proxies, "ferry:node-proxy:a", &proxies), "a proxy itself"),
+        ] {
+            assert!(judge(&wrong, &[]).is_none(), "{why}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a server writes so that machines can join: who may read `cluster-info`, who may ask for a node's certificates, and the
+//! cluster's settings. The names are kubeadm's where it has them, so that `kubeadm join` finds what it looks for.
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferry_client::Api;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::certificates::PROXIES;
+use super::settings::{NAMESPACE, Settings};
+
+/// Whoever shows a bootstrap token that was made for joining.
+pub const JOINING: &str = "system:bootstrappers:kubeadm:default-node-token";
+const NODES: &str = "system:nodes";
+
+/// Writes all of it; may be repeated at any time.
+pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Settings) -> Result<()> {
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "users": [], "contexts": [], "current-context": "", "preferences": {},
+        "clusters": [{ "name": "", "cluster": { "server": server, "certificate-authority-data": STANDARD.encode(ca) } }],
+    });
+    let public = Api::<ConfigMap>::namespaced(client.clone(), "kube-public");
+    let info = map("kube-public", "cluster-info", "kubeconfig", &format!("{kubeconfig:#}\n"));
+    apply(&public, &info).await?;
+    let anonymous = json!([{ "kind": "User", "name": "system:anonymous", "apiGroup": "rbac.authorization.k8s.io" }]);
+    readable(client, "kube-public", "kubeadm:bootstrap-signer-clusterinfo", "cluster-info", &anonymous).await?;
+
+    let system = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
+    let endpoint = server.trim_start_matches("https://");
+    for (name, key, text) in settings.documents(endpoint) {
+        apply(&system, &map(NAMESPACE, name, key, &text)).await?;
+        let role = if name == super::settings::CLUSTER {
+            "kubeadm:nodes-kubeadm-config".into()
+        } else {
+            format!("kubeadm:{name}")
+        };
+        readable(client, NAMESPACE, &role, name, &groups(&[JOINING, NODES, PROXIES])).await?;
+    }
+
+    let roles = Api::<ClusterRole>::all(client.clone());
+    apply(
+        &roles,
+        &cluster_role(
+            "kubeadm:get-nodes",
+            &json!([
+                { "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] },
+            ]),
+        ),
+    )
+    .await?;
+    // A DNS server needs no more than a proxy, and namespaces.
+    apply(
+        &roles,
+        &cluster_role(
+            "ferry:node-dns",
+            &json!([
+                { "apiGroups": [""], "resources": ["services", "namespaces", "nodes"], "verbs": ["list", "watch"] },
+                { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"] },
+            ]),
+        ),
+    )
+    .await?;
+    let certificates = "system:certificates.k8s.io:certificatesigningrequests";
+    let bindings = [
+        ("kubeadm:get-nodes", "kubeadm:get-nodes".to_owned(), JOINING),
+        ("kubeadm:kubelet-bootstrap", "system:node-bootstrapper".to_owned(), JOINING),
+        ("kubeadm:node-autoapprove-bootstrap", format!("{certificates}:nodeclient"), JOINING),
+        ("kubeadm:node-autoapprove-certificate-rotation", format!("{certificates}:selfnodeclient"), NODES),
+        ("ferry:node-proxies", "system:node-proxier".to_owned(), PROXIES),
+        ("ferry:node-dns", "ferry:node-dns".to_owned(), PROXIES),
+    ];
+    let api = Api::<ClusterRoleBinding>::all(client.clone());
+    for (name, role, group) in bindings {
+        apply(&api, &json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": name },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+            "subjects": groups(&[group]),
+        }))
+        .await?;
+    }
+    Ok(())
+}
+
+fn map(namespace: &str, name: &str, key: &str, text: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": namespace },
+        "data": { key: text },
+    })
+}
+
+fn groups(names: &[&str]) -> Value {
+    names.iter().map(|name| json!({ "kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io" })).collect()
+}
+
+fn cluster_role(name: &str, rules: &Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": name }, "rules": rules,
+    })
+}
+
+/// Lets these subjects read one ConfigMap.
+async fn readable(client: &Client, namespace: &str, role: &str, map: &str, subjects: &Value) -> Result<()> {
+    apply(&Api::<Role>::namespaced(client.clone(), namespace), &json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": { "name": role, "namespace": namespace },
+        "rules": [{ "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [map], "verbs": ["get"] }],
+    }))
+    .await?;
+    apply(&Api::<RoleBinding>::namespaced(client.clone(), namespace), &json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": { "name": role, "namespace": namespace },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role },
+        "subjects": subjects,
+    }))
+    .await
+}
+
+async fn apply<K>(api: &Api<K>, object: &Value) -> Result<()>
+where
+    K: kube::Resource + ferry_client::Wire,
+{
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    api.patch(name, &PatchParams::apply("ferry").force(), &Patch::Apply(object))
+        .await
+        .map(|_| ())
+        .with_context(|| format!("cannot write the {} {name} that joining machines need", object["kind"]))
+}

@@ -1,0 +1,144 @@
+//! The API servers of a cluster as one: a node's connections go to one that answers, and to another when it does not.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anyhow::Result;
+use arc_swap::ArcSwap;
+use ferry_client::Informer;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use tokio::net::TcpStream;
+
+/// A server that does not take a connection within this time is passed over.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// `host:port` of each server, and which of them answered last. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Servers {
+    list: Arc<ArcSwap<Vec<String>>>,
+    preferred: Arc<AtomicUsize>,
+}
+
+impl Servers {
+    pub fn new(list: Vec<String>) -> Self {
+        Self { list: Arc::new(ArcSwap::from_pointee(list)), preferred: Arc::default() }
+    }
+
+    pub fn list(&self) -> Arc<Vec<String>> {
+        self.list.load_full()
+    }
+
+    /// Takes over what the cluster says of its servers; whether that was news. No servers at all is no news: somebody has to
+    /// be asked for better.
+    pub fn learn(&self, mut found: Vec<String>) -> bool {
+        found.sort();
+        found.dedup();
+        if found.is_empty() || *self.list() == found {
+            return false;
+        }
+        self.list.store(Arc::new(found));
+        true
+    }
+
+    async fn connect(&self) -> std::io::Result<TcpStream> {
+        let (list, first) = (self.list(), self.preferred.load(Ordering::Relaxed));
+        let mut last = std::io::Error::new(std::io::ErrorKind::NotConnected, "no API server is known");
+        for step in 0..list.len() {
+            let at = (first + step) % list.len();
+            let attempt = tokio::time::timeout(CONNECT, TcpStream::connect(list[at].as_str())).await;
+            match attempt.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+                Ok(stream) => {
+                    self.preferred.store(at, Ordering::Relaxed);
+                    stream.set_nodelay(true)?;
+                    return Ok(stream);
+                }
+                Err(error) => last = std::io::Error::new(error.kind(), format!("{}: {error}", list[at])),
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Whatever host a request names, the connection goes to one of the servers.
+impl tower::Service<http::Uri> for Servers {
+    type Response = TokioIo<TcpStream>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = std::io::Result<TokioIo<TcpStream>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Uri) -> Self::Future {
+        let servers = self.clone();
+        Box::pin(async move { servers.connect().await.map(TokioIo::new) })
+    }
+}
+
+/// The addresses behind the Service `default/kubernetes`.
+pub fn of_slices(slices: &Informer<EndpointSlice>) -> Vec<String> {
+    let mut found = Vec::new();
+    for slice in slices.list_in("default") {
+        let labels = slice.metadata.labels.as_ref();
+        if labels.and_then(|labels| labels.get("kubernetes.io/service-name")).is_none_or(|name| name != "kubernetes") {
+            continue;
+        }
+        let ports = slice.ports.iter().flatten();
+        let Some(port) = ports.filter(|port| port.name.as_deref() == Some("https")).find_map(|port| port.port) else {
+            continue;
+        };
+        for address in slice.endpoints.iter().flatten().flat_map(|endpoint| &endpoint.addresses) {
+            found.push(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") });
+        }
+    }
+    found
+}
+
+/// Follows the cluster's own list, and calls back with it whenever it changes.
+pub fn follow(
+    servers: Servers,
+    slices: Informer<EndpointSlice>,
+    tasks: &ferry_tasks::Tasks,
+    changed: impl Fn(&[String]) -> Result<()> + Send + Sync + 'static,
+) {
+    tasks.spawn_until_stopped("api-servers", async move {
+        let mut changes = slices.subscribe();
+        slices.synced().await;
+        loop {
+            if servers.learn(of_slices(&slices)) {
+                tracing::info!(servers = ?servers.list(), "the API servers are these now");
+                if let Err(error) = changed(&servers.list()) {
+                    tracing::warn!("the API servers cannot be noted for the next start: {error:#}");
+                }
+            }
+            changes.next().await;
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_go_to_a_server_that_answers() {
+        let up = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = up.local_addr().unwrap().to_string();
+        // Bound and closed again: nobody listens there.
+        let down = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+        let servers = Servers::new(vec![down.clone(), address.clone()]);
+        assert_eq!(servers.connect().await.unwrap().peer_addr().unwrap().to_string(), address);
+        assert_eq!(servers.preferred.load(Ordering::Relaxed), 1, "the next connection does not try the dead one first");
+        drop(up);
+        let error = servers.connect().await.unwrap_err().to_string();
+        assert!(error.contains(&down) || error.contains(&address), "{error}");
+
+        assert!(servers.learn(vec![address.clone()]) && !servers.learn(vec![address]) && !servers.learn(Vec::new()));
+        assert_eq!(servers.list().len(), 1);
+    }
+}

@@ -1,0 +1,288 @@
+//! Several machines: each a network namespace on one segment, with a node of its own and real containers.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::cluster::{free_port, kubectl_path, until};
+
+/// A segment with a server on it, and machines that may join.
+struct Bed {
+    prefix: String,
+    folder: tempfile::TempDir,
+    registries: Vec<Child>,
+    machines: Vec<&'static str>,
+    port: u16,
+}
+
+fn sh(line: &str) -> String {
+    let output = Command::new("sh").args(["-c", line]).output().expect("sh runs");
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn cache() -> PathBuf {
+    kubectl_path().parent().expect("a folder").to_owned()
+}
+
+impl Bed {
+    fn new(machines: &[&'static str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("ferry-bed-").tempdir().expect("a folder");
+        let prefix = format!("fb{}", std::process::id());
+        let mut bed = Self { prefix, folder, registries: Vec::new(), machines: machines.to_vec(), port: free_port() };
+        let hub = bed.namespace("hub");
+        sh(&format!("ip netns add {hub} && ip -n {hub} link add br0 type bridge && ip -n {hub} link set br0 up"));
+        for (number, machine) in machines.iter().enumerate() {
+            let name = bed.namespace(machine);
+            sh(&format!(
+                "ip netns add {name} && ip -n {name} link add eth0 type veth peer name to-{machine} netns {hub} \
+                 && ip -n {hub} link set to-{machine} master br0 up && ip -n {name} link set lo up \
+                 && ip -n {name} addr add {}/24 dev eth0 && ip -n {name} link set eth0 up \
+                 && ip -n {name} route add default via 192.168.79.254",
+                address(number)
+            ));
+            bed.serve_images(machine);
+        }
+        bed
+    }
+
+    fn namespace(&self, machine: &str) -> String {
+        format!("{}-{machine}", self.prefix)
+    }
+
+    /// The tests' images, on each machine's own loopback.
+    fn serve_images(&mut self, machine: &str) {
+        let registry = cache().join("registry/usr/bin/docker-registry");
+        let mut command = self.inside(machine, registry);
+        command.arg("serve").arg(cache().join("registry-5057/config.yml"));
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a registry");
+        self.registries.push(child);
+    }
+
+    /// A command in the machine's network; everything else is this machine's.
+    fn inside(&self, machine: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.namespace(machine))).arg("--").arg(program);
+        command
+    }
+
+    fn ferry(&self, machine: &str) -> Command {
+        self.inside(machine, env!("CARGO_BIN_EXE_ferry"))
+    }
+
+    fn path(&self, machine: &str, what: &str) -> PathBuf {
+        self.folder.path().join(format!("{machine}-{what}"))
+    }
+
+    fn run_dir(&self, machine: &str) -> PathBuf {
+        Path::new("/run").join(format!("{}-{machine}", self.prefix))
+    }
+
+    fn folders(&self, machine: &str) -> [String; 2] {
+        [
+            format!("--data-dir={}", self.path(machine, "data").display()),
+            format!("--run-dir={}", self.run_dir(machine).display()),
+        ]
+    }
+
+    fn node_flags(&self, machine: &str) -> Vec<String> {
+        let number = self.machines.iter().position(|known| *known == machine).expect("a machine");
+        let mut flags = self.folders(machine).to_vec();
+        flags.extend([
+            format!("--node-name={machine}"),
+            format!("--node-ip={}", address(number)),
+            format!("--cgroup-root=/ferrytest-{machine}"),
+            "--container-runtime-endpoint=embedded".into(),
+            "--registry-mirror=docker.io=http://127.0.0.1:5057".into(),
+            "--registry-mirror=registry.k8s.io=http://127.0.0.1:5057".into(),
+        ]);
+        flags
+    }
+
+    fn up(&self, machine: &str, more: &[&str]) {
+        let mut command = self.ferry(machine);
+        command.arg("up").args(self.node_flags(machine)).args(more);
+        command.args(["--secure-port", &self.port.to_string()]);
+        succeed(&mut command);
+    }
+
+    fn token(&self) -> (String, String) {
+        let mut command = self.ferry(self.machines[0]);
+        command.args(["token", "create", "--kubeconfig"]).arg(self.kubeconfig());
+        let line = succeed(&mut command);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(&words[..2], ["ferry", "join"], "{line}");
+        (words[2].to_owned(), words[3].to_owned())
+    }
+
+    fn join(&self, machine: &str, address: &str, token: &str) -> Output {
+        let mut command = self.ferry(machine);
+        command.args(["join", address, token]).args(self.node_flags(machine));
+        command.output().expect("ferry runs")
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.path(self.machines[0], "data").join("kubeconfig")
+    }
+
+    fn try_kubectl(&self, arguments: &[&str], input: &str) -> Output {
+        use std::io::Write;
+        let mut command = self.inside(self.machines[0], kubectl_path());
+        command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments).env("HOME", self.folder.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("kubectl runs");
+        child.stdin.take().expect("its input").write_all(input.as_bytes()).ok();
+        child.wait_with_output().expect("kubectl ends")
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        let output = self.try_kubectl(arguments, "");
+        assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn apply(&self, manifest: &str) {
+        let output = self.try_kubectl(&["apply", "-f", "-"], manifest);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A web server on one machine that says its name.
+    fn run_pod(&self, name: &str, machine: &str) {
+        self.apply(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: web}}}}\nspec:\n  nodeName: {machine}\n  terminationGracePeriodSeconds: 0\n  containers:\n  - {{name: web, image: nginx:1.25, readinessProbe: {{httpGet: {{port: 80}}, periodSeconds: 1}}}}\n"
+        ));
+    }
+
+    fn pod_address(&self, name: &str) -> String {
+        until(&format!("{name} is ready"), || {
+            let pod: Value = serde_json::from_str(&self.kubectl(&["get", "pod", name, "-o", "json"])).unwrap();
+            let ready =
+                pod["status"]["conditions"].as_array()?.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
+            ready.then(|| pod["status"]["podIP"].as_str().map(str::to_owned))?
+        })
+    }
+
+    /// What a pod gets when it asks for a page.
+    fn ask(&self, pod: &str, url: &str) -> Option<String> {
+        let output = self.try_kubectl(&["exec", pod, "--", "timeout", "5", "wget", "-q", "-O-", url], "");
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    fn pid(&self, machine: &str) -> rustix::process::Pid {
+        let text = std::fs::read_to_string(self.run_dir(machine).join("ferry.lock")).expect("the lock");
+        rustix::process::Pid::from_raw(text.trim().parse().expect("a number")).expect("a process id")
+    }
+
+    fn links(&self, machine: &str) -> String {
+        sh(&format!("ip -n {} -o link", self.namespace(machine)))
+    }
+}
+
+impl Bed {
+    /// What went on, for the reader of a failed run.
+    fn show_state(&self) {
+        for arguments in [&["get", "nodes,pods,csr", "-A", "-o", "wide"][..], &["get", "events", "-A"]] {
+            println!("{}", String::from_utf8_lossy(&self.try_kubectl(arguments, "").stdout));
+        }
+        for machine in &self.machines {
+            let log = std::fs::read_to_string(self.path(machine, "data").join("ferry.log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            println!("{machine}:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_state();
+        }
+        for machine in &self.machines {
+            let mut command = self.ferry(machine);
+            let _ = command.arg("down").args(self.folders(machine)).output();
+        }
+        for registry in &mut self.registries {
+            let _ = registry.kill();
+            let _ = registry.wait();
+        }
+        for machine in self.machines.iter().chain([&"hub"]) {
+            let _ = Command::new("ip").args(["netns", "del", &self.namespace(machine)]).output();
+        }
+    }
+}
+
+fn address(number: usize) -> String {
+    format!("192.168.79.{}", number + 1)
+}
+
+fn succeed(command: &mut Command) -> String {
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn refusal(output: &Output) -> String {
+    assert!(!output.status.success(), "it succeeded: {}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Join, reach each other by address, name and Service, survive kill -9, leave without a trace.
+pub fn machines_join_work_and_leave() {
+    for mode in ["routes", "vxlan"] {
+        let bed = Bed::new(&["s1", "n1"]);
+        let before = bed.links("n1").lines().count();
+        bed.up("s1", &["--pod-network", mode]);
+        let (server, token) = bed.token();
+
+        let (head, hash) = token.split_once('@').unwrap();
+        let half = refusal(&bed.join("n1", &server, head));
+        assert!(half.contains("not a whole token") && !half.contains(head), "{half}");
+        let wrong = refusal(&bed.join("n1", &server, &format!("{}@{hash}", "abcdef.0123456789abcdef")));
+        assert!(wrong.contains("does not know the token abcdef"), "{wrong}");
+        let other = refusal(&bed.join("n1", &server, &format!("{head}@sha256:{}", "0".repeat(64))));
+        assert!(other.contains("another cluster"), "{other}");
+
+        let joined = bed.join("n1", &server, &token);
+        assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
+        print!("{}", String::from_utf8_lossy(&joined.stdout));
+        bed.run_pod("near", "s1");
+        bed.run_pod("far", "n1");
+        bed.kubectl(&["expose", "pod", "far", "--name=far-service", "--port=80"]);
+        let far = bed.pod_address("far");
+        bed.pod_address("near");
+        for url in [
+            format!("http://{far}/"),
+            "http://far-service/".into(),
+            "http://far-service.default.svc.cluster.local/".into(),
+        ] {
+            until(&format!("{mode}: near reaches {url}"), || (bed.ask("near", &url)? == "far").then_some(()));
+        }
+        // The other way, with DNS and the proxy of the node that joined.
+        bed.kubectl(&["expose", "pod", "near", "--name=near-service", "--port=80"]);
+        until(&format!("{mode}: far reaches near"), || {
+            (bed.ask("far", "http://near-service/")? == "near").then_some(())
+        });
+
+        // The process goes, its pods and rules stay; started again, it finds them.
+        rustix::process::kill_process(bed.pid("n1"), rustix::process::Signal::KILL).unwrap();
+        until("far answers while its node's process is gone", || {
+            (bed.ask("near", &format!("http://{far}/"))? == "far").then_some(())
+        });
+        let mut again = bed.ferry("n1");
+        let log = std::fs::File::create(bed.path("n1", "again.log")).unwrap();
+        again.args(["node", "run"]).args(bed.node_flags("n1")).stdout(Stdio::null()).stderr(log);
+        let mut again = again.spawn().expect("ferry runs");
+        until("exec into the pod works again", || (bed.ask("far", "http://near-service/")? == "near").then_some(()));
+        assert_eq!(bed.pod_address("far"), far, "it is the same pod");
+
+        let mut leave = bed.ferry("n1");
+        println!("{}", succeed(leave.arg("leave").args(bed.folders("n1"))));
+        again.wait().unwrap();
+        until("the Node is gone", || (!bed.try_kubectl(&["get", "node", "n1"], "").status.success()).then_some(()));
+        assert_eq!(bed.links("n1").lines().count(), before, "{}", bed.links("n1"));
+        let routes = sh(&format!("ip -n {} route", bed.namespace("n1")));
+        assert!(!routes.contains("10.244."), "{routes}");
+    }
+}

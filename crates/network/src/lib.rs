@@ -1,0 +1,76 @@
+//! The pod network between nodes: how packets for the pods of another node leave this one.
+//!
+//! Nodes are watched; a pure plan ([`plan`]) says which routes, neighbours and forwarding entries this node needs; `kernel`
+//! compares that with what the kernel has and changes only what differs. What others put there is recognised by its
+//! routing protocol number and left alone.
+//!
+//! Must not depend on any server-side crate.
+
+mod kernel;
+pub mod node;
+pub mod plan;
+mod sync;
+
+#[cfg(test)]
+mod kernel_tests;
+#[cfg(test)]
+mod plan_tests;
+
+use std::str::FromStr;
+
+pub use kernel::Kernel;
+pub use sync::{Config, start};
+
+/// Routes with this protocol number are Ferry's; all others are somebody else's. Numbers from 192 on are free for programs.
+pub const ROUTE_PROTOCOL: &str = "213";
+
+/// How packets travel between nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Plain routes to nodes on this node's segment, VXLAN to all others.
+    #[default]
+    Auto,
+    /// Plain routes only: every node must be on the same segment.
+    Routes,
+    /// VXLAN to every node.
+    Vxlan,
+    /// A CNI that the user installs does everything.
+    Cni,
+}
+
+impl FromStr for Mode {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "routes" => Ok(Self::Routes),
+            "vxlan" => Ok(Self::Vxlan),
+            "cni" => Ok(Self::Cni),
+            other => Err(NetworkError::Mode(other.to_owned())),
+        }
+    }
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Routes => "routes",
+            Self::Vxlan => "vxlan",
+            Self::Cni => "cni",
+        })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    #[error("{0:?} is no pod network; give auto, routes, vxlan or cni")]
+    Mode(String),
+    #[error("cannot open a netlink socket: {0}")]
+    Socket(#[source] std::io::Error),
+    #[error("the kernel refused to {what}: {source}")]
+    Kernel { what: String, source: rtnetlink::Error },
+    #[error("no network device of this machine has the node's address {0}")]
+    NoDevice(std::net::IpAddr),
+}

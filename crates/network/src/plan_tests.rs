@@ -1,0 +1,111 @@
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::Mode;
+use crate::plan::{Forwarding, Member, Neighbour, Plan, Route, Underlay, Way, mac_of, plan};
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn net(text: &str) -> IpNet {
+    text.parse().expect("a range")
+}
+
+fn member(name: &str, addresses: &[&str], ranges: &[&str]) -> Member {
+    Member {
+        name: name.into(),
+        addresses: addresses.iter().map(|a| ip(a)).collect(),
+        pod_cidrs: ranges.iter().map(|r| net(r)).collect(),
+    }
+}
+
+fn underlay() -> Underlay {
+    Underlay { index: 7, mtu: 1500, networks: vec![net("192.168.1.10/24"), net("fd00:1::10/64")] }
+}
+
+fn own() -> Member {
+    member("a", &["192.168.1.10", "fd00:1::10"], &["10.244.0.0/24", "fd00:244::/64"])
+}
+
+fn made(mode: Mode, others: &[Member]) -> Plan {
+    plan(mode, &own(), &underlay(), others)
+}
+
+#[test]
+fn a_node_on_the_segment_is_a_route_of_each_family() {
+    let other = member("b", &["192.168.1.11", "fd00:1::11"], &["10.244.1.0/24", "fd00:244:0:1::/64"]);
+    for mode in [Mode::Auto, Mode::Routes] {
+        let plan = made(mode, std::slice::from_ref(&other));
+        assert_eq!(plan.routes.len(), 2);
+        assert!(
+            plan.routes.contains(&Route { destination: net("10.244.1.0/24"), way: Way::Underlay(ip("192.168.1.11")) })
+        );
+        assert!(
+            plan.routes
+                .contains(&Route { destination: net("fd00:244:0:1::/64"), way: Way::Underlay(ip("fd00:1::11")) })
+        );
+        assert_eq!((plan.tunnel, plan.neighbours.len(), plan.forwarding.len()), (None, 0, 0));
+    }
+}
+
+#[test]
+fn a_node_elsewhere_is_behind_the_tunnel() {
+    let other = member("b", &["172.16.0.5"], &["10.244.1.0/24"]);
+    let plan = made(Mode::Auto, std::slice::from_ref(&other));
+    let mac = mac_of(&net("10.244.1.0/24"));
+    assert_eq!(
+        plan.routes.iter().collect::<Vec<_>>(),
+        [&Route { destination: net("10.244.1.0/24"), way: Way::Tunnel(ip("10.244.1.0")) }]
+    );
+    assert!(plan.neighbours.contains(&Neighbour { address: ip("10.244.1.0"), mac }));
+    assert!(plan.forwarding.contains(&Forwarding { mac, node: ip("172.16.0.5") }));
+    let tunnel = plan.tunnel.expect("a tunnel");
+    assert_eq!((tunnel.mtu, tunnel.underlay, tunnel.local), (1450, 7, ip("192.168.1.10")));
+    // What this node is to others is what others compute for it.
+    assert_eq!(tunnel.mac, mac_of(&net("10.244.0.0/24")));
+    assert_eq!(tunnel.mac.0[0] & 0b11, 0b10, "a locally administered unicast address");
+
+    let refused = made(Mode::Routes, &[other]);
+    assert!(refused.routes.is_empty());
+    assert!(refused.unreachable[0].1.contains("vxlan"), "{:?}", refused.unreachable);
+}
+
+#[test]
+fn vxlan_is_used_on_the_segment_too_when_asked_for() {
+    let plan = made(Mode::Vxlan, &[member("b", &["192.168.1.11"], &["10.244.1.0/24"])]);
+    assert!(plan.routes.iter().all(|route| matches!(route.way, Way::Tunnel(_))));
+}
+
+#[test]
+fn ipv6_costs_more_of_each_packet() {
+    let own = member("a", &["fd00:1::10"], &["fd00:244::/64"]);
+    let plan = plan(Mode::Vxlan, &own, &underlay(), &[member("b", &["fd00:1::11"], &["fd00:244:0:1::/64"])]);
+    assert_eq!(plan.tunnel.expect("a tunnel").mtu, 1430);
+}
+
+#[test]
+fn overlapping_ranges_are_refused_by_name_and_harm_nobody() {
+    let others = [
+        member("c", &["192.168.1.12"], &["10.244.1.0/25"]),
+        member("b", &["192.168.1.11"], &["10.244.1.0/24"]),
+        member("d", &["192.168.1.13"], &["10.244.0.128/25"]),
+    ];
+    let plan = made(Mode::Auto, &others);
+    assert_eq!(plan.routes.len(), 1);
+    let reasons: Vec<_> = plan.unreachable.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
+    assert_eq!(
+        reasons,
+        ["c: its pod range 10.244.1.0/25 overlaps that of b", "d: its pod range 10.244.0.128/25 overlaps that of a",]
+    );
+}
+
+#[test]
+fn own_ranges_and_an_outside_network_need_nothing() {
+    assert_eq!(made(Mode::Auto, &[own()]), Plan::default());
+    assert_eq!(made(Mode::Cni, &[member("b", &["192.168.1.11"], &["10.244.1.0/24"])]), Plan::default());
+    // A node without a range yet, or without an address, is no peer yet.
+    assert_eq!(made(Mode::Auto, &[member("b", &["192.168.1.11"], &[])]), Plan::default());
+    assert_eq!(made(Mode::Auto, &[member("b", &[], &["10.244.1.0/24"])]).unreachable.len(), 1);
+}
