@@ -26,6 +26,12 @@ fn cache() -> PathBuf {
     kubectl_path().parent().expect("a folder").to_owned()
 }
 
+/// Where `hack/registry.sh` serves the tests' images.
+fn registry_port() -> String {
+    let url = std::env::var("FERRY_TEST_REGISTRY").unwrap_or_default();
+    url.rsplit_once(':').map_or_else(|| "5057".to_owned(), |(_, port)| port.to_owned())
+}
+
 impl Bed {
     fn new(machines: &[&'static str]) -> Self {
         let folder = tempfile::Builder::new().prefix("ferry-bed-").tempdir().expect("a folder");
@@ -55,7 +61,7 @@ impl Bed {
     fn serve_images(&mut self, machine: &str) {
         let registry = cache().join("registry/usr/bin/docker-registry");
         let mut command = self.inside(machine, registry);
-        command.arg("serve").arg(cache().join("registry-5057/config.yml"));
+        command.arg("serve").arg(cache().join(format!("registry-{}/config.yml", registry_port())));
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a registry");
         self.registries.push(child);
     }
@@ -94,8 +100,8 @@ impl Bed {
             format!("--node-ip={}", address(number)),
             format!("--cgroup-root=/ferrytest-{machine}"),
             "--container-runtime-endpoint=embedded".into(),
-            "--registry-mirror=docker.io=http://127.0.0.1:5057".into(),
-            "--registry-mirror=registry.k8s.io=http://127.0.0.1:5057".into(),
+            format!("--registry-mirror=docker.io=http://127.0.0.1:{}", registry_port()),
+            format!("--registry-mirror=registry.k8s.io=http://127.0.0.1:{}", registry_port()),
         ]);
         flags
     }
