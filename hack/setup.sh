@@ -21,8 +21,10 @@ rust_problem() {
 }
 # A release build takes 3 GB, the tests' build 12 GB.
 room_problem() {
-  local wanted=6 free; [ "$mode" = --test ] && wanted=16
-  [ -d "$CARGO_TARGET_DIR/${1:-release}" ] && wanted=2
+  local wanted=6 profile=release free
+  if [ "$mode" = --test ]; then wanted=16 profile=debug; fi
+  # Most of it is there after the first time.
+  if [ -d "$CARGO_TARGET_DIR/$profile" ]; then wanted=2; fi
   free=$(df -BG --output=avail "$cache" | tail -n 1 | tr -dc 0-9)
   [ "$free" -ge "$wanted" ] || echo "$cache has $free GB of free disk, and this takes $wanted GB; free some, or set FERRY_CACHE to a folder elsewhere"
 }
