@@ -6,7 +6,11 @@ kubeconfig="$data/kubeconfig"
 
 # What a run that was killed has left behind goes first: the cluster is always a fresh one.
 start_cluster() {
+  stop_tests
   stop_cluster
+  # A node that is short of disk runs no pods: every test after that would fail for nothing.
+  local free; free=$(df -BG --output=avail "$cache" | tail -n 1 | tr -dc 0-9)
+  [ "$free" -ge 6 ] || fail "$cache has $free GB of free disk; the cluster needs 6, of which 4 stay free. Free some, or set FERRY_CACHE to a folder elsewhere"
   say "a fresh cluster (runtime: $runtime; log in $data/ferry.log)"
   "$ferry" up --data-dir "$data" --run-dir "$run" --secure-port 17643 --kubelet-port 17650 --dns-port 17653 \
     --cluster-cidr 10.209.0.0/16 --service-cluster-ip-range 10.210.0.0/16 --bridge ferryconf0 --cgroup-root /ferryconf --node-name conformance \

@@ -20,11 +20,11 @@ read_outcomes() {
       heading = 0; next
     }
     /^(•|S|!) .*\[[0-9.]+ seconds\]$/ {
-      # The nodes around the tests (suite set-up, reports) have headings too.
-      if (/BeforeSuite|AfterSuite/) next
+      # The nodes around the tests (suite set-up, reports) have headings too; how an interrupted test ended says nothing.
+      if (/BeforeSuite|AfterSuite|INTERRUPTED|ABORTED/) next
       seconds = $0; sub(/.*\[/, "", seconds); sub(/ seconds\]$/, "", seconds)
       outcome = "passed"
-      if (/SKIPPED/) outcome = "skipped"; else if (/FAILED|PANICKED|TIMEDOUT|INTERRUPTED|ABORTED/) outcome = "failed"
+      if (/SKIPPED/) outcome = "skipped"; else if (/FAILED|PANICKED|TIMEDOUT/) outcome = "failed"
       heading = 1
     }'
 }
@@ -39,31 +39,42 @@ run_tests() {
   say "rung $rung: $count tests, $processes at once; log in $results/$part.log"
   focus=$(sed 's/[][\\.*^$+?(){}|]/\\&/g; s/$/$/' <<<"$names" | paste -sd '|')
   mkdir -p "$results/junit/$part"; : >"$results/$part.log"
-  local begin=$SECONDS
+  began="$rung $SECONDS"
   # In the background, so that a signal to this script is heard at once.
   HOME="$temporary" TMPDIR="$temporary" KUBECONFIG="$kubeconfig" KUBE_TEST_REPO_LIST="$results/repo-list.yaml" \
     "$suite/bin/ginkgo" --procs="$processes" --no-color -v --timeout=24h --focus="$focus" "$suite/bin/e2e.test" -- \
     --provider=skeleton --kubeconfig="$kubeconfig" --kubectl-path="$cache/kubectl" --disable-log-dump --dump-logs-on-failure=false \
     --report-dir="$results/junit/$part" --e2e-output-dir="$temporary" >"$results/$part.log" 2>&1 9>&- &
-  ginkgo=$!
-  tail -n +1 -f --pid="$ginkgo" "$results/$part.log" | read_outcomes "$rung" "$count" &
+  echo $! >"$ginkgo_pid"
+  { tail -n +1 -f --pid="$!" "$results/$part.log" | read_outcomes "$rung" "$count"; } 9>&- &
   reader=$!
   wait "$reader"
-  wait "$ginkgo" || true
-  ginkgo=
-  printf '%s\t%s\n' "$rung" "$((SECONDS - begin))" >>"$results/seconds.tsv"
+  run_ended
 }
 
-# stop_tests : ends a run. Asked once ginkgo ends the tests, asked again it leaves out their cleaning up, which nobody needs: the cluster goes too.
-ginkgo=
+# The run that is under way: its rung and its begin, who reads its outcomes, and ginkgo's process, in a file: a run that was killed left it behind.
+began=
+reader=
+ginkgo_pid="$cache/conformance/ginkgo.pid"
+
+run_ended() {
+  [ -z "$began" ] || printf '%s\t%s\n' "${began% *}" "$((SECONDS - ${began#* }))" >>"$results/seconds.tsv"
+  began=
+  rm -f "$ginkgo_pid"
+}
+
+# stop_tests : ends a run, this one's or one that was left behind. Asked once ginkgo ends the tests; asked again it leaves out their cleaning up,
+# which nobody needs: the cluster goes too.
 stop_tests() {
-  [ -n "$ginkgo" ] || return 0
-  # How an interrupted test ends says nothing.
-  kill "$reader" 2>/dev/null || true
-  local try
+  local pid try
+  pid=$(cat "$ginkgo_pid" 2>/dev/null) || return 0
+  [ -z "$reader" ] || kill "$reader" 2>/dev/null || true
   for try in 1 2 3 4; do
-    kill -INT "$ginkgo" $(pgrep -P "$ginkgo") 2>/dev/null || return 0
-    timeout 5 tail -f --pid="$ginkgo" /dev/null || true
+    # Is the number still ginkgo's?
+    { tr '\0' '\n' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qxF "$suite/bin/ginkgo" || break
+    if [ "$try" = 4 ]; then kill -KILL $(pgrep -P "$pid") "$pid" 2>/dev/null || true; break; fi
+    kill -INT "$pid" $(pgrep -P "$pid") 2>/dev/null || true
+    timeout 5 tail -f --pid="$pid" /dev/null || true
   done
-  kill -KILL $(pgrep -P "$ginkgo") "$ginkgo" 2>/dev/null || true
+  run_ended
 }
