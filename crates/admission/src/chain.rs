@@ -11,7 +11,7 @@ use crate::plugins::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
     DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, EventRateLimit, LimitRanger,
     NamespaceLifecycle, NodeRestriction, PersistentVolumeClaimResize, PodSecurity, PodTopologyLabels, Priority,
-    ResourceQuota, RuntimeClass, ServiceAccount, StorageObjectInUseProtection, TaintNodesByCondition,
+    ResourceQuota, RuntimeClass, ServiceAccount, Settings, StorageObjectInUseProtection, TaintNodesByCondition,
 };
 use crate::policy::{MutatingPolicies, PolicyOptions, ValidatingPolicies};
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookOptions};
@@ -75,7 +75,7 @@ impl Chain {
         disabled: &[String],
         configuration: &HashMap<String, Value>,
     ) -> Result<Self, String> {
-        for name in enabled.iter().chain(disabled) {
+        for name in enabled.iter().chain(disabled).chain(configuration.keys()) {
             let known = self.plugins.iter().any(|plugin| plugin.name() == name)
                 || ["EventRateLimit", "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"].contains(&&**name)
                 || name.ends_with("AdmissionPolicy");
@@ -86,8 +86,24 @@ impl Chain {
                 return Err(format!("admission plug-in {name:?} is both enabled and disabled"));
             }
         }
+        // What is not followed is refused: who wrote it counts on it.
+        for (name, _) in configuration.iter().filter(|(_, own)| !own.is_null()) {
+            if !["EventRateLimit", "PodSecurity"].contains(&&**name) {
+                return Err(format!("admission plug-in {name:?} takes no configuration here"));
+            }
+        }
+        if let Some(own) = configuration.get("PodSecurity").filter(|own| !own.is_null())
+            && let Some((reader, _)) = &self.dependencies
+        {
+            let settings = Settings::read(own).map_err(|why| format!("PodSecurity: {why}"))?;
+            let configured: Arc<dyn Plugin> = Arc::new(PodSecurity::new(reader.clone()).with(settings));
+            for plugin in self.plugins.iter_mut().filter(|plugin| plugin.name() == "PodSecurity") {
+                *plugin = configured.clone();
+            }
+        }
         if enabled.iter().any(|name| name == "EventRateLimit") {
-            let own = configuration.get("EventRateLimit").ok_or("EventRateLimit needs a configuration")?;
+            let own = configuration.get("EventRateLimit").filter(|own| !own.is_null());
+            let own = own.ok_or("EventRateLimit needs a configuration")?;
             let plugin = EventRateLimit::read(own).map_err(|why| format!("EventRateLimit: {why}"))?;
             let place = self.plugins.iter().position(|plugin| plugin.name() == "DefaultStorageClass");
             self.plugins.insert(place.unwrap_or(0), Arc::new(plugin));

@@ -13,6 +13,7 @@ use ferry_store::{EncryptedStore, EncryptionConfig, ResourceOf, Store};
 use ferry_tasks::Tasks;
 use tokio::sync::Mutex;
 
+use crate::configuration;
 use crate::pki::write_private;
 use crate::reload::Reloads;
 use crate::server_options::read_document;
@@ -105,7 +106,7 @@ impl ferry_apiserver::SecretRotation for Encryption {
 }
 
 fn parse(file: &Path) -> Result<EncryptionConfig> {
-    let document = read_document(file)?;
+    let document = configuration::read(file, "EncryptionConfiguration")?;
     EncryptionConfig::parse(&document).with_context(|| file.display().to_string())
 }
 

@@ -6,6 +6,7 @@ mod cluster_dns;
 mod commands;
 mod component;
 mod config;
+mod configuration;
 mod encryption;
 mod fleet;
 mod front_door;

@@ -25,7 +25,7 @@ pub(crate) use event_rate_limit::EventRateLimit;
 pub(crate) use limit_ranger::LimitRanger;
 pub(crate) use namespace_lifecycle::NamespaceLifecycle;
 pub(crate) use node_restriction::NodeRestriction;
-pub(crate) use pod_security::PodSecurity;
+pub(crate) use pod_security::{PodSecurity, Settings};
 pub(crate) use pod_topology_labels::PodTopologyLabels;
 pub(crate) use priority::Priority;
 pub(crate) use quota::ResourceQuota;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferry_auth::{Attributes, Authorizer};
+use ferry_auth::Attributes;
 use ferry_meta::{ApiError, time};
 use ferry_registry::Resource;
 use http::Method;
@@ -27,9 +27,10 @@ pub(crate) async fn page(core: &Arc<Core>, context: &RequestContext, rest: &[&st
     }
     let info = RequestInfo::read(&Method::GET, &format!("/{}", rest.join("/")), &Query::parse(""));
     let row = core.table().find(&info.group, &info.version, &info.resource).cloned();
-    let Some(row) = row.filter(|_| info.verb == "get" && info.subresource.is_empty()) else {
-        return Ok(Answer::no_such_page());
-    };
+    // The path must be the object's own: another one would be judged by the rights of another place.
+    let own =
+        |row: &Arc<Resource>| row.namespaced == info.in_namespace && info.verb == "get" && info.subresource.is_empty();
+    let Some(row) = row.filter(own) else { return Ok(Answer::no_such_page()) };
     may_get(core, context, &info).await?;
     let namespace = if row.namespaced { &*info.namespace } else { "" };
     let (records, oldest) = core.flight.of(&row.key(namespace, &info.name));
@@ -67,8 +68,7 @@ async fn may_get(core: &Core, context: &RequestContext, info: &RequestInfo) -> R
         path: &info.path,
         fields: &[],
     };
-    let decision = core.authorization.authorize(&wanted).await;
-    if decision.is_allowed() { Ok(()) } else { Err(ferry_auth::forbidden(&wanted, decision.reason())) }
+    core.authorization.check(&wanted).await
 }
 
 fn json_answer(value: &Value) -> Answer {

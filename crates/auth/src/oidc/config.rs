@@ -167,6 +167,9 @@ fn read(jwt: &Value) -> Result<Provider, String> {
             url.to_owned()
         }
     };
+    if !text(jwt, "/issuer/egressSelectorType").is_empty() {
+        return Err("issuer.egressSelectorType: this server has no egress selectors".into());
+    }
     let audiences: Vec<String> =
         items(jwt, "/issuer/audiences").iter().filter_map(|a| a.as_str().map(str::to_owned)).collect();
     match (audiences.len(), text(jwt, "/issuer/audienceMatchPolicy")) {

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 
 use super::KubeletOptions;
-use crate::server_options::{duration, read_document};
+use crate::configuration;
+use crate::server_options::duration;
 
 /// Read elsewhere.
 const SILENT: [&str; 3] = ["kind", "apiVersion", "mergeDefaultEvictionSettings"];
@@ -30,7 +31,7 @@ const DEFAULTS: [(&str, &str); 5] = [
 
 /// Fills in what no flag has set. Gives the fields that are not followed here.
 pub(super) fn complete(options: &mut KubeletOptions, path: &Path) -> Result<Vec<String>> {
-    let document = read_document(path)?;
+    let document = configuration::read(path, "KubeletConfiguration")?;
     take(options, &document).with_context(|| path.display().to_string())
 }
 

@@ -10,6 +10,7 @@ use ferry_meta::object::{items, text};
 use serde_json::Value;
 
 use super::read_document;
+use crate::configuration;
 
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Admission")]
@@ -28,7 +29,7 @@ pub struct AdmissionOptions {
 impl AdmissionOptions {
     pub fn select(&self, chain: Chain) -> Result<Chain> {
         let configuration = match &self.admission_control_config_file {
-            Some(path) => configuration(path).with_context(|| path.display().to_string())?,
+            Some(path) => of_plugins(path).with_context(|| path.display().to_string())?,
             None => HashMap::new(),
         };
         chain
@@ -38,8 +39,8 @@ impl AdmissionOptions {
 }
 
 /// By the plug-in's name. A path in the file is relative to the file.
-fn configuration(path: &Path) -> Result<HashMap<String, Value>> {
-    let file = read_document(path)?;
+fn of_plugins(path: &Path) -> Result<HashMap<String, Value>> {
+    let file = configuration::read(path, "AdmissionConfiguration")?;
     ensure!(
         text(&file, "/kind") == "AdmissionConfiguration",
         "it is no AdmissionConfiguration of apiserver.config.k8s.io/v1"
@@ -50,10 +51,20 @@ fn configuration(path: &Path) -> Result<HashMap<String, Value>> {
         let other = text(plugin, "/path");
         let own = match plugin.get("configuration").filter(|value| !value.is_null()) {
             Some(own) => own.clone(),
-            None if other.is_empty() => continue,
+            // A name without a configuration says nothing, and must be one all the same.
+            None if other.is_empty() => Value::Null,
             None => read_document(&folder.join(other))?,
         };
-        all.insert(text(plugin, "/name").to_owned(), own);
+        let name = text(plugin, "/name");
+        let kind = match name {
+            "EventRateLimit" => Some(configuration::EVENT_RATE_LIMIT),
+            "PodSecurity" => Some("PodSecurityConfiguration"),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            configuration::check(kind, &own).with_context(|| format!("the configuration of {name}"))?;
+        }
+        ensure!(all.insert(name.to_owned(), own).is_none(), "plugins: {name:?} is there twice");
     }
     Ok(all)
 }

@@ -14,6 +14,7 @@ use ferry_outbound::Remote;
 use ferry_tasks::Tasks;
 
 use super::{duration, read_document};
+use crate::configuration;
 
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Audit")]
@@ -94,7 +95,8 @@ pub fn auditor(options: &AuditOptions, tasks: &Tasks) -> Result<Option<Arc<Audit
         }
         return Ok(None);
     };
-    let policy = Policy::parse(read_document(policy_file)?).with_context(|| policy_file.display().to_string())?;
+    let policy = Policy::parse(configuration::read(policy_file, "Policy")?)
+        .with_context(|| policy_file.display().to_string())?;
     let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
     if let Some(path) = &options.audit_log_path {
         let log = Log::open(LogOptions {

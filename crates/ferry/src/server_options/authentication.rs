@@ -14,6 +14,7 @@ use ferry_tasks::Tasks;
 use parking_lot::Mutex;
 
 use super::{duration, read_document};
+use crate::configuration;
 use crate::reload::Reloads;
 
 #[derive(Args, Clone, Debug, Default)]
@@ -131,7 +132,7 @@ impl AuthenticationOptions {
         let mut providers = Vec::new();
         let mut settings = Settings { anonymous: self.anonymous_auth, ..Settings::default() };
         if let Some(path) = &self.authentication_config {
-            let config = AuthenticationConfig::parse(&read_document(path)?)
+            let config = AuthenticationConfig::parse(&configuration::read(path, "AuthenticationConfiguration")?)
                 .map_err(|why| anyhow!("{}: {why}", path.display()))?;
             providers = config.providers;
             if let Some(anonymous) = config.anonymous {

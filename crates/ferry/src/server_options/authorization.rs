@@ -17,6 +17,7 @@ use ferry_tasks::Tasks;
 use serde_json::{Value, json};
 
 use super::{duration, read_document};
+use crate::configuration;
 use crate::reload::Reloads;
 
 const MODES: [&str; 5] = ["AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
@@ -96,7 +97,7 @@ impl AuthorizationOptions {
 
 /// The chain of an AuthorizationConfiguration.
 fn configured(path: &Path, parts: &Parts) -> Result<AuthorizerChain> {
-    let file = read_document(path)?;
+    let file = configuration::read(path, "AuthorizationConfiguration")?;
     let read = || {
         ensure!(
             text(&file, "/kind") == "AuthorizationConfiguration"

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, PostParams};
 
-use crate::cluster::PATIENCE;
+use crate::cluster::{PATIENCE, pause};
 
 const TOKEN: &str = "alone-test-token";
 /// Somebody with a name and no rights but those that a test gives.
@@ -47,6 +47,9 @@ fn free_ports() -> [u16; 2] {
     let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| socket.local_addr().unwrap().port())
 }
+
+/// A file that cannot be used is found at once; only a test that fails waits for so long.
+const REFUSED_WITHIN: Duration = Duration::from_secs(30);
 
 pub struct Apiserver {
     process: Child,
@@ -153,6 +156,16 @@ impl Apiserver {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Waits until it ends by itself and returns what it complained about. A server that serves on is a failure.
+    pub fn refusal(mut self) -> String {
+        let begin = Instant::now();
+        while self.process.try_wait().unwrap().is_none() {
+            assert!(begin.elapsed() < REFUSED_WITHIN, "it was not refused: {}", self.end());
+            pause(Duration::from_millis(20));
+        }
+        self.end()
     }
 
     /// Ends it by force and returns what it complained about.

@@ -3,6 +3,7 @@
 mod checks;
 mod policy;
 mod restricted;
+mod settings;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,18 +16,32 @@ use crate::resources::{NAMESPACES, PODS};
 use crate::{Operation, Plugin, Request};
 use checks::{Violation, violations};
 use policy::{Level, LevelVersion, Policy};
+pub(crate) use settings::Settings;
 
 /// How many pods a namespace's new level is tried on.
 const MOST_PODS: usize = 3000;
 const ENFORCED: &str = "pod-security.kubernetes.io/enforce-policy";
+const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
 
 pub(crate) struct PodSecurity {
     reader: Arc<dyn ObjectReader>,
+    settings: Settings,
 }
 
 impl PodSecurity {
     pub(crate) fn new(reader: Arc<dyn ObjectReader>) -> Self {
-        Self { reader }
+        Self { reader, settings: Settings::default() }
+    }
+
+    pub(crate) fn with(self, settings: Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// Whether the standards are of no matter for this request, which the audit log is told.
+    fn is_exempt(&self, request: &mut Request<'_>) -> bool {
+        let reason = self.settings.exemption(request.namespace, &request.user.name);
+        request.annotations.extend(reason.map(|reason| (EXEMPT.to_owned(), reason.to_owned())));
+        reason.is_some()
     }
 
     fn policy(&self, request: &Request<'_>) -> Result<Policy, ApiError> {
@@ -34,22 +49,31 @@ impl PodSecurity {
             .reader
             .get(&NAMESPACES, "", request.namespace)
             .ok_or_else(|| ApiError::internal(format_args!("failed to lookup namespace {}", request.namespace)))?;
-        Ok(Policy::of(labels(&namespace)).0)
+        Ok(Policy::of(labels(&namespace), self.settings.defaults).0)
     }
 
     fn namespace(&self, request: &mut Request<'_>) -> Result<(), ApiError> {
         let Some(namespace) = request.object.as_deref().filter(|_| request.subresource.is_empty()) else {
             return Ok(());
         };
-        let (policy, errors) = Policy::of(labels(namespace));
-        let old = request.old.map(|old| Policy::of(labels(old)));
+        let (policy, errors) = Policy::of(labels(namespace), self.settings.defaults);
+        let old = request.old.map(|old| Policy::of(labels(old), self.settings.defaults));
         if !errors.is_empty() && old.as_ref().is_none_or(|(_, old_errors)| *old_errors != errors) {
             let kind = GroupKind { group: String::new(), kind: "Namespace".into() };
             return Err(ApiError::invalid(&kind, name(namespace), &errors));
         }
-        let Some((old, _)) = old else { return Ok(()) };
+        let exempt = self.settings.is_exempt_namespace(name(namespace));
+        let ignored = exempt.then(|| self.settings.ignored(name(namespace), &policy, labels(namespace))).flatten();
+        let Some((old, _)) = old else {
+            request.warnings.extend(ignored);
+            return Ok(());
+        };
         let relaxed = policy.enforce.version == old.enforce.version && policy.enforce.level <= old.enforce.level;
         if policy.enforce.level == Level::Privileged || relaxed {
+            return Ok(());
+        }
+        if exempt {
+            request.warnings.extend(ignored);
             return Ok(());
         }
         let warnings = self.existing_pods(name(namespace), policy.enforce);
@@ -105,10 +129,14 @@ impl PodSecurity {
         ) {
             return Ok(());
         }
+        if self.is_exempt(request) {
+            return Ok(());
+        }
         let policy = self.policy(request)?;
-        request.annotations.push((ENFORCED.to_owned(), policy.enforce.to_string()));
+        let enforced = (ENFORCED.to_owned(), policy.enforce.to_string());
         let strictest = [policy.enforce, policy.warn, policy.audit].iter().any(|p| p.level != Level::Privileged);
         if !strictest {
+            request.annotations.push(enforced);
             return Ok(());
         }
         let Some(pod) = request.object.as_deref() else { return Ok(()) };
@@ -116,6 +144,11 @@ impl PodSecurity {
         if request.operation == Operation::Update && request.old.is_some_and(|old| !is_significant(pod, old)) {
             return Ok(());
         }
+        if self.settings.is_exempt_runtime(spec) {
+            request.annotations.push((EXEMPT.to_owned(), "runtimeClass".to_owned()));
+            return Ok(());
+        }
+        request.annotations.push(enforced);
         if let Some(note) = violation_note(policy.audit, pod, spec) {
             request.annotations.push(note);
         }
@@ -131,11 +164,18 @@ impl PodSecurity {
 
     /// Workloads are never refused: their pods will be. They are warned.
     fn workload(&self, request: &mut Request<'_>, template: &str) -> Result<(), ApiError> {
+        if self.is_exempt(request) {
+            return Ok(());
+        }
         let policy = self.policy(request)?;
         let template = request.object.as_deref().and_then(|object| object.pointer(template));
         let wanted = policy.warn.level != Level::Privileged || policy.audit.level != Level::Privileged;
         let Some(template) = template.filter(|_| wanted) else { return Ok(()) };
         let Some(spec) = template.get("spec") else { return Ok(()) };
+        if self.settings.is_exempt_runtime(spec) {
+            request.annotations.push((EXEMPT.to_owned(), "runtimeClass".to_owned()));
+            return Ok(());
+        }
         let warning = warning(policy.warn, template, spec);
         let note = violation_note(policy.audit, template, spec);
         request.annotations.extend(note);

@@ -142,3 +142,47 @@ async fn workloads_are_warned_and_labels_checked() {
     assert_eq!(update(json!({"pod-security.kubernetes.io/enforce": "strict"})).await, Err("Namespace \"a\" is invalid: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"strict\": must be one of privileged, baseline, restricted".into()));
     assert_eq!(update(json!({"pod-security.kubernetes.io/warn-version": "1.22"})).await, Err("Namespace \"a\" is invalid: metadata.labels[pod-security.kubernetes.io/warn-version]: Invalid value: \"1.22\": must be \"latest\" or \"v1.x\"".into()));
 }
+
+#[tokio::test]
+async fn a_configuration_gives_defaults_and_exemptions() {
+    let settings = |defaults: Value, exemptions: Value| {
+        Settings::read(&json!({
+            "apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+            "defaults": defaults, "exemptions": exemptions,
+        }))
+    };
+    let exempt = json!({"usernames": ["root"], "namespaces": ["system"], "runtimeClasses": ["vm"]});
+    let baseline = json!({"enforce": "baseline", "enforce-version": "v1.30"});
+    let check = async |labels: Value, namespace: &str, user: &str, class: &str| {
+        let objects = Objects::default();
+        objects.put("", "namespaces", json!({"metadata": {"name": namespace, "labels": labels}}));
+        let plugin = PodSecurity::new(Arc::new(objects));
+        let plugin = plugin.with(settings(baseline.clone(), exempt.clone()).expect("a configuration"));
+        let spec = json!({"hostPID": true, "runtimeClassName": class, "containers": [{"name": "c"}]});
+        let pod = json!({"metadata": {"name": "x"}, "spec": spec});
+        Case::create("", "pods", namespace, pod)
+            .by(ferry_meta::UserInfo::new(user, &[]))
+            .validate(&plugin)
+            .await
+            .err()
+            .map(|error| error.0.message)
+    };
+    let refused = check(json!({}), "a", "bob", "").await.expect("refused by default");
+    assert!(refused.contains("violates PodSecurity \"baseline:v1.30\": host namespaces"), "{refused}");
+    assert_eq!(check(json!({"pod-security.kubernetes.io/enforce": "privileged"}), "a", "bob", "").await, None);
+    for (namespace, user, class) in [("system", "bob", ""), ("a", "root", ""), ("a", "bob", "vm")] {
+        assert_eq!(check(json!({}), namespace, user, class).await, None, "{namespace} {user} {class}");
+    }
+    assert!(check(json!({}), "a", "bob", "other").await.is_some());
+    for (defaults, exemptions, why) in [
+        (json!({"enforce": "baselin"}), json!({}), "defaults.enforce: Invalid value: \"baselin\""),
+        (json!({"warn-version": "1.30"}), json!({}), "defaults.warn-version: Invalid value"),
+        (json!({}), json!({"namespaces": ["a", "a"]}), "exemptions.namespaces[1]: Duplicate value"),
+        (json!({}), json!({"namespaces": ["A"]}), "exemptions.namespaces[0]: Invalid value"),
+        (json!({}), json!({"usernames": [""]}), "username must not be empty"),
+    ] {
+        let error = settings(defaults, exemptions).expect_err("refused");
+        assert!(error.contains(why), "{error}");
+    }
+    assert!(Settings::read(&json!({"kind": "Policy"})).is_err());
+}

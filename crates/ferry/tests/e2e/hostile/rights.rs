@@ -4,12 +4,14 @@ use serde_json::{Value, json};
 
 use super::limited::{APPLY, JSON, call, grant, rule};
 use crate::Alone;
-use crate::alone::{Apiserver, runtime};
+use crate::alone::{Apiserver, runtime, text as text_of};
 
 pub const ALONE: &[Alone] = &[
     ("hostile::rights::nothing_is_created_without_the_right", nothing_is_created_without_the_right),
     ("hostile::rights::a_reader_opens_no_session_in_a_pod", a_reader_opens_no_session_in_a_pod),
     ("hostile::rights::a_certificate_request_names_one", a_certificate_request_names_one),
+    ("hostile::rights::a_namespace_opens_nothing_beside_it", a_namespace_opens_nothing_beside_it),
+    ("hostile::rights::a_misspelt_rule_is_refused", a_misspelt_rule_is_refused),
     ("hostile::rights::who_cannot_be_read_is_not_the_administrator", who_cannot_be_read_is_not_the_administrator),
 ];
 
@@ -169,4 +171,112 @@ fn a_certificate_request_names_one() {
             assert!(code == 422 && message.contains(why), "{code} {message}: {text}");
         }
     });
+}
+
+/// Rights in one namespace say nothing of what is in none, whatever path it is asked for by.
+fn a_namespace_opens_nothing_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Apiserver::start(folder.path(), &[]);
+    runtime().block_on(async {
+        let (admin, mallory) = (server.client().await, server.mallory().await);
+        let paths = json!({"nonResourceURLs": ["/debug/*"], "verbs": ["get"]});
+        grant(&admin, json!([paths])).await;
+        // An administrator of the namespace, and of nothing else.
+        let api = "rbac.authorization.k8s.io";
+        let binding = json!({"metadata": {"name": "own"}, "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": api, "kind": "User", "name": "mallory"}]});
+        let path = format!("/apis/{api}/v1/namespaces/default/rolebindings");
+        assert_eq!(call(&admin, "POST", &path, &[JSON], &binding).await.0, 201);
+        let map = json!({"metadata": {"name": "mine"}});
+        assert_eq!(call(&mallory, "POST", "/api/v1/namespaces/default/configmaps", &[JSON], &map).await.0, 201);
+        for (path, want) in [
+            ("/api/v1/namespaces/default/configmaps/mine", 200),
+            ("/apis/rbac.authorization.k8s.io/v1/namespaces/default/clusterroles/mallory", 404),
+            ("/apis/rbac.authorization.k8s.io/v1/clusterroles/mallory", 403),
+            ("/api/v1/namespaces/default/nodes/n", 404),
+            ("/api/v1/namespaces/default/namespaces/kube-system", 404),
+            ("/api/v1/configmaps/mine", 404),
+            ("/api/v1/namespaces/kube-system/configmaps/mine", 403),
+            ("/api/v1/namespaces/kube-system", 403),
+            ("/api/v1/namespaces/default", 200),
+        ] {
+            let (code, answer) = call(&mallory, "GET", &format!("/debug/flight{path}"), &[], &Value::Null).await;
+            assert_eq!(code, want, "/debug/flight{path}: {answer}");
+        }
+    });
+}
+
+fn a_misspelt_rule_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |kind: &str, more: Value| {
+        let mut file = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": kind});
+        file.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        file.to_string()
+    };
+    let issuer = json!({"url": "https://issuer.example", "audiences": ["a"]});
+    let username = json!({"username": {"claim": "sub", "prefix": ""}});
+    let secret = "c2VjcmV0IGlzIHNlY3VyZSBhbmQgbG9uZyBlbm91Z2g=";
+    for (flag, text, why) in [
+        (
+            "authentication-config",
+            // Whoever is not of the company gets in as well.
+            of("AuthenticationConfiguration", json!({"jwt": [{"issuer": issuer, "claimMappings": username,
+                "claimValidationRule": [{"claim": "hd", "requiredValue": "example.com"}]}]})),
+            r#"unknown field "jwt[0].claimValidationRule""#,
+        ),
+        (
+            "authentication-config",
+            of("AuthenticationConfiguration", json!({"jwt": [{"issuer": issuer, "claimMappings": username,
+                "claimValidationRules": {"claim": "hd", "requiredValue": "example.com"}}]})),
+            "jwt[0].claimValidationRules: must be a list",
+        ),
+        (
+            "authentication-config",
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: false}\nanonymous: {enabled: true}\n".to_owned(),
+            "anonymous",
+        ),
+        (
+            "authorization-config",
+            of("AuthorizationConfiguration", json!({"authorizers": [{"type": "RBAC", "name": "r", "webhok": {}}]})),
+            r#"unknown field "authorizers[0].webhok""#,
+        ),
+        (
+            "admission-control-config-file",
+            of("AdmissionConfiguration", json!({"plugins": [{"name": "PodSecurity", "configuration": {
+                "apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+                "defaults": {"enforced": "restricted"}}}]})),
+            r#"unknown field "defaults.enforced""#,
+        ),
+        (
+            "admission-control-config-file",
+            of("AdmissionConfiguration", json!({"plugins": [{"name": "PodSecurty", "configuration": {}}]})),
+            "is no admission plug-in",
+        ),
+        (
+            "admission-control-config-file",
+            of("AdmissionConfiguration", json!({"plugins": [{"name": "ResourceQuota", "configuration": {
+                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration"}}]})),
+            "takes no configuration here",
+        ),
+        (
+            "encryption-provider-config",
+            of("EncryptionConfiguration", json!({"resources": [{"resources": ["secrets"], "providers": [
+                {"aesgcm": {"keys": [{"name": "k", "secret": secret, "secert": ""}]}}]}]})),
+            r#"unknown field "resources[0].providers[0].aesgcm.keys[0].secert""#,
+        ),
+        (
+            "audit-policy-file",
+            json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "None", "user": ["a"]}]}).to_string(),
+            r#"unknown field "rules[0].user""#,
+        ),
+    ] {
+        let file = folder.path().join("configuration.yaml");
+        std::fs::write(&file, &text).unwrap();
+        let data = folder.path().join("data");
+        let log = folder.path().join("audit.log");
+        let flags = [format!("--audit-log-path={}", text_of(&log)), format!("--{flag}={}", text_of(&file))];
+        let server = Apiserver::start(&data, &flags.each_ref().map(String::as_str));
+        let message = server.refusal();
+        assert!(message.contains(why), "{flag}: {message}");
+    }
 }
