@@ -40,7 +40,7 @@ mod worker;
 
 use std::sync::Arc;
 
-use ferry_client::{Informer, Recorder, Selection};
+use ferry_client::{Api, Informer, Recorder, Selection};
 use ferry_tasks::Tasks;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
@@ -145,7 +145,7 @@ async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet,
         node_tasks.spawn_until_stopped("lease", lease);
         node::keep_status(registering, node).await;
     });
-    let pods = Informer::<Pod>::with(client, tasks, own_pods);
+    let pods = Informer::<Pod>::trimmed(Api::all(client), tasks, own_pods, pod::comes_from_api);
     if let Some((listener, tls)) = listener {
         let server = Server {
             context: context.clone(),

@@ -116,8 +116,7 @@ impl Manager {
             match changes.next().await {
                 Change::Added(pod) | Change::Modified { new: pod, .. } if pod::is_mirror(&pod) => {
                     self.context.mirrors.put(&pod);
-                    let stands_for = pod::mirrored(&pod).and_then(|uid| self.mailboxes.get(uid));
-                    if stands_for.is_none() {
+                    if !self.context.mirrors.stands_for_one(&pod) {
                         self.remove_mirror(pod);
                     }
                 }
@@ -147,6 +146,9 @@ impl Manager {
             mailbox.refuse(WaitReason { message: format!("Pod was rejected: {}", why.message), ..why });
         }
         self.mailboxes.0.lock().insert(uid.clone(), mailbox.clone());
+        if pod::is_static(&pod) {
+            self.context.mirrors.begins(&pod);
+        }
         let worker = Worker::new(self.context.clone(), mailbox, &self.tasks);
         let mailboxes = self.mailboxes.clone();
         let (context, ended) = (self.context.clone(), self.static_ended.clone());
@@ -162,6 +164,7 @@ impl Manager {
                 {
                     tracing::debug!(pod = pod::name(&pod), "its mirror is not removed: {why}");
                 }
+                context.mirrors.ends(&pod);
             } else {
                 worker.run().await;
             }
@@ -321,7 +324,7 @@ impl Manager {
     }
 
     fn is_wanted(&self, uid: &str) -> bool {
-        self.pods.list().iter().any(|pod| pod::runtime_uid(pod) == uid)
+        self.pods.list().iter().any(|pod| self.context.mirrors.runtime_uid(pod).as_deref() == Some(uid))
     }
 
     fn clean_orphan(&self, uid: String, glimpse: Glimpse, cleaning: Cleaning) {

@@ -97,24 +97,32 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
+const SOURCE: &str = "kubernetes.io/config.source";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Notes where a pod comes from, over whatever it says itself: anybody may write annotations.
+pub(crate) fn comes_from_api(pod: &mut Pod) {
+    pod.metadata.annotations.get_or_insert_default().insert(SOURCE.to_owned(), "api".to_owned());
+}
+
 /// Whether the pod comes from a file of the node instead of the API server.
 pub(crate) fn is_static(pod: &Pod) -> bool {
-    annotation(pod, "kubernetes.io/config.source").is_some_and(|source| source != "api")
+    annotation(pod, SOURCE).is_some_and(|source| source != "api")
 }
 
-/// Whether it stands on the API server for a pod from a file.
+/// Whether it says that it stands on the API server for a pod from a file. It never runs itself. Which pod that is, is
+/// known by its place alone: see [`crate::manifests::Mirrors::runtime_uid`].
 pub(crate) fn is_mirror(pod: &Pod) -> bool {
-    annotation(pod, "kubernetes.io/config.mirror").is_some()
+    annotation(pod, MIRROR).is_some()
 }
 
-/// The uid of the pod that a mirror stands for.
+/// Which version of the pod from a file a mirror says it shows.
 pub(crate) fn mirrored(pod: &Pod) -> Option<&str> {
-    annotation(pod, "kubernetes.io/config.mirror")
+    annotation(pod, MIRROR)
 }
 
-/// The uid under which the runtime knows a pod of the API server.
-pub(crate) fn runtime_uid(pod: &Pod) -> &str {
-    mirrored(pod).unwrap_or_else(|| uid(pod))
+pub(crate) fn mark_as_mirror(pod: &mut Pod, of: &str) {
+    pod.metadata.annotations.get_or_insert_default().insert(MIRROR.to_owned(), of.to_owned());
 }
 
 /// Succeeded and Failed are final: such a pod is never started again.
@@ -241,6 +249,15 @@ mod tests {
 
     fn pod(spec: serde_json::Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).expect("a pod")
+    }
+
+    #[test]
+    fn a_pod_of_the_api_server_is_never_static() {
+        let annotations = json!({"kubernetes.io/config.source": "file"});
+        let mut pod: Pod = serde_json::from_value(json!({"metadata": {"annotations": annotations}})).expect("a pod");
+        assert!(is_static(&pod));
+        comes_from_api(&mut pod);
+        assert!(!is_static(&pod));
     }
 
     #[test]

@@ -14,7 +14,6 @@ pub(crate) use images::Images;
 
 use crate::context::Context;
 use crate::manager::Mailboxes;
-use crate::pod;
 use crate::runtime::RunState;
 
 const LOGS_PERIOD: Duration = Duration::from_secs(60);
@@ -43,7 +42,7 @@ pub(crate) async fn logs(context: Arc<Context>, pods: Informer<Pod>, mailboxes: 
             for (name, uid) in folders {
                 let known = running.contains_key(&uid)
                     || mailboxes.get(&uid).is_some()
-                    || wanted.iter().any(|pod| pod::runtime_uid(pod) == uid);
+                    || wanted.iter().any(|pod| context.mirrors.runtime_uid(pod).as_ref() == Some(&uid));
                 if !known {
                     tracing::info!(folder = name, "removing the logs of a pod that is gone");
                     let _ = tokio::fs::remove_dir_all(context.config.log_dir.join(name)).await;

@@ -214,7 +214,7 @@ pub(crate) async fn pods(context: &Context, pods: &[&Pod]) -> HashMap<String, Po
     let mut all = HashMap::new();
     for pod in pods {
         let uid = pod::uid(pod);
-        let Some(stats) = by_pod.get(pod::runtime_uid(pod)) else { continue };
+        let Some(stats) = context.mirrors.runtime_uid(pod).and_then(|uid| by_pod.get(uid.as_str())) else { continue };
         let files = context.measures.files(context, pod).await;
         all.insert(uid.to_owned(), usage(context, pod, stats, files));
     }

@@ -26,7 +26,7 @@ impl Server {
             Ok(options) => options,
             Err(why) => return text(StatusCode::UNPROCESSABLE_ENTITY, why),
         };
-        let state = match self.context.runtime.pod(pod::runtime_uid(&object)).await {
+        let state = match self.state(&object).await {
             Ok(state) => state,
             Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         };

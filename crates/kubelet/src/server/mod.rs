@@ -33,6 +33,7 @@ use access::Access;
 
 use crate::config::Tls;
 use crate::context::Context;
+use crate::runtime::{self, PodState};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than the API server ever holds open.
@@ -125,6 +126,14 @@ fn json(document: &serde_json::Value) -> Response<Body> {
 }
 
 impl Server {
+    /// What the runtime has of a pod of the API server; nothing of a mirror that stands for no pod of this node.
+    async fn state(&self, pod: &Pod) -> runtime::Result<PodState> {
+        match self.context.mirrors.runtime_uid(pod) {
+            Some(uid) => self.context.runtime.pod(&uid).await,
+            None => Ok(PodState::default()),
+        }
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();

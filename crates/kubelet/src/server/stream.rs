@@ -14,7 +14,6 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::translate::{self, Wanted};
 use super::{Body, Server, flag, query, text, tunnel};
-use crate::pod;
 use crate::runtime::RuntimeError;
 
 const CHANNELS: &str = "v5.channel.k8s.io";
@@ -106,7 +105,7 @@ impl Server {
         };
         let ports = query(request.uri()).into_iter().filter(|(k, _)| k == "port" || k == "ports");
         let port = ports.flat_map(|(_, v)| v.split(',').filter_map(|p| p.parse().ok()).collect::<Vec<i32>>()).collect();
-        let state = self.context.runtime.pod(pod::runtime_uid(&object)).await;
+        let state = self.state(&object).await;
         let Some(sandbox) = state.ok().and_then(|s| s.ready_sandbox().map(|s| s.id.clone())) else {
             return text(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -125,7 +124,7 @@ impl Server {
     /// The id of a running container.
     async fn running(&self, namespace: &str, pod: &str, container: &str) -> Option<String> {
         let object = self.pods.get(namespace, pod)?;
-        let state = self.context.runtime.pod(pod::runtime_uid(&object)).await.ok()?;
+        let state = self.state(&object).await.ok()?;
         state.running().find(|r| r.name == container).map(|r| r.id.clone())
     }
 

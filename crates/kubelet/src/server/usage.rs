@@ -90,7 +90,7 @@ impl Server {
             }
         }
         let pods = self.pods.list().into_iter().filter_map(|pod| {
-            let containers = by_pod.remove(pod::runtime_uid(&pod))?.into_values().collect();
+            let containers = by_pod.remove(&self.context.mirrors.runtime_uid(&pod)?)?.into_values().collect();
             Some(PodUsage { pod, containers })
         });
         let mut pods: Vec<PodUsage> = pods.collect();

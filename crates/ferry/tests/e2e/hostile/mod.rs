@@ -10,8 +10,10 @@ mod rights;
 
 use super::{Alone, Scenario};
 
+mod node;
+
 /// On the cluster that all scenarios share.
-pub const SCENARIOS: &[&[Scenario]] = &[];
+pub const SCENARIOS: &[&[Scenario]] = &[node::SCENARIOS];
 
 /// With an API server or a command of their own.
 pub const ALONE: &[&[Alone]] = &[proxies::ALONE, restriction::ALONE, rights::ALONE];
