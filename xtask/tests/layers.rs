@@ -50,9 +50,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Node side.
     ("cri", &[]),
     ("plugins", &[]),
-    ("kubelet", &["client", "cri", "meta", "plugins", "semantics", "tasks", "x509"]),
+    ("podfs", &[]),
+    ("kubelet", &["client", "cri", "meta", "plugins", "podfs", "semantics", "tasks", "x509"]),
     // Pulls images with the HTTPS client that the server calls others with.
-    ("runtime", &["cri", "outbound", "tasks"]),
+    ("runtime", &["cri", "outbound", "podfs", "tasks"]),
     // For tests only; see `TESTKIT`.
     ("testkit", &[]),
     // Sees everything: arguments, configuration, wiring.
@@ -74,6 +75,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "network",
             "outbound",
             "plugins",
+            "podfs",
             "proxy",
             "registry",
             "runtime",

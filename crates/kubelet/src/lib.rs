@@ -89,10 +89,14 @@ pub fn start(config: Config, client: Client, tasks: &Tasks) -> BoxFuture<'_, Res
     Box::pin(begin(config, client, tasks))
 }
 
-async fn begin(config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet, Error> {
-    for folder in [&config.root_dir, &config.log_dir] {
-        let made = tokio::fs::create_dir_all(folder).await;
-        made.map_err(|source| Error::Folder { path: folder.clone(), source })?;
+async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet, Error> {
+    for folder in [&mut config.root_dir, &mut config.log_dir] {
+        let made = async {
+            tokio::fs::create_dir_all(&*folder).await?;
+            // Files of pods are opened by paths without links.
+            tokio::fs::canonicalize(&*folder).await
+        };
+        *folder = made.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
     }
     let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint).await?;
     let listener = match &config.tls {

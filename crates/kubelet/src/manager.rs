@@ -16,7 +16,7 @@ use crate::admit;
 use crate::context::Context;
 use crate::events::PodEvents;
 use crate::eviction;
-use crate::logs::FolderWatch;
+use crate::logs::{self, FolderWatch};
 use crate::manifests::{self, Files, Manifests};
 use crate::pod;
 use crate::preempt;
@@ -336,8 +336,8 @@ impl Manager {
                 futures::future::join_all(stops).await;
                 match context.remove_remains(&uid, &state).await {
                     Ok(()) => {
-                        let logs = format!("{}_{}_{uid}", glimpse.namespace, glimpse.name);
-                        let _ = tokio::fs::remove_dir_all(context.config.log_dir.join(logs)).await;
+                        let folder = format!("{}_{}_{uid}", glimpse.namespace, glimpse.name);
+                        logs::remove(context.config.log_dir.join(folder)).await;
                     }
                     Err(why) => tracing::warn!(pod = glimpse.name, "not removed: {why}"),
                 }

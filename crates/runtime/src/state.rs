@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ferry_cri::v1;
@@ -112,17 +111,16 @@ pub(crate) fn folders(root: &Path) -> Vec<PathBuf> {
 
 /// Bytes and files below a folder.
 pub(crate) fn usage(folder: &Path) -> (u64, u64) {
-    let (mut bytes, mut files) = (0, 0);
-    let mut open = vec![folder.to_owned()];
-    while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            bytes += metadata.blocks() * 512;
-            files += 1;
-            if metadata.is_dir() {
-                open.push(entry.path());
-            }
-        }
+    let counted = ferry_podfs::count(folder);
+    // The folder itself is no file of anybody.
+    (counted.bytes, counted.inodes.saturating_sub(1))
+}
+
+/// Removes a folder with what a container or an image put into it, beside the server's own threads.
+pub(crate) async fn remove(folder: PathBuf) {
+    let shown = folder.clone();
+    let removed = tokio::task::spawn_blocking(move || ferry_podfs::remove_all(&folder)).await;
+    if let Err(error) = removed.map_err(std::io::Error::other).flatten() {
+        tracing::warn!("{} is not removed: {error}", shown.display());
     }
-    (bytes, files)
 }

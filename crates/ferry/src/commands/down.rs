@@ -1,6 +1,7 @@
 //! `ferry down`: stops the cluster's process, its pods and its containerd, and takes away what they made on this machine.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -42,11 +43,19 @@ pub fn run(options: &DownOptions) -> Result<()> {
     let groups = fs::read_to_string(data_dir.join("cgroup-root")).unwrap_or_else(|_| "/".to_owned());
     remove::control_groups(groups.trim().as_ref());
     if run_dir.exists() {
-        fs::remove_dir_all(&run_dir).with_context(|| format!("cannot remove {}", run_dir.display()))?;
+        remove_folder(&run_dir).with_context(|| format!("cannot remove {}", run_dir.display()))?;
     }
     if options.purge && data_dir.exists() {
-        fs::remove_dir_all(&data_dir).with_context(|| format!("cannot remove {}", data_dir.display()))?;
+        remove_folder(&data_dir).with_context(|| format!("cannot remove {}", data_dir.display()))?;
         println!("removed {}", data_dir.display());
     }
     Ok(())
+}
+
+/// Removes a folder, which may be a mount of its own, with all that pods left in it.
+fn remove_folder(folder: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        ferry_podfs::remove_all(&entry?.path())?;
+    }
+    fs::remove_dir(folder)
 }

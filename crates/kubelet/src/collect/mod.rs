@@ -13,6 +13,7 @@ pub use images::ImageCollection;
 pub(crate) use images::Images;
 
 use crate::context::Context;
+use crate::logs;
 use crate::manager::Mailboxes;
 use crate::runtime::RunState;
 
@@ -45,7 +46,7 @@ pub(crate) async fn logs(context: Arc<Context>, pods: Informer<Pod>, mailboxes: 
                     || wanted.iter().any(|pod| context.mirrors.runtime_uid(pod).as_ref() == Some(&uid));
                 if !known {
                     tracing::info!(folder = name, "removing the logs of a pod that is gone");
-                    let _ = tokio::fs::remove_dir_all(context.config.log_dir.join(name)).await;
+                    logs::remove(context.config.log_dir.join(name)).await;
                 }
             }
         }

@@ -27,12 +27,6 @@ const LONGEST_REST: Duration = Duration::from_secs(60);
 /// How long a look waits for files to be counted. A pod with millions of them must not keep the node from seeing that it
 /// runs out of memory; what was counted before stands in meanwhile.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Folders that are open at one time while files are counted.
-const DEEPEST: usize = 128;
-/// Folders deeper than that which are remembered, and files with several names: a pod can make more of both than
-/// there is memory.
-const MOST_REMEMBERED: usize = 100_000;
-
 /// The files of one pod, as they were when they were last counted.
 #[derive(Clone, Debug, Default)]
 struct Walked {
@@ -110,47 +104,9 @@ impl Measures {
 }
 
 /// What a file or a folder with all below it takes, on its own file system alone.
-pub(crate) fn count(path: &Path) -> Usage {
-    let Ok(top) = fs::symlink_metadata(path) else { return Usage::default() };
-    let mut sum = Usage::default();
-    let mut linked = HashSet::new();
-    let mut add = |meta: &fs::Metadata| {
-        // A file with several names is there once.
-        let mut again = || linked.len() < MOST_REMEMBERED && !linked.insert(meta.ino());
-        if meta.is_dir() || meta.nlink() < 2 || !again() {
-            let bytes = i64::try_from(meta.blocks().saturating_mul(512)).unwrap_or(i64::MAX);
-            sum = sum + Usage { bytes, inodes: 1 };
-        }
-    };
-    add(&top);
-    // What is removed meanwhile, or not to be read, does not count.
-    let mut open: Vec<fs::ReadDir> = if top.is_dir() { fs::read_dir(path).into_iter().collect() } else { Vec::new() };
-    let mut deeper: Vec<PathBuf> = Vec::new();
-    loop {
-        let Some(entry) = open.last_mut().map(Iterator::next) else {
-            match deeper.pop() {
-                Some(folder) => open.extend(fs::read_dir(folder)),
-                None => break,
-            }
-            continue;
-        };
-        let Some(entry) = entry else {
-            open.pop();
-            continue;
-        };
-        let Ok(entry) = entry else { continue };
-        let Ok(meta) = entry.metadata() else { continue };
-        if meta.dev() != top.dev() {
-            continue;
-        }
-        add(&meta);
-        if meta.is_dir() && open.len() < DEEPEST {
-            open.extend(fs::read_dir(entry.path()));
-        } else if meta.is_dir() && deeper.len() < MOST_REMEMBERED {
-            deeper.push(entry.path());
-        }
-    }
-    sum
+fn count(path: &Path) -> Usage {
+    let counted = ferry_podfs::count(path);
+    Usage { bytes: signed(counted.bytes), inodes: signed(counted.inodes) }
 }
 
 fn signed(number: u64) -> i64 {
@@ -250,31 +206,5 @@ fn usage(context: &Context, pod: &Pod, stats: &[&ContainerStats], files: Walked)
         volumes: files.volumes.into_iter().collect(),
         own: files.own,
         processes: context.groups.processes(pod).unwrap_or(0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_are_counted_once_and_links_are_not_followed() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = |name: &str| folder.path().join(name);
-        fs::create_dir_all(path("a/b")).expect("folders");
-        fs::write(path("a/b/file"), vec![1; 100_000]).expect("written");
-        let before = count(&path("a"));
-        assert!(before.bytes >= 100_000 && before.bytes < 200_000, "{before:?}");
-        assert_eq!(before.inodes, 3);
-        fs::hard_link(path("a/b/file"), path("a/again")).expect("linked");
-        std::os::unix::fs::symlink("/usr", path("a/elsewhere")).expect("linked");
-        let after = count(&path("a"));
-        assert_eq!(after.inodes, 4);
-        assert!(after.bytes - before.bytes < 50_000, "{before:?} {after:?}");
-        assert_eq!(count(&path("none")), Usage::default());
-        let deep = path("deep").join("d/".repeat(DEEPEST + 10));
-        fs::create_dir_all(&deep).expect("folders");
-        fs::write(deep.join("file"), "x").expect("written");
-        assert_eq!(count(&path("deep")).inodes, i64::try_from(DEEPEST).expect("a number") + 12);
     }
 }

@@ -52,7 +52,7 @@ pub(crate) async fn read(
         Some(folder) => Some(Watch::new(folder)?),
         None => None,
     };
-    let mut file = File::open(&path).await?;
+    let mut file = open(&path).await?;
     let start = match options.tail_lines {
         Some(lines) => start_of_tail(&mut file, lines).await?,
         None => 0,
@@ -90,13 +90,20 @@ pub(crate) async fn read(
     }
 }
 
+/// Opens a log. Who may write to the folder of logs may put something else there.
+async fn open(path: &Path) -> io::Result<File> {
+    let path = path.to_owned();
+    let opened = tokio::task::spawn_blocking(move || ferry_podfs::open(&path)).await;
+    Ok(File::from_std(opened.map_err(io::Error::other)??))
+}
+
 /// The new file, when the log has been rotated away from under us.
 async fn rotated(path: &Path, file: &File) -> Option<File> {
-    let (now, ours) = (tokio::fs::metadata(path).await.ok()?, file.metadata().await.ok()?);
+    let (now, ours) = (tokio::fs::symlink_metadata(path).await.ok()?, file.metadata().await.ok()?);
     if now.ino() == ours.ino() {
         return None;
     }
-    File::open(path).await.ok()
+    open(path).await.ok()
 }
 
 /// Where the last `lines` lines begin.

@@ -36,7 +36,7 @@ pub(crate) async fn rotate(files: Arc<LogFiles>, runtime: Arc<dyn Runtime>, size
     loop {
         tokio::time::sleep(PERIOD).await;
         for (id, path) in files.all() {
-            let full = tokio::fs::metadata(&path).await.is_ok_and(|m| m.len() >= size);
+            let full = tokio::fs::symlink_metadata(&path).await.is_ok_and(|m| m.is_file() && m.len() >= size);
             if full && let Err(error) = turn(&*runtime, &id, &path, most).await {
                 tracing::warn!(log = %path.display(), "not rotated: {error}");
             }

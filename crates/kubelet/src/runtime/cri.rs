@@ -61,7 +61,7 @@ impl CriRuntime {
             Err(status) if status.code() == Code::NotFound => return Ok(None),
             Err(status) => return Err(status.into()),
         };
-        let record = record(listed, status);
+        let record = record(listed, status).await;
         if record.state == RunState::Exited {
             self.ended.lock().insert(record.id.clone(), record.clone());
         }
@@ -69,7 +69,7 @@ impl CriRuntime {
     }
 }
 
-fn record(listed: &v1::Container, status: v1::ContainerStatus) -> Record {
+async fn record(listed: &v1::Container, status: v1::ContainerStatus) -> Record {
     let mut state = RunState::from(status.state());
     if state == RunState::Exited && status.reason == "StartError" && status.message.contains("context canceled") {
         // Whoever started it was killed in the middle: the container never ran, and its exit code says nothing.
@@ -95,7 +95,7 @@ fn record(listed: &v1::Container, status: v1::ContainerStatus) -> Record {
         id: status.id.clone(),
     };
     if exited {
-        crate::termination::explain(&status, &mut record);
+        crate::termination::explain(&status, &mut record).await;
     }
     record
 }

@@ -39,7 +39,8 @@ impl Server {
 
     async fn stream(&self, record: Record, options: Options) -> Response<Body> {
         let path = PathBuf::from(&record.log_path);
-        if tokio::fs::metadata(&path).await.is_err() {
+        let is_there = tokio::fs::symlink_metadata(&path).await.is_ok_and(|about| about.is_file());
+        if !is_there {
             return text(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 format!("failed to try resolving symlinks in path {:?}: no such file or directory", record.log_path),

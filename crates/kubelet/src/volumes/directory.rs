@@ -1,6 +1,6 @@
 //! Folders as volumes: empty ones, in memory, of the node; and taking them away again.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ pub(super) fn host_path(path: &str, kind: &str) -> Result<PathBuf, String> {
             fs::create_dir_all(&place).map_err(|e| e.to_string())?;
         }
         "FileOrCreate" => {
-            OpenOptions::new().create(true).append(true).open(&place).map_err(|e| e.to_string())?;
+            ferry_podfs::create(&place, 0o644).map_err(|e| e.to_string())?;
         }
         _ => {}
     }
@@ -90,7 +90,7 @@ pub(super) fn remove_all(folder: &Path) -> io::Result<()> {
     if !mounts_below(folder)?.is_empty() {
         return Err(io::Error::other("something is still mounted"));
     }
-    fs::remove_dir_all(folder)
+    ferry_podfs::remove_all(folder)
 }
 
 /// Mount points below a folder, the deepest first.

@@ -7,7 +7,6 @@ mod content;
 mod csi;
 mod directory;
 mod mounts;
-mod ownership;
 mod subpath;
 mod tokens;
 mod trust;

@@ -1,8 +1,7 @@
 //! The mounts of one container: its volumes, `/etc/hosts` and the file for its last words.
 
 use std::collections::HashMap;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -123,8 +122,7 @@ fn write(file: &Path, text: &str, mode: u32) -> Result<(), String> {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::write(file, text)?;
-        fs::set_permissions(file, Permissions::from_mode(mode))
+        ferry_podfs::overwrite(file, text.as_bytes(), mode)
     };
     write().map_err(|error| format!("writing {}: {error}", file.display()))
 }

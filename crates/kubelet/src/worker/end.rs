@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, Preconditions};
 use super::{Next, Verdict, Worker};
 use crate::runtime::PodState;
 use crate::spec::sandbox::log_folder;
-use crate::{plan, pod, status};
+use crate::{logs, plan, pod, status};
 
 fn is_ready(status: &PodStatus) -> bool {
     status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
@@ -116,8 +116,7 @@ impl Worker {
             tracing::warn!(pod = pod::name(&self.pod), "not cleaned up: {why}");
             return Next::Wait(Timestamp::now().checked_add(RETRY).ok());
         }
-        let logs = log_folder(&self.context.config.log_dir, &self.pod);
-        let _ = tokio::fs::remove_dir_all(&logs).await;
+        logs::remove(log_folder(&self.context.config.log_dir, &self.pod)).await;
         Next::Done
     }
 }

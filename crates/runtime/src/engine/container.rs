@@ -344,14 +344,8 @@ pub(crate) fn exec_process(bundle: &Path, command: &[String], tty: bool) -> Resu
 
 /// A folder or file below a mounted image, never outside of it.
 fn inside(place: &Path, below: &str) -> Outcome<PathBuf> {
-    let real = std::fs::canonicalize(place.join(below.trim_start_matches('/')));
-    let real = real.map_err(|e| Failure::Invalid(format!("subpath {below:?} of an image: {e}")))?;
-    let root = std::fs::canonicalize(place)?;
-    if real.starts_with(&root) {
-        Ok(real)
-    } else {
-        Err(Failure::Invalid(format!("subpath {below:?} leads out of the image")))
-    }
+    let found = ferry_podfs::Root::open(place).and_then(|root| root.resolve(Path::new(below)));
+    found.map_err(|error| Failure::Invalid(format!("subpath {below:?} of an image: {error}")))
 }
 
 fn memory_events(cgroup: &str) -> Vec<PathBuf> {

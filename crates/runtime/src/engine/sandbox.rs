@@ -56,7 +56,7 @@ impl Engine {
             }
             Err((sandbox, error)) => {
                 self.take_down(&sandbox).await;
-                let _ = std::fs::remove_dir_all(self.sandbox_folder(&id));
+                let _ = ferry_podfs::remove_all(&self.sandbox_folder(&id));
                 Err(error)
             }
         }

@@ -120,13 +120,7 @@ impl Engine {
             }
         }
         self.unmount(id);
-        let gone = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(&folder)).await;
-        match gone {
-            Ok(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!(container = id, "its folder is not removed: {error}");
-            }
-            _ => {}
-        }
+        crate::state::remove(folder).await;
     }
 
     pub(crate) async fn stop_sandbox(self: &Arc<Self>, id: &str) -> Outcome<()> {
@@ -185,7 +179,7 @@ impl Engine {
         for name in ["net", "ipc", "uts"] {
             crate::overlay::take_away(&namespaces.join(name));
         }
-        let _ = std::fs::remove_dir_all(&namespaces);
+        let _ = ferry_podfs::remove_all(&namespaces);
         crate::overlay::take_away(&self.sandbox_folder(id).join("shm"));
     }
 
@@ -197,13 +191,7 @@ impl Engine {
         }
         let Some(sandbox) = self.state.lock().sandboxes.remove(&id) else { return Ok(()) };
         self.take_down(&sandbox).await;
-        let folder = self.sandbox_folder(&id);
-        match std::fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!(sandbox = id, "its folder is not removed: {error}");
-            }
-            _ => {}
-        }
+        crate::state::remove(self.sandbox_folder(&id)).await;
         self.tell(&id, &id, ContainerEventType::ContainerDeletedEvent);
         Ok(())
     }

@@ -111,7 +111,7 @@ impl Engine {
                         self.take_down(sandbox).await;
                     }
                     crate::overlay::take_away(&folder.join("shm"));
-                    let _ = std::fs::remove_dir_all(&folder);
+                    crate::state::remove(folder).await;
                 }
             }
         }

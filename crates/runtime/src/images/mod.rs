@@ -158,7 +158,7 @@ impl Images {
         self.save()?;
         for layer in unused {
             let folder = self.folder(layer.folder);
-            if let Err(error) = std::fs::remove_dir_all(&folder) {
+            if let Err(error) = ferry_podfs::remove_all(&folder) {
                 tracing::warn!("{} not removed: {error}", folder.display());
             }
         }
@@ -179,7 +179,7 @@ impl Images {
             return;
         }
         for layer in unused {
-            let _ = std::fs::remove_dir_all(self.folder(layer.folder));
+            let _ = ferry_podfs::remove_all(&self.folder(layer.folder));
         }
     }
 
@@ -227,7 +227,7 @@ fn clean(root: &Path, index: &mut Index) {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             if !known.contains(&*entry.file_name().to_string_lossy()) {
                 let path = entry.path();
-                let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+                let removed = ferry_podfs::remove_all(&path);
                 if let Err(error) = removed {
                     tracing::warn!("{} not removed: {error}", path.display());
                 }

@@ -141,7 +141,7 @@ impl Images {
         let unpacked = tokio::task::spawn_blocking(move || {
             let result = unpack_into(&folder, &file, &lower, &id);
             if result.is_err() {
-                let _ = std::fs::remove_dir_all(folder.with_extension("new"));
+                let _ = ferry_podfs::remove_all(&folder.with_extension("new"));
             }
             result
         });
@@ -221,7 +221,7 @@ fn unpack_into(
         crate::overlay::take_away(&merged);
         unpacked?;
     }
-    let _ = std::fs::remove_dir_all(work);
+    let _ = ferry_podfs::remove_all(&work);
     let _ = std::fs::remove_dir(merged);
     // The index will say that the layer is there: it has to be, whatever happens to the machine.
     let opened = std::fs::File::open(&new).map_err(read)?;

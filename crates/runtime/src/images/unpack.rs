@@ -8,9 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use ferry_podfs::remove_at;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, chownat,
-    fchmod, linkat, mkdirat, mknodat, openat, openat2, symlinkat, unlinkat, utimensat,
+    fchmod, linkat, mkdirat, mknodat, openat, openat2, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -167,7 +168,7 @@ fn one(
         if hidden.is_empty() || hidden == b"." || hidden == b".." {
             return Err(std::io::Error::other("a mark of deletion without a name"));
         }
-        return remove(&folder, Path::new(std::ffi::OsStr::from_bytes(hidden)));
+        return remove_at(&folder, Path::new(std::ffi::OsStr::from_bytes(hidden)));
     }
     brought.insert(path.to_owned());
     let kind = entry.header().entry_type();
@@ -177,7 +178,7 @@ fn one(
     let existing = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok();
     let was_folder = existing.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory);
     if existing.is_some() && !(was_folder && kind.is_dir()) {
-        remove(&folder, name)?;
+        remove_at(&folder, name)?;
     }
     if kind.is_dir() {
         if !was_folder {
@@ -271,27 +272,11 @@ fn attributes(entry: &mut tar::Entry<'_, impl Read>) -> std::io::Result<Vec<(Str
     Ok(found)
 }
 
-/// Removes a name and all below it; what is not there is no error.
-fn remove(folder: &OwnedFd, name: &Path) -> std::io::Result<()> {
-    match unlinkat(folder, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::ISDIR) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
-    let inner = openat(folder, name, flags, Mode::empty())?;
-    for child in names(&inner)? {
-        remove(&inner, &child)?;
-    }
-    unlinkat(folder, name, AtFlags::REMOVEDIR)?;
-    Ok(())
-}
-
 /// An opaque folder shows nothing of the layers below.
 fn empty(folder: &OwnedFd, path: &Path, brought: &std::collections::HashSet<PathBuf>) -> std::io::Result<()> {
     for child in names(folder)? {
         if !brought.contains(&path.join(&child)) {
-            remove(folder, &child)?;
+            remove_at(folder, &child)?;
         }
     }
     Ok(())

@@ -1,9 +1,8 @@
 //! A container's log in the format of CRI: a time, the stream, whether the line is whole, the line.
 
 use std::cell::RefCell;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Longer lines are written in parts.
@@ -87,7 +86,7 @@ fn open(path: &Path) -> std::io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    OpenOptions::new().create(true).append(true).mode(0o640).open(path)
+    ferry_podfs::append(path, 0o640)
 }
 
 fn line(out: &mut Vec<u8>, now: &mut Option<String>, stream: &str, tag: char, content: &[u8]) {

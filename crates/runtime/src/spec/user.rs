@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use ferry_cri::v1::{LinuxContainerSecurityContext, SupplementalGroupsPolicy};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use ferry_podfs::Root;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct User {
@@ -20,11 +20,8 @@ const LONGEST_FILE: u64 = 4 * 1024 * 1024;
 /// Reads a file of the image, never one outside of it.
 fn read(rootfs: &Path, name: &str) -> String {
     let attempt = || -> std::io::Result<String> {
-        let root = openat(CWD, rootfs, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = openat2(root, name, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)?;
         let mut bytes = Vec::new();
-        std::fs::File::from(file).take(LONGEST_FILE).read_to_end(&mut bytes)?;
+        Root::open(rootfs)?.file(Path::new(name))?.take(LONGEST_FILE).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     attempt().unwrap_or_default()

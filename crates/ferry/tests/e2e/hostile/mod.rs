@@ -4,13 +4,12 @@
 //! lost and the process is the same.
 
 mod limited;
+mod node;
 mod proxies;
 mod restriction;
 mod rights;
 
 use super::{Alone, Scenario};
-
-mod node;
 
 /// On the cluster that all scenarios share.
 pub const SCENARIOS: &[&[Scenario]] = &[node::SCENARIOS];

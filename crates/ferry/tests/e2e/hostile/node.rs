@@ -9,6 +9,8 @@ pub const SCENARIOS: &[Scenario] = &[
         "hostile::node::a_pod_that_claims_to_be_static_is_like_any_other",
         a_pod_that_claims_to_be_static_is_like_any_other,
     ),
+    ("hostile::node::a_fifo_for_last_words_freezes_nobody", a_fifo_for_last_words_freezes_nobody),
+    ("hostile::node::a_swapped_subpath_leads_nowhere_else", a_swapped_subpath_leads_nowhere_else),
 ];
 
 /// The attacker may do what `edit` allows in a namespace of their own, and nothing else.
@@ -104,4 +106,99 @@ spec:
     until("the pod runs and says so", || is_running(cluster, "mallory", "claim"));
     cluster.kubectl(&[MALLORY, "delete", "pod", "-n", "mallory", "claim", "--wait=true"]);
     cluster.kubectl(&["delete", "namespace", "mallory", "--wait=true"]);
+}
+
+/// Each such pod, allowed under `restricted`, took one worker of the whole process for ever, after a restart too.
+fn a_fifo_for_last_words_freezes_nobody(cluster: &mut Cluster) {
+    make_mallory(cluster);
+    let names = ["fifo-0", "fifo-1", "fifo-2", "fifo-3"];
+    for name in names {
+        let pod = format!(
+            "
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: mallory}}
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  securityContext: {{runAsNonRoot: true, runAsUser: 1000, fsGroup: 1000, seccompProfile: {{type: RuntimeDefault}}}}
+  volumes: [{{name: v, emptyDir: {{}}}}]
+  initContainers:
+  - name: make
+    image: 'busybox:1.36'
+    command: [mkfifo, /v/fifo]
+    volumeMounts: [{{name: v, mountPath: /v}}]
+    securityContext: &strict {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
+  containers:
+  - name: main
+    image: 'busybox:1.36'
+    command: ['true']
+    volumeMounts: [{{name: v, mountPath: /dev/termination-log, subPath: fifo}}]
+    securityContext: *strict
+"
+        );
+        cluster.kubectl_with(&[MALLORY, "create", "-f", "-"], &pod);
+    }
+    let all_end = |cluster: &Cluster| {
+        until("every such pod has ended and says so", || {
+            let ended = |name: &str| phase(cluster, "mallory", name).as_deref() == Some("Succeeded");
+            names.iter().all(|name| ended(name)).then_some(())
+        });
+    };
+    all_end(cluster);
+    cluster.kill();
+    cluster.up();
+    all_end(cluster);
+    cluster.kubectl(&["delete", "namespace", "mallory", "--wait=true"]);
+}
+
+/// One container swaps a folder for a link to the node's root as fast as it can, while others mount that part of the
+/// volume: each of them finds a folder or is started again, and none finds the node.
+fn a_swapped_subpath_leads_nowhere_else(cluster: &mut Cluster) {
+    make_mallory(cluster);
+    let mark = cluster.data_dir().join("of-the-node");
+    std::fs::write(&mark, "secret").unwrap();
+    let racers: String = (0..30)
+        .map(|number| {
+            format!(
+                "
+  - name: racer-{number}
+    image: 'busybox:1.36'
+    command: [sh, -c, 'if [ -e /seen{mark} ]; then echo ESCAPED; else echo inside; fi']
+    volumeMounts: [{{name: v, mountPath: /seen, subPath: part}}]",
+                mark = mark.display()
+            )
+        })
+        .collect();
+    let pod = format!(
+        "
+apiVersion: v1
+kind: Pod
+metadata: {{name: race, namespace: mallory}}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  automountServiceAccountToken: false
+  volumes: [{{name: v, emptyDir: {{}}}}]
+  initContainers:
+  - name: swap
+    image: 'busybox:1.36'
+    restartPolicy: Always
+    command: [sh, -c, 'cd /v; mkdir part; while :; do mv part real; ln -s / part; rm part; mv real part; done 2>&-']
+    volumeMounts: [{{name: v, mountPath: /v}}]
+  containers:{racers}
+"
+    );
+    cluster.kubectl_with(&[MALLORY, "create", "-f", "-"], &pod);
+    until("all racers have ended", || {
+        let pod = cluster.json(&["get", "pod", "-n", "mallory", "race"]);
+        let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        let ended = containers.iter().filter(|c| !c["state"]["terminated"].is_null()).count();
+        (ended == 30).then_some(())
+    });
+    let logs = cluster.kubectl(&["logs", "-n", "mallory", "race", "--all-containers"]);
+    assert!(!logs.contains("ESCAPED"), "{logs}");
+    assert!(logs.contains("inside"), "{logs}");
+    cluster.kubectl(&["delete", "namespace", "mallory", "--wait=true"]);
+    std::fs::remove_file(&mark).unwrap();
 }

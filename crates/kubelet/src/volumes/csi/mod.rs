@@ -27,7 +27,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::tokens::Tokens;
-use super::{Made, Unmounted, blocking, directory, ownership};
+use super::{Made, Unmounted, blocking, directory};
 use crate::plugins::{Driver, Plugins};
 use crate::pod;
 use places::Places;
@@ -274,7 +274,7 @@ async fn give(pod: &Pod, wanted: &Wanted, driver: &Driver, about: &CSIDriverSpec
     let policy = pod::spec(pod).security_context.as_ref().and_then(|c| c.fs_group_change_policy.as_deref());
     let (root, unless_given) = (target.to_owned(), policy == Some("OnRootMismatch"));
     blocking(move || {
-        let given = ownership::give(&root, group, false, unless_given);
+        let given = ferry_podfs::give(&root, group, ferry_podfs::Access::ReadWrite, unless_given);
         given.map_err(|error| format!("applyFSGroup failed for vol {}: {error}", root.display()))
     })
     .await
