@@ -8,13 +8,16 @@ use hickory_server::proto::op::{Edns, Message, Query};
 use hickory_server::proto::rr::{Name, RecordType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::sync::Semaphore;
+
+use crate::shares::Shares;
 
 /// For one try of one upstream. A client's own patience is five seconds as a rule.
 const TRY: Duration = Duration::from_secs(2);
 const ALL_TRIES: Duration = Duration::from_secs(4);
 /// Questions under way. Each holds a socket; beyond this the client is told to try again.
 const MOST_AT_ONCE: usize = 512;
+/// Those of one client.
+const MOST_OF_ONE: usize = 128;
 /// What we tell upstreams we can take in one datagram.
 const PAYLOAD: u16 = 1232;
 
@@ -31,7 +34,7 @@ pub(crate) enum ForwardError {
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     upstreams: Vec<SocketAddr>,
-    places: Semaphore,
+    places: Shares,
 }
 
 impl Forwarder {
@@ -42,15 +45,21 @@ impl Forwarder {
                 .any(|own| own.port() == upstream.port() && (own.ip() == upstream.ip() || own.ip().is_unspecified()))
         };
         let upstreams = upstreams.into_iter().filter(|upstream| !is_own(upstream)).collect();
-        Self { upstreams, places: Semaphore::new(MOST_AT_ONCE) }
+        Self { upstreams, places: Shares::new(MOST_AT_ONCE, MOST_OF_ONE) }
     }
 
     /// The answer of the first upstream that gives one. `whole` asks again over TCP when a datagram was too small.
-    pub(crate) async fn ask(&self, name: &Name, kind: RecordType, whole: bool) -> Result<Message, ForwardError> {
+    pub(crate) async fn ask(
+        &self,
+        client: IpAddr,
+        name: &Name,
+        kind: RecordType,
+        whole: bool,
+    ) -> Result<Message, ForwardError> {
         if self.upstreams.is_empty() {
             return Err(ForwardError::NoUpstream);
         }
-        let Ok(_place) = self.places.try_acquire() else { return Err(ForwardError::Busy) };
+        let place = self.places.take(client).ok_or(ForwardError::Busy)?;
         let mut problem = String::new();
         let tries = async {
             for upstream in &self.upstreams {
@@ -62,7 +71,11 @@ impl Forwarder {
             }
             None
         };
-        match tokio::time::timeout(ALL_TRIES, tries).await {
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(ALL_TRIES, tries) => answer,
+            () = place.given_up() => return Err(ForwardError::Busy),
+        };
+        match answer {
             Ok(Some(message)) => Ok(message),
             _ => Err(ForwardError::NoAnswer(problem)),
         }

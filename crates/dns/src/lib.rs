@@ -1,7 +1,7 @@
 //! Cluster DNS: names of Services and pods, answered from the informers' caches; everything else is forwarded.
 //!
 //! `cluster` knows which names exist, `answer` turns a question into records (both pure over the caches),
-//! `forward` asks the host's resolvers within bounds, `server` speaks the protocol over UDP and TCP.
+//! `forward` asks the host's resolvers within bounds, a share of which (`shares`) each client has, `server` speaks the protocol over UDP and TCP.
 //!
 //! Must not depend on any server-side crate.
 
@@ -9,6 +9,7 @@ mod answer;
 mod cluster;
 mod forward;
 mod server;
+mod shares;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

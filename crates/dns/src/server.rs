@@ -1,6 +1,6 @@
 //! The protocol side: sockets, and one request from bytes to answer.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,8 +112,9 @@ impl Handler {
             return Reply::of(ResponseCode::Refused);
         }
         let whole = info.protocol != Protocol::Udp;
+        let client = request.src().ip();
         match self.zone.answer(&self.cluster, name, kind) {
-            Outcome::Forward => self.forward(name, kind, whole).await,
+            Outcome::Forward => self.forward(client, name, kind, whole).await,
             // An absence that is only ignorance would be remembered by clients.
             _ if !self.cluster.is_synced() => Reply::of(ResponseCode::ServFail),
             Outcome::NoSuchName(authority) => Reply {
@@ -125,7 +126,7 @@ impl Handler {
             Outcome::Records { mut answers, additionals, authority, unresolved } => {
                 let mut code = ResponseCode::NoError;
                 if let Some(target) = unresolved {
-                    let rest = self.forward(&target, kind, whole).await;
+                    let rest = self.forward(client, &target, kind, whole).await;
                     code = rest.code;
                     answers.extend(rest.answers);
                 }
@@ -135,8 +136,8 @@ impl Handler {
         }
     }
 
-    async fn forward(&self, name: &Name, kind: RecordType, whole: bool) -> Reply {
-        match self.forwarder.ask(name, kind, whole).await {
+    async fn forward(&self, client: IpAddr, name: &Name, kind: RecordType, whole: bool) -> Reply {
+        match self.forwarder.ask(client, name, kind, whole).await {
             Ok(message) => Reply {
                 code: message.metadata.response_code,
                 authoritative: false,

@@ -94,3 +94,31 @@ async fn a_bad_configuration_is_explained() {
     }
     tasks.stop(Duration::from_secs(10)).await;
 }
+
+/// Some hundred questions that no upstream answered once kept everybody from asking.
+#[tokio::test]
+async fn one_client_cannot_take_all_places() {
+    let tasks = Tasks::new("test");
+    let silent = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    let elsewhere = serve("elsewhere.test", Vec::new(), &tasks).await;
+    // The first upstream never answers for whom the second one would.
+    let server = serve("cluster.local", vec![silent.local_addr().expect("an address"), elsewhere], &tasks).await;
+    let greedy = UdpSocket::bind("127.0.0.2:0").await.expect("a socket");
+    let other = UdpSocket::bind("127.0.0.3:0").await.expect("a socket");
+    for number in 0..2000 {
+        let bytes = question(&format!("n{number}.elsewhere.test."), RecordType::A);
+        greedy.send_to(&bytes, server).await.expect("sent");
+        // Not faster than they are read, lest the kernel drop them.
+        if number % 50 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    // Those it could not have are refused: the places are taken by now.
+    let mut buffer = [0; 4096];
+    greedy.recv(&mut buffer).await.expect("a refusal");
+    other.send_to(&question("web.default.svc.elsewhere.test.", RecordType::A), server).await.expect("sent");
+    let length = tokio::time::timeout(Duration::from_secs(10), other.recv(&mut buffer)).await.expect("an answer");
+    let answer = Message::from_vec(&buffer[..length.expect("received")]).expect("a message");
+    assert_eq!(shown(&answer), "NoError aa=false 10.96.0.7");
+    assert!(tasks.stop(Duration::from_secs(10)).await);
+}

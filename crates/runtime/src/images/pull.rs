@@ -101,7 +101,7 @@ impl Images {
             place += 1;
         }
         drop(downloads);
-        let size = manifest.layers.iter().map(|l| l.size).sum::<u64>() + bytes.len() as u64;
+        let size = manifest.layers.iter().fold(bytes.len() as u64, |sum, layer| sum.saturating_add(layer.size));
         let config = configuration.config.unwrap_or_default();
         self.name(reference, &top_digest, manifest.config.digest, size, chains, config)
     }
@@ -212,12 +212,13 @@ fn unpack_into(
         std::fs::create_dir_all(part).map_err(read)?;
     }
     let archive = std::fs::File::open(archive).map_err(read)?;
+    let limits = unpack::Limits::of(archive.metadata().map_err(read)?.len());
     if lower.is_empty() {
-        unpack::unpack(archive, &own, diff_id)?;
+        unpack::unpack(archive, &own, diff_id, limits)?;
     } else {
         let extra = ",index=off,metacopy=off,redirect_dir=off";
         crate::overlay::assemble(lower, Some((&own, &work)), extra, &merged).map_err(read)?;
-        let unpacked = unpack::unpack(archive, &merged, diff_id);
+        let unpacked = unpack::unpack(archive, &merged, diff_id, limits);
         crate::overlay::take_away(&merged);
         unpacked?;
     }

@@ -1,6 +1,7 @@
 //! Registries over HTTP: manifests and blobs, with the tokens and passwords they ask for.
 
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 
 use super::reference::Reference;
+use super::unpack::Room;
 
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 /// A body that stands still for so long has ended.
@@ -137,13 +139,15 @@ impl<'a> Session<'a> {
     }
 
     /// A layer into a file; never more than its manifest announced.
-    pub(crate) async fn blob(&self, digest: &str, size: u64, file: &Path) -> Result<(), PullError> {
+    pub(crate) async fn blob(&self, digest: &str, size: u64, place: &Path) -> Result<(), PullError> {
         let url = self.url("blobs", digest);
         let mut body = self.get(&url, None).await?.into_body();
         let failed = |why: String| PullError::Request { method: Method::GET, url: url.clone(), why };
-        let disk = || PullError::disk(format!("cannot keep layer {digest} in {}", file.display()));
-        let mut to =
-            tokio::io::BufWriter::with_capacity(256 * 1024, tokio::fs::File::create(file).await.map_err(disk())?);
+        let disk = || PullError::disk(format!("cannot keep layer {digest} in {}", place.display()));
+        let file = tokio::fs::File::create(place).await.map_err(disk())?;
+        // The manifest may announce any size.
+        let mut room = Room::new(file.as_fd().try_clone_to_owned().map_err(disk())?).map_err(disk())?;
+        let mut to = tokio::io::BufWriter::with_capacity(256 * 1024, file);
         let (mut hash, mut length) = (Sha256::new(), 0u64);
         loop {
             let frame = tokio::time::timeout(BODY_PATIENCE, body.frame()).await;
@@ -158,6 +162,7 @@ impl<'a> Session<'a> {
                 return Err(PullError::Malformed { what: format!("layer {digest}"), why });
             }
             hash.update(&data);
+            room.take(data.len() as u64).map_err(disk())?;
             to.write_all(&data).await.map_err(disk())?;
         }
         to.flush().await.map_err(disk())?;

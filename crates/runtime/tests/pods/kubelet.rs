@@ -108,6 +108,13 @@ impl Kubelet {
         }
     }
 
+    /// The most memory that the server's process ever had, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.id())).expect("a process");
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("a peak");
+        line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).expect("a number") * 1024
+    }
+
     pub fn image(&self, name: &str) -> String {
         format!("{}/{name}:latest", self.registry)
     }

@@ -3,6 +3,7 @@
 //! Needs root, `runc`, the CNI plug-ins and the busybox of `hack/setup.sh --test`. This program is also the binary that the
 //! runtime executes again for its shims.
 
+mod hostile;
 mod kubelet;
 mod registry;
 mod scenarios;
@@ -80,6 +81,7 @@ fn images() -> Registry {
     registry.add("climbing", &[layer(&[Entry::File("../../outside", b"x", 0o644)])], config.clone(), false);
     let trap = layer(&[Entry::Link("trap", "/"), Entry::File("trap/ferry-escape-test", b"x", 0o644)]);
     registry.add("trap", &[trap], config, false);
+    hostile::add_images(&mut registry, &base);
     registry
 }
 
@@ -92,6 +94,8 @@ const SCENARIOS: &[Scenario] = &[
     ("commands_run_in_containers", |k| scenarios::commands(k).boxed()),
     ("streams_reach_containers", |k| scenarios::streams(k).boxed()),
     ("pods_have_namespaces_of_their_own", |k| scenarios::isolation(k).boxed()),
+    ("layers_without_end_are_refused", |k| hostile::layers(k).boxed()),
+    ("working_directories_stay_inside", |k| hostile::working_directories(k).boxed()),
     ("memory_is_limited", |k| scenarios::memory(k).boxed()),
     ("pods_outlive_the_server", |k| scenarios::survival(k).boxed()),
     ("nothing_is_left", |k| scenarios::cleanliness(k).boxed()),

@@ -1,0 +1,69 @@
+//! Images made to harm: layers that grow without end, and working directories that lead to the node.
+
+use ferry_cri::v1;
+use serde_json::json;
+
+use crate::kubelet::Kubelet;
+use crate::registry::{Entry, Registry, layer};
+
+const BOMB: usize = 256 << 20;
+
+/// What the node itself would run out of memory with.
+pub fn add_images(registry: &mut Registry, base: &[u8]) {
+    let config = json!({"Cmd": ["sh"]});
+    for (name, kind) in [("bomb/pax", tar::EntryType::XHeader), ("bomb/name", tar::EntryType::GNULongName)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mode(0o644);
+        header.set_mtime(1);
+        header.set_size(BOMB as u64);
+        header.set_cksum();
+        let mut plain = header.as_bytes().to_vec();
+        plain.resize(plain.len() + BOMB, b'a');
+        plain.extend(layer(&[Entry::File("file", b"", 0o644)]));
+        registry.add(name, &[plain], config.clone(), false);
+    }
+    let config = json!({"Env": ["PATH=/bin"], "Cmd": ["sh"], "WorkingDir": "/proc/self/fd/7"});
+    registry.add("workdir", &[base.to_vec()], config, false);
+}
+
+pub async fn layers(kubelet: &mut Kubelet) {
+    let before = kubelet.peak_memory();
+    for name in ["bomb/pax", "bomb/name"] {
+        let error = kubelet.pull(name).await.expect_err("refused");
+        assert!(error.message().contains("a header of more than"), "{}", error.message());
+    }
+    let more = kubelet.peak_memory() - before;
+    assert!(more < 64 << 20, "{more} bytes for two small layers");
+}
+
+/// A working directory that is one of the runtime's own open folders is outside of the container.
+pub async fn working_directories(kubelet: &mut Kubelet) {
+    let mark = kubelet.folder.join("mark-of-the-node");
+    std::fs::write(&mark, "the node").expect("written");
+    let pod = kubelet.run_pod(kubelet.pod_config("workdir")).await;
+    let script = format!("cat {}{}; ls /proc/self/fd", "../".repeat(16), mark.display());
+    kubelet.pull("workdir").await.expect("pulled");
+    for number in 2..16 {
+        let mut config = kubelet.container_config(&format!("c{number}"), &script);
+        if number == 2 {
+            config.image = Some(v1::ImageSpec { image: kubelet.image("workdir"), ..Default::default() });
+        } else {
+            config.working_dir = format!("/proc/self/fd/{number}");
+        }
+        let id = kubelet.create(&pod, config).await.expect("a container");
+        if kubelet.start_container(&id).await.is_ok() {
+            kubelet.ended(&id).await;
+            let log = kubelet.log("workdir", &format!("c{number}")).join("\n");
+            assert!(!log.contains("the node"), "{log}");
+        }
+    }
+    // What a container inherits is its three streams; the fourth is that of `ls` itself.
+    let id = kubelet.run(&pod, kubelet.container_config("open", "ls /proc/self/fd")).await;
+    kubelet.ended(&id).await;
+    let log = kubelet.log("workdir", "open");
+    assert_eq!(log, ["stdout F 0", "stdout F 1", "stdout F 2", "stdout F 3"]);
+    kubelet.remove_pod(&pod).await;
+}
