@@ -22,7 +22,9 @@ log: {level: warn, accesslog: {disabled: true}}
 storage: {filesystem: {rootdirectory: $home/data}, delete: {enabled: false}}
 http: {addr: 127.0.0.1:$port}
 YAML
-  setsid "$cache/registry/usr/bin/docker-registry" serve "$home/config.yml" >"$home/log" 2>&1 </dev/null &
+  ( # Whoever starts it may hold locks, which it would keep for as long as it runs.
+    for fd in /proc/self/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done
+    exec setsid "$cache/registry/usr/bin/docker-registry" serve "$home/config.yml" >"$home/log" 2>&1 </dev/null ) &
   echo $! >"$home/pid"
   local try
   for try in $(seq 100); do
