@@ -3,6 +3,7 @@
 mod pull;
 mod reference;
 mod registry;
+mod trust;
 mod unpack;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -211,6 +211,7 @@ fn unpack_into(
     for part in [&own, &work, &merged] {
         std::fs::create_dir_all(part).map_err(read)?;
     }
+    crate::state::open_to_all(&own).map_err(read)?;
     let archive = std::fs::File::open(archive).map_err(read)?;
     let limits = unpack::Limits::of(archive.metadata().map_err(read)?.len());
     if lower.is_empty() {

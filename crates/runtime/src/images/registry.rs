@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 
 use super::reference::Reference;
+use super::trust;
 use super::unpack::Room;
 
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
@@ -75,7 +76,7 @@ impl Mirrors {
         let registry = &reference.registry;
         let mirrors = self.0.iter().filter(|(name, _)| name == registry);
         let mut places: Vec<_> = mirrors.map(|(_, url)| (url.clone(), Some(registry.clone()))).collect();
-        let host = if registry == "docker.io" { "registry-1.docker.io" } else { registry.as_str() };
+        let host = trust::own_host(registry);
         let scheme = if is_loopback(host) { "http" } else { "https" };
         places.push((format!("{scheme}://{host}"), None));
         places
@@ -106,6 +107,8 @@ impl<'a> Session<'a> {
         auth: Option<&'a AuthConfig>,
     ) -> Self {
         let authorization = tokio::sync::Mutex::new(None);
+        let place = base.parse::<Uri>().ok();
+        let auth = auth.filter(|auth| place.as_ref().is_some_and(|place| trust::is_for(auth, reference, place)));
         Self { client, base, namespace, reference, auth, authorization }
     }
 
@@ -209,7 +212,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Follows redirects; what proves who we are goes to the first host only.
+    /// Follows redirects; what proves who we are goes to the first host only, and nothing goes from TLS to plain HTTP.
     async fn follow(
         &self,
         url: &str,
@@ -227,7 +230,7 @@ impl<'a> Session<'a> {
             if let Some(accept) = accept {
                 request = request.header(header::ACCEPT, accept);
             }
-            if let Some(authorization) = authorization.filter(|_| next.authority() == first.authority()) {
+            if let Some(authorization) = authorization.filter(|_| trust::is_same(&first, &next)) {
                 request = request.header(header::AUTHORIZATION, authorization);
             }
             let request = request.body(Full::default()).map_err(|e| failed(e.to_string()))?;
@@ -237,7 +240,8 @@ impl<'a> Session<'a> {
             }
             let to = response.headers().get(header::LOCATION).and_then(|v| v.to_str().ok());
             let to = to.ok_or_else(|| failed("a redirect without a place".to_owned()))?;
-            next = absolute(&next, to).ok_or_else(|| failed(format!("a redirect to {to:?}")))?;
+            let target = absolute(&next, to).filter(|target| trust::may_follow(&next, target));
+            next = target.ok_or_else(|| failed(format!("a redirect to {to:?} is not followed")))?;
         }
         Err(failed("too many redirects".to_owned()))
     }
@@ -275,6 +279,11 @@ impl<'a> Session<'a> {
         let Some(realm) = challenge.get("realm") else {
             return Err(PullError::Malformed { what: what(), why: "no realm".to_owned() });
         };
+        let asked = realm.parse::<Uri>().ok().zip(self.base.parse::<Uri>().ok());
+        if !asked.is_some_and(|(realm, base)| trust::may_ask(&base, &realm)) {
+            let why = format!("it sends us to {realm:?} for a token, which is not https");
+            return Err(PullError::Malformed { what: what(), why });
+        }
         let scope = format!("repository:{}:pull", self.reference.repository);
         let scope = challenge.get("scope").unwrap_or(&scope);
         let service = challenge.get("service").map(String::as_str).unwrap_or_default();
@@ -365,26 +374,4 @@ fn escaped(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn challenges_are_taken_apart() {
-        let found = parse_parameters(
-            r#"realm="https://auth.example/token",service="registry",scope="repository:a/b:pull,push""#,
-        );
-        assert_eq!(found["realm"], "https://auth.example/token");
-        assert_eq!(found["scope"], "repository:a/b:pull,push");
-        assert_eq!(escaped("a b/c"), "a%20b%2Fc");
-    }
-
-    #[test]
-    fn mirrors_come_first_and_loopback_is_plain() {
-        let mirrors = Mirrors(vec![("docker.io".into(), "http://127.0.0.1:5000".into())]);
-        let of = |name: &str| mirrors.places(&Reference::parse(name).expect("a name"));
-        assert_eq!(of("busybox")[0], ("http://127.0.0.1:5000".to_owned(), Some("docker.io".to_owned())));
-        assert_eq!(of("busybox")[1].0, "https://registry-1.docker.io");
-        assert_eq!(of("127.0.0.1:99/a")[0].0, "http://127.0.0.1:99");
-        assert_eq!(of("quay.io/a/b")[0].0, "https://quay.io");
-    }
-}
+mod tests;
