@@ -20,7 +20,7 @@ use crate::process::Lock;
 use crate::reload::Reloads;
 use crate::renewal::Renewals;
 use crate::server_options::{Authorities, CaSource};
-use crate::{cluster_dns, pki_plan, signals};
+use crate::{cluster_dns, folders, pki_plan, signals};
 
 /// The first word of the line that says the node is Ready; `ferry up` waits for it.
 pub const READY: &str = "ready";
@@ -30,15 +30,12 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// Runs a cluster until it is told to stop. Containers and packet rules stay: `ferry down` takes them away.
 pub async fn run(config: ClusterConfig) -> Result<()> {
     let progress = Progress { begin: Instant::now() };
-    fs::create_dir_all(&config.node.run_dir)
-        .with_context(|| format!("cannot create {}", config.node.run_dir.display()))?;
+    folders::prepare(&config.node.run_dir)?;
     let _lock = Lock::take(&config.node.run_dir.join("ferry.lock"))?;
     let listener =
         tokio::net::TcpListener::bind((config.bind_address, config.secure_port)).await.with_context(|| {
             format!("port {} is in use or not allowed; choose another with --secure-port", config.secure_port)
         })?;
-    fs::create_dir_all(&config.node.data_dir)
-        .with_context(|| format!("cannot create {}", config.node.data_dir.display()))?;
     note_for_down(&config.node)?;
 
     let tasks = Tasks::new("ferry");
@@ -71,7 +68,7 @@ pub async fn run(config: ClusterConfig) -> Result<()> {
 
 /// `ferry down` must know these even when this process is gone.
 pub fn note_for_down(config: &NodeConfig) -> Result<()> {
-    fs::create_dir_all(&config.data_dir).with_context(|| format!("cannot create {}", config.data_dir.display()))?;
+    folders::prepare(&config.data_dir)?;
     fs::write(config.data_dir.join("bridge"), &config.bridge)?;
     fs::write(config.data_dir.join("cgroup-root"), config.cgroup_root.as_os_str().as_encoded_bytes())?;
     Ok(())

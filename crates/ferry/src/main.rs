@@ -9,6 +9,7 @@ mod config;
 mod configuration;
 mod encryption;
 mod fleet;
+mod folders;
 mod front_door;
 mod insight_options;
 mod kubeconfig;
@@ -45,6 +46,9 @@ fn main() -> std::process::ExitCode {
     }
     let arguments = Arguments::parse();
     process::allow_many_files();
+    if !matches!(arguments.command, Command::Completion { .. } | Command::Man { .. }) {
+        folders::keep_private();
+    }
     let result = match arguments.command {
         Command::Up(options) => commands::up::run(&options),
         Command::Down(options) => commands::down::run(&options),

@@ -11,6 +11,8 @@ use k8s_openapi::api::core::v1::Taint;
 use crate::collect::ImageCollection;
 use crate::eviction::Eviction;
 use crate::manifests::Manifests;
+use crate::pulled::Verification;
+use crate::sysctls::Sysctls;
 
 /// The kubelet's own server: its certificate, and whose certificates it believes.
 #[derive(Clone)]
@@ -64,6 +66,10 @@ pub struct Config {
     pub log_files: usize,
     /// Pods that this node runs without being asked to by the API server.
     pub manifests: Option<Manifests>,
+    /// What pods may set of their namespaces.
+    pub sysctls: Sysctls,
+    /// Whether pods may use images that others have pulled.
+    pub image_credentials: Verification,
 }
 
 impl Config {
@@ -94,6 +100,8 @@ impl Config {
             log_size: 10 << 20,
             log_files: 5,
             manifests: None,
+            sysctls: Sysctls::default(),
+            image_credentials: Verification::default(),
         }
     }
 }

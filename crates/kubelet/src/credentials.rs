@@ -5,12 +5,53 @@ use std::sync::Arc;
 use base64::Engine;
 use ferry_cri::v1::AuthConfig;
 use k8s_openapi::api::core::v1::Secret;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// The Secret that credentials come from, and what is in it: a hash, so that no password is written down.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PullSecret {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) credential_hash: String,
+}
+
+impl PullSecret {
+    fn of(secret: &Secret, auth: &AuthConfig) -> Self {
+        let metadata = &secret.metadata;
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let mut hash = Sha256::new();
+        for part in [&auth.username, &auth.password, &auth.auth, &auth.identity_token, &auth.registry_token] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self {
+            uid: text(&metadata.uid),
+            namespace: text(&metadata.namespace),
+            name: text(&metadata.name),
+            credential_hash: format!("{:x}", hash.finalize()),
+        }
+    }
+
+    pub(crate) fn is_same_object(&self, other: &Self) -> bool {
+        (&self.uid, &self.namespace, &self.name) == (&other.uid, &other.namespace, &other.name)
+    }
+}
+
+/// What is shown to a registry.
+#[derive(Clone, Debug)]
+pub(crate) struct Credential {
+    pub(crate) auth: AuthConfig,
+    pub(crate) secret: PullSecret,
+}
 
 /// The credentials that fit an image, the most specific first.
-pub(crate) fn matching(image: &str, secrets: &[Arc<Secret>]) -> Vec<AuthConfig> {
+pub(crate) fn matching(image: &str, secrets: &[Arc<Secret>]) -> Vec<Credential> {
     let repository = repository(image);
-    let mut found: Vec<(usize, AuthConfig)> = Vec::new();
+    let mut found: Vec<(usize, Credential)> = Vec::new();
     for secret in secrets {
         let Some(data) = &secret.data else { continue };
         let config = match (data.get(".dockerconfigjson"), data.get(".dockercfg")) {
@@ -21,12 +62,13 @@ pub(crate) fn matching(image: &str, secrets: &[Arc<Secret>]) -> Vec<AuthConfig> 
         for (server, entry) in config.as_ref().and_then(Value::as_object).into_iter().flatten() {
             let pattern = normal(server);
             if fits(&repository, &pattern) {
-                found.push((pattern.len(), auth(server, entry)));
+                let auth = auth(&repository, entry);
+                found.push((pattern.len(), Credential { secret: PullSecret::of(secret, &auth), auth }));
             }
         }
     }
     found.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
-    found.into_iter().map(|(_, auth)| auth).collect()
+    found.into_iter().map(|(_, credential)| credential).collect()
 }
 
 /// `nginx:1` is `docker.io/library/nginx`.
@@ -58,7 +100,15 @@ fn fits(repository: &str, pattern: &str) -> bool {
     same_host && path.starts_with(wanted_path)
 }
 
-fn auth(server: &str, entry: &Value) -> AuthConfig {
+/// Where the registry of a repository has its interface. Runtimes show credentials to that host alone, and not to mirrors.
+fn address(repository: &str) -> String {
+    match repository.split('/').next().unwrap_or_default() {
+        "docker.io" => "https://registry-1.docker.io".to_owned(),
+        host => format!("https://{host}"),
+    }
+}
+
+fn auth(repository: &str, entry: &Value) -> AuthConfig {
     let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
     let (mut username, mut password) = (text("username"), text("password"));
     let packed = base64::engine::general_purpose::STANDARD.decode(text("auth")).ok();
@@ -71,7 +121,7 @@ fn auth(server: &str, entry: &Value) -> AuthConfig {
     AuthConfig {
         username,
         password,
-        server_address: server.to_owned(),
+        server_address: address(repository),
         identity_token: text("identitytoken"),
         registry_token: text("registrytoken"),
         ..AuthConfig::default()
@@ -92,10 +142,13 @@ mod tests {
             ..Secret::default()
         };
         let secrets = [Arc::new(secret)];
-        let user = |image: &str| matching(image, &secrets).first().map(|a| a.username.clone());
+        let user = |image: &str| matching(image, &secrets).first().map(|c| c.auth.username.clone());
         assert_eq!(user("nginx:1").as_deref(), Some("a"));
         assert_eq!(user("registry.test:5000/team/app:1").as_deref(), Some("u"));
         assert_eq!(user("registry.test:5000/other/app:1"), None);
         assert_eq!(user("a.example.test/x").as_deref(), Some("w"));
+        let address = |image: &str| matching(image, &secrets).first().map(|c| c.auth.server_address.clone());
+        assert_eq!(address("nginx:1").as_deref(), Some("https://registry-1.docker.io"));
+        assert_eq!(address("registry.test:5000/team/app:1").as_deref(), Some("https://registry.test:5000"));
     }
 }

@@ -11,11 +11,13 @@ use k8s_openapi::api::core::v1::{Container, Secret};
 use parking_lot::Mutex;
 
 use crate::backoff::{Backoff, go_duration};
-use crate::credentials;
+use crate::credentials::{self, Credential};
 use crate::events::PodEvents;
+use crate::pulled::PullRecords;
 use crate::runtime::Runtime;
 use crate::spec::security::ImageUser;
 use crate::status::WaitReason;
+use crate::volumes::blocking;
 
 /// How soon after a failed pull the pod says that it backs off.
 const NOTICE: Duration = Duration::from_secs(2);
@@ -39,11 +41,38 @@ pub(crate) struct Images {
     runtime: Arc<dyn Runtime>,
     /// One pull per image at a time: others wait for it and then find the image.
     pulling: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    records: Arc<PullRecords>,
 }
 
 impl Images {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Self {
-        Self { runtime, pulling: Mutex::default() }
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, records: PullRecords) -> Self {
+        Self { runtime, pulling: Mutex::default(), records: Arc::new(records) }
+    }
+
+    /// Asks or changes the records of who pulled what.
+    async fn with_records<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&PullRecords) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let records = self.records.clone();
+        blocking(move || Ok(work(&records))).await
+    }
+
+    /// Finds out what became of pulls that the kubelet did not see the end of.
+    pub(crate) async fn recover(&self) -> Result<(), String> {
+        let images = self.runtime.images().await.map_err(|error| error.to_string())?;
+        self.with_records(move |records| records.recover(&images)).await
+    }
+
+    /// Forgets who pulled images that are gone; `ids` are those that were there at `since`.
+    pub(crate) async fn keep_only(&self, ids: Vec<String>, since: Timestamp) -> Result<(), String> {
+        self.with_records(move |records| records.keep_only(&ids.iter().map(String::as_str).collect(), since)).await
+    }
+
+    /// Whether a pod with these credentials may use an image that is there.
+    async fn allows(&self, image: &str, id: &str, credentials: &[Credential]) -> bool {
+        let (image, id, credentials) = (image.to_owned(), id.to_owned(), credentials.to_vec());
+        self.with_records(move |records| records.allows(&image, &id, &credentials)).await.unwrap_or(false)
     }
 
     pub(crate) async fn ensure(
@@ -66,7 +95,15 @@ impl Images {
                 return Err(unavailable("ImageInspectError", message, Duration::from_secs(10)));
             }
         };
-        if let Some(found) = present.filter(|_| policy != "Always") {
+        let credentials = credentials::matching(&image, secrets);
+        let mut present = present.filter(|_| policy != "Always");
+        if let Some(found) = &present
+            && !self.allows(asked, &found.id, &credentials).await
+        {
+            // As though it were not there: whether it is, is for those to know who may have it.
+            present = None;
+        }
+        if let Some(found) = present {
             let message =
                 format!("Container image {asked:?} already present on machine and can be accessed by the pod");
             say(EventType::Normal, "Pulled", message);
@@ -91,7 +128,7 @@ impl Images {
         }
         say(EventType::Normal, "Pulling", format!("Pulling image {asked:?}"));
         let started = Instant::now();
-        match self.pull(&image, policy, secrets, sandbox).await {
+        match self.pull((asked, &image), policy, &credentials, sandbox).await {
             Ok((found, pulling)) => {
                 let (pulled, waited) = (go_duration(pulling), go_duration(started.elapsed()));
                 let size = found.size;
@@ -118,9 +155,9 @@ impl Images {
 
     async fn pull(
         &self,
-        image: &str,
+        (asked, image): (&str, &str),
         policy: &str,
-        secrets: &[Arc<Secret>],
+        credentials: &[Credential],
         sandbox: &v1::PodSandboxConfig,
     ) -> Result<(v1::Image, Duration), String> {
         let turn = self.pulling.lock().entry(image.to_owned()).or_default().clone();
@@ -130,8 +167,11 @@ impl Images {
             // Another pod may have pulled it while this one waited for its turn.
             let found = if policy == "Always" { None } else { self.runtime.image(image).await.ok().flatten() };
             match found {
-                Some(found) => Ok((found, started.elapsed())),
-                None => self.pull_with_credentials(image, secrets, sandbox).await.map(|i| (i, started.elapsed())),
+                Some(found) if self.allows(asked, &found.id, credentials).await => Ok((found, started.elapsed())),
+                _ => {
+                    let pulled = self.pull_and_record((asked, image), credentials, sandbox).await;
+                    pulled.map(|image| (image, started.elapsed()))
+                }
             }
         };
         let mut pulling = self.pulling.lock();
@@ -142,28 +182,55 @@ impl Images {
         result
     }
 
+    async fn pull_and_record(
+        &self,
+        (asked, image): (&str, &str),
+        credentials: &[Credential],
+        sandbox: &v1::PodSandboxConfig,
+    ) -> Result<v1::Image, String> {
+        let name = asked.to_owned();
+        let begun = self.with_records(move |records| records.begin(&name).map_err(|error| error.to_string())).await;
+        begun
+            .flatten()
+            .map_err(|why| format!("Failed to record image pull intent for container image {asked:?}: {why}"))?;
+        let pulled = self.pull_with_credentials(image, credentials, sandbox).await;
+        let name = asked.to_owned();
+        match pulled {
+            Ok((found, used)) => {
+                let id = found.id.clone();
+                self.with_records(move |records| records.succeeded(&name, &id, used.as_ref())).await?;
+                Ok(found)
+            }
+            Err(why) => {
+                self.with_records(move |records| records.failed(&name)).await?;
+                Err(why)
+            }
+        }
+    }
+
+    /// The image, and the credentials that it was given for.
     async fn pull_with_credentials(
         &self,
         image: &str,
-        secrets: &[Arc<Secret>],
+        credentials: &[Credential],
         sandbox: &v1::PodSandboxConfig,
-    ) -> Result<v1::Image, String> {
-        let mut tries: Vec<Option<v1::AuthConfig>> =
-            credentials::matching(image, secrets).into_iter().map(Some).collect();
+    ) -> Result<(v1::Image, Option<Credential>), String> {
+        let mut tries: Vec<Option<Credential>> = credentials.iter().cloned().map(Some).collect();
         if tries.is_empty() {
             tries.push(None);
         }
         let mut failure = String::new();
-        for auth in tries {
+        for used in tries {
             let request = v1::PullImageRequest {
                 image: Some(v1::ImageSpec { image: image.to_owned(), ..v1::ImageSpec::default() }),
-                auth,
+                auth: used.as_ref().map(|credential| credential.auth.clone()),
                 sandbox_config: Some(sandbox.clone()),
             };
             match self.runtime.pull(request).await {
                 Ok(reference) => {
                     let found = self.runtime.image(&reference).await.map_err(|e| e.to_string())?;
-                    return found.ok_or_else(|| format!("image {image:?} is gone right after its pull"));
+                    let found = found.ok_or_else(|| format!("image {image:?} is gone right after its pull"))?;
+                    return Ok((found, used));
                 }
                 Err(error) => failure = error.to_string(),
             }

@@ -28,12 +28,14 @@ mod plugins;
 mod pod;
 mod preempt;
 mod probes;
+mod pulled;
 mod quantity;
 mod runtime;
 mod server;
 mod sources;
 mod spec;
 mod status;
+mod sysctls;
 mod termination;
 mod volumes;
 mod worker;
@@ -50,6 +52,8 @@ pub use collect::ImageCollection;
 pub use config::{Config, Tls};
 pub use eviction::{Amount, Eviction, SettingsError, Signal, Statements, Threshold};
 pub use manifests::Manifests;
+pub use pulled::Verification;
+pub use sysctls::Sysctls;
 
 use context::Context;
 use eviction::Evictor;
@@ -98,6 +102,14 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         };
         *folder = made.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
     }
+    // Nobody else of this machine gets at the files of pods: Secrets, programs with the set-user-id bit.
+    for folder in [config.root_dir.clone(), config.root_dir.join("pods")] {
+        let closed = async {
+            tokio::fs::create_dir_all(&folder).await?;
+            tokio::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o750)).await
+        };
+        closed.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
+    }
     let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint).await?;
     let listener = match &config.tls {
         Some(tls) => {
@@ -111,11 +123,13 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let waking = mailboxes.clone();
     let sources = Sources::new(client.clone(), &config.node_name, tasks, move |uid| waking.sources_changed(uid));
     let plugins = Arc::<plugins::Plugins>::default();
+    let records = pulled::PullRecords::open(&config.root_dir, config.image_credentials.clone());
+    let records = records.map_err(|source| Error::Folder { path: config.root_dir.join("image_manager"), source })?;
     let own_pods = Selection::fields(format!("spec.nodeName={}", config.node_name));
     let resolver = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
     let context = Arc::new(Context {
         recorder: Recorder::with_host(client.clone(), "kubelet", Some(&config.node_name), tasks),
-        images: Images::new(runtime.clone()),
+        images: Images::new(runtime.clone(), records),
         volumes: Volumes::new(&config.root_dir, client.clone(), &config.node_name, sources.clone(), plugins.clone()),
         services: Informer::with(client.clone(), tasks, Selection::default()),
         resolver: HostResolver::parse(&resolver),
@@ -140,6 +154,9 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         client: client.clone(),
         config,
     });
+    if let Err(why) = context.images.recover().await {
+        tracing::warn!("what became of earlier pulls is not known, and their images are pulled anew: {why}");
+    }
     let registering = context.clone();
     let node_tasks = tasks.clone();
     tasks.spawn_until_stopped("register", async move {

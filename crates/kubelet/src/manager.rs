@@ -226,6 +226,9 @@ impl Manager {
         if let Some(why) = eviction::refusal(new, &self.context.pressures.borrow()) {
             return Some(why);
         }
+        if let Some(why) = self.context.config.sysctls.refusal(new) {
+            return Some(why);
+        }
         let active = self.mailboxes.active();
         let taken: Vec<Arc<Pod>> = active.iter().map(|mailbox| mailbox.pod()).collect();
         let others: Vec<&Pod> = taken.iter().map(|pod| &**pod).collect();

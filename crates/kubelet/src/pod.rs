@@ -89,6 +89,19 @@ pub(crate) fn host_network(pod: &Pod) -> bool {
     spec(pod).host_network == Some(true)
 }
 
+/// The user that every container of the pod runs as; none where one of them says nothing or another.
+pub(crate) fn only_user(pod: &Pod) -> Option<i64> {
+    let shared = spec(pod).security_context.as_ref().and_then(|context| context.run_as_user);
+    let of = |container: &Container| {
+        let own = container.security_context.as_ref().and_then(|context| context.run_as_user);
+        own.or(shared)
+    };
+    let ephemeral = ephemeral_containers(pod);
+    let mut all = init_containers(pod).iter().chain(containers(pod)).chain(&ephemeral).map(of);
+    let first = all.next()??;
+    all.all(|user| user == Some(first)).then_some(first)
+}
+
 pub(crate) fn is_being_deleted(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, openat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat, openat2};
 use rustix::io::Errno;
 
 /// Refers to a thing without opening it, so that neither a FIFO waits nor a device acts.
@@ -108,4 +108,26 @@ pub fn overwrite(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     file.set_len(0)?;
     file.write_all(content)?;
     Ok(fchmod(&file, Mode::from_raw_mode(mode))?)
+}
+
+/// Makes a folder, and those above it that are not there, with this mode.
+pub fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
+    let mut missing = Vec::new();
+    let mut at = path;
+    while !at.as_os_str().is_empty() && !at.exists() {
+        missing.push(at);
+        at = at.parent().unwrap_or(Path::new(""));
+    }
+    for folder in missing.into_iter().rev() {
+        match mkdirat(CWD, folder, Mode::from_raw_mode(mode)) {
+            // Whatever the process's umask is.
+            Ok(()) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                fchmod(openat(CWD, folder, flags, Mode::empty())?, Mode::from_raw_mode(mode))?;
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }

@@ -14,7 +14,7 @@ mod root;
 mod walk;
 
 pub use count::{Usage, count};
-pub use file::{append, create, open, overwrite, read_end, read_start};
+pub use file::{append, create, make_folders, open, overwrite, read_end, read_start};
 pub use give::{Access, give};
 pub use remove::{remove_all, remove_at};
 pub use root::Root;

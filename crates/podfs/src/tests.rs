@@ -66,6 +66,10 @@ fn only_regular_files_are_written() {
     std::io::Write::write_all(&mut append(&hosts, 0o600).expect("opened"), b"er").expect("written");
     assert_eq!(fs::read_to_string(&hosts).expect("read"), "shorter");
     assert_eq!(fs::metadata(&hosts).expect("there").mode() & 0o777, 0o644);
+    make_folders(&at.join("new-a/new-b"), 0o777).expect("made");
+    for name in ["new-a", "new-a/new-b"] {
+        assert_eq!(fs::metadata(at.join(name)).expect("there").mode() & 0o777, 0o777, "{name}");
+    }
     create(&at.join("fifo"), 0o644).expect("left as it is");
     create(&at.join("new"), 0o644).expect("made");
     assert!(fs::metadata(at.join("new")).expect("there").is_file());

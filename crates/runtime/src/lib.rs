@@ -65,6 +65,9 @@ pub fn helper(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode>
         return None;
     };
     let argument = arguments.next().and_then(|argument| argument.into_string().ok()).unwrap_or_default();
+    // The program that makes containers inherits it, and makes places in their file systems: they are not the server's
+    // files, which others may not see.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     Some(main(&argument))
 }
 

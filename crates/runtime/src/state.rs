@@ -109,6 +109,11 @@ pub(crate) fn folders(root: &Path) -> Vec<PathBuf> {
     entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir())).map(|entry| entry.path()).collect()
 }
 
+/// Gives a folder the mode that the root of a file system has, whatever the process's umask is.
+pub(crate) fn open_to_all(folder: &Path) -> std::io::Result<()> {
+    std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+}
+
 /// Bytes and files below a folder.
 pub(crate) fn usage(folder: &Path) -> (u64, u64) {
     let counted = ferry_podfs::count(folder);

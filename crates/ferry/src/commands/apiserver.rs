@@ -17,7 +17,7 @@ use crate::reload::Reloads;
 use crate::renewal::Renewals;
 use crate::server_options::{Authorities, CaSource};
 use crate::state::State;
-use crate::{log, pki_plan, signals};
+use crate::{folders, log, pki_plan, signals};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
@@ -41,6 +41,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
     let bound = Some(options.bind_address).filter(|address| !address.is_unspecified() && !address.is_loopback());
     let advertise =
         options.advertise_address.or(bound).or_else(default_address).unwrap_or_else(|| [127, 0, 0, 1].into());
+    folders::prepare(&options.data_dir)?;
     let state = State::check(&options.etcd, &options.data_dir)?;
     // Bound first: a port in use is found before anything is written.
     let listener =

@@ -19,7 +19,7 @@ use crate::fleet::membership::{self, Membership};
 use crate::fleet::settings::Settings;
 use crate::fleet::token::JoinToken;
 use crate::node::tools;
-use crate::{kubeconfig, process};
+use crate::{folders, kubeconfig, process};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -86,7 +86,7 @@ async fn bootstrap(options: &JoinOptions, token: &JoinToken, data_dir: &std::pat
     let config = NodeConfig::check(&options.node, settings.checked()?)?;
     tools::check(&config.container_runtime)?;
     let name = config.node_name.as_str();
-    std::fs::create_dir_all(data_dir).with_context(|| format!("cannot create {}", data_dir.display()))?;
+    folders::prepare(data_dir)?;
     let certificates = Certificates::open(&membership::folder(data_dir))?;
     let wanted = Wanted::kubelet_client(name);
     let membership = Membership {

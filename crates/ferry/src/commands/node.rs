@@ -12,7 +12,7 @@ use crate::config::NodeConfig;
 use crate::fleet::membership::{self, Membership};
 use crate::node::tools;
 use crate::process::Lock;
-use crate::{log, signals};
+use crate::{folders, log, signals};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -34,8 +34,7 @@ pub fn run(options: &NodeOptions) -> Result<()> {
     log::start();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     tokio::runtime::Runtime::new()?.block_on(async move {
-        std::fs::create_dir_all(&config.run_dir)
-            .with_context(|| format!("cannot create {}", config.run_dir.display()))?;
+        folders::prepare(&config.run_dir)?;
         let _lock = Lock::take(&config.run_dir.join("ferry.lock"))?;
         crate::cluster::note_for_down(&config)?;
         let tasks = Tasks::new("node");

@@ -14,7 +14,7 @@ use crate::arguments::ClusterOptions;
 use crate::cluster::READY;
 use crate::config::{ClusterConfig, NodeConfig};
 use crate::node::tools;
-use crate::process;
+use crate::{folders, process};
 
 /// How long a process that was just killed may hold on to its lock.
 const DYING: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub fn run(options: &ClusterOptions) -> Result<()> {
 /// Starts this program again with other words in the background, its log in the data folder, and shows what it says until it is
 /// ready.
 pub fn start_in_background(config: &NodeConfig, words: &[&str], flags: impl Iterator<Item = OsString>) -> Result<()> {
-    fs::create_dir_all(&config.data_dir).with_context(|| format!("cannot create {}", config.data_dir.display()))?;
+    folders::prepare(&config.data_dir)?;
     let log_path = config.log_file();
     let log = fs::OpenOptions::new().create(true).append(true).open(&log_path).context("cannot open the log")?;
     let log_start = log.metadata()?.len();

@@ -67,6 +67,13 @@ fn take(options: &mut KubeletOptions, document: &Value) -> Result<Vec<String>> {
             "imageMaximumGCAge" => put(&mut options.image_maximum_gc_age, || time(key, value))?,
             "containerLogMaxSize" => put(&mut options.container_log_max_size, || text(key, value))?,
             "containerLogMaxFiles" => put(&mut options.container_log_max_files, || number(key, value))?,
+            "allowedUnsafeSysctls" => put(&mut options.allowed_unsafe_sysctls, || texts(key, value))?,
+            "imagePullCredentialsVerificationPolicy" => {
+                put(&mut options.image_pull_credentials_verification_policy, || text(key, value))?;
+            }
+            "preloadedImagesVerificationAllowlist" => {
+                put(&mut options.preloaded_images_verification_allowlist, || texts(key, value))?;
+            }
             "maxPods" => put(&mut options.max_pods, || number(key, value))?,
             "staticPodPath" => put(&mut options.pod_manifest_path, || text(key, value).map(Into::into))?,
             silent if SILENT.contains(&silent) => {}
@@ -87,6 +94,11 @@ fn put<T>(place: &mut Option<T>, read: impl FnOnce() -> Result<T>) -> Result<()>
 
 fn text(key: &str, value: &Value) -> Result<String> {
     value.as_str().map(str::to_owned).with_context(|| format!("{key} is no text: {value}"))
+}
+
+fn texts(key: &str, value: &Value) -> Result<Vec<String>> {
+    let list = value.as_array().with_context(|| format!("{key} is no list: {value}"))?;
+    list.iter().map(|item| text(key, item)).collect()
 }
 
 fn time(key: &str, value: &Value) -> Result<std::time::Duration> {

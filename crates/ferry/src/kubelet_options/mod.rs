@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use ferry_kubelet::{Eviction, ImageCollection, Manifests, Statements};
+use ferry_kubelet::{Eviction, ImageCollection, Manifests, Statements, Sysctls, Verification};
 use ferry_meta::quantity::Quantity;
 
 use crate::node::manifests;
@@ -80,6 +80,18 @@ pub struct KubeletOptions {
     /// How many pods run here at most, 110 when not given.
     #[arg(long, value_name = "COUNT")]
     pub max_pods: Option<u32>,
+    /// Sysctls that pods may set though they may reach beyond the pod: `kernel.msg*,net.core.somaxconn`. Whoever may create
+    /// pods may set them.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub allowed_unsafe_sysctls: Option<Vec<String>>,
+    /// Whether a pod may use an image that is here without its own credentials having been seen to pull it.
+    /// NeverVerifyPreloadedImages when not given: only those that were not pulled for a pod. Also NeverVerify, AlwaysVerify,
+    /// NeverVerifyAllowlistedImages.
+    #[arg(long, value_name = "POLICY")]
+    pub image_pull_credentials_verification_policy: Option<String>,
+    /// The images that NeverVerifyAllowlistedImages lets everybody use: `registry.example/team/*`.
+    #[arg(long, value_name = "IMAGE,...", value_delimiter = ',')]
+    pub preloaded_images_verification_allowlist: Option<Vec<String>>,
 }
 
 /// What the flags say, checked.
@@ -91,6 +103,8 @@ pub struct KubeletConfig {
     log_size: u64,
     log_files: usize,
     manifests: Option<PathBuf>,
+    sysctls: Sysctls,
+    image_credentials: Verification,
 }
 
 impl KubeletOptions {
@@ -141,6 +155,13 @@ impl KubeletOptions {
             log_size: bytes("container-log-max-size", self.container_log_max_size.as_deref().unwrap_or("10Mi"))?,
             log_files: log_files.into(),
             manifests: self.pod_manifest_path.as_ref().map(std::path::absolute).transpose()?,
+            sysctls: Sysctls::allowing(self.allowed_unsafe_sysctls.as_deref().unwrap_or_default())
+                .map_err(|why| anyhow::anyhow!("--allowed-unsafe-sysctls: {why}"))?,
+            image_credentials: Verification::parse(
+                self.image_pull_credentials_verification_policy.as_deref().unwrap_or(Verification::default().name()),
+                self.preloaded_images_verification_allowlist.as_deref().unwrap_or_default(),
+            )
+            .map_err(|why| anyhow::anyhow!("--image-pull-credentials-verification-policy: {why}"))?,
         })
     }
 }
@@ -159,6 +180,8 @@ impl KubeletConfig {
         kubelet.max_pods = self.max_pods;
         kubelet.log_size = self.log_size;
         kubelet.log_files = self.log_files;
+        kubelet.sysctls = self.sysctls.clone();
+        kubelet.image_credentials = self.image_credentials.clone();
         let manifests = |path| Manifests { path, parse: manifests::parse };
         kubelet.manifests = self.manifests.clone().map(manifests);
     }
@@ -195,5 +218,9 @@ mod tests {
         check(&["--eviction-hard=memory<1Gi"], Err("unsupported eviction signal memory"));
         check(&["--image-gc-high-threshold=70"], Err("is higher than --image-gc-high-threshold 70"));
         check(&["--enough-disk=much"], Err("is no amount"));
+        check(&["--allowed-unsafe-sysctls=net.core.somaxconn,kernel.msg*"], Ok((5, Some(4 << 30), 85)));
+        check(&["--allowed-unsafe-sysctls=net.core.somaxconn,vm.*"], Err("not known to be namespaced"));
+        check(&["--image-pull-credentials-verification-policy=AlwaysVerify"], Ok((5, Some(4 << 30), 85)));
+        check(&["--image-pull-credentials-verification-policy=Maybe"], Err("\"Maybe\" is no policy"));
     }
 }

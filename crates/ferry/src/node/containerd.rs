@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::config::NodeConfig;
 use crate::node::tools;
-use crate::{pki, process};
+use crate::{folders, pki, process};
 
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -81,7 +81,16 @@ impl Containerd {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.data_dir.join("containerd.log"))?;
         let program = tools::find("containerd").context("containerd is not installed")?;
         // A group of its own: Ctrl-C on Ferry's terminal must not reach it, its containers go on.
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        #[expect(unsafe_code, reason = "there is no other way to give a child another umask")]
+        // SAFETY: between fork and exec one system call is made, and nothing is allocated or locked.
+        unsafe {
+            command.pre_exec(|| {
+                folders::usual_umask();
+                Ok(())
+            });
+        }
+        let child = command
             .arg("--config")
             .arg(self.config_file())
             .stdin(Stdio::null())

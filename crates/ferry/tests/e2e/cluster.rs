@@ -49,6 +49,9 @@ impl Cluster {
         }
         let registry = std::env::var("FERRY_TEST_REGISTRY").unwrap_or_else(|_| "http://127.0.0.1:5057".into());
         let folder = tempfile::Builder::new().prefix("ferry-e2e-").tempdir().expect("a folder for the cluster");
+        // As an administrator makes it: closing it is up to Ferry.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).expect("a mode");
         // Short: the path of a socket has at most 108 bytes.
         let run_dir = tempfile::Builder::new().prefix("ferry-e2e-").tempdir_in("/run").expect("a folder for sockets");
         let text = |path: &std::path::Path| path.to_str().expect("a path of plain characters").to_owned();

@@ -122,6 +122,7 @@ impl Images {
     /// Learns which images there are and which are in use; gives those that may go, the longest unused first.
     async fn look(&self, context: &Context, now: Timestamp) -> Result<Vec<Known>, String> {
         let images = context.runtime.images().await.map_err(|e| e.to_string())?;
+        context.images.keep_only(images.iter().map(|image| image.id.clone()).collect(), now).await?;
         let mut in_use = context.runtime.images_in_use().await.map_err(|e| e.to_string())?;
         // A container may name its image by any of its names.
         for image in &images {

@@ -59,6 +59,8 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
         "podPidsLimit": -1,
         "resolvConf": config.resolv_conf.to_string_lossy(),
         "serializeImagePulls": false,
+        "allowedUnsafeSysctls": config.sysctls.unsafe_ones(),
+        "imagePullCredentialsVerificationPolicy": config.image_credentials.name(),
     });
     let limits = json!({
         "evictionHard": thresholds(all().filter(|t| t.is_hard()), |t| Some(amount(&t.amount))),

@@ -1,5 +1,7 @@
 //! Security contexts: as whom a container runs and what it may do.
 
+use std::sync::LazyLock;
+
 use ferry_cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SeLinuxOption,
     SecurityProfile, SupplementalGroupsPolicy, security_profile::ProfileType,
@@ -9,7 +11,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions, SeccompProfile}
 use crate::pod;
 
 /// What the runtime hides of `/proc` and `/sys` from containers that are not privileged.
-const MASKED: [&str; 10] = [
+const MASKED: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
     "/proc/interrupts",
@@ -20,9 +22,28 @@ const MASKED: [&str; 10] = [
     "/proc/timer_stats",
     "/proc/sched_debug",
     "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
 ];
-const MASKED_MORE: [&str; 3] = ["/sys/firmware", "/sys/devices/virtual/powercap", "/sys/devices/system/cpu"];
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// How often each processor was too hot: what others compute shows in it. Looked for once, for processors do not come and
+/// go with pods.
+fn throttling() -> &'static [String] {
+    static FOUND: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let entries = std::fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten();
+        let processors = entries.filter(|entry| {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("cpu"));
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        });
+        let mut places: Vec<_> = processors.map(|entry| entry.path().join("thermal_throttle")).collect();
+        places.retain(|place| place.exists());
+        places.sort();
+        places.into_iter().map(|place| place.to_string_lossy().into_owned()).collect()
+    });
+    &FOUND
+}
 
 pub(crate) fn namespaces(pod: &Pod) -> NamespaceOption {
     let spec = pod::spec(pod);
@@ -117,7 +138,7 @@ pub(crate) fn context(
         masked_paths: if unmasked {
             Vec::new()
         } else {
-            strings(&MASKED).into_iter().chain(strings(&MASKED_MORE[..1])).collect()
+            strings(&MASKED).into_iter().chain(throttling().iter().cloned()).collect()
         },
         readonly_paths: if unmasked { Vec::new() } else { strings(&READ_ONLY) },
         seccomp: Some(seccomp(profile, privileged, seccomp_root)),
@@ -165,7 +186,10 @@ mod tests {
         let made = context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), "/x").expect("a context");
         assert_eq!(made.run_as_user.map(|v| v.value), Some(2));
         assert_eq!(made.supplemental_groups, [7, 8]);
-        assert!(!made.privileged && !made.masked_paths.is_empty());
+        assert!(!made.privileged);
+        for hidden in ["/proc/kcore", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"] {
+            assert!(made.masked_paths.iter().any(|path| path == hidden), "{hidden}");
+        }
     }
 
     #[test]

@@ -5,18 +5,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
-use std::io;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Payload {
     pub(crate) data: Vec<u8>,
     pub(crate) mode: u32,
+    /// Root where nobody is named.
+    pub(crate) owner: Option<u32>,
 }
 
 /// Paths below the folder, and what is to be in them.
 pub(crate) type Files = BTreeMap<String, Payload>;
+
+/// Of the volume itself and of folders in it. Only the kubelet writes there.
+pub(crate) const FOLDER_MODE: u32 = 0o755;
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
@@ -26,11 +31,14 @@ pub(crate) fn write(folder: &Path, files: &Files, group: Option<u32>) -> io::Res
     for path in files.keys() {
         check(path)?;
     }
-    fs::create_dir_all(folder)?;
+    if !folder.exists() {
+        fs::create_dir_all(folder)?;
+        fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE))?;
+    }
     let data = folder.join(DATA);
     let old = fs::read_link(&data).ok();
     if let Some(old) = &old
-        && is_current(&folder.join(old), files)
+        && is_current(&folder.join(old), files, group)
     {
         return Ok(false);
     }
@@ -66,7 +74,7 @@ fn check(path: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn is_current(data: &Path, files: &Files) -> bool {
+fn is_current(data: &Path, files: &Files, group: Option<u32>) -> bool {
     let mut present = BTreeSet::new();
     if collect(data, data, &mut present).is_err() || present.len() != files.len() {
         return false;
@@ -75,7 +83,10 @@ fn is_current(data: &Path, files: &Files) -> bool {
         let file = data.join(path);
         present.contains(Path::new(path))
             && fs::read(&file).is_ok_and(|bytes| bytes == payload.data)
-            && fs::metadata(&file).is_ok_and(|m| m.permissions().mode() & 0o700 == payload.mode & 0o700)
+            && fs::metadata(&file).is_ok_and(|about| {
+                let mode = mode_of_file(payload.mode, group);
+                (about.mode() & 0o7777, about.uid()) == (mode, payload.owner.unwrap_or(0))
+            })
     })
 }
 
@@ -93,7 +104,7 @@ fn collect(root: &Path, folder: &Path, found: &mut BTreeSet<PathBuf>) -> io::Res
 
 fn fill(fresh: &Path, files: &Files, group: Option<u32>) -> io::Result<()> {
     fs::create_dir(fresh)?;
-    own(fresh, 0o755, group, true)?;
+    own(fresh, mode_of_folder(group), None, group)?;
     for (path, payload) in files {
         let file = fresh.join(path);
         let mut parents: Vec<&Path> = file.ancestors().skip(1).take_while(|p| *p != fresh).collect();
@@ -101,24 +112,30 @@ fn fill(fresh: &Path, files: &Files, group: Option<u32>) -> io::Result<()> {
         for parent in parents {
             if !parent.exists() {
                 fs::create_dir(parent)?;
-                own(parent, 0o755, group, true)?;
+                own(parent, mode_of_folder(group), None, group)?;
             }
         }
-        fs::write(&file, &payload.data)?;
-        own(&file, payload.mode, group, false)?;
+        // Closed until it has its owner: it may be a key.
+        let mut new = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
+        new.write_all(&payload.data)?;
+        own(&file, mode_of_file(payload.mode, group), payload.owner, group)?;
     }
     Ok(())
 }
 
-/// Sets mode and group; members of the group may read.
-fn own(path: &Path, mode: u32, group: Option<u32>, is_folder: bool) -> io::Result<()> {
-    let mode = match (group, is_folder) {
-        (None, _) => mode,
-        (Some(_), true) => mode | 0o2050,
-        (Some(_), false) => mode | 0o040,
-    };
-    if group.is_some() {
-        chown(path, None, group)?;
+/// Members of the group may read.
+fn mode_of_file(mode: u32, group: Option<u32>) -> u32 {
+    if group.is_some() { mode | 0o040 } else { mode }
+}
+
+fn mode_of_folder(group: Option<u32>) -> u32 {
+    if group.is_some() { FOLDER_MODE | 0o2050 } else { FOLDER_MODE }
+}
+
+/// The owner first: a change of it takes bits of the mode away.
+fn own(path: &Path, mode: u32, owner: Option<u32>, group: Option<u32>) -> io::Result<()> {
+    if owner.is_some() || group.is_some() {
+        chown(path, owner, group)?;
     }
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
@@ -147,7 +164,9 @@ mod tests {
     use super::*;
 
     fn files(list: &[(&str, &str)]) -> Files {
-        list.iter().map(|(p, d)| ((*p).to_owned(), Payload { data: d.as_bytes().to_vec(), mode: 0o644 })).collect()
+        list.iter()
+            .map(|(p, d)| ((*p).to_owned(), Payload { data: d.as_bytes().to_vec(), mode: 0o644, owner: None }))
+            .collect()
     }
 
     #[test]
@@ -162,6 +181,28 @@ mod tests {
         assert_eq!(fs::read_to_string(root.join("a")).expect("a"), "3");
         assert!(fs::symlink_metadata(root.join("deep")).is_err());
         assert!(!root.join(first).exists());
+    }
+
+    #[test]
+    fn files_have_the_mode_and_the_owner_they_are_to_have() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let volume = folder.path().join("volume");
+        let of = |mode, owner| {
+            let payload = Payload { data: b"key".to_vec(), mode, owner };
+            Files::from([("token".to_owned(), payload)])
+        };
+        let seen = || {
+            let about = fs::metadata(volume.join("token")).expect("there");
+            (about.mode() & 0o7777, about.uid(), about.gid())
+        };
+        assert!(write(&volume, &of(0o600, Some(1000)), None).expect("written"));
+        assert_eq!(seen(), (0o600, 1000, 0));
+        assert!(!write(&volume, &of(0o600, Some(1000)), None).expect("unchanged"));
+        assert!(write(&volume, &of(0o644, None), None).expect("written"), "another user came into the pod");
+        assert_eq!(seen(), (0o644, 0, 0));
+        assert!(write(&volume, &of(0o600, None), Some(2000)).expect("written"));
+        assert_eq!(seen(), (0o640, 0, 2000));
+        assert_eq!(fs::metadata(&volume).expect("there").mode() & 0o777, FOLDER_MODE);
     }
 
     #[test]

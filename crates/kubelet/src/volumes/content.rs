@@ -57,7 +57,7 @@ impl Volumes {
                     let place = (volume.name.as_str(), index);
                     let issued = self.certificates.get(&self.sources, pod, place, wanted).await?;
                     let files = certificates::files(wanted, &issued).into_iter();
-                    content.files.extend(files.map(|(path, data)| (path, payload(data, mode))));
+                    content.files.extend(files.map(|(path, data)| (path, credential(pod, data, mode))));
                     content.refresh_at = [content.refresh_at, Some(issued.refresh_at)].into_iter().flatten().min();
                 }
             }
@@ -89,12 +89,12 @@ impl Volumes {
         }
         if let Some(source) = &projection.service_account_token {
             let token = self.tokens.get(pod, source).await?;
-            content.files.insert(source.path.clone(), payload(token.text.into_bytes(), mode));
+            content.files.insert(source.path.clone(), credential(pod, token.text.into_bytes(), mode));
             content.refresh_at = [content.refresh_at, Some(token.refresh_at)].into_iter().flatten().min();
         }
         if let Some(source) = &projection.cluster_trust_bundle {
             let bundles = self.sources.trust_bundles.all(pod::uid(pod)).await?;
-            content.files.insert(source.path.clone(), payload(trust::anchors(&bundles, source)?, mode));
+            content.files.insert(source.path.clone(), credential(pod, trust::anchors(&bundles, source)?, mode));
         }
         Ok(())
     }
@@ -119,7 +119,16 @@ impl Volumes {
 }
 
 fn payload(data: Vec<u8>, mode: i32) -> Payload {
-    Payload { data, mode: u32::try_from(mode).unwrap_or(0o644) & 0o777 }
+    Payload { data, mode: u32::try_from(mode).unwrap_or(0o644) & 0o777, owner: None }
+}
+
+/// For one user's eyes where the pod has one user, for its group's where it has a group; for everybody's otherwise, as
+/// nobody knows who is to read it.
+fn credential(pod: &Pod, data: Vec<u8>, mode: i32) -> Payload {
+    let owner = pod::only_user(pod).and_then(|user| u32::try_from(user).ok());
+    let has_group = pod::spec(pod).security_context.as_ref().is_some_and(|context| context.fs_group.is_some());
+    let mode = if owner.is_some() || has_group { 0o600 } else { mode };
+    Payload { owner, ..payload(data, mode) }
 }
 
 /// All keys as files of their name, or the listed ones at their paths.
@@ -165,13 +174,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn credentials_are_for_those_who_run() {
+        let check = |shared: serde_json::Value, users: &[Option<i64>], want: (u32, Option<u32>)| {
+            let context = |user: &Option<i64>| user.map(|user| serde_json::json!({"runAsUser": user}));
+            let containers: Vec<_> =
+                users.iter().map(|user| serde_json::json!({"name": "c", "securityContext": context(user)})).collect();
+            let spec = serde_json::json!({"securityContext": shared, "initContainers": containers[1..],
+                "containers": containers[..1]});
+            let pod: Pod = serde_json::from_value(serde_json::json!({"metadata": {}, "spec": spec})).expect("a pod");
+            let made = credential(&pod, Vec::new(), 0o644);
+            assert_eq!((made.mode, made.owner), want, "{users:?}");
+        };
+        let none = serde_json::json!({});
+        check(none.clone(), &[None], (0o644, None));
+        check(none.clone(), &[Some(5), Some(5)], (0o600, Some(5)));
+        check(none.clone(), &[Some(5), Some(6)], (0o644, None));
+        check(none, &[Some(5), None], (0o644, None));
+        check(serde_json::json!({"runAsUser": 7}), &[None, None], (0o600, Some(7)));
+        check(serde_json::json!({"runAsUser": 7}), &[None, Some(0)], (0o644, None));
+        check(serde_json::json!({"fsGroup": 9}), &[None], (0o600, None));
+    }
+
+    #[test]
     fn keys_become_files_and_listed_ones_must_exist() {
         let data: Data = vec![("a".into(), b"1".to_vec()), ("b".into(), b"2".to_vec())];
         let all = project(&data, None, 0o644, true, "configmap").expect("files");
         assert_eq!(all.keys().collect::<Vec<_>>(), ["a", "b"]);
         let item = |key: &str| KeyToPath { key: key.into(), path: "x/y".into(), mode: Some(0o400), user: None };
         let one = project(&data, Some(&[item("b")]), 0o644, true, "configmap").expect("files");
-        assert_eq!(one["x/y"], Payload { data: b"2".to_vec(), mode: 0o400 });
+        assert_eq!(one["x/y"], Payload { data: b"2".to_vec(), mode: 0o400, owner: None });
         let none = project(&data, Some(&[item("c")]), 0o644, true, "configmap");
         assert_eq!(none, Err("references non-existent configmap key: c".to_owned()));
         assert!(project(&data, Some(&[item("c")]), 0o644, false, "configmap").is_ok_and(|f| f.is_empty()));

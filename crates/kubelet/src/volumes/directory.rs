@@ -13,7 +13,7 @@ use crate::quantity;
 pub(super) fn empty(folder: &Path, source: &EmptyDirVolumeSource, group: Option<u32>) -> io::Result<()> {
     let is_new = !folder.exists();
     match source.medium.as_deref().unwrap_or_default() {
-        "Memory" => memory(folder, source.size_limit.as_ref().and_then(quantity::value))?,
+        "Memory" => memory(folder, source.size_limit.as_ref().and_then(quantity::value), 0o777)?,
         _ => fs::create_dir_all(folder)?,
     }
     if is_new {
@@ -26,15 +26,15 @@ pub(super) fn empty(folder: &Path, source: &EmptyDirVolumeSource, group: Option<
     Ok(())
 }
 
-/// Mounts a file system in memory, once.
-pub(super) fn memory(folder: &Path, size: Option<i64>) -> io::Result<()> {
+/// Mounts a file system in memory, once; its root has this mode.
+pub(super) fn memory(folder: &Path, size: Option<i64>, mode: u32) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     if is_mount_point(folder)? {
         return Ok(());
     }
     let options = match size {
-        Some(bytes) if bytes > 0 => format!("size={bytes},mode=0777"),
-        _ => "mode=0777".to_owned(),
+        Some(bytes) if bytes > 0 => format!("size={bytes},mode={mode:o}"),
+        _ => format!("mode={mode:o}"),
     };
     let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -61,7 +61,7 @@ pub(super) fn host_path(path: &str, kind: &str) -> Result<PathBuf, String> {
     let kind_of = || fs::metadata(&place).map(|m| m.file_type()).ok();
     match kind {
         "DirectoryOrCreate" => {
-            fs::create_dir_all(&place).map_err(|e| e.to_string())?;
+            ferry_podfs::make_folders(&place, 0o755).map_err(|e| e.to_string())?;
         }
         "FileOrCreate" => {
             ferry_podfs::create(&place, 0o644).map_err(|e| e.to_string())?;

@@ -157,7 +157,7 @@ impl Volumes {
         blocking(move || {
             // Secrets never reach the disk: a small file system in memory holds them.
             if matches!(plugin, "secret" | "projected") {
-                directory::memory(&made, None).map_err(|e| e.to_string())?;
+                directory::memory(&made, None, atomic::FOLDER_MODE).map_err(|e| e.to_string())?;
             }
             atomic::write(&made, &content.files, group).map_err(|e| e.to_string())
         })

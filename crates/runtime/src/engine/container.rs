@@ -114,6 +114,8 @@ impl Engine {
         for part in [&upper, &work, &rootfs] {
             std::fs::create_dir_all(part)?;
         }
+        // It is the container's root, which whoever runs there has to enter.
+        crate::state::open_to_all(&upper)?;
         container.save_config(&folder)?;
         container.save(&folder)?;
         let layers = self.images.folders(&image.layers)?;

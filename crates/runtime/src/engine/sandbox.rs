@@ -167,11 +167,13 @@ impl Engine {
             }
             text
         };
-        std::fs::write(folder.join("resolv.conf"), resolv)?;
+        // Every user of the pod reads them.
+        let write = |name: &str, text: &str| ferry_podfs::overwrite(&folder.join(name), text.as_bytes(), 0o644);
+        write("resolv.conf", &resolv)?;
         let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let hostname = if config.hostname.is_empty() { own } else { config.hostname.clone() };
-        std::fs::write(folder.join("hostname"), format!("{hostname}\n"))?;
-        std::fs::write(folder.join("hosts"), std::fs::read_to_string("/etc/hosts").unwrap_or_default())?;
+        write("hostname", &format!("{hostname}\n"))?;
+        write("hosts", &std::fs::read_to_string("/etc/hosts").unwrap_or_default())?;
         if options.ipc() != NamespaceMode::Node {
             let memory = folder.join("shm");
             std::fs::create_dir_all(&memory)?;

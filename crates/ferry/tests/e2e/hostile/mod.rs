@@ -3,6 +3,8 @@
 //! Each file is one area and lists its scenarios itself. After an attack others are served, memory is bounded, nothing is
 //! lost and the process is the same.
 
+mod files;
+mod images;
 mod limited;
 mod node;
 mod proxies;
@@ -12,7 +14,7 @@ mod rights;
 use super::{Alone, Scenario};
 
 /// On the cluster that all scenarios share.
-pub const SCENARIOS: &[&[Scenario]] = &[node::SCENARIOS];
+pub const SCENARIOS: &[&[Scenario]] = &[node::SCENARIOS, files::SCENARIOS, images::SCENARIOS];
 
 /// With an API server or a command of their own.
 pub const ALONE: &[&[Alone]] = &[proxies::ALONE, restriction::ALONE, rights::ALONE];

@@ -1,0 +1,162 @@
+//! Which sysctls a pod may set: those that change nothing but the pod, and those that the administrator allows besides.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::pod;
+use crate::status::WaitReason;
+
+/// In a namespace of the pod, and without influence on other pods. Kernels that can run containers today have all of
+/// them in the network namespace (4.15 was the last to gain one).
+const SAFE: [&str; 14] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_notsent_lowat",
+];
+
+/// The namespace that a sysctl belongs to, as upstream's messages call it; none where it is the node's own.
+fn namespace(name: &str) -> Option<&'static str> {
+    const IPC: [&str; 10] = [
+        "kernel.sem",
+        "kernel.shmall",
+        "kernel.shmmax",
+        "kernel.shmmni",
+        "kernel.shm_rmid_forced",
+        "kernel.shm",
+        "kernel.msgmax",
+        "kernel.msgmnb",
+        "kernel.msgmni",
+        "kernel.msg",
+    ];
+    match name {
+        "kernel.domainname" => Some("UTS"),
+        ipc if IPC.contains(&ipc) || ipc.starts_with("fs.mqueue.") => Some("IPC"),
+        net if net.starts_with("net.") => Some("Net"),
+        user if user.starts_with("user.") => Some("User"),
+        _ => None,
+    }
+}
+
+/// `net/ipv4/conf/eth0.1/forwarding` is `net.ipv4.conf.eth0/1.forwarding`: the first separator tells how it is written.
+fn normal(name: &str) -> String {
+    if name.find(['.', '/']).is_none_or(|at| name.as_bytes()[at] == b'.') {
+        return name.to_owned();
+    }
+    let swapped = name.chars().map(|c| match c {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    });
+    swapped.collect()
+}
+
+/// What pods may set on this node.
+#[derive(Clone, Debug, Default)]
+pub struct Sysctls {
+    /// Beside the safe ones; a trailing `*` stands for anything.
+    unsafe_ones: Vec<String>,
+}
+
+impl Sysctls {
+    /// `patterns` are sysctls that the administrator allows though they may reach beyond the pod.
+    pub fn allowing(patterns: &[String]) -> Result<Self, String> {
+        let mut unsafe_ones = Vec::new();
+        for pattern in patterns {
+            let name = normal(pattern);
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '/' | '_' | '-');
+            let stem = name.strip_suffix('*').unwrap_or(&name);
+            if stem.is_empty() || pattern.len() > 253 || !stem.chars().all(plain) {
+                return Err(format!("{pattern:?} is no name of a sysctl, nor the beginning of one with a * behind it"));
+            }
+            if namespace(stem).is_none() {
+                return Err(format!("the sysctls {stem:?} are not known to be namespaced"));
+            }
+            unsafe_ones.push(name);
+        }
+        Ok(Self { unsafe_ones })
+    }
+
+    /// What is allowed beside the safe ones.
+    pub(crate) fn unsafe_ones(&self) -> &[String] {
+        &self.unsafe_ones
+    }
+
+    fn is_allowed(&self, name: &str) -> bool {
+        let fits = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(stem) => name.starts_with(stem),
+            None => name == pattern,
+        };
+        SAFE.contains(&name) || self.unsafe_ones.iter().any(fits)
+    }
+
+    /// Why the node does not take a pod; none where it may set all it wants to.
+    pub(crate) fn refusal(&self, pod: &Pod) -> Option<WaitReason> {
+        let spec = pod::spec(pod);
+        let wanted = spec.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
+        let why = wanted.into_iter().flatten().find_map(|sysctl| {
+            let name = normal(&sysctl.name);
+            if !self.is_allowed(&name) {
+                return Some(format!("{name:?} not allowlisted"));
+            }
+            let shared = match namespace(&name)? {
+                "Net" => spec.host_network == Some(true),
+                "IPC" => spec.host_ipc == Some(true),
+                "User" => spec.host_users != Some(false),
+                _ => false,
+            };
+            shared.then(|| format!("{name:?} not allowed with host {} enabled", namespace(&name).unwrap_or_default()))
+        })?;
+        Some(WaitReason { reason: "SysctlForbidden".to_owned(), message: format!("forbidden sysctl: {why}") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn pods_set_what_is_safe_or_allowed() {
+        let allowed = ["net.core.*", "kernel.msg*", "net/ipv4/conf/eth0.1/forwarding"].map(str::to_owned);
+        let (usual, wide) = (Sysctls::default(), Sysctls::allowing(&allowed).expect("patterns"));
+        let check = |sysctls: &Sysctls, name: &str, mut spec: Value, want: Option<&str>| {
+            spec["containers"] = json!([]);
+            spec["securityContext"] = json!({"sysctls": [{"name": name, "value": "1"}]});
+            let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).expect("a pod");
+            let why = sysctls.refusal(&pod);
+            assert!(why.as_ref().is_none_or(|why| why.reason == "SysctlForbidden"));
+            let want = want.map(|want| format!("forbidden sysctl: {want}"));
+            assert_eq!(why.map(|why| why.message), want, "{name}");
+        };
+        check(&usual, "kernel.shm_rmid_forced", json!({}), None);
+        check(&usual, "net/ipv4/tcp_syncookies", json!({}), None);
+        check(&usual, "kernel.msgmax", json!({}), Some("\"kernel.msgmax\" not allowlisted"));
+        check(&usual, "net.core.somaxconn", json!({}), Some("\"net.core.somaxconn\" not allowlisted"));
+        check(&usual, "vm.swappiness", json!({}), Some("\"vm.swappiness\" not allowlisted"));
+        let shared = json!({"hostNetwork": true});
+        let why = "\"net.ipv4.tcp_syncookies\" not allowed with host Net enabled";
+        check(&usual, "net.ipv4.tcp_syncookies", shared.clone(), Some(why));
+        check(&usual, "kernel.shm_rmid_forced", shared, None);
+        let why = "\"kernel.shm_rmid_forced\" not allowed with host IPC enabled";
+        check(&usual, "kernel.shm_rmid_forced", json!({"hostIPC": true}), Some(why));
+        check(&wide, "kernel.msgmax", json!({}), None);
+        check(&wide, "net.core.somaxconn", json!({}), None);
+        check(&wide, "net.ipv4.conf.eth0/1.forwarding", json!({}), None);
+        check(&wide, "kernel.shmmax", json!({}), Some("\"kernel.shmmax\" not allowlisted"));
+        for (bad, why) in [("vm.*", "not known to be namespaced"), ("*", "is no name"), ("net.*.x", "is no name")] {
+            let error = Sysctls::allowing(&[bad.to_owned()]).expect_err(bad);
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}
