@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::fs::Mode;
 
 /// What Ferry keeps in its data folder and in the one for sockets.
-const OWN: [&str; 18] = [
+const OWN: [&str; 20] = [
     "addresses",
     "bridge",
     "cgroup-root",
@@ -24,6 +24,8 @@ const OWN: [&str; 18] = [
     "kubeconfig",
     "kubelet",
     "logs",
+    "membership.json",
+    "node-pki",
     "pki",
     "registries",
     "runtime",
