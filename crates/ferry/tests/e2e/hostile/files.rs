@@ -48,19 +48,22 @@ spec:
   containers:
   - name: main
     image: 'busybox:1.36'
-    command: [sh, -c, 'cp /bin/busybox /v/left-behind && chmod 4755 /v/left-behind && sleep 3600']
+    command: [sleep, '3600']
     volumeMounts: [{name: v, mountPath: /v}, {name: s, mountPath: /s}]
   volumes: [{name: v, emptyDir: {}}, {name: s, secret: {secretName: closed}}]
 ",
     );
-    let left = until("the program is left", || {
-        let output = cluster.try_kubectl(&["exec", "leaving", "--", "stat", "-c", "%a", "/v/left-behind"], "");
-        (String::from_utf8_lossy(&output.stdout).trim() == "4755").then(|| find(cluster.data_dir(), "left-behind"))
+    // A program that tells as whom it runs.
+    let program = String::from_utf8(Command::new("base64").arg("/usr/bin/id").output().unwrap().stdout).unwrap();
+    let keep = "base64 -d >/v/left-behind && chmod 4755 /v/left-behind";
+    until("the program is left", || {
+        let output = cluster.try_kubectl(&["exec", "-i", "leaving", "--", "sh", "-c", keep], &program);
+        output.status.success().then_some(())
     });
-    let root = |output: std::process::Output| String::from_utf8_lossy(&output.stdout).trim() == "0";
-    assert!(root(Command::new(&left).args(["id", "-u"]).output().unwrap()), "it runs where it can be reached");
-    let tried = as_nobody(&[left.to_str().unwrap(), "id", "-u"]);
-    assert!(!tried.status.success(), "it ran: {}", String::from_utf8_lossy(&tried.stdout));
+    let left = find(cluster.data_dir(), "left-behind");
+    assert_eq!(mode(&left), 0o4755);
+    let tried = as_nobody(&[left.to_str().unwrap(), "-u"]);
+    assert!(!tried.status.success(), "it ran as {}", String::from_utf8_lossy(&tried.stdout));
     let secret = find(&cluster.data_dir().join("kubelet/pods"), "hidden-key");
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "of the cluster");
     for place in [&*secret, cluster.data_dir(), cluster.run_dir(), &cluster.data_dir().join("store")] {
