@@ -19,5 +19,34 @@ pub use give::{Access, give};
 pub use remove::{remove_all, remove_at};
 pub use root::Root;
 
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::path::Arg;
+
+/// How often a path is looked up anew when something was renamed while it was.
+const TRIES: usize = 10_000;
+
+/// Opens a path below a folder within the bounds of `resolve`.
+///
+/// Wherever on the machine something is renamed or mounted meanwhile, the kernel may be unable to tell that `..` did not
+/// lead out, and says that it should be asked again.
+pub fn openat2(
+    folder: impl AsFd,
+    path: impl Arg + Copy,
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    for _ in 0..TRIES {
+        match rustix::fs::openat2(&folder, path, flags, mode, resolve) {
+            Err(Errno::AGAIN) => std::thread::yield_now(),
+            opened => return opened,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
 #[cfg(test)]
 mod tests;

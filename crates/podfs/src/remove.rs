@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat, unlinkat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, openat, statat, unlinkat};
 use rustix::io::Errno;
 
+use crate::openat2;
 use crate::walk::{Visitor, walk};
 
 struct Remover;

@@ -23,7 +23,7 @@ fn deep(top: &Path, levels: usize) {
     let mut at = fs::File::open(top).expect("opened").into();
     for _ in 0..levels {
         mkdirat(&at, "d", Mode::from_raw_mode(0o755)).expect("a folder");
-        let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         at = openat(&at, "d", flags, Mode::empty()).expect("opened");
     }
 }

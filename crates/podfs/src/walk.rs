@@ -4,8 +4,10 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
+
+use crate::openat2;
 
 /// Folders that are held open. Below them the way up is looked for, and checked to be the way down.
 const HELD: usize = 64;

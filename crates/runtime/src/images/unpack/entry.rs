@@ -10,10 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use ferry_podfs::remove_at;
+use ferry_podfs::{openat2, remove_at};
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat,
-    fchmod, fsetxattr, linkat, makedev, mkdirat, mknodat, openat, openat2, statat, symlinkat, utimensat,
+    fchmod, fsetxattr, linkat, makedev, mkdirat, mknodat, openat, statat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 

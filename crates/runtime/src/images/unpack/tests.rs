@@ -166,7 +166,8 @@ fn the_deepest_folders_are_removed_by_a_mark() {
     let mut archive = Vec::new();
     let step = "d/".repeat(40);
     put(&mut archive, tar::EntryType::Directory, "top", b"");
-    for number in 0..39 {
+    // The kernel follows 40 links of one path, and counts those of a look-up that it begins anew twice.
+    for number in 0..19 {
         let at = if number == 0 { "top".to_owned() } else { format!("l{number}") };
         put(&mut archive, tar::EntryType::Directory, &format!("{at}/{step}"), b"");
         let mut target = format!("{at}/{step}");
