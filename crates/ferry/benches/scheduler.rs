@@ -11,6 +11,9 @@ mod arguments;
 #[path = "../src/config.rs"]
 mod config;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/configuration/mod.rs"]
+mod configuration;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/encryption.rs"]
 mod encryption;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
