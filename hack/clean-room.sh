@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # `make clean-room`: the README's commands on a bare Debian 12, as a newcomer runs them.
 #   hack/clean-room.sh            everything; a pass is noted in hack/clean-room.passed, the transcript in docs/getting-started.md
+#   hack/clean-room.sh --up       the same without the tests
 #   hack/clean-room.sh --build    set-up and build only
 #   hack/clean-room.sh --if-changed   as --build, but only where what a build depends on differs from what the last pass had
+#   hack/clean-room.sh --package  the Debian package that `make dist` left in dist/: installed, used, removed
 #   hack/clean-room.sh --shell    a shell in the room
 # The room is a minimal root made by debootstrap, with mount, process, network and host-name namespaces of its own, an empty home, an
 # empty cargo cache, the Rust toolchain read-only at /opt/rust, and a clone of the last commit. WITHOUT="NAME…" removes packages first.
@@ -16,8 +18,10 @@ readme_commands() { awk '/<!-- clean-room -->/ {seen=1} /^```/ {if (seen) {fence
 inputs() {
   { (cd "$top" && git ls-files -s Cargo.lock '*Cargo.toml' '*build.rs' '*.proto' .cargo Makefile hack ':!hack/clean-room.passed'); readme_commands; } | sha256sum | cut -d' ' -f1
 }
+# Taken before the clone: what is committed meanwhile was not in the room.
+inputs=$(inputs) commit=$(cd "$top" && git rev-parse --short HEAD)
 if [ "$mode" = --if-changed ]; then
-  if [ "$(cut -d' ' -f1 "$passed" 2>/dev/null)" = "$(inputs)" ]; then say "clean room: nothing that a build depends on changed since it passed ($(cut -d' ' -f2- "$passed"))"; exit 0; fi
+  if [ "$(cut -d' ' -f1 "$passed" 2>/dev/null)" = "$inputs" ]; then say "clean room: nothing that a build depends on changed since it passed ($(cut -d' ' -f2- "$passed"))"; exit 0; fi
   mode=--build
 fi
 need_root
@@ -80,7 +84,7 @@ NFT
 }
 # The room's first process; it stays until the end, so that what one command starts the next one finds.
 open_room() {
-  env -i ROOM_ROOT="$root" ROOM_TOOLCHAIN="$toolchain" PATH="$PATH" ip netns exec "$name" unshare --mount --pid --fork --uts --kill-child bash -c '
+  env -i ROOM_ROOT="$root" ROOM_TOOLCHAIN="$toolchain" PATH="$PATH" nsenter --net="/run/netns/$name" unshare --mount --pid --fork --uts --kill-child bash -c '
       set -e
       mount --make-rprivate /
       mount --bind "$ROOM_ROOT" "$ROOM_ROOT"; cd "$ROOM_ROOT"
@@ -106,6 +110,29 @@ enter() {
 # One command of the README, what it prints kept.
 command_of_readme() { enter "$1" 2>&1 | tee "$room/$(echo "$1" | tr ' ' -).txt"; return "${PIPESTATUS[0]}"; }
 
+# The room's clone is of no use to somebody who installs a package.
+install_package() {
+  cp "$top"/dist/ferry_*.deb "$root/root/" 2>/dev/null || fail "no package in dist/: run make dist first"
+  enter 'rm -rf /root/ferry/* && apt-get update -qq && apt-get install -y --no-install-recommends /root/ferry_*.deb >/root/apt.log 2>&1 || { tail -n 5 /root/apt.log; exit 1; }'
+}
+# What a user of a machine without systemd does: the service's own command, until the node is ready, a second start on the same data, the end.
+use_package='set -e
+  ferry --version; [ -s /usr/lib/systemd/system/ferry.service ] && [ -s /usr/share/bash-completion/completions/ferry ] && ls /usr/share/man/man1/ferry.1* >/dev/null
+  for try in first second; do
+    ferry run --container-runtime-endpoint embedded >"/root/$try.log" 2>&1 & ferry=$!
+    for wait in $(seq 300); do ready=$(curl -ks https://127.0.0.1:6443/readyz || true); [ "$ready" = ok ] && break; kill -0 $ferry || { tail "/root/$try.log"; exit 1; }; sleep 0.1; done
+    [ "$ready" = ok ] || { tail "/root/$try.log"; exit 1; }
+    echo "$try start: /readyz answers ok after about $wait tenths of a second"
+    for part in certificate-authority-data client-certificate-data client-key-data; do sed -n "s/.* $part: *//p" /var/lib/ferry/kubeconfig | tr -d "\"" | base64 -d >"/root/$part"; done
+    for wait in $(seq 600); do
+      node=$(curl -s --cacert /root/certificate-authority-data --cert /root/client-certificate-data --key /root/client-key-data https://127.0.0.1:6443/api/v1/nodes/clean-room || true)
+      case $node in *KubeletReady*) break ;; esac; sleep 0.1
+    done
+    case $node in *KubeletReady*) echo "$try start: the node is ready" ;; *) tail "/root/$try.log"; echo "$node" | tail -n 40; exit 1 ;; esac
+    kill $ferry; wait $ferry || { tail "/root/$try.log"; exit 1; }
+  done
+  ferry down --purge'
+
 stage "a bare Debian 12 (debootstrap)" make_root
 stage "its namespaces and network" eval 'wire && open_room'
 [ -z "${WITHOUT:-}" ] || enter "dpkg --force-depends --purge $WITHOUT" >/dev/null
@@ -115,13 +142,21 @@ case $mode in
     stage "hack/setup.sh --test" enter 'hack/setup.sh --test'
     stage "make build" enter 'make build'
     say "clean room: a bare machine can build Ferry"; exit ;;
-  '') ;;
-  *) fail "usage: hack/clean-room.sh [--build|--if-changed|--shell]" ;;
+  --package)
+    stage "install the package" install_package
+    stage "use it" enter "$use_package"
+    stage "remove it" enter 'apt-get purge -y ferry >/dev/null && ! command -v ferry && [ ! -e /usr/lib/systemd/system/ferry.service ]'
+    say "clean room: the package works on a bare machine"; exit ;;
+  '' | --up) ;;
+  *) fail "usage: hack/clean-room.sh [--up|--build|--if-changed|--package|--shell]" ;;
 esac
 mapfile -t commands < <(readme_commands)
 [ ${#commands[@]} -ge 2 ] || fail "README.md has no commands behind <!-- clean-room -->"
-for command in "${commands[@]}"; do stage "$command" command_of_readme "$command"; done
+for command in "${commands[@]}"; do
+  if [ "$mode" = --up ] && [ "$command" = "make test" ]; then continue; fi
+  stage "$command" command_of_readme "$command"
+done
 
-printf '%s %s\n' "$(inputs)" "$(date -u +%F) $(cd "$top" && git rev-parse --short HEAD)" >"$passed"
-"$top/hack/transcript.sh" "$room" "$times"
+printf '%s %s\n' "$inputs" "$(date -u +%F) $commit" >"$passed"
+"$top/hack/transcript.sh" "$room" "$times" "$commit"
 say "clean room: passed"; column -t -s $'\t' "$times" 2>/dev/null || cat "$times"

@@ -43,8 +43,7 @@ if [ ${#problems[@]} -gt 0 ]; then printf 'ferry: %s\n' "${problems[@]}" >&2; ex
 
 install_packages "${packages[@]}"
 
-# kubectl: the one on the PATH if it is recent enough, else one built from the Go module proxy. `make up` makes do with Debian's,
-# which is old but can show the example.
+# kubectl: the one on the PATH if it is recent enough, else one built from the Go module proxy. `make up` makes do with Ferry's own.
 kubectl_version=v0.37.0
 kubectl_minor() { "$1" version --client -o json 2>/dev/null | sed -n 's/.*"minor": "\([0-9]*\).*/\1/p' | head -n 1; }
 ensure_kubectl() {
@@ -52,10 +51,7 @@ ensure_kubectl() {
   if [ -n "$have" ] && [ "$(kubectl_minor "$have")" -ge 32 ] 2>/dev/null; then ln -sfn "$have" "$cache/kubectl"; return; fi
   [ -x "$cache/kubectl" ] && [ ! -L "$cache/kubectl" ] && return
   rm -f "$cache/kubectl"
-  if [ "$mode" != --test ] && ! on_path go >/dev/null; then
-    unpack_packages "$cache/kubernetes-client" kubernetes-client
-    return
-  fi
+  if [ "$mode" != --test ] && ! on_path go >/dev/null; then return; fi
   ensure_go || { say "no kubectl of 1.32 or newer, and no Go to build one; tests that need it are skipped"; return; }
   say "building kubectl $kubectl_version (two to four minutes)"
   local work; work=$(mktemp -d)

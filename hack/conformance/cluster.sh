@@ -2,6 +2,8 @@
 
 data="$cache/conformance/cluster"
 run=/run/ferryconf
+# The kubelet's and the DNS server's ports follow it.
+api_port=${FERRY_CONFORMANCE_PORT:-17643}
 kubeconfig="$data/kubeconfig"
 
 # What a run that was killed has left behind goes first: the cluster is always a fresh one.
@@ -12,7 +14,7 @@ start_cluster() {
   local free; free=$(df -BG --output=avail "$cache" | tail -n 1 | tr -dc 0-9)
   [ "$free" -ge 6 ] || fail "$cache has $free GB of free disk; the cluster needs 6, of which 4 stay free. Free some, or set FERRY_CACHE to a folder elsewhere"
   say "a fresh cluster (runtime: $runtime; log in $data/ferry.log)"
-  "$ferry" up --data-dir "$data" --run-dir "$run" --secure-port 17643 --kubelet-port 17650 --dns-port 17653 \
+  "$ferry" up --data-dir "$data" --run-dir "$run" --secure-port "$api_port" --kubelet-port $((api_port + 7)) --dns-port $((api_port + 10)) \
     --cluster-cidr 10.209.0.0/16 --service-cluster-ip-range 10.210.0.0/16 --bridge ferryconf0 --cgroup-root /ferryconf --node-name conformance \
     --registry-mirror "docker.io=$url" --registry-mirror "registry.k8s.io=$url" --container-runtime-endpoint "$runtime" >"$results/up.log" 2>&1 9>&- \
     || { cat "$results/up.log" >&2; fail "the cluster did not start; its log is $data/ferry.log"; }

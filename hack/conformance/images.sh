@@ -17,6 +17,8 @@ tools() {
   rm -rf "$root"/usr/share/{doc,man,locale,info,lintian,bash-completion,perl5,debconf} "$root"/usr/lib/*/gconv
   ln -sfn nc.openbsd "$root/bin/nc"
   printf 'hosts: files dns\n' >"$root/etc/nsswitch.conf"
+  # A test looks for upstream's base image by its name.
+  echo 'PRETTY_NAME="stand-in for Alpine Linux, with files of Debian"' >"$root/etc/os-release"
 }
 
 # push_image ID FOLDER CONFIG : under the name and tag that the suite asks for.
@@ -28,10 +30,11 @@ push_image() {
 
 pack_images() {
   local stamp="$cache/registry-$port/conformance" version work name kubernetes="$suite/kubernetes" path="$search_path"
-  version=$(cat "$top/hack/images.sh" "$top/hack/conformance/images.sh" "$suite/recipe" "$cache/nginx/.unpacked" "$cache/base/.unpacked" | sha256sum)
+  version=$(cat "$top/hack/images.sh" "$top"/hack/conformance/{images.sh,sh.c} "$suite/recipe" "$cache/nginx/.unpacked" "$cache/base/.unpacked" | sha256sum)
   [ "$(cat "$stamp" 2>/dev/null)" = "$version" ] && return
   apt-cache show "${image_packages[@]}" >/dev/null 2>&1 || apt_update
   unpack_packages "$cache/conformance/tools" $(with_dependencies "${image_packages[@]}")
+  unpack_packages "$cache/conformance/shell" bash-static
   say "packing the suite's images"
   work=$(mktemp -d)
 
@@ -39,6 +42,8 @@ pack_images() {
   push_image Pause "$work/pause" '{"Entrypoint":["/pause"],"User":"65535:65535"}'
 
   base "$work/busybox"
+  cp "$cache/conformance/shell/bin/bash-static" "$work/busybox/bin/"; rm "$work/busybox/bin/sh"
+  gcc -Os -static -o "$work/busybox/bin/sh" "$top/hack/conformance/sh.c" || fail "could not build the shell of the busybox image"
   push_image BusyBox "$work/busybox" "{\"Cmd\":[\"sh\"],$path}"
   mkdir -p "$work/busybox/usr/local/bin"; cp "$suite/bin/nnp" "$work/busybox/usr/local/bin/"; chmod u+s,g+s "$work/busybox/usr/local/bin/nnp"
   push_image Nonewprivs "$work/busybox" "{\"Cmd\":[\"nnp\"],$path}"

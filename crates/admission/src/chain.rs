@@ -9,9 +9,10 @@ use serde_json::Value;
 
 use crate::plugins::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
-    DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, EventRateLimit, LimitRanger,
-    NamespaceLifecycle, NodeRestriction, PersistentVolumeClaimResize, PodSecurity, PodTopologyLabels, Priority,
-    ResourceQuota, RuntimeClass, ServiceAccount, Settings, StorageObjectInUseProtection, TaintNodesByCondition,
+    DENY_EXTERNAL_IPS, DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, DenyServiceExternalIps,
+    EventRateLimit, LimitRanger, NamespaceLifecycle, NetworkPolicyWarning, NodeRestriction,
+    PersistentVolumeClaimResize, PodSecurity, PodTopologyLabels, Priority, ResourceQuota, RuntimeClass, ServiceAccount,
+    Settings, StorageObjectInUseProtection, TaintNodesByCondition,
 };
 use crate::policy::{MutatingPolicies, PolicyOptions, ValidatingPolicies};
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookOptions};
@@ -68,6 +69,13 @@ impl Chain {
         Self { plugins, dependencies: Some((reader, authorizer)) }
     }
 
+    /// For clusters whose pod network does not enforce NetworkPolicies: each of them is answered with a warning.
+    #[must_use]
+    pub fn with_network_policy_warnings(mut self) -> Self {
+        self.plugins.push(Arc::new(NetworkPolicyWarning));
+        self
+    }
+
     /// Switches plug-ins on and off by their names. `configuration` gives those that need one theirs.
     pub fn select(
         mut self,
@@ -77,7 +85,8 @@ impl Chain {
     ) -> Result<Self, String> {
         for name in enabled.iter().chain(disabled).chain(configuration.keys()) {
             let known = self.plugins.iter().any(|plugin| plugin.name() == name)
-                || ["EventRateLimit", "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"].contains(&&**name)
+                || ["EventRateLimit", DENY_EXTERNAL_IPS].contains(&&**name)
+                || ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"].contains(&&**name)
                 || name.ends_with("AdmissionPolicy");
             if !known {
                 return Err(format!("{name:?} is no admission plug-in"));
@@ -107,6 +116,10 @@ impl Chain {
             let plugin = EventRateLimit::read(own).map_err(|why| format!("EventRateLimit: {why}"))?;
             let place = self.plugins.iter().position(|plugin| plugin.name() == "DefaultStorageClass");
             self.plugins.insert(place.unwrap_or(0), Arc::new(plugin));
+        }
+        if enabled.iter().any(|name| name == DENY_EXTERNAL_IPS) {
+            let place = self.place("");
+            self.plugins.insert(place, Arc::new(DenyServiceExternalIps));
         }
         self.plugins.retain(|plugin| !disabled.iter().any(|name| name == plugin.name()));
         Ok(self)

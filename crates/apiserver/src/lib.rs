@@ -2,59 +2,44 @@
 //!
 //! Server side only: must not depend on controllers, the scheduler, the kubelet or their client library.
 //!
-//! Where to look: a request's path → `pipeline.rs`; a verb → `verbs/`; how a write reaches the store → `write.rs`;
-//! reads and watches → `reads.rs` over the watch cache in `cache/`; discovery → `discovery.rs`.
+//! The modules, in the order in which a request meets them:
+//!
+//! | module | what is there |
+//! |---|---|
+//! | [`transport`] | connections in (the listener, the client without sockets) and out (kubelets, pods, Services) |
+//! | [`pipeline`] | the stages of every request up to its handler, in one function |
+//! | [`request`] | what the request asks for: verb, resource, options, representation, row of the table |
+//! | [`filters`] | audit, priority and fairness, rights, room for large objects |
+//! | [`aggregation`] | requests that another server answers |
+//! | [`nonresource`] | paths that are no resource: health, version, the pages for operators |
+//! | [`discovery`] | discovery documents and OpenAPI |
+//! | [`verbs`] | one handler per verb, for every kind |
+//! | [`subresources`] | subresources with a kind of their own, and kinds that are answered and never stored |
+//! | [`write`] | one new or changed object on its way to the store |
+//! | [`read`] | reads, lists and watches, over the watch cache in [`cache`] |
+//! | [`storage`] | objects as the store keeps them |
+//! | [`custom_resources`] | definitions at work, conversion webhooks |
+//! | [`response`] | answers, Tables, and how they become HTTP |
+//! | [`observe`] | metrics, the flight recorder |
+//! | [`controlplane`] | the objects that the server keeps of its own accord |
+//! | [`server`] | what all of these share |
 
-mod admission;
 mod aggregation;
-mod allocate;
-mod answer;
-mod audit;
-mod bootstrap;
 pub mod cache;
-mod codec;
-mod context;
-mod continuation;
-mod conversion;
-mod definitions;
-mod device_rights;
+mod controlplane;
+mod custom_resources;
 mod discovery;
-mod fairness;
-mod flight;
-mod gathering;
-mod gauges;
-mod handshakes;
-mod health;
-mod heavy;
-mod identity;
-mod inprocess;
-mod kubelet;
-mod list_body;
-mod listen;
-mod metrics;
-mod negotiate;
-mod objects;
-mod openapi;
-mod options;
-mod pages;
-mod patching;
-mod paths;
+mod filters;
+mod nonresource;
+mod observe;
 mod pipeline;
-mod query;
-mod quotas;
-mod reach;
-mod reads;
-mod render;
-mod renewal;
+mod read;
 mod request;
-mod rights;
-mod route;
-mod scale_table;
-mod selection;
+mod response;
 mod server;
-mod stored_values;
+mod storage;
 mod subresources;
-mod unverified;
+mod transport;
 mod verbs;
 mod write;
 
@@ -70,16 +55,25 @@ use ferry_tasks::Tasks;
 use futures::future::{BoxFuture, LocalBoxFuture};
 
 pub use aggregation::FrontProxy;
-pub use allocate::{BadNetwork, ServiceNetwork};
-pub use answer::{Body, BoxError};
-pub use bootstrap::Endpoint;
-pub use context::{Peer, Stage, Stages};
-pub use kubelet::Kubelets;
-pub use quotas::Quotas;
-pub use reach::is_global_unicast;
-pub use stored_values::{StoredAs, StoredValues};
+pub use controlplane::bootstrap::Endpoint;
+pub use ferry_connections::Peer;
+pub use request::context::{Stage, Stages};
+pub use response::answer::{Body, BoxError};
+pub use storage::stored_values::{StoredAs, StoredValues};
+pub use transport::kubelet::Kubelets;
+pub use transport::reach::is_global_unicast;
+pub use write::allocate::{BadNetwork, ServiceNetwork};
+pub use write::quotas::Quotas;
 
+use controlplane::{bootstrap, endpoint_reconciler, identity};
+use custom_resources::definitions;
+use discovery::openapi;
+use filters::fairness;
+use nonresource::pages;
+use observe::{flight, metrics};
 use server::Core;
+use transport::{inprocess, listen};
+use write::allocate;
 
 /// What the server is made of.
 pub struct Config {
@@ -165,17 +159,25 @@ impl ApiServer {
             tasks: tasks.child("apiserver"),
         };
         let core = Arc::new(core);
-        core.tasks.spawn_until_stopped("custom-resource-definitions", definitions::run(core.clone()));
+        let tree = core.tasks.root();
+        core.metrics.add(move || tree.runtime_metrics());
+        let own = core.clone();
+        core.tasks.spawn_critical("custom-resource-definitions", move || definitions::run(own.clone()));
         if core.flow_control.is_some() {
-            core.tasks.spawn_until_stopped("flow-schema-conditions", fairness::keep_conditions(core.clone()));
+            let own = core.clone();
+            core.tasks.spawn_critical("flow-schema-conditions", move || fairness::keep_conditions(own.clone()));
         }
         Self { core }
     }
 
     /// Serves HTTPS until `stop`. The TLS configuration decides about client certificates and ALPN (h2, http/1.1).
     pub fn serve(&self, listener: tokio::net::TcpListener, tls: Arc<rustls::ServerConfig>) -> BoxFuture<'static, ()> {
+        let (core, listener, connections) = (self.core.clone(), Arc::new(listener), listen::connections(&self.core));
+        let served = self.core.tasks.spawn_critical("listener", move || {
+            listen::serve(core.clone(), listener.clone(), tls.clone(), connections.clone())
+        });
         // Boxed, as are the others: what an async function does is compiled by whoever awaits it, which is the binary.
-        Box::pin(listen::serve(self.core.clone(), listener, tls))
+        Box::pin(async move { drop(served.await) })
     }
 
     /// Adds the metrics of another component of this process to what `/metrics` tells.
@@ -211,13 +213,17 @@ impl ApiServer {
 
     async fn write_beginning(&self, token: &str, endpoint: Option<Endpoint>) -> Result<(), ferry_meta::ApiError> {
         self.core.definitions.wait().await;
-        bootstrap::Bootstrap { core: &self.core, token }.run(endpoint).await?;
-        let keeper = aggregation::run(self.core.clone(), token.to_owned());
-        self.core.tasks.spawn_until_stopped("aggregation", keeper);
-        self.core.tasks.spawn_until_stopped("addresses of Services", allocate::repair(self.core.clone()));
+        let caller = bootstrap::Bootstrap { core: &self.core, token };
+        caller.run(endpoint).await?;
+        let (core, token) = (self.core.clone(), caller.token.to_owned());
+        self.core.tasks.spawn_critical("aggregation", move || aggregation::run(core.clone(), token.clone()));
+        let core = self.core.clone();
+        self.core.tasks.spawn_critical("addresses of Services", move || allocate::repair(core.clone()));
         if let Some(endpoint) = endpoint {
-            let lease = identity::run(self.core.clone(), token.to_owned(), endpoint);
-            self.core.tasks.spawn_until_stopped("lease of this server", lease);
+            endpoint_reconciler::begin(caller, endpoint).await?;
+            let (core, token) = (self.core.clone(), caller.token.to_owned());
+            let lease = move || identity::run(core.clone(), token.clone(), endpoint);
+            self.core.tasks.spawn_critical("lease of this server", lease);
         }
         Ok(())
     }

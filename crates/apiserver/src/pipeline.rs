@@ -1,4 +1,4 @@
-//! The path of every request, from its headers to its answer, in one function.
+//! The path of every request, from its headers to its answer: `run` has the stages in order, `dispatch` chooses the verb.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -6,24 +6,34 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_auth::{AuthnError, Authorizer, Credentials, Notes};
+use ferry_connections::Peer;
 use ferry_meta::bounds::LARGEST_BODY;
+use ferry_meta::user::ANONYMOUS;
 use ferry_meta::{ApiError, Reason};
 use ferry_registry::Resource;
 use futures::FutureExt;
 use http::{Method, Request, Response};
 use http_body::Body as _;
 
-use crate::answer::{self, Answer, Body};
-use crate::context::{Peer, RequestContext, Stage};
-use crate::heavy::{Heavy, Room};
-use crate::listen::read_body;
-use crate::rights::{attributes, selector_fields};
-use crate::route::{self, Route};
+use crate::filters::heavy::{Heavy, Room};
+use crate::filters::rights::{attributes, selector_fields};
+use crate::filters::{audit, fairness, heavy};
+use crate::request::body::{self, Read};
+use crate::request::call::Call;
+use crate::request::context::{RequestContext, Stage};
+use crate::request::negotiate;
+use crate::request::route::{self, Route};
+use crate::request::verb::{Subresource, Verb};
+use crate::response::answer::{self, Answer, Body};
+use crate::response::render;
 use crate::server::Core;
-use crate::{aggregation, audit, codec, fairness, heavy, negotiate, paths, reads, render, subresources, verbs};
+use crate::storage::codec;
+use crate::transport::websocket;
+use crate::write::patching::PatchType;
+use crate::{aggregation, nonresource, read, subresources, verbs};
 
-/// A body that trickles in slower than this is refused.
-const BODY_DEADLINE: Duration = Duration::from_secs(60);
+/// How long a large body waits for others of its user.
+const BODY_ROOM_DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
@@ -51,8 +61,8 @@ pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer)
 /// A time limit that cannot be read is refused before anything else is looked at; requests that last have none.
 fn check_timeout(context: &RequestContext) -> Result<(), ApiError> {
     let text = context.query.text("timeout");
-    let lasts = matches!(&*context.info.verb, "watch" | "proxy" | "connect")
-        || matches!(&*context.info.subresource, "exec" | "attach" | "portforward" | "proxy" | "log");
+    let lasts =
+        matches!(context.info.verb, Verb::Watch | Verb::Proxy | Verb::Connect) || context.info.subresource.is_stream();
     if text.is_empty() || lasts {
         return Ok(());
     }
@@ -82,6 +92,9 @@ async fn run(
             });
         }
     };
+    if context.user.name != ANONYMOUS {
+        context.peer.authenticated(&context.user.name);
+    }
     context.stages.done(Stage::Authentication);
     // The old way to watch needs something to watch.
     if context.info.watch_prefix && context.info.resource.is_empty() {
@@ -124,7 +137,7 @@ async fn run(
     // What for.
     let table = core.table();
     let found = match route::find(&table, context)? {
-        Route::Path => return paths::handle(core, context).await,
+        Route::Path => return nonresource::handle(core, context).await,
         Route::NoSuchPage => return Ok(Answer::no_such_page()),
         Route::Resource(row) => {
             context.row = Some(row.clone());
@@ -134,21 +147,21 @@ async fn run(
     if let Some(warning) = route::deprecation(&found) {
         context.warn(warning);
     }
-    let watch = context.info.verb == "watch";
+    let watch = context.info.verb == Verb::Watch;
     let subresource = context.info.subresource.clone();
     if !route::is_stream(&found, &subresource) {
         if context.method == Method::PATCH {
-            verbs::patch::check_route(&context.headers)?;
+            context.patch = Some(PatchType::of(&context.headers)?);
         }
         // A collection is listed and watched by one route.
-        let collection = watch || context.info.verb == "list";
+        let collection = watch || context.info.verb == Verb::List;
         negotiate::check_route(&context.headers, collection)?;
         if !watch {
             // What is answered and not kept has no metadata to make rows of.
             let kept = found.stored || found.gvk.kind == "ComponentStatus";
-            let tables = kept && render::subresource_as_table(&found, &subresource);
+            let tables = kept && render::subresource_as_table(&found, subresource.as_str());
             // A Scale is a Scale whatever it belongs to.
-            let protobuf = !codec::is_custom(&found) || subresource == "scale";
+            let protobuf = !codec::is_custom(&found) || subresource == Subresource::Scale;
             let offer = negotiate::Offer { transforms: true, tables, protobuf };
             context.negotiated = negotiate::output(&context.headers, &context.query, offer)?;
         }
@@ -156,12 +169,23 @@ async fn run(
         return subresources::connect(core, context, &found, context.restore(parts, body)).await;
     }
 
+    if watch && websocket::is_wanted(&context.headers) {
+        if context.cbor.answer {
+            let why = "watches over WebSockets are JSON or protobuf";
+            return Err(ApiError::new(406, Reason::NotAcceptable, why));
+        }
+        return match dispatch(core, context, &found, Bytes::new()).await? {
+            Answer::Ready(answer) => Ok(Answer::Ready(websocket::watch(core, context.restore(parts, body), answer))),
+            other => Ok(other),
+        };
+    }
+
     // With what.
     let _body_room;
     let body = if matches!(context.method, Method::GET | Method::HEAD) {
         Bytes::new()
     } else {
-        let (body, room) = whole_body(&core.heavy, &context.user.name, body, BODY_DEADLINE).await?;
+        let (body, room) = whole_body(&core.heavy, &context.user.name, body).await?;
         _body_room = room;
         body
     };
@@ -178,72 +202,53 @@ async fn dispatch(
     body: Bytes,
 ) -> Result<Answer, ApiError> {
     let body = if context.cbor.body && !body.is_empty() { from_cbor(&body)? } else { body };
-    let subresource = &*context.info.subresource;
+    let call = Call { core, context, row: found, body };
     // A subresource that is its parent in part goes the way of the parent.
-    let own_kind = found.subresource(subresource).is_some_and(|s| s.kind != found.gvk);
-    if own_kind {
-        return subresources::handle(core, context, found, body).await;
+    let subresource = found.subresource(context.info.subresource.as_str());
+    if subresource.is_some_and(|subresource| subresource.kind != found.gvk) {
+        return subresources::handle(call).await;
     }
     if !found.stored {
-        return subresources::answered(core, context, found, body).await;
+        return subresources::answered(call).await;
     }
-    match &*context.info.verb {
-        "get" => verbs::get::handle(core, context, found).await,
-        "list" => verbs::list::handle(core, context, found).await,
-        "watch" => verbs::watch::handle(core, context, found).await,
-        "create" => verbs::create::handle(core, context, found, body).await,
-        "update" => verbs::update::handle(core, context, found, body).await,
-        "patch" => verbs::patch::handle(core, context, found, body).await,
-        "delete" => verbs::delete::handle(core, context, found, body).await,
-        "deletecollection" => verbs::deletecollection::handle(core, context, found, body).await,
-        _ => Err(ApiError::method_not_allowed()),
+    match context.info.verb {
+        Verb::Get => verbs::get::handle(call).await,
+        Verb::List => verbs::list::handle(call).await,
+        Verb::Watch => verbs::watch::handle(call).await,
+        Verb::Create => verbs::create::handle(call).await,
+        Verb::Update => verbs::update::handle(call).await,
+        Verb::Patch => verbs::patch::handle(call).await,
+        Verb::Delete => verbs::delete::handle(call).await,
+        Verb::DeleteCollection => verbs::deletecollection::handle(call).await,
+        Verb::Proxy | Verb::Connect | Verb::Other(_) => Err(ApiError::method_not_allowed()),
     }
 }
 
 /// How large the object is that a write changes, as far as the cache knows. Reads are made of bytes.
 fn size_of_live(core: &Core, context: &RequestContext, row: &Resource) -> usize {
     let info = &context.info;
-    if !row.stored || !matches!(&*info.verb, "update" | "patch" | "delete") && info.subresource.is_empty() {
+    if !row.stored || !matches!(info.verb, Verb::Update | Verb::Patch | Verb::Delete) && info.subresource.is_main() {
         return 0;
     }
     let live =
-        core.cache.resource(&row.storage_prefix).and_then(|c| c.get(reads::scope(row, &info.namespace), &info.name));
+        core.cache.resource(&row.storage_prefix).and_then(|c| c.get(read::scope(row, &info.namespace), &info.name));
     live.map_or(0, |live| live.json_length())
 }
 
 /// The body, and the room it takes.
-async fn whole_body(heavy: &Heavy, user: &str, body: Body, deadline: Duration) -> Result<(Bytes, Room), ApiError> {
+async fn whole_body(heavy: &Heavy, user: &str, body: Body) -> Result<(Bytes, Room), ApiError> {
     let length = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(LARGEST_BODY));
-    let read = async {
-        let room = heavy.body(user, length).await;
-        read_body(body, LARGEST_BODY).await.map(|body| (body, room))
-    };
-    match tokio::time::timeout(deadline, read).await {
-        Ok(Ok((Some(body), room))) => Ok((body, room)),
-        Ok(Ok((None, _))) => Err(ApiError::too_large(format!("limit is {LARGEST_BODY}"))),
-        Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
-        Err(_) => Err(ApiError::new(408, Reason::Timeout, "the body did not arrive in time")),
+    let late = || ApiError::new(408, Reason::Timeout, "the body did not arrive in time");
+    let room = tokio::time::timeout(BODY_ROOM_DEADLINE, heavy.body(user, length)).await.map_err(|_| late())?;
+    match body::read(body, LARGEST_BODY).await {
+        Ok(Read::Whole(body)) => Ok((body, room)),
+        Ok(Read::TooLarge) => Err(ApiError::too_large(format!("limit is {LARGEST_BODY}"))),
+        Ok(Read::TooSlow) => Err(late()),
+        Err(error) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
     }
 }
 
 fn from_cbor(body: &[u8]) -> Result<Bytes, ApiError> {
     let value = ferry_schema::cbor::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
     Ok(value.to_string().into())
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::StreamExt;
-    use http_body_util::{BodyExt, StreamBody};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_body_that_trickles_in_is_cut_off() {
-        let start = Bytes::from_static(b"{\"metadata\":");
-        let parts = futures::stream::iter([Ok(http_body::Frame::data(start))]).chain(futures::stream::pending());
-        let body: Body = StreamBody::new(parts).boxed_unsync();
-        let refused = whole_body(&Heavy::default(), "u", body, Duration::from_millis(10)).await;
-        assert_eq!(refused.map(|(body, _)| body).map_err(|error| error.code()), Err(408));
-    }
 }

@@ -1,4 +1,4 @@
-//! The server's shared state, and its listener.
+//! What every request shares: store, cache, resource table, authentication, authorization, admission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use ferry_store::{Commit, LeaseId, Op, Store, StoreError, Transaction};
 use ferry_tasks::Tasks;
 use tokio::sync::Mutex;
 
-use crate::allocate::ServiceNetwork;
-use crate::answer::Answer;
 use crate::cache::Cache;
-use crate::context::{Stage, Stages};
-use crate::flight::Change;
-use crate::metrics::Metrics;
-use crate::objects;
+use crate::observe::flight::Change;
+use crate::observe::metrics::Metrics;
+use crate::request::context::{Stage, Stages};
+use crate::response::answer::Answer;
+use crate::storage::objects;
+use crate::write::allocate::ServiceNetwork;
 
 /// What every request may use.
 pub(crate) struct Core {
@@ -40,20 +40,20 @@ pub(crate) struct Core {
     /// `host:port` for clients outside.
     pub advertised: String,
     pub metrics: Metrics,
-    pub flight: crate::flight::Recorder,
+    pub flight: crate::observe::flight::Recorder,
     /// What the scheduler of this process says of a pod without a node.
     pub verdicts: ArcSwapOption<crate::Verdicts>,
     pub event_leases: EventLeases,
-    pub kubelets: crate::kubelet::Kubelets,
+    pub kubelets: crate::transport::kubelet::Kubelets,
     pub aggregation: crate::aggregation::Aggregation,
-    pub definitions: crate::definitions::Definitions,
+    pub definitions: crate::custom_resources::definitions::Definitions,
     pub discovery: crate::discovery::Documents,
-    pub openapi: crate::openapi::Documents,
+    pub openapi: crate::discovery::openapi::Documents,
     /// Calls the webhooks that convert custom resources.
     pub converter: ferry_admission::Webhooks,
     pub cbor: bool,
-    pub heavy: crate::heavy::Heavy,
-    pub started: crate::pages::Started,
+    pub heavy: crate::filters::heavy::Heavy,
+    pub started: crate::nonresource::pages::Started,
     pub tasks: Tasks,
 }
 
@@ -73,8 +73,13 @@ impl Core {
         };
         let change = by.and_then(|_| Change::of(&transaction));
         let started = std::time::Instant::now();
-        let outcome = self.store.commit(transaction).await;
-        let failed = matches!(&outcome, Err(error) if !matches!(error, StoreError::Conflict { .. }));
+        let outcome = match by.and_then(|stages| stages.fence.as_ref()) {
+            // In a box: all other writers would carry it.
+            Some(fence) => Box::pin(fence.commit(self, transaction)).await,
+            None => self.store.commit(transaction).await,
+        };
+        let failed =
+            matches!(&outcome, Err(error) if !matches!(error, StoreError::Conflict { .. } | StoreError::NotLeader(_)));
         self.metrics.stored(operation, &key, started.elapsed(), failed);
         if let Some(stages) = by {
             stages.done(Stage::Commit);
@@ -97,15 +102,14 @@ impl Core {
     /// Where tokens of this server are explained to others.
     pub(crate) fn openid_configuration(&self) -> Answer {
         let Some(issuer) = &self.token_issuer else { return Answer::no_such_page() };
-        let keys = [issuer.signing_key().verifying_key().clone()];
         let uri = format!("https://{}/openid/v1/jwks", self.advertised);
-        let document = ferry_auth::openid_configuration(issuer.issuer(), &uri, &keys);
+        let document = ferry_auth::openid_configuration(issuer.issuer(), &uri, issuer.published_keys());
         Answer::Plain { code: 200, content_type: "application/json", body: document.to_string().into() }
     }
 
     pub(crate) fn jwks(&self) -> Answer {
         let Some(issuer) = &self.token_issuer else { return Answer::no_such_page() };
-        let keys = ferry_auth::jwks(&[issuer.signing_key().verifying_key().clone()]);
+        let keys = ferry_auth::jwks(issuer.published_keys());
         Answer::Plain { code: 200, content_type: "application/jwk-set+json", body: keys.to_string().into() }
     }
 }

@@ -12,6 +12,8 @@ mod bad_input;
 mod conversion;
 #[path = "server/fairness.rs"]
 mod fairness;
+#[path = "server/health.rs"]
+mod health;
 #[path = "server/leases.rs"]
 mod leases;
 #[path = "server/matrix.rs"]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use ferry_meta::{Status, UserInfo, object, time};
+use ferry_metrics::{Kind, Page, labels};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -42,16 +43,15 @@ impl Auditor {
 
     /// Upstream's figures, as metrics are told.
     pub fn metrics(&self) -> String {
-        use std::fmt::Write;
-        let mut text = format!(
-            "# HELP apiserver_audit_event_total [ALPHA] Counter of audit events generated and sent to the audit backend.\n# TYPE apiserver_audit_event_total counter\napiserver_audit_event_total {}\n\
-             # HELP apiserver_audit_error_total [ALPHA] Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by the error.\n# TYPE apiserver_audit_error_total counter\n",
-            self.events.load(Ordering::Relaxed)
-        );
+        let mut page = Page::new();
+        let help = "[ALPHA] Counter of audit events generated and sent to the audit backend.";
+        page.family("apiserver_audit_event_total", Kind::Counter, help).sample("", self.events.load(Ordering::Relaxed));
+        let help = "[ALPHA] Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by the error.";
+        let mut errors = page.family("apiserver_audit_error_total", Kind::Counter, help);
         for backend in &self.backends {
-            let _ = writeln!(text, "apiserver_audit_error_total{{plugin=\"{}\"}} {}", backend.name(), backend.lost());
+            errors.sample(&labels([("plugin", backend.name())]), backend.lost());
         }
-        text
+        page.into_text()
     }
 
     /// None where the policy wants nothing of this request.

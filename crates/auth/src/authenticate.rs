@@ -7,7 +7,8 @@ use rustls_pki_types::CertificateDer;
 /// What a connection and its request carry to prove who is calling.
 pub struct Credentials<'a> {
     pub headers: &'a http::HeaderMap,
-    /// Verified against the client CA by TLS already; the leaf comes first. Empty without a client certificate.
+    /// The client has their keys, which TLS has seen; who vouches for them, the authenticators find out. The leaf comes first.
+    /// Empty without a client certificate.
     pub certificates: &'a [CertificateDer<'static>],
     /// The request's path.
     pub path: &'a str,

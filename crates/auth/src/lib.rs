@@ -10,7 +10,7 @@
 //! let accounts = ServiceAccountTokens::new(vec![issuer.issuer().into()],
 //!                                          vec![issuer.signing_key().verifying_key().clone()], reader.clone());
 //! let authentication = Chain::new(audiences.clone())
-//!     .with(Arc::new(X509::default()))
+//!     .with(Arc::new(X509::of(client_ca)))                            // TLS takes any certificate
 //!     .with_tokens(loopback)
 //!     .with_tokens(Arc::new(StaticTokens::parse(&file, audiences.clone())?))
 //!     .with_tokens(Arc::new(accounts))
@@ -39,8 +39,10 @@ mod chain;
 mod expiring;
 mod headers;
 mod impersonate;
+mod jws;
 mod node;
 mod oidc;
+mod removed_nodes;
 mod request_header;
 mod resources;
 mod serviceaccount;
@@ -63,6 +65,7 @@ pub use impersonate::Impersonator;
 pub use node::{NodeAuthorizer, node_name};
 pub use oidc::{AnonymousConfig, AuthenticationConfig, Oidc, OidcFlags, Provider};
 pub use rbac::{PolicyRule, Rbac};
+pub use removed_nodes::{REMOVED_NODES, RemovedNodes};
 pub use request_header::{ClientAuthority, RequestHeader, RequestHeaderOptions};
 pub use serviceaccount::{
     KeyError, LAST_USED, LegacyTokens, ServiceAccountTokens, SigningKey, TokenIssuer, UsedToken, VerifyingKey, jwks,

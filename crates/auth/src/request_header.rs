@@ -6,9 +6,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use ferry_meta::UserInfo;
 use http::{HeaderMap, HeaderName};
-use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::{DistinguishedName, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest, Sha256};
@@ -21,13 +21,16 @@ use crate::x509::common_name;
 /// How long a verified chain is remembered: connections come back with it.
 const REMEMBERED: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// A CA that vouches for clients. Where TLS accepts those of several, each authenticator asks for its own.
+/// A CA that vouches for clients. TLS takes every certificate whose owner has its key; each authenticator asks its own CA.
 pub struct ClientAuthority(ArcSwap<Vouching>);
 
 struct Vouching {
     verifier: Arc<dyn ClientCertVerifier>,
-    seen: Expiring<bool>,
+    seen: Expiring<Verdict>,
 }
+
+/// Why a chain does not lead to the CA, if it does not.
+type Verdict = Result<(), Arc<str>>;
 
 impl ClientAuthority {
     pub fn from_pem(pem: &str) -> Result<Self, String> {
@@ -42,7 +45,17 @@ impl ClientAuthority {
 
     /// Whether the chain, leaf first, leads to this CA.
     pub fn vouches_for(&self, chain: &[CertificateDer<'static>]) -> bool {
-        self.0.load().vouches_for(chain)
+        self.verify(chain).is_ok()
+    }
+
+    /// The same, with the reason in the words that clients know from Go.
+    pub fn verify(&self, chain: &[CertificateDer<'static>]) -> Result<(), Arc<str>> {
+        self.0.load().verify(chain)
+    }
+
+    /// The names of the CA's certificates, as TLS tells them to clients that have several of their own to choose from.
+    pub fn subjects(&self) -> Vec<DistinguishedName> {
+        self.verifier().root_hint_subjects().to_vec()
     }
 
     /// What TLS asks.
@@ -65,15 +78,37 @@ impl Vouching {
         Ok(Self { verifier, seen: Expiring::new() })
     }
 
-    fn vouches_for(&self, chain: &[CertificateDer<'static>]) -> bool {
-        let Some((leaf, intermediates)) = chain.split_first() else { return false };
-        let digest: [u8; 32] = Sha256::digest(leaf).into();
+    fn verify(&self, chain: &[CertificateDer<'static>]) -> Verdict {
+        let Some((leaf, intermediates)) = chain.split_first() else { return Err("x509: no certificate".into()) };
+        // With the intermediates: another connection may bring those that this one lacks.
+        let mut digest = Sha256::new();
+        for certificate in chain {
+            digest.update((certificate.len() as u64).to_be_bytes());
+            digest.update(certificate);
+        }
+        let digest: [u8; 32] = digest.finalize().into();
         if let Some(known) = self.seen.get(&digest) {
             return known;
         }
-        let good = self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now()).is_ok();
-        self.seen.put(digest, good, REMEMBERED);
-        good
+        let verified = self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
+        let verdict = verified.map(|_| ()).map_err(|error| Arc::from(reason(&error)));
+        self.seen.put(digest, verdict.clone(), REMEMBERED);
+        verdict
+    }
+}
+
+fn reason(error: &rustls::Error) -> String {
+    use rustls::CertificateError as Error;
+    let rustls::Error::InvalidCertificate(why) = error else { return format!("x509: {error}") };
+    match why {
+        Error::Expired | Error::ExpiredContext { .. } | Error::NotValidYet | Error::NotValidYetContext { .. } => {
+            "x509: certificate has expired or is not yet valid".into()
+        }
+        Error::InvalidPurpose | Error::InvalidPurposeContext { .. } => {
+            "x509: certificate specifies an incompatible key usage".into()
+        }
+        Error::UnknownIssuer | Error::BadSignature => "x509: certificate signed by unknown authority".into(),
+        other => format!("x509: {other}"),
     }
 }
 
@@ -212,7 +247,8 @@ mod tests {
         assert_eq!((user.name.as_str(), user.groups.len()), ("root", 2));
         assert_eq!(user.extra["example.com/scope"], ["all"]);
         // The proxy's own certificate makes it nobody, and a person's does not make it a proxy.
-        assert!(x509.authenticate(&asked).await.expect("not ours").is_none());
+        let unknown = "x509: certificate signed by unknown authority";
+        assert!(matches!(x509.authenticate(&asked).await, Err(AuthnError::Invalid(why)) if why == unknown));
         for certificates in [people.client("front-proxy"), Vec::new()] {
             let asked = Credentials { headers: &headers, certificates: &certificates, path: "/" };
             assert!(header.authenticate(&asked).await.expect("not ours").is_none());
@@ -237,6 +273,6 @@ mod tests {
         assert!(authority.replace("garbage").is_err());
         assert!(x509.authenticate(&asked).await.expect("valid").is_some(), "what cannot be used changes nothing");
         authority.replace(&proxies.pem).expect("a CA");
-        assert!(x509.authenticate(&asked).await.expect("not ours").is_none());
+        assert!(matches!(x509.authenticate(&asked).await, Err(AuthnError::Invalid(why)) if why == unknown));
     }
 }

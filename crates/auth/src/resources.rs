@@ -12,6 +12,7 @@ macro_rules! resources {
 
 resources! {
     SECRETS: "", "secrets";
+    CONFIG_MAPS: "", "configmaps";
     PODS: "", "pods";
     NODES: "", "nodes";
     PERSISTENT_VOLUMES: "", "persistentvolumes";

@@ -14,15 +14,17 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::CREDENTIAL_ID;
 use crate::authenticate::{Authenticator, AuthnError, Credentials};
 use crate::expiring::Expiring;
+use crate::removed_nodes::RemovedNodes;
 use crate::request_header::ClientAuthority;
 
 /// How long it is remembered whom a certificate names: connections send many requests.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// TLS has verified the chain when the connection was made; what may change afterwards, the time, is looked at here.
+/// Whose certificate it is. Where there is an authority, TLS has only seen that the client has the certificate's key.
 pub struct X509 {
-    /// Asked where TLS accepts certificates of other CAs too, such as that of front proxies.
+    /// The CA that must vouch for the chain; without one, TLS has looked at that.
     authority: Option<Arc<ClientAuthority>>,
+    removed: Option<Arc<RemovedNodes>>,
     seen: Expiring<Arc<Named>>,
 }
 
@@ -34,7 +36,7 @@ struct Named {
 
 impl Default for X509 {
     fn default() -> Self {
-        Self { authority: None, seen: Expiring::new() }
+        Self { authority: None, removed: None, seen: Expiring::new() }
     }
 }
 
@@ -42,6 +44,12 @@ impl X509 {
     /// For certificates of this CA alone.
     pub fn of(authority: Arc<ClientAuthority>) -> Self {
         Self { authority: Some(authority), ..Self::default() }
+    }
+
+    /// Refuses those of machines that were taken out of the cluster.
+    #[must_use]
+    pub fn without(self, removed: Arc<RemovedNodes>) -> Self {
+        Self { removed: Some(removed), ..self }
     }
 }
 
@@ -54,8 +62,11 @@ pub(crate) fn common_name(der: &[u8]) -> Option<String> {
 impl Authenticator for X509 {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<UserInfo>, AuthnError> {
         let Some(leaf) = credentials.certificates.first() else { return Ok(None) };
-        if self.authority.as_ref().is_some_and(|authority| !authority.vouches_for(credentials.certificates)) {
-            return Ok(None);
+        if let Some(authority) = &self.authority
+            && let Err(why) = authority.verify(credentials.certificates)
+        {
+            // A token beside it may still say who it is; otherwise this is 401, and not an anonymous caller.
+            return Err(AuthnError::Invalid(why.to_string()));
         }
         let digest: [u8; 32] = Sha256::digest(leaf).into();
         let known = match self.seen.get(&digest) {
@@ -66,7 +77,14 @@ impl Authenticator for X509 {
                 read
             }
         };
-        known.at(ferry_meta::time::now().as_second())
+        let user = known.at(ferry_meta::time::now().as_second())?;
+        // Asked each time: a connection may be older than the removal.
+        if let (Some(user), Some(removed)) = (&user, &self.removed)
+            && removed.refuses(&user.name, *known.valid.start())
+        {
+            return Err(AuthnError::Invalid(format!("x509: {} was removed from the cluster", user.name)));
+        }
+        Ok(user)
     }
 }
 
@@ -109,7 +127,12 @@ fn read(der: &[u8], digest: &[u8; 32]) -> Result<Named, AuthnError> {
 mod tests {
     use super::*;
 
-    fn certificate(name: Option<&str>, groups: &[&str], usage: rcgen::ExtendedKeyUsagePurpose) -> Vec<u8> {
+    fn certificate_until(
+        valid_until: i32,
+        name: Option<&str>,
+        groups: &[&str],
+        usage: rcgen::ExtendedKeyUsagePurpose,
+    ) -> Vec<u8> {
         let mut parameters = rcgen::CertificateParams::default();
         parameters.distinguished_name = rcgen::DistinguishedName::new();
         if let Some(name) = name {
@@ -119,10 +142,14 @@ mod tests {
             parameters.distinguished_name.push(rcgen::DnType::OrganizationName, *group);
         }
         parameters.not_before = rcgen::date_time_ymd(2025, 1, 1);
-        parameters.not_after = rcgen::date_time_ymd(2027, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(valid_until, 1, 1);
         parameters.extended_key_usages = vec![usage];
         let key = rcgen::KeyPair::generate().expect("a key");
         parameters.self_signed(&key).expect("a certificate").der().to_vec()
+    }
+
+    fn certificate(name: Option<&str>, groups: &[&str], usage: rcgen::ExtendedKeyUsagePurpose) -> Vec<u8> {
+        certificate_until(2027, name, groups, usage)
     }
 
     fn user(der: &[u8], now: i64) -> Result<Option<UserInfo>, AuthnError> {
@@ -131,8 +158,10 @@ mod tests {
 
     #[tokio::test]
     async fn whom_a_certificate_names_is_remembered() {
-        let der = certificate(Some("jane"), &["devs"], rcgen::ExtendedKeyUsagePurpose::ClientAuth);
-        let other = certificate(Some("john"), &[], rcgen::ExtendedKeyUsagePurpose::ClientAuth);
+        // This one goes by today's date.
+        let valid = |name, groups| certificate_until(3000, name, groups, rcgen::ExtendedKeyUsagePurpose::ClientAuth);
+        let der = valid(Some("jane"), &["devs"]);
+        let other = valid(Some("john"), &[]);
         let authenticator = X509::default();
         for (der, name) in [(&der, "jane"), (&der, "jane"), (&other, "john"), (&der, "jane")] {
             let certificates = [der.clone().into()];

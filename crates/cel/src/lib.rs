@@ -1,6 +1,6 @@
 //! CEL, the expressions of Kubernetes: rules of custom resources, admission policies, conditions of webhooks, claims of tokens.
 //!
-//! Must not depend on an async runtime, on I/O or on any Ferry crate but `meta`.
+//! Must not depend on an async runtime, on I/O or on any Ferry crate but `meta` and `semantics`.
 //!
 //! ```
 //! use ferry_cel::{Budget, Environment, Type, Value};

@@ -17,7 +17,7 @@ use kube::{Client, Error, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::wire::Wire;
+use crate::codec::Wire;
 
 type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 

@@ -54,15 +54,17 @@ fn start<Key: QueueKey>(
     ready: BoxFuture<'static, ()>,
     reconcile: Reconciler<Key>,
 ) {
-    let (group, queue) = (tasks.clone(), queue.clone());
-    tasks.spawn_until_stopped(name, async move {
-        ready.await;
-        tracing::debug!(controller = name, "caches are filled");
-        for _ in 0..workers.max(1) {
-            let (queue, reconcile) = (queue.clone(), reconcile.clone());
-            group.spawn_restarted(name, move || work(name, queue.clone(), reconcile.clone()));
-        }
-    });
+    let ready = ready.shared();
+    for _ in 0..workers.max(1) {
+        let (ready, queue, reconcile) = (ready.clone(), queue.clone(), reconcile.clone());
+        tasks.spawn_critical(name, move || {
+            let (ready, queue, reconcile) = (ready.clone(), queue.clone(), reconcile.clone());
+            async move {
+                ready.await;
+                work(name, queue, reconcile).await;
+            }
+        });
+    }
 }
 
 async fn work<Key: QueueKey>(name: &'static str, queue: WorkQueue<Key>, reconcile: Reconciler<Key>) {

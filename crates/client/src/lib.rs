@@ -9,6 +9,7 @@
 
 pub mod api;
 pub mod clock;
+pub mod codec;
 pub mod controller;
 pub mod discovery;
 pub mod expectations;
@@ -19,11 +20,11 @@ pub mod metrics;
 pub mod owner;
 pub mod queue;
 pub mod recorder;
-pub mod wire;
 pub mod write;
 
 pub use api::Api;
 pub use clock::Clock;
+pub use codec::Wire;
 pub use controller::{Action, Error};
 pub use expectations::Expectations;
 pub use informer::{Change, Index, Informer, Informers, Object, Objects, Selection, Subscription};
@@ -31,4 +32,3 @@ pub use key::ObjectKey;
 pub use metrics::Metrics;
 pub use queue::WorkQueue;
 pub use recorder::{EventType, Recorder};
-pub use wire::Wire;

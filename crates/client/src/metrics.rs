@@ -1,10 +1,10 @@
 //! What queues tell of themselves, under upstream's names, in Prometheus' text format.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferry_metrics::{Family, Kind, Page, labels};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -40,15 +40,9 @@ impl Histogram {
         self.sum += time;
     }
 
-    fn print(&self, out: &mut String, family: &str, queue: &str) {
-        let mut below = 0;
-        for (bucket, (bound, _)) in self.buckets.iter().zip(BOUNDS) {
-            below += bucket;
-            let _ = writeln!(out, "{family}_bucket{{name={queue:?},le=\"{bound}\"}} {below}");
-        }
-        let _ = writeln!(out, "{family}_bucket{{name={queue:?},le=\"+Inf\"}} {}", self.count);
-        let _ = writeln!(out, "{family}_sum{{name={queue:?}}} {}", self.sum.as_secs_f64());
-        let _ = writeln!(out, "{family}_count{{name={queue:?}}} {}", self.count);
+    fn write(&self, family: &mut Family<'_>, labels: &str) {
+        let bounds = BOUNDS.iter().map(|(bound, _)| *bound);
+        family.histogram(labels, bounds.zip(self.buckets), self.sum.as_secs_f64(), self.count);
     }
 }
 
@@ -102,44 +96,49 @@ impl Metrics {
     /// All of them as Prometheus reads them.
     pub fn text(&self) -> String {
         let queues: Vec<_> = self.queues.lock().iter().map(|(name, figures)| (*name, figures.clone())).collect();
-        let mut out = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, print: &dyn Fn(&mut String, &str, &Figures)| {
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        let mut page = Page::new();
+        let mut family = |name: &str, kind: Kind, help: &str, write: &dyn Fn(&mut Family<'_>, &str, &Figures)| {
+            let mut family = page.family(name, kind, help);
             for (queue, figures) in &queues {
-                print(&mut out, queue, &figures.lock());
+                write(&mut family, &labels([("name", *queue)]), &figures.lock());
             }
         };
-        family("workqueue_adds_total", "counter", "Keys added to the queue.", &|out, queue, figures| {
-            let _ = writeln!(out, "workqueue_adds_total{{name={queue:?}}} {}", figures.added);
+        family("workqueue_adds_total", Kind::Counter, "Keys added to the queue.", &|family, labels, figures| {
+            family.sample(labels, figures.added);
         });
-        family("workqueue_depth", "gauge", "Keys that wait for a worker.", &|out, queue, figures| {
-            let _ = writeln!(out, "workqueue_depth{{name={queue:?}}} {}", figures.depth);
+        family("workqueue_depth", Kind::Gauge, "Keys that wait for a worker.", &|family, labels, figures| {
+            family.sample(labels, figures.depth);
         });
         let name = "workqueue_longest_running_processor_seconds";
-        family(name, "gauge", "How long the longest-held key has been held.", &|out, queue, figures| {
-            let _ = writeln!(out, "{name}{{name={queue:?}}} {}", figures.unfinished().1);
+        family(name, Kind::Gauge, "How long the longest-held key has been held.", &|family, labels, figures| {
+            family.sample(labels, figures.unfinished().1);
         });
         let name = "workqueue_queue_duration_seconds";
-        family(name, "histogram", "How long keys wait for a worker.", &|out, queue, figures| {
-            figures.waited.print(out, name, queue);
+        family(name, Kind::Histogram, "How long keys wait for a worker.", &|family, labels, figures| {
+            figures.waited.write(family, labels);
         });
-        family("workqueue_retries_total", "counter", "Keys added again after a failure.", &|out, queue, figures| {
-            let _ = writeln!(out, "workqueue_retries_total{{name={queue:?}}} {}", figures.retried);
-        });
+        family(
+            "workqueue_retries_total",
+            Kind::Counter,
+            "Keys added again after a failure.",
+            &|family, labels, figures| {
+                family.sample(labels, figures.retried);
+            },
+        );
         let name = "workqueue_unfinished_work_seconds";
-        family(name, "gauge", "How long all keys held now have been held.", &|out, queue, figures| {
-            let _ = writeln!(out, "{name}{{name={queue:?}}} {}", figures.unfinished().0);
+        family(name, Kind::Gauge, "How long all keys held now have been held.", &|family, labels, figures| {
+            family.sample(labels, figures.unfinished().0);
         });
         let name = "workqueue_work_duration_seconds";
-        family(name, "histogram", "How long workers hold keys.", &|out, queue, figures| {
-            figures.worked.print(out, name, queue);
+        family(name, Kind::Histogram, "How long workers hold keys.", &|family, labels, figures| {
+            figures.worked.write(family, labels);
         });
-        let name = "ferry_events_lost_total";
-        let _ =
-            writeln!(out, "# HELP {name} Events that were not written because too many waited.\n# TYPE {name} counter");
-        let _ = writeln!(out, "{name} {}", crate::recorder::lost());
-        out.extend(self.others.lock().iter().map(|text| text()));
-        out
+        let help = "Events that were not written because too many waited.";
+        page.family("ferry_events_lost_total", Kind::Counter, help).sample("", crate::recorder::lost());
+        for text in self.others.lock().iter() {
+            page.append(&text());
+        }
+        page.into_text()
     }
 }
 

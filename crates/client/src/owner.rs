@@ -1,7 +1,7 @@
 //! Owner references: who controls an object, adoption and release.
 
 use crate::api::Api;
-use crate::wire::Wire;
+use crate::codec::Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use kube::api::{Patch, PatchParams};

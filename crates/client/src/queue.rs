@@ -178,8 +178,7 @@ impl<Key: QueueKey> WorkQueue<Key> {
 
 /// 5 ms after the first failure, then doubled each time up to 1000 s.
 fn backoff(failures: u32) -> Duration {
-    let doublings = failures.saturating_sub(1).min(20);
-    (FIRST_BACKOFF * 2u32.saturating_pow(doublings)).min(LONGEST_BACKOFF)
+    ferry_semantics::backoff::delay(FIRST_BACKOFF, LONGEST_BACKOFF, failures)
 }
 
 impl<Key: QueueKey> Inner<Key> {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::api::{Api, exchange};
-use crate::wire::Wire;
+use crate::codec::Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};

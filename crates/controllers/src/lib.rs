@@ -37,6 +37,7 @@ use k8s_openapi::api::core::v1::ReplicationController;
 use kube::Client;
 
 pub use autoscaling::hpa::Settings as Autoscaling;
+pub use cloud::ports::LISTENING_PORTS;
 pub use cloud::{Ensured, Instance, Local, Machine, Provider};
 pub use selection::Selection;
 
@@ -189,7 +190,8 @@ pub fn start<F>(informers: &Informers, clients: F, tasks: &Tasks, config: Config
 where
     F: Fn(&str) -> Client + Send + Sync + 'static,
 {
-    let context = Context { informers: informers.clone(), clients: Arc::new(clients), tasks: tasks.clone(), config };
+    let context =
+        Context { informers: informers.clone(), clients: Arc::new(clients), tasks: tasks.child("controllers"), config };
     for (name, start) in TABLE {
         if context.config.controllers.includes(name) {
             start(&context);

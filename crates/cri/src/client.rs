@@ -12,6 +12,9 @@ use crate::v1;
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
+/// On a request to pull an image: its name is the path of an archive. Not in the message, which a pod has a part in.
+pub const ARCHIVE: &str = "ferry-archive";
+
 /// Lists of a full node pass the 4 MiB that gRPC allows by default.
 const MESSAGE_LIMIT: usize = 16 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -98,6 +101,16 @@ impl CriClient {
 
     pub async fn pull_image(&self, request: v1::PullImageRequest) -> Result<v1::PullImageResponse, tonic::Status> {
         self.images.clone().pull_image(limited(request, PULL_TIMEOUT)).await.map(tonic::Response::into_inner)
+    }
+
+    /// Takes in the images of an archive on the runtime's machine; only the embedded runtime knows how. The reference that
+    /// comes back names them.
+    pub async fn load_archive(&self, archive: &Path) -> Result<v1::PullImageResponse, tonic::Status> {
+        let image = v1::ImageSpec { image: archive.to_string_lossy().into_owned(), ..v1::ImageSpec::default() };
+        let message = v1::PullImageRequest { image: Some(image), ..v1::PullImageRequest::default() };
+        let mut request = limited(message, PULL_TIMEOUT);
+        request.metadata_mut().insert(ARCHIVE, tonic::metadata::MetadataValue::from_static("true"));
+        self.images.clone().pull_image(request).await.map(tonic::Response::into_inner)
     }
 
     /// The stream of container events; `Unimplemented` where the runtime does not offer it.

@@ -5,7 +5,7 @@
 
 mod client;
 
-pub use client::{ConnectError, CriClient, channel, endpoint};
+pub use client::{ARCHIVE, ConnectError, CriClient, channel, endpoint};
 
 /// Messages and services of `runtime.v1`.
 #[allow(clippy::all, clippy::pedantic, clippy::unwrap_used, unused_qualifications, reason = "generated code")]

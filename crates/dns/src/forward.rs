@@ -1,7 +1,6 @@
 //! Names outside of the cluster: asked of the host's resolvers, with bounds on time and on how many wait.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::time::Duration;
 
 use hickory_server::proto::op::{Edns, Message, Query};
@@ -9,7 +8,9 @@ use hickory_server::proto::rr::{Name, RecordType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
+use crate::Upstreams;
 use crate::shares::Shares;
+use crate::upstreams::Follow;
 
 /// For one try of one upstream. A client's own patience is five seconds as a rule.
 const TRY: Duration = Duration::from_secs(2);
@@ -33,19 +34,19 @@ pub(crate) enum ForwardError {
 
 #[derive(Debug)]
 pub(crate) struct Forwarder {
-    upstreams: Vec<SocketAddr>,
+    upstreams: Follow,
     places: Shares,
 }
 
 impl Forwarder {
     /// Leaves out `own` addresses, lest a question go round for ever.
-    pub(crate) fn new(upstreams: Vec<SocketAddr>, own: &[SocketAddr]) -> Self {
-        let is_own = |upstream: &SocketAddr| {
-            own.iter()
-                .any(|own| own.port() == upstream.port() && (own.ip() == upstream.ip() || own.ip().is_unspecified()))
-        };
-        let upstreams = upstreams.into_iter().filter(|upstream| !is_own(upstream)).collect();
-        Self { upstreams, places: Shares::new(MOST_AT_ONCE, MOST_OF_ONE) }
+    pub(crate) fn new(upstreams: Upstreams, own: &[SocketAddr]) -> Self {
+        Self { upstreams: Follow::new(upstreams, own.to_vec()), places: Shares::new(MOST_AT_ONCE, MOST_OF_ONE) }
+    }
+
+    /// Learns of the upstreams before the first question.
+    pub(crate) async fn prepare(&self) {
+        self.upstreams.now().await;
     }
 
     /// The answer of the first upstream that gives one. `whole` asks again over TCP when a datagram was too small.
@@ -56,13 +57,14 @@ impl Forwarder {
         kind: RecordType,
         whole: bool,
     ) -> Result<Message, ForwardError> {
-        if self.upstreams.is_empty() {
+        let upstreams = self.upstreams.now().await;
+        if upstreams.is_empty() {
             return Err(ForwardError::NoUpstream);
         }
         let place = self.places.take(client).ok_or(ForwardError::Busy)?;
         let mut problem = String::new();
         let tries = async {
-            for upstream in &self.upstreams {
+            for upstream in upstreams.iter() {
                 match tokio::time::timeout(TRY, exchange(*upstream, name, kind, whole)).await {
                     Ok(Ok(message)) => return Some(message),
                     Ok(Err(error)) => problem = format!("{upstream}: {error}"),
@@ -128,47 +130,4 @@ async fn exchange(upstream: SocketAddr, name: &Name, kind: RecordType, whole: bo
 
 fn fits(answer: &Message, question: &Message) -> bool {
     answer.metadata.id == question.metadata.id && answer.queries == question.queries
-}
-
-/// The resolvers that a file in the form of `/etc/resolv.conf` names; none when it cannot be read.
-pub(crate) async fn resolvers(path: &Path) -> Vec<SocketAddr> {
-    match tokio::fs::read_to_string(path).await {
-        Ok(text) => parse_resolvers(&text),
-        Err(error) => {
-            tracing::warn!(
-                "names outside of the cluster cannot be resolved, {} is unreadable: {error}",
-                path.display()
-            );
-            Vec::new()
-        }
-    }
-}
-
-fn parse_resolvers(text: &str) -> Vec<SocketAddr> {
-    let addresses = text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.next() == Some("nameserver")).then(|| words.next())?
-    });
-    // A zone (`%eth0`) names an interface that only link-local addresses need.
-    addresses.filter_map(|text| Some(SocketAddr::new(text.split('%').next()?.parse().ok()?, 53))).take(3).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn resolvers_are_read_from_a_file() {
-        let text = "# comment\nsearch a b\nnameserver 192.0.2.1\n nameserver  fd00::1 # x\nnameserver x\nnameserver\n";
-        let expected: Vec<SocketAddr> = ["192.0.2.1:53", "[fd00::1]:53"].map(|t| t.parse().expect("address")).into();
-        assert_eq!(parse_resolvers(text), expected);
-    }
-
-    #[test]
-    fn a_server_never_forwards_to_itself() {
-        let addresses = |list: &[&str]| list.iter().map(|t| t.parse().expect("address")).collect::<Vec<SocketAddr>>();
-        let upstreams = addresses(&["192.0.2.1:53", "127.0.0.53:53", "192.0.2.1:5353"]);
-        let forwarder = Forwarder::new(upstreams, &addresses(&["192.0.2.1:53"]));
-        assert_eq!(forwarder.upstreams, addresses(&["127.0.0.53:53", "192.0.2.1:5353"]));
-    }
 }

@@ -1,7 +1,7 @@
 //! Cluster DNS: names of Services and pods, answered from the informers' caches; everything else is forwarded.
 //!
 //! `cluster` knows which names exist, `answer` turns a question into records (both pure over the caches),
-//! `forward` asks the host's resolvers within bounds, a share of which (`shares`) each client has, `server` speaks the protocol over UDP and TCP.
+//! `forward` asks the host's resolvers (`upstreams`) within bounds, a share of which (`shares`) each client has, `server` speaks the protocol over UDP and TCP.
 //!
 //! Must not depend on any server-side crate.
 
@@ -10,6 +10,7 @@ mod cluster;
 mod forward;
 mod server;
 mod shares;
+mod upstreams;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ pub struct Config {
 
 #[derive(Clone, Debug)]
 pub enum Upstreams {
-    /// The `nameserver` lines of a file in the form of `/etc/resolv.conf`, read at the start.
+    /// The `nameserver` lines of a file in the form of `/etc/resolv.conf`, which is followed.
     File(PathBuf),
     These(Vec<SocketAddr>),
 }

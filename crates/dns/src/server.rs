@@ -17,8 +17,8 @@ use tokio::net::{TcpListener, UdpSocket};
 
 use crate::answer::{Outcome, Zone};
 use crate::cluster::Cluster;
-use crate::forward::{Forwarder, resolvers};
-use crate::{Config, DnsError, DnsServer, Upstreams};
+use crate::forward::Forwarder;
+use crate::{Config, DnsError, DnsServer};
 
 /// A TCP connection without a question is closed after this long.
 const IDLE: Duration = Duration::from_secs(10);
@@ -37,41 +37,51 @@ pub(crate) async fn start(config: Config, cluster: Cluster, tasks: &Tasks) -> Re
         sockets.push(bind(address).await.map_err(|source| DnsError::Listen { address, source })?);
     }
     let addresses: Vec<SocketAddr> = sockets.iter().map(|(address, ..)| *address).collect();
-    let upstreams = match config.upstreams {
-        Upstreams::These(list) => list,
-        Upstreams::File(path) => resolvers(&path).await,
+    // The Service's address leads here, too.
+    let own = config.service_address.map(|address| SocketAddr::from((address, 53)));
+    let own: Vec<SocketAddr> = addresses.iter().copied().chain(own).collect();
+    let forwarder = Arc::new(Forwarder::new(config.upstreams, &own));
+    forwarder.prepare().await;
+    let (handler, listens, mut bound) = (Handler { zone, cluster, forwarder }, addresses.clone(), Some(sockets));
+    tasks.child("dns").spawn_critical("server", move || serve(handler.clone(), listens.clone(), bound.take()));
+    Ok(DnsServer { addresses })
+}
+
+/// Answers on sockets that are bound already, or binds them anew after an earlier life has ended.
+async fn serve(handler: Handler, addresses: Vec<SocketAddr>, bound: Option<Vec<Sockets>>) {
+    let sockets = match bound {
+        Some(sockets) => sockets,
+        None => {
+            let mut sockets = Vec::new();
+            for address in addresses {
+                match bind(address).await {
+                    Ok(bound) => sockets.push(bound),
+                    Err(error) => return tracing::error!("DNS cannot listen on {address}: {error}"),
+                }
+            }
+            sockets
+        }
     };
-    let forwarder = Arc::new(Forwarder::new(upstreams, &addresses));
-    let mut server = Server::new(Handler { zone, cluster, forwarder });
+    let mut server = Server::new(handler);
     for (_, datagrams, connections) in sockets {
         server.register_socket(datagrams);
         server.register_listener(connections, IDLE, WAITING_ANSWERS);
     }
-    let stopping = tasks.stopping();
-    tasks.spawn("dns", async move {
-        tokio::select! {
-            ended = server.block_until_done() => {
-                if let Err(error) = ended {
-                    tracing::error!("DNS has stopped: {error}");
-                }
-            }
-            () = stopping.cancelled() => {
-                if let Err(error) = server.shutdown_gracefully().await {
-                    tracing::debug!("DNS did not stop cleanly: {error}");
-                }
-            }
-        }
-    });
-    Ok(DnsServer { addresses })
+    if let Err(error) = server.block_until_done().await {
+        tracing::error!("DNS has stopped: {error}");
+    }
 }
 
+type Sockets = (SocketAddr, UdpSocket, TcpListener);
+
 /// Both protocols on one port, also where the port is ours to choose.
-async fn bind(address: SocketAddr) -> std::io::Result<(SocketAddr, UdpSocket, TcpListener)> {
+async fn bind(address: SocketAddr) -> std::io::Result<Sockets> {
     let connections = TcpListener::bind(address).await?;
     let address = connections.local_addr()?;
     Ok((address, UdpSocket::bind(address).await?, connections))
 }
 
+#[derive(Clone)]
 struct Handler {
     zone: Zone,
     cluster: Cluster,

@@ -8,6 +8,9 @@
 #[path = "../src/arguments.rs"]
 mod arguments;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/component_options.rs"]
+mod component_options;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/config.rs"]
 mod config;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
@@ -16,6 +19,9 @@ mod configuration;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/encryption.rs"]
 mod encryption;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/fleet_options.rs"]
+mod fleet_options;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/front_door.rs"]
 mod front_door;
@@ -40,6 +46,9 @@ mod node {
     pub mod manifests;
 }
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/certificate_rotation.rs"]
+mod certificate_rotation;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/pki.rs"]
 mod pki;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
@@ -49,14 +58,14 @@ mod pki_plan;
 #[path = "../src/reload.rs"]
 mod reload;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
-#[path = "../src/renewal.rs"]
-mod renewal;
-#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/server_options/mod.rs"]
 mod server_options;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/state.rs"]
 mod state;
+#[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
+#[path = "../src/store_options.rs"]
+mod store_options;
 #[allow(dead_code, unused_imports, reason = "the binary and its tests use more of it")]
 #[path = "../src/store_socket.rs"]
 mod store_socket;
@@ -137,16 +146,16 @@ async fn run(workload: &Workload, folder: &std::path::Path) -> Result<()> {
     let key = rcgen::KeyPair::generate()?.serialize_pem();
     let pki = Arc::new(pki::Pki::open(&folder.join("pki"))?);
     let server = server_options::ServerOptions::default();
-    let (renewals, reloads) = (renewal::Renewals::new(pki.clone()), reload::Reloads::new());
+    let (renewals, reloads) = (certificate_rotation::Renewals::new(pki.clone()), reload::Reloads::new());
     let front_proxy = pki_plan::front_proxy(&pki, &server.authentication, &renewals)?;
     let client_ca = server_options::CaSource::Pem(pki.ca_certificate().to_owned());
     let authorities =
         server_options::Authorities::open(&server.authentication, client_ca, front_proxy.known_by, &reloads)?;
     let door = FrontDoor::open(
         Options {
-            state: &state::State::Embedded { data_dir: folder.to_owned() },
+            state: &state::State::Embedded { data_dir: folder.to_owned(), sync: true },
             key_dir: &encryption::folder(folder)?,
-            signing_key: &key,
+            service_accounts: server_options::ServiceAccountOptions::default().keys(&key)?,
             service_cidr: "10.96.0.0/16",
             advertise: [127, 0, 0, 1].into(),
             port: 6443,
@@ -157,6 +166,7 @@ async fn run(workload: &Workload, folder: &std::path::Path) -> Result<()> {
             front_proxy: front_proxy.identity,
             server: &server,
             cbor: false,
+            lacks_policies: false,
         },
         &tasks,
     )

@@ -3,7 +3,6 @@
 //! `load --server 127.0.0.1:6443 --token T [--connections 32] [--count 5000]`. Certificates are not checked: it is for loopback.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,8 +13,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::ServerName;
 
 #[derive(Parser, Clone)]
 struct Options {
@@ -106,15 +104,9 @@ where
 }
 
 async fn connect(options: &Options) -> Result<Connection> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate))
-        .with_no_client_auth();
     let stream = tokio::net::TcpStream::connect(options.server).await.context("cannot connect")?;
     stream.set_nodelay(true)?;
-    let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+    let stream = tokio_rustls::TlsConnector::from(ferry_tls::unverified_client()?)
         .connect(ServerName::from(options.server.ip()), stream)
         .await?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
@@ -144,42 +136,4 @@ async fn send(
         bail!("{path}: {status}: {}", String::from_utf8_lossy(&body));
     }
     Ok(body.len())
-}
-
-#[derive(Debug)]
-struct AnyCertificate;
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -5,11 +5,14 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
+pub use crate::component_options::{ApiserverOptions, ControllerManagerOptions, SchedulerOptions};
+use crate::fleet_options::{ClustersOptions, DrainOptions, NodeListOptions};
 use crate::insight_options::{TraceOptions, WhyOptions};
 use crate::kubelet_options::KubeletOptions;
 use crate::server_options::{ServerOptions, duration};
+pub use crate::store_options::{BackupOptions, EtcdFlags, RestoreOptions, StoreCommand, StoreOptions};
 
 /// A complete Kubernetes in one binary.
 #[derive(Parser)]
@@ -54,20 +57,35 @@ pub enum Command {
     Leave(LeaveOptions),
     /// Tokens with which machines join.
     Token(TokenOptions),
-    /// Nodes: this machine's own, and simulated ones for tests and measurements.
+    /// The servers of a cluster that was made with --cluster-init.
+    Server(ServerCommandOptions),
+    /// A folder for tests that start their own API server (controller-runtime's envtest): print its path.
+    Envtest {
+        /// The folder; one below the user's data folder when not given.
+        folder: Option<PathBuf>,
+    },
+    /// Clusters of several nodes on this machine, each node in namespaces of its own.
+    Cluster(ClustersOptions),
+    /// Nodes: those of the cluster, this machine's own, and simulated ones for tests and measurements.
     Node {
         #[command(subcommand)]
         command: NodeCommand,
     },
-    /// Back up, restore and examine the embedded store.
+    /// Back up, restore and examine the state of a cluster.
     Store(StoreOptions),
     /// Work with the keys that protect Secrets at rest.
     #[command(subcommand)]
     Secrets(SecretsCommand),
-    /// Show the hops from a client's request to a pod that can be reached, and how long each took.
+    /// Show the hops from a client's request to a pod that can be reached, and how long each took. Exit code: 0 it is ready, 1 it is stuck, 2 it cannot tell, 3 it is on its way.
     Trace(TraceOptions),
-    /// Say why an object is not ready, scheduled, running, reachable or deleted. Exit code: 0 nothing is wrong, 1 something is.
+    /// Say why an object is not ready, scheduled, running, reachable or deleted. Exit code: 0 nothing holds it up, 1 it is stuck, 2 it cannot tell, 3 it is on its way.
     Why(WhyOptions),
+    /// kubectl, as upstream's: also when this program is called by the name kubectl.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Kubectl {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Print the completions of a shell, for example: ferry completion bash > /etc/bash_completion.d/ferry
     Completion {
         #[arg(value_enum)]
@@ -141,6 +159,15 @@ pub struct NodeOptions {
     /// none; or the socket of another, as `unix:///run/other.sock`.
     #[arg(long, default_value = "containerd", value_name = "RUNTIME")]
     pub container_runtime_endpoint: String,
+    /// Where the proxy serves `/healthz` for load balancers in front of the node; empty for nowhere.
+    #[arg(long, default_value = "0.0.0.0:10256", value_name = "ADDRESS:PORT")]
+    pub proxy_healthz_bind_address: String,
+    /// Where the proxy serves `/metrics`; empty for nowhere.
+    #[arg(long, default_value = "127.0.0.1:10249", value_name = "ADDRESS:PORT")]
+    pub proxy_metrics_bind_address: String,
+    /// Node ports are served at addresses in these ranges alone, or at the node's own (`primary`); at all when not given.
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub nodeport_addresses: Vec<String>,
     #[command(flatten)]
     pub kubelet: KubeletOptions,
 }
@@ -151,6 +178,11 @@ pub struct ClusterOptions {
     pub node: NodeOptions,
     #[command(flatten)]
     pub etcd: EtcdFlags,
+    /// Keep the state of a new cluster in an etcd that Ferry runs on this machine, so that other servers can join.
+    #[arg(long, conflicts_with = "etcd_servers")]
+    pub cluster_init: bool,
+    #[command(flatten)]
+    pub member: MemberFlags,
     /// The port of the API server.
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
@@ -179,6 +211,23 @@ pub struct ClusterOptions {
     pub server: ServerOptions,
 }
 
+/// The etcd member of a server that others can join.
+#[derive(Args, Clone, Debug)]
+pub struct MemberFlags {
+    /// The etcd that Ferry runs, 3.4 or newer; `etcd` on the path when not given.
+    #[arg(long, value_name = "FILE")]
+    pub etcd_binary: Option<PathBuf>,
+    /// Where this server's etcd serves API servers.
+    #[arg(long, default_value_t = 2379)]
+    pub etcd_client_port: u16,
+    /// Where this server's etcd meets those of the other servers.
+    #[arg(long, default_value_t = 2380)]
+    pub etcd_peer_port: u16,
+    /// How large etcd's data may become before it takes no more; etcd's own default when not given.
+    #[arg(long, value_name = "BYTES")]
+    pub etcd_quota_backend_bytes: Option<u64>,
+}
+
 /// `ferry join`: where the cluster is, and this machine.
 #[derive(Args, Clone, Debug)]
 pub struct JoinOptions {
@@ -186,6 +235,17 @@ pub struct JoinOptions {
     pub address: String,
     /// What `ferry token create` printed there.
     pub token: String,
+    /// Make this machine a server, with a token of `ferry token create --server`.
+    #[arg(long)]
+    pub server: bool,
+    #[command(flatten)]
+    pub member: MemberFlags,
+    /// The port of the API server of a server.
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// The address the API server of a server listens on.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
     #[command(flatten)]
     pub node: NodeOptions,
 }
@@ -215,6 +275,12 @@ pub enum TokenCommand {
         /// What it is for, for those who read the list.
         #[arg(long, default_value = "")]
         description: String,
+        /// For a server instead of a node. Run it on a server: the cluster's keys are handed over by it.
+        #[arg(long)]
+        server: bool,
+        /// The data folder of the server that this is run on.
+        #[arg(long, default_value = "/var/lib/ferry", requires = "server")]
+        data_dir: PathBuf,
     },
     /// Show the tokens there are, without their secrets.
     List,
@@ -222,6 +288,36 @@ pub enum TokenCommand {
     Delete {
         #[arg(required = true)]
         id: Vec<String>,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ServerCommandOptions {
+    /// The data folder of the server that this is run on.
+    #[arg(long, global = true, default_value = "/var/lib/ferry")]
+    pub data_dir: PathBuf,
+    #[command(subcommand)]
+    pub command: ServerCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum ServerCommand {
+    /// Show the servers, which of them leads etcd, and how each is.
+    List,
+    /// Take a server out of the cluster, for example one that is lost. Refused where the others could not go on.
+    Remove { name: String },
+    /// Let a server vote that has caught up. Servers that join do this themselves.
+    Promote { name: String },
+    /// Give back the space that etcd holds in vain, on one server after the other, and clear the alarm that it is full.
+    Defragment,
+    /// Make this server the only one of the cluster, when most of the others are lost for good. Refused while they are there.
+    Recover {
+        /// Sockets and locks of the server.
+        #[arg(long, default_value = "/run/ferry")]
+        run_dir: PathBuf,
+        /// The etcd to run; `etcd` on the path when not given.
+        #[arg(long, value_name = "FILE")]
+        etcd_binary: Option<PathBuf>,
     },
 }
 
@@ -234,162 +330,16 @@ pub struct DownOptions {
     pub purge: bool,
 }
 
-#[derive(Args, Clone, Debug)]
-pub struct ApiserverOptions {
-    #[command(flatten)]
-    pub etcd: EtcdFlags,
-    /// The embedded store and generated certificates live here.
-    #[arg(long, default_value = "/var/lib/ferry")]
-    pub data_dir: PathBuf,
-    #[arg(long, default_value_t = 6443)]
-    pub secure_port: u16,
-    #[arg(long, default_value = "0.0.0.0")]
-    pub bind_address: IpAddr,
-    /// The address other components reach the API server at.
-    #[arg(long)]
-    pub advertise_address: Option<IpAddr>,
-    /// Services get their addresses from here; after a comma a range of IPv6 may follow, for Services of both families.
-    #[arg(long, default_value = "10.96.0.0/16")]
-    pub service_cluster_ip_range: String,
-    /// The serving certificate; one is made from the data folder's CA when not given.
-    #[arg(long, requires = "tls_private_key_file")]
-    pub tls_cert_file: Option<PathBuf>,
-    #[arg(long, requires = "tls_cert_file")]
-    pub tls_private_key_file: Option<PathBuf>,
-    /// Client certificates signed by one of these CAs are accepted; the data folder's CA when not given.
-    #[arg(long)]
-    pub client_ca_file: Option<PathBuf>,
-    /// Static tokens: lines of `token,user,uid,"group1,group2"`.
-    #[arg(long)]
-    pub token_auth_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub server: ServerOptions,
-    /// `CBORServingAndStorage=true` lets clients speak CBOR. May be given several times, or with commas.
-    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
-    pub feature_gates: Vec<String>,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct ControllerManagerOptions {
-    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
-    #[arg(long)]
-    pub kubeconfig: Option<PathBuf>,
-    /// The API server's address, instead of the one in the kubeconfig.
-    #[arg(long)]
-    pub master: Option<String>,
-    /// Which controllers run: `*` for all, `name` for one, `-name` for all but one; several with commas.
-    #[arg(long, default_value = "*", allow_hyphen_values = true)]
-    pub controllers: String,
-    #[arg(long, default_value_t = 10257)]
-    pub secure_port: u16,
-    #[arg(long, default_value = "0.0.0.0")]
-    pub bind_address: IpAddr,
-    /// The certificate of health and metrics; one is made up when not given.
-    #[arg(long, requires = "tls_private_key_file")]
-    pub tls_cert_file: Option<PathBuf>,
-    #[arg(long, requires = "tls_cert_file")]
-    pub tls_private_key_file: Option<PathBuf>,
-    /// Stand for election and run the controllers while elected.
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
-    pub leader_elect: bool,
-    #[arg(long, default_value = "15s", value_parser = duration)]
-    pub leader_elect_lease_duration: Duration,
-    #[arg(long, default_value = "10s", value_parser = duration)]
-    pub leader_elect_renew_deadline: Duration,
-    #[arg(long, default_value = "2s", value_parser = duration)]
-    pub leader_elect_retry_period: Duration,
-    #[arg(long, default_value = "kube-controller-manager")]
-    pub leader_elect_resource_name: String,
-    #[arg(long, default_value = "kube-system")]
-    pub leader_elect_resource_namespace: String,
-    /// Each controller acts as a service account of its own.
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
-    pub use_service_account_credentials: bool,
-    /// The authority that signs the API server's certificate, for the ConfigMap in every namespace.
-    #[arg(long)]
-    pub root_ca_file: Option<PathBuf>,
-    /// Give every node a range of the cluster's pod addresses.
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
-    pub allocate_node_cidrs: bool,
-    /// One range, or one of each family with a comma between.
-    #[arg(long, default_value = "10.244.0.0/16")]
-    pub cluster_cidr: String,
-    /// The length of a node's range where there is one family: 24 or 64 when not given.
-    #[arg(long)]
-    pub node_cidr_mask_size: Option<u8>,
-    #[arg(long)]
-    pub node_cidr_mask_size_ipv4: Option<u8>,
-    #[arg(long)]
-    pub node_cidr_mask_size_ipv6: Option<u8>,
-    #[arg(long, default_value = "40s", value_parser = duration)]
-    pub node_monitor_grace_period: Duration,
-    /// The key with which tokens of Secrets are signed; they get none when not given.
-    #[arg(long, value_name = "FILE")]
-    pub service_account_private_key_file: Option<PathBuf>,
-    /// The authority with which certificate requests are signed.
-    #[arg(long, requires = "cluster_signing_key_file")]
-    pub cluster_signing_cert_file: Option<PathBuf>,
-    #[arg(long, requires = "cluster_signing_cert_file")]
-    pub cluster_signing_key_file: Option<PathBuf>,
-    #[arg(long, default_value = "8760h", value_parser = duration)]
-    pub cluster_signing_duration: Duration,
-    /// `local` gives LoadBalancer Services the nodes' addresses; nobody cares for them when not given.
-    #[arg(long)]
-    pub cloud_provider: Option<String>,
-    /// How many pods that have ended are kept; 0 keeps all.
-    #[arg(long, default_value_t = 12500)]
-    pub terminated_pod_gc_threshold: usize,
-    #[arg(long, default_value = "15s", value_parser = duration)]
-    pub horizontal_pod_autoscaler_sync_period: Duration,
-    #[arg(long, default_value = "5m", value_parser = duration)]
-    pub horizontal_pod_autoscaler_downscale_stabilization: Duration,
-    #[arg(long, default_value_t = 0.1)]
-    pub horizontal_pod_autoscaler_tolerance: f64,
-    #[arg(long, default_value = "5m", value_parser = duration)]
-    pub horizontal_pod_autoscaler_cpu_initialization_period: Duration,
-    #[arg(long, default_value = "30s", value_parser = duration)]
-    pub horizontal_pod_autoscaler_initial_readiness_delay: Duration,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct SchedulerOptions {
-    /// A KubeSchedulerConfiguration; the defaults when not given.
-    #[arg(long)]
-    pub config: Option<PathBuf>,
-    /// How to reach the API server; what the configuration says, $KUBECONFIG or the pod's own service account when not given.
-    #[arg(long)]
-    pub kubeconfig: Option<PathBuf>,
-    /// The API server's address, instead of the one in the kubeconfig.
-    #[arg(long)]
-    pub master: Option<String>,
-    #[arg(long, default_value_t = 10259)]
-    pub secure_port: u16,
-    #[arg(long, default_value = "0.0.0.0")]
-    pub bind_address: IpAddr,
-    /// The certificate of health and metrics; one is made up when not given.
-    #[arg(long, requires = "tls_private_key_file")]
-    pub tls_cert_file: Option<PathBuf>,
-    #[arg(long, requires = "tls_cert_file")]
-    pub tls_private_key_file: Option<PathBuf>,
-    /// Stand for election and schedule while elected. These flags count before the configuration.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub leader_elect: Option<bool>,
-    #[arg(long, value_parser = duration)]
-    pub leader_elect_lease_duration: Option<Duration>,
-    #[arg(long, value_parser = duration)]
-    pub leader_elect_renew_deadline: Option<Duration>,
-    #[arg(long, value_parser = duration)]
-    pub leader_elect_retry_period: Option<Duration>,
-    #[arg(long)]
-    pub leader_elect_resource_name: Option<String>,
-    #[arg(long)]
-    pub leader_elect_resource_namespace: Option<String>,
-}
-
 #[derive(Subcommand)]
 pub enum NodeCommand {
     /// Run the node that `ferry join` made of this machine in the foreground.
     Run(NodeOptions),
+    /// Show the cluster's nodes.
+    List(NodeListOptions),
+    /// Keep new pods away from a node and evict those it has, as `kubectl drain` does. Pods of DaemonSets stay.
+    Drain(DrainOptions),
+    /// Drain a node, delete it, and refuse the certificates that it has.
+    Remove(DrainOptions),
     /// Register nodes without containers and walk the pods bound to them through their phases, until interrupted.
     Simulate(SimulateOptions),
 }
@@ -431,58 +381,4 @@ pub struct SimulateOptions {
     /// How often a node renews its lease.
     #[arg(long, default_value = "10s")]
     pub lease_period: String,
-}
-
-/// An etcd to keep the cluster's state in; names and meaning as upstream's.
-#[derive(Args, Clone, Debug)]
-pub struct EtcdFlags {
-    /// Keep the state in these etcd servers (scheme://ip:port, separated by commas) instead of the data folder.
-    #[arg(long, value_delimiter = ',', value_name = "URL,...")]
-    pub etcd_servers: Vec<String>,
-    /// The authority that signed the certificates of etcd.
-    #[arg(long, requires = "etcd_servers")]
-    pub etcd_cafile: Option<PathBuf>,
-    /// The certificate to show to etcd.
-    #[arg(long, requires = "etcd_keyfile", requires = "etcd_servers")]
-    pub etcd_certfile: Option<PathBuf>,
-    /// The key of that certificate.
-    #[arg(long, requires = "etcd_certfile")]
-    pub etcd_keyfile: Option<PathBuf>,
-    /// What every key in etcd begins with.
-    #[arg(long, default_value = "/registry")]
-    pub etcd_prefix: String,
-    /// How built-in kinds are written to etcd: application/json or application/vnd.kubernetes.protobuf. Both are read.
-    #[arg(long, default_value = "application/json")]
-    pub storage_media_type: String,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct StoreOptions {
-    /// The cluster's data folder.
-    #[arg(long, global = true, default_value = "/var/lib/ferry")]
-    pub data_dir: PathBuf,
-    #[command(subcommand)]
-    pub command: StoreCommand,
-}
-
-#[derive(Subcommand, Clone, Debug)]
-pub enum StoreCommand {
-    /// Write everything to one file; the cluster may run meanwhile.
-    Backup { file: PathBuf },
-    /// Make the store of a new data folder from a backup; an existing store is never touched.
-    Restore { file: PathBuf },
-    /// Read everything and say whether it is whole.
-    Check {
-        /// Look at this backup instead of the store.
-        #[arg(long, value_name = "FILE")]
-        backup: Option<PathBuf>,
-    },
-    /// Show the changes of one key that are still kept, oldest first.
-    History {
-        /// Such as /registry/pods/default/web-1.
-        key: String,
-        /// Print the values too; those of Secrets may be readable.
-        #[arg(long)]
-        values: bool,
-    },
 }

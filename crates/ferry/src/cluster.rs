@@ -5,30 +5,35 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ferry_apiserver::Kubelets;
 use ferry_client::Informers;
 use ferry_meta::UserInfo;
 use ferry_meta::user::MASTERS;
 use ferry_tasks::Tasks;
+use tokio::runtime::Handle;
 
+use crate::certificate_rotation::Renewals;
 use crate::config::{ClusterConfig, NodeConfig};
+use crate::control_plane::ControlPlane;
 use crate::fleet::{self, node};
 use crate::front_door::{FrontDoor, Options};
 use crate::pki::{Pki, client_tls, server_tls, server_tls_by};
 use crate::process::Lock;
 use crate::reload::Reloads;
-use crate::renewal::Renewals;
-use crate::server_options::{Authorities, CaSource};
-use crate::{cluster_dns, folders, pki_plan, signals};
+use crate::server_options::{Authorities, CaSource, ServiceAccountOptions};
+use crate::{folders, pki_plan, quorum, signals};
 
 /// The first word of the line that says the node is Ready; `ferry up` waits for it.
 pub const READY: &str = "ready";
 
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const STATE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs a cluster until it is told to stop. Containers and packet rules stay: `ferry down` takes them away.
-pub async fn run(config: ClusterConfig) -> Result<()> {
+///
+/// The node runs on threads of its own, `node_runtime`: whatever stands still there, the API server answers.
+pub async fn run(mut config: ClusterConfig, node_runtime: Handle) -> Result<()> {
     let progress = Progress { begin: Instant::now() };
     folders::prepare(&config.node.run_dir)?;
     let _lock = Lock::take(&config.node.run_dir.join("ferry.lock"))?;
@@ -38,32 +43,68 @@ pub async fn run(config: ClusterConfig) -> Result<()> {
         })?;
     note_for_down(&config.node)?;
 
+    let pki = Arc::new(Pki::open(&config.node.data_dir.join("pki"))?);
+    let renewals = Renewals::new(pki.clone());
     let tasks = Tasks::new("ferry");
-    let server_tasks = Tasks::new("server");
-    let door = open_front_door(&config, listener, &server_tasks);
-    // The runtime takes longest to start, so it starts beside the API server.
-    let (door, ()) = tokio::try_join!(door, async {
-        node::start_runtime(&config.node, &tasks).await?;
-        progress.say("container runtime");
-        Ok(())
-    })?;
-    let (door, pki, renewals) = door;
-    progress.say("API server");
+    tasks.watch_runtime("server", &Handle::current());
+    tasks.watch_runtime("node", &node_runtime);
+    // In this order: they stop the other way round, each before what it relies on.
+    let state_tasks = tasks.child_on("state", Handle::current());
+    let server_tasks = tasks.child_on("server", Handle::current());
+    let led_tasks = tasks.child_on("control plane", Handle::current());
+    let node_tasks = tasks.child_on("node", node_runtime);
+    let work = async {
+        let mut removed = None;
+        if quorum::member::is_wanted(&config)? {
+            let started = quorum::member::start(&config, &renewals, &state_tasks).await?;
+            (config.state, removed) = (started.state, Some(started.removed));
+            progress.say("etcd");
+        }
+        let door = open_front_door(&config, listener, &pki, &renewals, &server_tasks);
+        // The runtime takes longest to start, so it starts beside the API server.
+        let (door, ()) = tokio::try_join!(door, async {
+            let (node, group) = (config.node.clone(), node_tasks.clone());
+            node_tasks.run("start", async move { node::start_runtime(&node, &group).await }).await??;
+            progress.say("container runtime");
+            Ok(())
+        })?;
+        progress.say("API server");
 
-    let informers = Informers::new(door.client(UserInfo::new("system:kube-controller-manager", &[])), tasks.clone());
-    start_control_plane(&config, &door, &pki, &informers, &tasks).await?;
-    tokio::try_join!(
-        publish(&config, &door, &pki, &informers, &tasks),
-        start_node(&config.node, &door, &pki, &renewals, &informers, &tasks),
-    )?;
-    progress.say("node");
-    progress.done(&config);
-
-    signals::wait().await?;
+        let client = door.client(UserInfo::new("system:kube-controller-manager", &[]));
+        let informers = Informers::new(client, led_tasks.clone());
+        let control_plane = ControlPlane::new(&config, &door, &pki)?;
+        if config.state.is_shared() {
+            control_plane.stand_for_election(&led_tasks);
+        }
+        tokio::try_join!(
+            publish(&config, &door, &pki),
+            async { if config.state.is_shared() { Ok(()) } else { control_plane.start(&informers, &led_tasks).await } },
+            start_node(&config, &door, &pki, &renewals, &informers, &node_tasks),
+        )?;
+        progress.say("node");
+        progress.done(&config);
+        if let Some(removed) = removed
+            && removed.await.is_ok()
+        {
+            // Through the other servers' etcd it could go on, and nobody would know.
+            bail!(quorum::member::REMOVED);
+        }
+        std::future::pending::<Result<()>>().await
+    };
+    let mut work = std::pin::pin!(work);
+    // Told to stop or failed at whatever step: what was started stops, the etcd of this server too.
+    let outcome = tokio::select! {
+        failed = &mut work => failed,
+        told = signals::wait() => told,
+    };
+    // One after the other, each with time of its own: what is stuck on the node must not cost the server its orderly end.
+    for group in [&node_tasks, &led_tasks, &server_tasks] {
+        group.stop(STOP_PATIENCE).await;
+    }
+    // Last: what stops before it says so in the store.
+    state_tasks.stop(STATE_PATIENCE).await;
     tasks.stop(STOP_PATIENCE).await;
-    door.server.stop(STOP_PATIENCE).await;
-    server_tasks.stop(STOP_PATIENCE).await;
-    Ok(())
+    outcome
 }
 
 /// `ferry down` must know these even when this process is gone.
@@ -77,10 +118,10 @@ pub fn note_for_down(config: &NodeConfig) -> Result<()> {
 async fn open_front_door(
     config: &ClusterConfig,
     listener: tokio::net::TcpListener,
+    pki: &Pki,
+    renewals: &Arc<Renewals>,
     tasks: &Tasks,
-) -> Result<(FrontDoor, Arc<Pki>, Arc<Renewals>)> {
-    let pki = Arc::new(Pki::open(&config.node.data_dir.join("pki"))?);
-    let renewals = Renewals::new(pki.clone());
+) -> Result<FrontDoor> {
     let serving = pki_plan::serving(
         &config.node.node_name,
         config.node.node_ip,
@@ -88,7 +129,7 @@ async fn open_front_door(
         &config.node.cluster.cluster_domain,
     );
     let (reloads, flags) = (Reloads::new(), &config.server.authentication);
-    let front_proxy = pki_plan::front_proxy(&pki, flags, &renewals)?;
+    let front_proxy = pki_plan::front_proxy(pki, flags, renewals)?;
     let client_ca = CaSource::Pem(pki.ca_certificate().to_owned());
     let authorities = Authorities::open(flags, client_ca, front_proxy.known_by, &reloads)?;
     let tls = server_tls_by(renewals.leaf(serving)?, authorities.verifier())?;
@@ -97,7 +138,7 @@ async fn open_front_door(
         Options {
             state: &config.state,
             key_dir: &config.node.data_dir.join("pki"),
-            signing_key: &pki.signing_key()?,
+            service_accounts: ServiceAccountOptions::default().keys(&pki.signing_key()?)?,
             service_cidr: &config.node.cluster.service_cidr.to_string(),
             advertise: config.node.node_ip,
             port: config.secure_port,
@@ -108,6 +149,8 @@ async fn open_front_door(
             front_proxy: front_proxy.identity,
             server: &config.server,
             cbor: false,
+            lacks_policies: config.node.cluster.pod_network != ferry_network::Mode::Cni
+                && !crate::node::network::filters_bridged_packets(),
         },
         tasks,
     )
@@ -118,73 +161,37 @@ async fn open_front_door(
     reloads.start(tasks);
     let server = door.server.clone();
     tasks.spawn("serve", async move { server.serve(listener, tls).await });
-    Ok((door, pki, renewals))
-}
-
-async fn start_control_plane(
-    config: &ClusterConfig,
-    door: &FrontDoor,
-    pki: &Pki,
-    informers: &Informers,
-    tasks: &Tasks,
-) -> Result<()> {
-    let controllers = ferry_controllers::Config {
-        root_ca: pki.ca_certificate().to_owned(),
-        cluster_cidr: Some(config.node.cluster.cluster_cidr.to_string()),
-        signing: Some(pki.signing_authority()),
-        sign_token: Some(crate::legacy_tokens::signer(&pki.signing_key()?)?),
-        provider: Some(Arc::new(ferry_controllers::Local)),
-        ..ferry_controllers::Config::default()
-    };
-    let metrics = controllers.metrics.clone();
-    door.server.add_metrics(move || metrics.text());
-    let clients = door.clients();
-    ferry_controllers::start(
-        informers,
-        move |name| clients(UserInfo::service_account("kube-system", name, "")),
-        tasks,
-        controllers,
-    );
-    let client = door.client(UserInfo::new("system:kube-scheduler", &[]));
-    let scheduler = ferry_scheduler::start(ferry_scheduler::Config::new(&client), client, informers, tasks).await?;
-    door.explain_by(scheduler);
-    Ok(())
+    Ok(door)
 }
 
 /// The node of this machine: its kubelet's certificates are made here, its clients enter the API server without sockets.
 async fn start_node(
-    config: &NodeConfig,
+    cluster: &ClusterConfig,
     door: &FrontDoor,
     pki: &Pki,
     renewals: &Renewals,
     informers: &Informers,
     tasks: &Tasks,
 ) -> Result<()> {
+    let config = &cluster.node;
     let user = UserInfo::new(format!("system:node:{}", config.node_name), &["system:nodes"]);
     let serving = renewals.leaf(pki_plan::kubelet_serving(config))?;
     let identity = node::Identity {
         kubelet: door.client(user),
         tls: ferry_kubelet::Tls { server: server_tls(serving, pki.ca_certificate())? },
         informers: informers.clone(),
+        api_port: Some(cluster.secure_port),
     };
-    node::start(config, identity, tasks).await
+    let (config, group) = (config.clone(), tasks.clone());
+    tasks.run("start", async move { node::start(&config, identity, &group).await }).await?
 }
 
-/// What other machines need to join, and the Service of the cluster's DNS.
-async fn publish(
-    config: &ClusterConfig,
-    door: &FrontDoor,
-    pki: &Pki,
-    informers: &Informers,
-    tasks: &Tasks,
-) -> Result<()> {
+/// What other machines need to join.
+async fn publish(config: &ClusterConfig, door: &FrontDoor, pki: &Pki) -> Result<()> {
     let admin = door.client(UserInfo::new("system:apiserver", &[MASTERS]));
-    let settings = &config.node.cluster;
     let server = format!("https://{}", config.advertised());
-    fleet::publish::publish(&admin, &server, pki.ca_certificate(), &fleet::settings::Settings::of(settings)).await?;
-    fleet::approval::start(admin.clone(), informers, tasks);
-    fleet::leaving::start(admin.clone(), informers.of(), tasks);
-    cluster_dns::publish(settings, admin, informers.of(), tasks).await
+    let settings = fleet::settings::Settings::of(&config.node.cluster);
+    fleet::publish::publish(&admin, &server, pki.ca_certificate(), &settings).await
 }
 
 /// Lines for whoever started this process; nobody may be listening any more.

@@ -13,6 +13,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::config::{Cidr, ClusterSettings, NodeConfig};
+use crate::node::resolver;
 
 const NAMESPACE: &str = "kube-system";
 const SERVICE: &str = "kube-dns";
@@ -26,8 +27,8 @@ pub async fn serve(config: &NodeConfig, pod_cidr: Cidr, informers: &Informers, t
     let dns = ferry_dns::Config {
         listen: vec![SocketAddr::from((pod_cidr.address(1), settings.dns_port))],
         zone: settings.cluster_domain.clone(),
+        upstreams: ferry_dns::Upstreams::File(resolver::file()),
         service_address: Some(settings.cluster_dns),
-        ..ferry_dns::Config::default()
     };
     ferry_dns::start(dns, informers, tasks).await.map(drop).context("cannot start the cluster's DNS")
 }
@@ -39,7 +40,7 @@ pub async fn publish(settings: &ClusterSettings, client: Client, nodes: Informer
     let slices: Api<EndpointSlice> = Api::namespaced(client, NAMESPACE);
     let mut changes = nodes.subscribe();
     nodes.synced().await;
-    tasks.spawn_until_stopped("cluster-dns", async move {
+    tasks.spawn_critical_once("cluster-dns", async move {
         let mut written: std::collections::BTreeMap<String, Value> = std::collections::BTreeMap::new();
         loop {
             let wanted: Vec<Value> = nodes.list().iter().filter_map(|node| slice(node)).collect();

@@ -1,7 +1,7 @@
 //! Checked configuration: what the wiring starts from. Everything that can be refused is refused here, before anything is written.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -53,6 +53,10 @@ impl Cidr {
     /// The n-th address of the range.
     pub fn address(self, n: u32) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.base).saturating_add(n))
+    }
+
+    pub fn last(self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.base) | !self.mask())
     }
 }
 
@@ -121,7 +125,39 @@ pub struct NodeConfig {
     pub mirrors: Vec<Mirror>,
     pub container_runtime: ContainerRuntime,
     pub kubelet: KubeletConfig,
+    pub proxy: ProxyConfig,
     pub cluster: ClusterSettings,
+}
+
+/// How Services are served on the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxyConfig {
+    pub healthz_bind_address: Option<SocketAddr>,
+    pub metrics_bind_address: Option<SocketAddr>,
+    pub node_port_addresses: Vec<String>,
+}
+
+impl ProxyConfig {
+    fn check(options: &NodeOptions, node_ip: IpAddr) -> Result<Self> {
+        let address = |flag: &str, text: &str| match text {
+            "" => Ok(None),
+            text => text.parse().map(Some).with_context(|| {
+                format!("--{flag} {text:?} is no address with a port, such as 127.0.0.1:10256; empty switches it off")
+            }),
+        };
+        let mut ranges = Vec::new();
+        for text in &options.nodeport_addresses {
+            match text.as_str() {
+                "primary" => ranges.push(format!("{node_ip}/32")),
+                text => ranges.push(Cidr::parse("nodeport-addresses", text)?.to_string()),
+            }
+        }
+        Ok(Self {
+            healthz_bind_address: address("proxy-healthz-bind-address", &options.proxy_healthz_bind_address)?,
+            metrics_bind_address: address("proxy-metrics-bind-address", &options.proxy_metrics_bind_address)?,
+            node_port_addresses: ranges,
+        })
+    }
 }
 
 impl NodeConfig {
@@ -149,6 +185,10 @@ impl NodeConfig {
             );
         }
         let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
+        let node_ip = match options.node_ip {
+            Some(address) => address,
+            None => default_address().unwrap_or_else(|| cluster.cluster_cidr.address(1).into()),
+        };
         Ok(Self {
             data_dir: absolute(&options.folders.data_dir)?,
             run_dir: absolute(&options.folders.run_dir)?,
@@ -157,10 +197,7 @@ impl NodeConfig {
                 Some(name) => name.clone(),
                 None => host_name(),
             },
-            node_ip: match options.node_ip {
-                Some(address) => address,
-                None => default_address().unwrap_or_else(|| cluster.cluster_cidr.address(1).into()),
-            },
+            node_ip,
             labels: labels::pairs("node-label", &options.node_label)?,
             taints: options.node_taint.iter().map(|text| labels::taint("node-taint", text)).collect::<Result<_>>()?,
             bridge: options.bridge.clone(),
@@ -168,6 +205,7 @@ impl NodeConfig {
             mirrors,
             container_runtime: ContainerRuntime::parse(&options.container_runtime_endpoint)?,
             kubelet: options.kubelet.check()?,
+            proxy: ProxyConfig::check(options, node_ip)?,
             cluster,
         })
     }
@@ -196,11 +234,22 @@ fn check_port(address: IpAddr, port: u16, flag: &str) -> Result<()> {
     })
 }
 
+/// The etcd member of a server.
+#[derive(Clone, Debug)]
+pub struct MemberConfig {
+    pub cluster_init: bool,
+    pub etcd_binary: Option<PathBuf>,
+    pub etcd_client_port: u16,
+    pub etcd_peer_port: u16,
+    pub etcd_quota_backend_bytes: Option<u64>,
+}
+
 /// A server and the node on the same machine.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
     pub node: NodeConfig,
     pub state: State,
+    pub member: MemberConfig,
     pub bind_address: IpAddr,
     pub secure_port: u16,
     pub server: ServerOptions,
@@ -231,6 +280,13 @@ impl ClusterConfig {
         let node = NodeConfig::check(&options.node, settings)?;
         Ok(Self {
             state: State::check(&options.etcd, &node.data_dir)?,
+            member: MemberConfig {
+                cluster_init: options.cluster_init,
+                etcd_binary: options.member.etcd_binary.clone(),
+                etcd_client_port: options.member.etcd_client_port,
+                etcd_peer_port: options.member.etcd_peer_port,
+                etcd_quota_backend_bytes: options.member.etcd_quota_backend_bytes,
+            },
             node,
             bind_address: options.bind_address,
             secure_port: options.secure_port,
@@ -263,7 +319,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("{} is no usable path", path.display()))
 }
 
-fn parse_mirror(text: &str) -> Result<Mirror> {
+pub fn parse_mirror(text: &str) -> Result<Mirror> {
     match text.split_once('=') {
         Some((registry, url))
             if !registry.is_empty() && (url.starts_with("http://") || url.starts_with("https://")) =>

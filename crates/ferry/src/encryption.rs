@@ -37,6 +37,24 @@ pub struct Encryption {
     tasks: Tasks,
 }
 
+/// Beside the keys of the data folder: they are not those that are in use.
+const GIVEN: &str = "encryption.given";
+
+/// Notes whether the administrator gave the keys, for `ferry token create --server`.
+fn mark(keys: &Keys<'_>) -> Result<()> {
+    let mark = keys.folder.join(GIVEN);
+    match keys.given {
+        Some(_) => write_private(&mark, "--encryption-provider-config\n"),
+        None if mark.exists() => fs::remove_file(&mark).with_context(|| format!("cannot remove {}", mark.display())),
+        None => Ok(()),
+    }
+}
+
+/// Whether the keys of this folder are not those that its server uses.
+pub fn is_given(folder: &Path) -> bool {
+    folder.join(GIVEN).exists()
+}
+
 /// How long key management services are waited for: they may have been started together with this process.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -44,6 +62,7 @@ impl Encryption {
     pub async fn open(keys: &Keys<'_>, store: Arc<dyn Store>, table: &ResourceTable, tasks: &Tasks) -> Result<Self> {
         let file = keys.given.map_or_else(|| keys.folder.join("encryption.json"), Path::to_owned);
         let own = keys.given.is_none();
+        mark(keys)?;
         if own && !file.exists() {
             write_private(
                 &file,

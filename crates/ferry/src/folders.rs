@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::fs::Mode;
 
 /// What Ferry keeps in its data folder and in the one for sockets.
-const OWN: [&str; 20] = [
+const OWN: [&str; 24] = [
     "addresses",
     "bridge",
     "cgroup-root",
@@ -19,6 +19,9 @@ const OWN: [&str; 20] = [
     "containerd.sock",
     "containerd.sock.ttrpc",
     "containerd.toml",
+    "etcd",
+    "etcd.log",
+    "etcd.pid",
     "ferry.lock",
     "ferry.log",
     "kubeconfig",
@@ -29,6 +32,7 @@ const OWN: [&str; 20] = [
     "pki",
     "registries",
     "runtime",
+    "server.json",
 ];
 const STORE: [&str; 2] = ["store", "store.sock"];
 /// Group and others may not write, others not even look.

@@ -9,7 +9,7 @@ use ferry_admission::{Defaulter, Kinds, PolicyOptions, QuotaStore, WebhookOption
 use ferry_apiserver::cache::{Cache, Registration};
 use ferry_apiserver::{ApiServer, Config, Endpoint, Kubelets, Quotas, ServiceNetwork};
 use ferry_auth::{
-    BootstrapTokens, Chain, LegacyTokens, LoopbackTokens, Rbac, ServiceAccountTokens, SigningKey, StaticTokens,
+    BootstrapTokens, Chain, LegacyTokens, LoopbackTokens, Rbac, RemovedNodes, ServiceAccountTokens, StaticTokens,
     TokenIssuer,
 };
 use ferry_meta::user::MASTERS;
@@ -19,20 +19,19 @@ use ferry_tasks::Tasks;
 
 use crate::encryption::Keys;
 use crate::reload::Reloads;
-use crate::server_options::{self, Authorities, ServerOptions};
+use crate::server_options::{self, Authorities, ServerOptions, ServiceAccountKeys};
 use crate::state::{Opened, State};
 use crate::store_socket::StoreSocket;
 use crate::{legacy_tokens, trust};
 
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const NODE_PORTS: (u16, u16) = (30000, 32767);
 
 pub struct Options<'a> {
     pub state: &'a State,
     /// The keys of what is encrypted at rest are kept here.
     pub key_dir: &'a Path,
-    /// PKCS#8 PEM of the key that signs service-account tokens.
-    pub signing_key: &'a str,
+    /// Who signs service-account tokens, and whose are believed.
+    pub service_accounts: ServiceAccountKeys,
     pub service_cidr: &'a str,
     /// Where clients, pods among them, reach the server.
     pub advertise: IpAddr,
@@ -48,6 +47,8 @@ pub struct Options<'a> {
     pub server: &'a ServerOptions,
     /// Whether `application/cbor` is spoken.
     pub cbor: bool,
+    /// The pod network is Ferry's own, on a machine that cannot enforce NetworkPolicies between its pods.
+    pub lacks_policies: bool,
 }
 
 pub struct FrontDoor {
@@ -57,13 +58,6 @@ pub struct FrontDoor {
 }
 
 impl FrontDoor {
-    /// What the scheduler says of pods without a node is told to those who may read the pod.
-    pub fn explain_by(&self, scheduler: ferry_scheduler::Scheduler) {
-        self.server.set_verdicts(move |namespace, name| {
-            scheduler.verdicts().of(namespace, name).map(|diagnosis| diagnosis.to_json().to_string())
-        });
-    }
-
     /// Opens the store, fills the caches and writes what every cluster starts with. Nothing listens yet.
     pub async fn open(options: Options<'_>, tasks: &Tasks) -> Result<Self> {
         let keys = Keys { folder: options.key_dir, given: options.server.encryption_provider_config.as_deref() };
@@ -78,16 +72,17 @@ impl FrontDoor {
         let node_labels: ferry_admission::NodeLabels = Arc::new(cache.node_labels());
         let reader: Arc<dyn ObjectReader> = cache.clone();
 
-        let audiences = vec![ISSUER.to_owned()];
+        let ServiceAccountKeys { issuers, audiences, signing, verifying } = options.service_accounts;
         let loopback = Arc::new(LoopbackTokens::new(audiences.clone()));
-        let signing_key = SigningKey::from_pem(options.signing_key).context("the service-account key is damaged")?;
-        let verifying_key = signing_key.verifying_key().clone();
-        let issuer = Arc::new(TokenIssuer::new(ISSUER.to_owned(), audiences.clone(), signing_key, reader.clone()));
-        let accounts = ServiceAccountTokens::new(vec![ISSUER.to_owned()], vec![verifying_key.clone()], reader.clone());
-        let (legacy, uses) = LegacyTokens::new(vec![verifying_key], audiences.clone(), reader.clone());
-        let flags = &options.server.authentication;
-        let mut authentication =
-            options.authorities.authenticators(Chain::new(audiences.clone())).with_tokens(loopback.clone());
+        let issuer = TokenIssuer::new(issuers[0].clone(), audiences.clone(), signing, reader.clone());
+        let issuer = Arc::new(issuer.with_published_keys(verifying.clone()));
+        let accounts = ServiceAccountTokens::new(issuers, verifying.clone(), reader.clone());
+        let (legacy, uses) = LegacyTokens::new(verifying, audiences.clone(), reader.clone());
+        let flags = &options.server.authentication_of_callers();
+        let mut authentication = options
+            .authorities
+            .authenticators(Chain::new(audiences.clone()), RemovedNodes::new(reader.clone()))
+            .with_tokens(loopback.clone());
         if let Some(text) = options.static_tokens {
             let tokens = StaticTokens::parse(text, audiences.clone()).context("the token file cannot be used")?;
             authentication = authentication.with_tokens(Arc::new(tokens));
@@ -109,6 +104,7 @@ impl FrontDoor {
         })
         .with_policies(&PolicyOptions { defaulter: Some(defaulter(&table)), kinds: kinds(&table) })
         .with_webhooks(&WebhookOptions { tasks: tasks.clone(), defaulter: Some(defaulter(&table)) });
+        let admission = if options.lacks_policies { admission.with_network_policy_warnings() } else { admission };
         let admission = options.server.admission.select(admission)?;
 
         let audit = server_options::auditor(&options.server.audit, tasks)?;
@@ -166,6 +162,13 @@ impl FrontDoor {
     pub fn client(&self, user: UserInfo) -> kube::Client {
         self.server.client(&self.loopback.issue(user))
     }
+}
+
+/// What the scheduler says of pods without a node is told to those who may read the pod.
+pub fn explain_by(server: &ApiServer, scheduler: ferry_scheduler::Scheduler) {
+    server.set_verdicts(move |namespace, name| {
+        scheduler.verdicts().of(namespace, name).map(|diagnosis| diagnosis.to_json().to_string())
+    });
 }
 
 /// Where objects of a built-in kind are, and whether they are in namespaces.

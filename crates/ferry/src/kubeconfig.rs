@@ -12,11 +12,13 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder};
 
-use crate::fleet::servers::Servers;
+use crate::fleet::servers::{Patient, Servers};
 
 /// A connection on which nothing came for so long is asked whether it lives.
 const PING_AFTER: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+/// A node that stays with a server that stands still misses its own lease: it has to have moved on within 40 seconds.
+const NODE_PING: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(5));
 /// So much of one answer may be under way: a slow reader of one list holds up nobody else.
 const WINDOW: u32 = 4 << 20;
 
@@ -60,7 +62,8 @@ pub fn connect_to(servers: Servers, tls: &rustls::ClientConfig) -> Result<Client
         .with_tls_config(tls)
         .https_only()
         .with_server_name_resolver(FixedServerNameResolver::new("kubernetes".try_into()?));
-    client_over(config, secured.enable_all_versions().wrap_connector(servers))
+    let connector = secured.enable_all_versions().wrap_connector(servers.clone());
+    client_over(config, Patient::new(connector, servers), NODE_PING)
 }
 
 fn transport(config: Config) -> Result<Client> {
@@ -72,18 +75,19 @@ fn transport(config: Config) -> Result<Client> {
     if let Some(name) = &config.tls_server_name {
         secured = secured.with_server_name_resolver(FixedServerNameResolver::new(name.clone().try_into()?));
     }
-    client_over(config, secured.enable_all_versions().wrap_connector(sockets))
+    client_over(config, secured.enable_all_versions().wrap_connector(sockets), (PING_AFTER, ANSWER_WITHIN))
 }
 
-fn client_over<C>(config: Config, connector: C) -> Result<Client>
+/// `ping`: after how long a silent connection is asked whether it lives, and for how long that is waited for.
+fn client_over<C>(config: Config, connector: C, ping: (Duration, Duration)) -> Result<Client>
 where
     C: hyper_util::client::legacy::connect::Connect + Clone + Send + Sync + 'static,
 {
     let connections = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING_AFTER)
-        .http2_keep_alive_timeout(ANSWER_WITHIN)
+        .http2_keep_alive_interval(ping.0)
+        .http2_keep_alive_timeout(ping.1)
         .http2_initial_stream_window_size(WINDOW)
         .http2_initial_connection_window_size(4 * WINDOW)
         .build::<_, Body>(connector);

@@ -36,7 +36,7 @@ pub async fn track(client: Client) -> Result<()> {
 
 /// Writes the day of a token's last use beside it.
 pub fn note_uses(client: Client, mut uses: mpsc::Receiver<UsedToken>, tasks: &Tasks) {
-    tasks.spawn_until_stopped("token uses", async move {
+    tasks.spawn_critical_once("token uses", async move {
         let mut last = None;
         while let Some(used) = uses.recv().await {
             // The same use is told until the cache has the label.

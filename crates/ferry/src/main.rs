@@ -1,14 +1,26 @@
 //! `ferry`: arguments → checked configuration → wiring. The only crate that sees both the client and the server side.
 
+#[macro_use]
+mod output;
+
 mod arguments;
+mod backup;
+mod certificate_rotation;
 mod cluster;
 mod cluster_dns;
+mod clusters;
 mod commands;
 mod component;
+mod component_options;
 mod config;
 mod configuration;
+mod control_plane;
+#[cfg(test)]
+mod documented_commands;
 mod encryption;
+mod envtest;
 mod fleet;
+mod fleet_options;
 mod folders;
 mod front_door;
 mod insight_options;
@@ -23,11 +35,12 @@ mod node;
 mod pki;
 mod pki_plan;
 mod process;
+mod quorum;
 mod reload;
-mod renewal;
 mod server_options;
 mod signals;
 mod state;
+mod store_options;
 mod store_socket;
 mod trust;
 
@@ -42,6 +55,12 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> std::process::ExitCode {
     // A helper of the container runtime is this program again, and nothing else of it.
     if let Some(code) = ferry_runtime::helper(std::env::args_os()) {
+        return code;
+    }
+    if let Some(arguments) = commands::kubectl::arguments(std::env::args_os()) {
+        return ferry_kubectl::main(&arguments).into();
+    }
+    if let Some(code) = envtest::called_by_name(std::env::args_os()) {
         return code;
     }
     let arguments = Arguments::parse();
@@ -59,12 +78,20 @@ fn main() -> std::process::ExitCode {
         Command::Join(options) => commands::join::run(&options),
         Command::Leave(options) => commands::leave::run(&options),
         Command::Token(options) => commands::token::run(&options),
+        Command::Server(options) => commands::server::run(&options),
+        Command::Envtest { folder } => envtest::prepare(folder),
+        Command::Cluster(options) => commands::cluster::run(&options),
         Command::Node { command: NodeCommand::Run(options) } => commands::node::run(&options),
+        Command::Node { command: NodeCommand::List(options) } => commands::nodes::list(&options),
+        Command::Node { command: NodeCommand::Drain(options) } => commands::nodes::drain(&options),
+        Command::Node { command: NodeCommand::Remove(options) } => commands::nodes::remove(&options),
         Command::Node { command: NodeCommand::Simulate(options) } => commands::simulate::run(&options),
         Command::Store(options) => commands::store::run(&options),
         Command::Secrets(SecretsCommand::Rotate(options)) => commands::secrets::rotate(&options),
         Command::Trace(options) => return commands::trace::run(&options),
         Command::Why(options) => return commands::why::run(&options),
+        // Taken above, with its own flags.
+        Command::Kubectl { arguments } => return ferry_kubectl::main(&arguments).into(),
         Command::Completion { shell } => commands::completion::completion(shell),
         Command::Man { folder } => commands::completion::man(&folder),
     };

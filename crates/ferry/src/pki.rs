@@ -35,8 +35,16 @@ pub struct Pair {
 
 #[derive(Clone)]
 pub enum Use {
-    Server { names: Vec<String>, addresses: Vec<IpAddr> },
+    Server {
+        names: Vec<String>,
+        addresses: Vec<IpAddr>,
+    },
     Client,
+    /// Of a member of etcd: it serves its peers, and is their client.
+    Member {
+        names: Vec<String>,
+        addresses: Vec<IpAddr>,
+    },
 }
 
 /// A certificate that the cluster has, and what it is for.
@@ -98,6 +106,11 @@ impl Pki {
         Ok(pair)
     }
 
+    /// Where a leaf's certificate, its key and the CA's certificate are.
+    pub fn files(&self, leaf: &Leaf) -> [PathBuf; 3] {
+        [format!("{}.crt", leaf.name), format!("{}.key", leaf.name), "ca.crt".into()].map(|file| self.folder.join(file))
+    }
+
     /// A key pair for signing service-account tokens: PKCS#8 PEM, made once.
     pub fn signing_key(&self) -> Result<String> {
         let path = self.folder.join("service-account.key");
@@ -119,8 +132,11 @@ impl Pki {
         params.use_authority_key_identifier_extension = true;
         match &leaf.usage {
             Use::Client => params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
-            Use::Server { names, addresses } => {
+            Use::Server { names, addresses } | Use::Member { names, addresses } => {
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+                if matches!(leaf.usage, Use::Member { .. }) {
+                    params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+                }
                 for name in names {
                     params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
                 }
@@ -224,6 +240,7 @@ fn describe(leaf: &Leaf) -> String {
     let usage = match &leaf.usage {
         Use::Client => "client".to_owned(),
         Use::Server { names, addresses } => format!("server {names:?} {addresses:?}"),
+        Use::Member { names, addresses } => format!("member {names:?} {addresses:?}"),
     };
     format!("{} {:?} {usage}", leaf.common_name, leaf.organizations)
 }

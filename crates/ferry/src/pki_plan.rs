@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use serde_json::json;
 
+use crate::certificate_rotation::Renewals;
 use crate::config::{Cidr, ClusterConfig, NodeConfig};
 use crate::pki::{Leaf, Pair, Pki, Use, write_private};
-use crate::renewal::Renewals;
 use crate::server_options::{AuthenticationOptions, OwnProxy};
 
 /// The API server's own certificate: every name and address it is reached by.

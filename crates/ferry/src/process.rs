@@ -17,6 +17,11 @@ pub struct Lock(#[expect(dead_code, reason = "held open for its lock")] File);
 impl Lock {
     /// Takes the lock for this process, or says who has it.
     pub fn take(path: &Path) -> Result<Self> {
+        Self::take_as(path, std::process::id().cast_signed())
+    }
+
+    /// The same for a process that others know by another number than its own.
+    pub fn take_as(path: &Path, pid: i32) -> Result<Self> {
         let mut file = open(path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let holder =
@@ -26,7 +31,7 @@ impl Lock {
                 path.display()
             );
         }
-        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| write!(file, "{}", std::process::id()))?;
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| write!(file, "{pid}"))?;
         Ok(Self(file))
     }
 }

@@ -64,10 +64,13 @@ impl Reloads {
     /// Looks from time to time for as long as the group runs.
     pub fn start(self: &Arc<Self>, tasks: &Tasks) {
         let reloads = self.clone();
-        tasks.spawn_until_stopped("configuration files", async move {
-            loop {
-                tokio::time::sleep(LOOK).await;
-                reloads.look();
+        tasks.spawn_critical("configuration files", move || {
+            let reloads = reloads.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(LOOK).await;
+                    reloads.look();
+                }
             }
         });
     }

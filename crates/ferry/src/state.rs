@@ -22,8 +22,10 @@ const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 #[derive(Clone, Debug)]
 pub enum State {
-    Embedded { data_dir: PathBuf },
-    Etcd { options: EtcdOptions, written: StoredAs },
+    /// Without `sync` a power cut may take writes that were acknowledged: for tests.
+    Embedded { data_dir: PathBuf, sync: bool },
+    /// `own_keys`: the keys of the data folder protect Secrets. They are the same on all servers.
+    Etcd { options: EtcdOptions, written: StoredAs, own_keys: bool },
 }
 
 /// An open store, and what must live as long as it does.
@@ -43,7 +45,7 @@ impl State {
     /// Reads the certificates; nothing is connected to yet.
     pub fn check(flags: &EtcdFlags, data_dir: &Path) -> Result<Self> {
         if flags.etcd_servers.is_empty() {
-            return Ok(Self::Embedded { data_dir: data_dir.to_owned() });
+            return Ok(Self::Embedded { data_dir: data_dir.to_owned(), sync: true });
         }
         let mut secure = false;
         for server in &flags.etcd_servers {
@@ -83,7 +85,25 @@ impl State {
             prefix: flags.etcd_prefix.clone(),
             ..EtcdOptions::new(flags.etcd_servers.clone())
         };
-        Ok(Self::Etcd { options, written })
+        Ok(Self::Etcd { options, written, own_keys: false })
+    }
+
+    /// Answers writes before they are on the disk, where the disk is this process's own.
+    pub fn without_sync(self) -> Self {
+        match self {
+            Self::Embedded { data_dir, .. } => Self::Embedded { data_dir, sync: false },
+            other => other,
+        }
+    }
+
+    /// In the etcd that the cluster's servers run themselves.
+    pub fn of_member(options: EtcdOptions) -> Self {
+        Self::Etcd { options, written: StoredAs::default(), own_keys: true }
+    }
+
+    /// Whether other servers may stand on it, too.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Etcd { .. })
     }
 
     /// `keys` are asked to stand before the engine, below every other form that values have. On an etcd only the
@@ -91,25 +111,27 @@ impl State {
     pub async fn open(&self, keys: &Keys<'_>, tasks: &Tasks) -> Result<Opened> {
         let table = ResourceTable::builtin();
         match self {
-            Self::Embedded { data_dir } => {
+            Self::Embedded { data_dir, sync } => {
                 let folder = store_folder(data_dir);
-                let store = EmbeddedStore::open(&folder, ferry_store::Options::default())
+                let store = EmbeddedStore::open(&folder, ferry_store::Options { sync: *sync, ..Default::default() })
                     .with_context(|| format!("cannot open the store in {}", folder.display()))?;
                 let socket = StoreSocket::open(data_dir, store.clone(), tasks)?;
                 let encryption = Arc::new(Encryption::open(keys, store, &table, tasks).await?);
                 Ok(Opened { store: encryption.store(), encryption: Some(encryption), socket: Some(socket) })
             }
-            Self::Etcd { options, written } => {
+            Self::Etcd { options, written, own_keys } => {
                 let store = EtcdStore::connect(options.clone(), tasks).await.context("--etcd-servers")?;
                 wait_for_etcd(&store, &options.endpoints).await?;
                 let encryption = match keys.given {
-                    Some(_) => Some(Arc::new(Encryption::open(keys, store.clone(), &table, tasks).await?)),
-                    None => None,
+                    None if !own_keys => None,
+                    _ => Some(Arc::new(Encryption::open(keys, store.clone(), &table, tasks).await?)),
                 };
                 let store: Arc<dyn Store> = match &encryption {
                     Some(encryption) => encryption.store(),
                     None => store,
                 };
+                // A key that one server takes by itself would lock the others out.
+                let encryption = encryption.filter(|_| keys.given.is_some());
                 Ok(Opened { store: StoredValues::over(store, &table, *written), encryption, socket: None })
             }
         }
@@ -165,7 +187,7 @@ mod tests {
         let certificate = file("certificate", "-----BEGIN CERTIFICATE-----\n");
         let garbage = file("garbage", "hello");
         assert!(matches!(check(&[]).unwrap(), State::Embedded { .. }));
-        let State::Etcd { options, written } = check(&["--etcd-servers=http://a:1,http://b:2"]).unwrap() else {
+        let State::Etcd { options, written, .. } = check(&["--etcd-servers=http://a:1,http://b:2"]).unwrap() else {
             panic!("etcd was asked for");
         };
         assert_eq!(options.endpoints, ["http://a:1", "http://b:2"]);

@@ -59,7 +59,7 @@ impl StoreSocket {
         let listener = tokio::net::UnixListener::bind(short(&folder)).with_context(failed)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).with_context(failed)?;
         let (serving, permits) = (tasks.clone(), Arc::new(Semaphore::new(AT_ONCE)));
-        tasks.spawn_until_stopped("store-socket", async move {
+        tasks.spawn_critical_once("store-socket", async move {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {

@@ -73,7 +73,7 @@ pub async fn publish(client: Client, authorities: Arc<Authorities>, tasks: &Task
     let only = Selection::fields(format!("metadata.name={NAME}"));
     let informer: Informer<ConfigMap> = Informer::over(maps.clone(), tasks, only);
     let (mut changes, mut renewed) = (informer.subscribe(), authorities.changes());
-    tasks.spawn_until_stopped("client trust", async move {
+    tasks.spawn_critical_once("client trust", async move {
         informer.synced().await;
         loop {
             let have = informer.get(NAMESPACE, NAME).and_then(|map| map.data.clone()).unwrap_or_default();

@@ -31,7 +31,7 @@ impl Error {
         }
     }
 
-    fn is_absent(&self) -> bool {
+    pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Refused { code: 404..=406, .. })
     }
 }
@@ -71,6 +71,16 @@ impl Cluster {
         }
     }
 
+    /// The metadata of what a path lists.
+    pub(crate) async fn metadata(&self, path: &str) -> Result<Vec<Value>, Error> {
+        const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let mut list = self.read(path, METADATA).await?;
+        Ok(match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        })
+    }
+
     /// The items of a list, each with the kind that the list implies.
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<Value>, Error> {
         let mut list = self.read(path, "application/json").await?;
@@ -95,8 +105,8 @@ impl Cluster {
         Ok(events.filter(|event| std::future::ready(!matches!(event, Ok(WatchEvent::Bookmark(_))))).map(drop).boxed())
     }
 
-    /// `deploy/web`, or `deploy` and `web`, as kubectl reads them.
-    pub async fn resolve(&self, kind: &str) -> Result<Resource, Error> {
+    /// The groups of aggregated discovery.
+    pub(crate) async fn groups(&self) -> Result<Vec<Value>, Error> {
         const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         let mut groups = Vec::new();
         for path in ["/api", "/apis"] {
@@ -105,7 +115,12 @@ impl Cluster {
                 groups.extend(items);
             }
         }
-        resolve::find(&groups, kind)
+        Ok(groups)
+    }
+
+    /// `deploy/web`, or `deploy` and `web`, as kubectl reads them.
+    pub async fn resolve(&self, kind: &str) -> Result<Resource, Error> {
+        resolve::find(&self.groups().await?, kind)
             .ok_or_else(|| Error::NotFound(format!("the server doesn't have a resource type {kind:?}")))
     }
 }

@@ -1,73 +1,148 @@
 //! Reads what is around an object.
 
-use std::collections::BTreeMap;
-
 use ferry_meta::object;
 use futures::future::join_all;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Error};
+use crate::log;
+use crate::nodes;
 use crate::resolve::Resource;
-use crate::world::World;
+use crate::surroundings;
+use crate::world::{World, is_true, kind_in, known_kind};
 
-/// (plural, where it is listed, whether it stands in namespaces)
-const LISTS: [(&str, &str, bool); 10] = [
-    ("pods", "/api/v1", true),
-    ("events", "/api/v1", true),
-    ("services", "/api/v1", true),
-    ("persistentvolumeclaims", "/api/v1", true),
-    ("nodes", "/api/v1", false),
-    ("replicasets", "/apis/apps/v1", true),
-    ("jobs", "/apis/batch/v1", true),
-    ("endpointslices", "/apis/discovery.k8s.io/v1", true),
-    ("storageclasses", "/apis/storage.k8s.io/v1", false),
-    ("deployments", "/apis/apps/v1", true),
+/// Where a list is read from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// The namespace of the object.
+    Namespace,
+    /// All namespaces, or a kind that has none.
+    Cluster,
+}
+use Scope::{Cluster as All, Namespace as Own};
+
+/// (the name in the world, where it is listed, of which scope)
+const LISTS: &[(&str, &str, Scope)] = &[
+    ("pods", "/api/v1/pods", Own),
+    ("events", "/api/v1/events", Own),
+    ("services", "/api/v1/services", Own),
+    ("persistentvolumeclaims", "/api/v1/persistentvolumeclaims", Own),
+    ("resourcequotas", "/api/v1/resourcequotas", Own),
+    ("limitranges", "/api/v1/limitranges", Own),
+    ("serviceaccounts", "/api/v1/serviceaccounts", Own),
+    ("nodes", "/api/v1/nodes", All),
+    ("persistentvolumes", "/api/v1/persistentvolumes", All),
+    (ALL_PODS, "/api/v1/pods", All),
+    (ALL_CLAIMS, "/api/v1/persistentvolumeclaims", All),
+    ("replicasets", "/apis/apps/v1/replicasets", Own),
+    ("deployments", "/apis/apps/v1/deployments", Own),
+    ("statefulsets", "/apis/apps/v1/statefulsets", Own),
+    ("daemonsets", "/apis/apps/v1/daemonsets", Own),
+    ("jobs", "/apis/batch/v1/jobs", Own),
+    ("endpointslices", "/apis/discovery.k8s.io/v1/endpointslices", Own),
+    ("networkpolicies", "/apis/networking.k8s.io/v1/networkpolicies", Own),
+    ("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Own),
+    (ALL_BUDGETS, "/apis/policy/v1/poddisruptionbudgets", All),
+    ("ingressclasses", "/apis/networking.k8s.io/v1/ingressclasses", All),
+    ("storageclasses", "/apis/storage.k8s.io/v1/storageclasses", All),
+    ("csidrivers", "/apis/storage.k8s.io/v1/csidrivers", All),
+    ("csinodes", "/apis/storage.k8s.io/v1/csinodes", All),
+    ("apiservices", "/apis/apiregistration.k8s.io/v1/apiservices", All),
+    (VALIDATING, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", All),
+    (MUTATING, "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", All),
 ];
 
-/// What has to be read for which kind.
-fn needed(kind: &str) -> &'static [&'static str] {
-    match kind {
-        "Pod" => &["events", "nodes", "persistentvolumeclaims", "storageclasses", "services", "endpointslices"],
-        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" | "Job" | "CronJob" => &[
-            "pods",
-            "replicasets",
-            "jobs",
-            "events",
-            "nodes",
-            "persistentvolumeclaims",
-            "storageclasses",
-            "services",
-            "endpointslices",
-        ],
-        "Service" => &[
-            "pods",
-            "deployments",
-            "events",
-            "nodes",
-            "persistentvolumeclaims",
-            "storageclasses",
-            "services",
-            "endpointslices",
-        ],
-        "PodDisruptionBudget" => &["pods", "events", "nodes", "persistentvolumeclaims", "storageclasses"],
-        "PersistentVolumeClaim" => &["events", "storageclasses"],
-        _ => &["events"],
-    }
+/// Pods of all namespaces: what is taken on the nodes.
+pub(crate) const ALL_PODS: &str = "pods of all namespaces";
+pub(crate) const ALL_CLAIMS: &str = "claims of all namespaces";
+pub(crate) const ALL_BUDGETS: &str = "disruption budgets of all namespaces";
+pub(crate) const VALIDATING: &str = "validatingwebhookconfigurations";
+pub(crate) const MUTATING: &str = "mutatingwebhookconfigurations";
+/// Objects that are left in a namespace or belong to an owner, with their metadata only.
+pub(crate) const REMAINING: &str = "remaining objects";
+/// Services and slices that webhooks and APIServices lead to.
+pub(crate) const BEHIND: &str = "services behind the API server";
+pub(crate) const BEHIND_SLICES: &str = "endpoints behind the API server";
+
+/// What a pod's causes are found in.
+const OF_PODS: &[&str] = &[
+    "events",
+    "nodes",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "storageclasses",
+    "csidrivers",
+    "csinodes",
+    "services",
+    "endpointslices",
+    "networkpolicies",
+    "replicasets",
+];
+const OF_WORKLOADS: &[&str] =
+    &["pods", "replicasets", "jobs", "resourcequotas", "limitranges", "serviceaccounts", VALIDATING, MUTATING];
+
+/// What has to be read for which kind of Kubernetes; of kinds of others, what happened to them.
+fn needed(kind: &str) -> Vec<&'static str> {
+    let more: &[&str] = match kind {
+        "Pod" => &[],
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" | "Job" | "CronJob" => {
+            OF_WORKLOADS
+        }
+        "Service" => &["pods", "deployments", "statefulsets", "daemonsets"],
+        "Ingress" => &["pods", "deployments", "statefulsets", "daemonsets", "ingressclasses"],
+        "PodDisruptionBudget" => &["pods"],
+        "HorizontalPodAutoscaler" => &["pods", "deployments", "statefulsets", "replicasets", "apiservices"],
+        "PersistentVolumeClaim" => {
+            return ["events", "pods", "storageclasses", "persistentvolumes", "csidrivers", "csinodes", ALL_PODS]
+                .into();
+        }
+        "PersistentVolume" => return ["events", "storageclasses", ALL_CLAIMS].into(),
+        "NetworkPolicy" => return ["events", "pods"].into(),
+        "Node" => return ["events", "nodes", ALL_PODS, ALL_BUDGETS].into(),
+        _ => return ["events"].into(),
+    };
+    OF_PODS.iter().chain(more).copied().collect()
 }
 
 /// Reads the object and what is around it.
 pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name: &str) -> Result<World, Error> {
     let path = resource.object(namespace, name);
-    let mut target = cluster.get(&path).await?.ok_or_else(|| {
-        Error::NotFound(format!("there is no {} {name:?}{}", resource.title(), place(resource, namespace)))
-    })?;
+    let absent = || Error::NotFound(format!("there is no {} {name:?}{}", resource.title(), place(resource, namespace)));
+    let kind = kind_in(&resource.group, &resource.kind);
+    let mut target = match cluster.get(&path).await? {
+        Some(target) => target,
+        None if kind == "Node" => {
+            let world = nodes::joining(cluster, name).await;
+            return world.ok_or_else(absent);
+        }
+        None => return Err(absent()),
+    };
     if let Some(map) = target.as_object_mut() {
         map.entry("kind").or_insert_with(|| resource.kind.clone().into());
     }
     // Events of nodes and of other objects without a namespace stand in the default one.
     let around = if resource.namespaced { namespace } else { "default" };
-    let mut world = around_it(cluster, target, around, needed(&resource.kind)).await;
+    let mut lists = needed(kind);
+    let going = object::is_being_deleted(&target);
+    if going && kind == "PersistentVolumeClaim" {
+        lists.push("pods");
+    }
+    if going {
+        lists.push(ALL_PODS);
+    }
+    let mut world = around_it(cluster, target, around, &lists).await;
+    if wants_all_pods(&world) {
+        add_list(cluster, &mut world, ALL_PODS).await;
+    }
+    if kind == "Node" {
+        nodes::add(cluster, &mut world).await;
+    }
+    if going {
+        surroundings::add_remaining(cluster, &mut world, around).await;
+    }
+    surroundings::add_named(cluster, &mut world, around).await;
+    surroundings::add_behind(cluster, &mut world).await;
     add_verdicts(cluster, &mut world, around).await;
     add_last_lines(cluster, &mut world, around).await;
     Ok(world)
@@ -77,17 +152,32 @@ fn place(resource: &Resource, namespace: &str) -> String {
     if resource.namespaced { format!(" in namespace {namespace:?}") } else { String::new() }
 }
 
+/// The pods of the whole cluster are many: they are read where a pod has no node, or somebody may be kept from it.
+fn wants_all_pods(world: &World) -> bool {
+    let is_held = |pod: &Value| !is_true(pod, "Ready") && object::text(pod, "/status/phase") != "Succeeded";
+    let known = world.seen(ALL_PODS).is_some();
+    !known && (world.all("pods").iter().any(is_held) || !world.all("networkpolicies").is_empty())
+}
+
+async fn add_list(cluster: &Cluster, world: &mut World, wanted: &str) {
+    let Some((_, path, _)) = LISTS.iter().find(|(name, ..)| *name == wanted) else { return };
+    match cluster.list(path).await {
+        Ok(items) => world.put(wanted, items),
+        Err(Error::Refused { code: 403, .. }) => world.unseen.push(format!("{wanted}, which you may not list")),
+        Err(error) => world.unseen.push(format!("{wanted}: {error}")),
+    }
+}
+
 /// The lists of these names; what may not be read is noted.
 pub(crate) async fn around_it(cluster: &Cluster, target: Value, namespace: &str, names: &[&str]) -> World {
     let mut world = World::new(target, Timestamp::now());
-    let lists =
-        LISTS.iter().filter(|(plural, ..)| names.contains(plural)).map(|(plural, root, namespaced)| async move {
-            let path = match namespaced {
-                true => format!("{root}/namespaces/{namespace}/{plural}"),
-                false => format!("{root}/{plural}"),
-            };
-            (*plural, cluster.list(&path).await)
-        });
+    let lists = LISTS.iter().filter(|(name, ..)| names.contains(name)).map(|(name, path, scope)| async move {
+        let path = match (scope, path.rsplit_once('/')) {
+            (Own, Some((root, plural))) => format!("{root}/namespaces/{namespace}/{plural}"),
+            _ => (*path).to_owned(),
+        };
+        (*name, cluster.list(&path).await)
+    });
     for (plural, outcome) in join_all(lists).await {
         match outcome {
             Ok(items) => world.put(plural, items),
@@ -96,7 +186,7 @@ pub(crate) async fn around_it(cluster: &Cluster, target: Value, namespace: &str,
         }
     }
     // A pod is among the pods, so that whoever goes through them finds it.
-    if object::text(&world.target, "/kind") == "Pod" {
+    if known_kind(&world.target) == "Pod" {
         let pods = vec![world.target.clone()];
         world.put("pods", pods);
     }
@@ -128,9 +218,9 @@ async fn add_last_lines(cluster: &Cluster, world: &mut World, namespace: &str) {
             for status in object::items(pod, list) {
                 let ended =
                     status.pointer("/state/terminated/exitCode").and_then(Value::as_i64).is_some_and(|c| c != 0);
-                let backs_off = object::text(status, "/state/waiting/reason") == "CrashLoopBackOff";
-                if ended || backs_off {
-                    wanted.push((object::name(pod).to_owned(), object::text(status, "/name").to_owned(), backs_off));
+                let before = status.pointer("/lastState/terminated").is_some() && !ended;
+                if ended || before {
+                    wanted.push((object::name(pod).to_owned(), object::text(status, "/name").to_owned(), before));
                 }
             }
         }
@@ -138,12 +228,21 @@ async fn add_last_lines(cluster: &Cluster, world: &mut World, namespace: &str) {
     wanted.truncate(ASKED);
     let asked = wanted.into_iter().map(|(pod, container, previous)| async move {
         let path = format!(
-            "/api/v1/namespaces/{namespace}/pods/{pod}/log?container={container}&tailLines=1&limitBytes=2048&previous={previous}"
+            "/api/v1/namespaces/{namespace}/pods/{pod}/log?container={container}&tailLines=20&limitBytes=8192&previous={previous}"
         );
-        let text = cluster.text(&path).await.unwrap_or_default();
-        (format!("{pod}/{container}"), text.trim().to_owned())
+        (format!("{pod}/{container}"), cluster.text(&path).await)
     });
-    let lines: BTreeMap<String, String> =
-        join_all(asked).await.into_iter().filter(|(_, line)| !line.is_empty()).collect();
-    world.last_lines = lines;
+    for (container, text) in join_all(asked).await {
+        match text.map(|text| log::line_that_matters(&text)) {
+            Ok(line) if line.is_empty() => {}
+            Ok(line) => {
+                world.last_lines.insert(container, line);
+            }
+            Err(Error::Refused { code: 401 | 403, .. }) => {
+                world.unread_logs.insert(container);
+            }
+            // It is gone, or its node does not answer.
+            Err(_) => {}
+        }
+    }
 }

@@ -9,7 +9,10 @@
 
 mod cluster;
 mod gather;
+mod log;
+mod nodes;
 mod resolve;
+mod surroundings;
 pub mod trace;
 pub mod why;
 mod world;

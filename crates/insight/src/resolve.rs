@@ -89,6 +89,30 @@ pub(crate) fn find(groups: &[Value], wanted: &str) -> Option<Resource> {
     by_short_name
 }
 
+/// Every kind that stands in namespaces and can be listed and deleted, each in its preferred version.
+pub(crate) fn all_namespaced(groups: &[Value]) -> Vec<Resource> {
+    let mut found: Vec<Resource> = Vec::new();
+    for group in groups {
+        for version in object::items(group, "/versions") {
+            for resource in object::items(version, "/resources") {
+                let can =
+                    |verb: &str| object::items(resource, "/verbs").iter().any(|known| known.as_str() == Some(verb));
+                let plural = object::text(resource, "/resource");
+                let known = found.iter().any(|other| other.plural == plural && other.group == object::name(group));
+                if object::text(resource, "/scope") == "Namespaced" && can("list") && can("delete") && !known {
+                    found.push(Resource::new(
+                        object::name(group),
+                        object::text(version, "/version"),
+                        plural,
+                        object::text(resource, "/responseKind/kind"),
+                    ));
+                }
+            }
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

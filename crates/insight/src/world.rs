@@ -1,6 +1,6 @@
 //! What is known of the surroundings of an object: everything that causes and hops are found out from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ferry_meta::selector::LabelSelector;
 use ferry_meta::{object, time};
@@ -17,8 +17,29 @@ pub struct World {
     pub(crate) verdicts: BTreeMap<String, Value>,
     /// The last line that a container wrote before it ended, by `pod/container`.
     pub(crate) last_lines: BTreeMap<String, String>,
+    /// Containers whose log could not be read, by the same name.
+    pub(crate) unread_logs: BTreeSet<String>,
+    /// Objects that others name, by plural and name: what is known of each.
+    named: BTreeMap<(String, String), Presence>,
     /// What could not be read, and why.
     pub unseen: Vec<String>,
+}
+
+/// Whether an object that is named somewhere is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Absent,
+    Present(Content),
+    Unknown,
+}
+
+/// What of a ConfigMap or Secret matters here. Never its values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub keys: Vec<String>,
+    pub kind: String,
+    /// The registries that a pull Secret has credentials for.
+    pub registries: Vec<String>,
 }
 
 impl World {
@@ -41,6 +62,23 @@ impl World {
 
     pub(crate) fn find(&self, plural: &str, name: &str) -> Option<&Value> {
         self.all(plural).iter().find(|item| object::name(item) == name)
+    }
+
+    /// What is known of an object that somebody names. Unknown where it was not looked for or may not be read.
+    pub(crate) fn presence(&self, plural: &str, name: &str) -> &Presence {
+        self.named.get(&(plural.to_owned(), name.to_owned())).unwrap_or(&Presence::Unknown)
+    }
+
+    pub(crate) fn note(&mut self, plural: &str, name: &str, presence: Presence) {
+        self.named.insert((plural.to_owned(), name.to_owned()), presence);
+    }
+
+    /// Whether it was looked for and is not there.
+    pub(crate) fn is_absent(&self, plural: &str, name: &str) -> bool {
+        match self.seen(plural) {
+            Some(items) => !items.iter().any(|item| object::name(item) == name),
+            None => *self.presence(plural, name) == Presence::Absent,
+        }
     }
 
     /// Those that have this one as their controller.
@@ -87,6 +125,44 @@ pub(crate) fn is_owned_by(item: &Value, uid: &str) -> bool {
     object::items(item, "/metadata/ownerReferences")
         .iter()
         .any(|owner| owner["controller"].as_bool() == Some(true) && object::text(owner, "/uid") == uid)
+}
+
+/// The group of the kinds of Kubernetes that are known here.
+fn group_of(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "Pod"
+        | "Service"
+        | "Node"
+        | "Namespace"
+        | "PersistentVolume"
+        | "PersistentVolumeClaim"
+        | "ResourceQuota"
+        | "ReplicationController" => "",
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => "apps",
+        "Job" | "CronJob" => "batch",
+        "Ingress" | "NetworkPolicy" => "networking.k8s.io",
+        "PodDisruptionBudget" => "policy",
+        "HorizontalPodAutoscaler" => "autoscaling",
+        "CertificateSigningRequest" => "certificates.k8s.io",
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => "admissionregistration.k8s.io",
+        "APIService" => "apiregistration.k8s.io",
+        "CustomResourceDefinition" => "apiextensions.k8s.io",
+        _ => return None,
+    })
+}
+
+/// The kind where it is one of Kubernetes; empty for a kind of others that only has its name, as Knative's Service.
+pub(crate) fn kind_in<'a>(group: &str, kind: &'a str) -> &'a str {
+    if group_of(kind) == Some(group) { kind } else { "" }
+}
+
+/// The same of an object. Items of lists name no version; their kind is known by what was listed.
+pub(crate) fn known_kind(item: &Value) -> &str {
+    let kind = object::text(item, "/kind");
+    match item.get("apiVersion").and_then(Value::as_str) {
+        None => kind,
+        Some(version) => kind_in(version.split_once('/').map(|(group, _)| group).unwrap_or_default(), kind),
+    }
 }
 
 /// When an event last happened.
@@ -150,5 +226,23 @@ pub(crate) fn ago(now: Timestamp, then: Timestamp) -> String {
     match seconds {
         ..60 => format!("{seconds} s"),
         _ => span(seconds.saturating_mul(1_000_000)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn kinds_of_others_are_not_taken_for_those_of_kubernetes() {
+        let of = |version: &str, kind: &str| known_kind(&json!({ "apiVersion": version, "kind": kind })).to_owned();
+        assert_eq!((of("v1", "Service"), of("apps/v1", "Deployment")), ("Service".into(), "Deployment".into()));
+        assert_eq!(of("serving.knative.dev/v1", "Service"), "");
+        assert_eq!(of("batch.volcano.sh/v1alpha1", "Job"), "");
+        assert_eq!(of("v1", "Job"), "");
+        assert_eq!(known_kind(&json!({ "kind": "Job" })), "Job");
+        assert_eq!((kind_in("batch", "Job"), kind_in("", "Widget")), ("Job", ""));
     }
 }

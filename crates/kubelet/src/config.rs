@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use crate::collect::ImageCollection;
 use crate::eviction::Eviction;
@@ -20,6 +21,11 @@ pub struct Tls {
     /// Must verify client certificates. Who shows none is asked for a token, which the API server is asked about.
     pub server: Arc<rustls::ServerConfig>,
 }
+
+/// Told the addresses of a pod that has its network and no process yet; nothing of the pod starts before the answer, and
+/// nothing while that is an error.
+pub type NetworkGate =
+    Arc<dyn Fn(Arc<Pod>, Vec<IpAddr>) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
 #[derive(Clone)]
 pub struct Config {
@@ -70,6 +76,8 @@ pub struct Config {
     pub sysctls: Sysctls,
     /// Whether pods may use images that others have pulled.
     pub image_credentials: Verification,
+    /// Where pods with a network of their own wait for the rules of that network.
+    pub network_gate: Option<NetworkGate>,
 }
 
 impl Config {
@@ -102,6 +110,7 @@ impl Config {
             manifests: None,
             sysctls: Sysctls::default(),
             image_credentials: Verification::default(),
+            network_gate: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferry_client::{Informer, Recorder};
 use ferry_tasks::Tasks;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
@@ -20,9 +20,8 @@ use crate::logs::LogFiles;
 use crate::manifests::Mirrors;
 use crate::plugins::Plugins;
 use crate::probes;
-use crate::runtime::{self, PodState, Runtime, RuntimeError};
+use crate::runtime::{self, Abilities, PodState, Runtime, RuntimeError};
 use crate::sources::Sources;
-use crate::spec::dns::HostResolver;
 use crate::volumes::Volumes;
 
 pub(crate) struct Context {
@@ -34,7 +33,6 @@ pub(crate) struct Context {
     pub(crate) sources: Arc<Sources>,
     pub(crate) volumes: Volumes,
     pub(crate) services: Informer<Service>,
-    pub(crate) resolver: HostResolver,
     pub(crate) host_addresses: Vec<String>,
     pub(crate) allocatable: BTreeMap<String, Quantity>,
     pub(crate) tasks: Tasks,
@@ -52,6 +50,12 @@ pub(crate) struct Context {
     /// What the API server has of pods from files.
     pub(crate) mirrors: Mirrors,
     pub(crate) plugins: Arc<Plugins>,
+    /// What the runtime said it can do, when it was last asked.
+    pub(crate) abilities: tokio::sync::watch::Sender<Option<Arc<Abilities>>>,
+    /// Whether the kernel enforces AppArmor's profiles; looked at once, as the kernel decides it when it starts.
+    pub(crate) apparmor: bool,
+    /// The Node as the API server has it: labels and taints are others' too.
+    pub(crate) nodes: Informer<Node>,
     /// The uid of the Node, once it is registered.
     pub(crate) node_uid: tokio::sync::watch::Sender<Option<String>>,
     pub(crate) port: u16,
@@ -60,6 +64,27 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// What the runtime can do; it is asked where that is not known yet.
+    pub(crate) async fn abilities(&self) -> runtime::Result<Arc<Abilities>> {
+        let known = self.abilities.borrow().clone();
+        match known {
+            Some(known) => Ok(known),
+            None => self.ask_abilities().await,
+        }
+    }
+
+    /// Asks again: a runtime may have been replaced meanwhile.
+    pub(crate) async fn ask_abilities(&self) -> runtime::Result<Arc<Abilities>> {
+        let told = Arc::new(self.runtime.abilities().await?);
+        self.abilities.send_replace(Some(told.clone()));
+        Ok(told)
+    }
+
+    /// This Node, as far as it is known; before it is registered, what it will be registered with.
+    pub(crate) fn node(&self) -> Arc<Node> {
+        self.nodes.get("", &self.config.node_name).unwrap_or_else(|| Arc::new(crate::node::object(self)))
+    }
+
     /// The port of the kubelet's server.
     pub(crate) fn port(&self) -> u16 {
         self.port

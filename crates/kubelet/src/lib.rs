@@ -26,6 +26,7 @@ mod node;
 mod plan;
 mod plugins;
 mod pod;
+mod pod_task;
 mod preempt;
 mod probes;
 mod pulled;
@@ -49,7 +50,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
 pub use collect::ImageCollection;
-pub use config::{Config, Tls};
+pub use config::{Config, NetworkGate, Tls};
 pub use eviction::{Amount, Eviction, SettingsError, Signal, Statements, Threshold};
 pub use manifests::Manifests;
 pub use pulled::Verification;
@@ -62,7 +63,6 @@ use manager::{Mailboxes, Manager};
 use runtime::{CriRuntime, Runtime};
 use server::Server;
 use sources::Sources;
-use spec::dns::HostResolver;
 use volumes::Volumes;
 
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +71,8 @@ pub enum Error {
     Runtime(#[from] ferry_cri::ConnectError),
     #[error("making {path}")]
     Folder { path: std::path::PathBuf, source: std::io::Error },
+    #[error("{0}")]
+    ControlGroups(String),
     #[error("listening on port {port}")]
     Listen { port: u16, source: std::io::Error },
 }
@@ -94,6 +96,9 @@ pub fn start(config: Config, client: Client, tasks: &Tasks) -> BoxFuture<'_, Res
 }
 
 async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet, Error> {
+    let tasks = &tasks.child("kubelet");
+    let groups = cgroups::ControlGroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root);
+    groups.check().map_err(Error::ControlGroups)?;
     for folder in [&mut config.root_dir, &mut config.log_dir] {
         let made = async {
             tokio::fs::create_dir_all(&*folder).await?;
@@ -126,18 +131,16 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let records = pulled::PullRecords::open(&config.root_dir, config.image_credentials.clone());
     let records = records.map_err(|source| Error::Folder { path: config.root_dir.join("image_manager"), source })?;
     let own_pods = Selection::fields(format!("spec.nodeName={}", config.node_name));
-    let resolver = tokio::fs::read_to_string(&config.resolv_conf).await.unwrap_or_default();
     let context = Arc::new(Context {
         recorder: Recorder::with_host(client.clone(), "kubelet", Some(&config.node_name), tasks),
         images: Images::new(runtime.clone(), records),
         volumes: Volumes::new(&config.root_dir, client.clone(), &config.node_name, sources.clone(), plugins.clone()),
         services: Informer::with(client.clone(), tasks, Selection::default()),
-        resolver: HostResolver::parse(&resolver),
         host_addresses: vec![config.node_ip.to_string()],
         allocatable: node::capacity::amounts(&config).allocatable,
         memory: i64::try_from(node::capacity::memory("MemTotal")).unwrap_or(i64::MAX),
         tasks: tasks.clone(),
-        groups: cgroups::ControlGroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root),
+        groups,
         log_files: Arc::default(),
         runtime_changes: tokio::sync::watch::Sender::new(0),
         measures: Default::default(),
@@ -147,6 +150,9 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         probe_counts: Default::default(),
         mirrors: Default::default(),
         node_uid: Default::default(),
+        abilities: Default::default(),
+        apparmor: spec::apparmor::is_enabled(),
+        nodes: Informer::with(client.clone(), tasks, Selection::fields(format!("metadata.name={}", config.node_name))),
         port,
         plugins,
         sources,
@@ -157,14 +163,22 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     if let Err(why) = context.images.recover().await {
         tracing::warn!("what became of earlier pulls is not known, and their images are pulled anew: {why}");
     }
-    let registering = context.clone();
-    let node_tasks = tasks.clone();
-    tasks.spawn_until_stopped("register", async move {
-        let node = node::register(&registering).await;
-        registering.node_uid.send_replace(node.metadata.uid.clone());
-        let lease = node::keep_lease(registering.clone(), node.metadata.uid.clone());
-        node_tasks.spawn_until_stopped("lease", lease);
-        node::keep_status(registering, node).await;
+    let of_node = context.clone();
+    tasks.spawn_critical("node status", move || {
+        let context = of_node.clone();
+        async move {
+            let node = node::register(&context).await;
+            context.node_uid.send_replace(node.metadata.uid.clone());
+            node::keep_status(context, node).await;
+        }
+    });
+    let of_lease = context.clone();
+    tasks.spawn_critical("lease", move || {
+        let context = of_lease.clone();
+        async move {
+            let registered = context.node_uid.subscribe().wait_for(Option::is_some).await.map(|uid| uid.clone());
+            node::keep_lease(context, registered.unwrap_or_default()).await;
+        }
     });
     let pods = Informer::<Pod>::trimmed(Api::all(client), tasks, own_pods, pod::comes_from_api);
     if let Some((listener, tls)) = listener {
@@ -173,17 +187,22 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             pods: pods.clone(),
             tasks: tasks.clone(),
             last_seen: Default::default(),
+            connections: server::connections(),
         };
-        tasks.spawn_until_stopped("server", server::serve(Arc::new(server), listener, tls));
+        let (server, listener) = (Arc::new(server), Arc::new(listener));
+        tasks.spawn_critical("server", move || server::serve(server.clone(), listener.clone(), tls.clone()));
     }
     let (size, most) = (context.config.log_size, context.config.log_files);
-    let rotation = logs::rotate(context.log_files.clone(), context.runtime.clone(), size, most);
-    tasks.spawn_until_stopped("rotation", rotation);
-    let evictor = Evictor { context: context.clone(), mailboxes: mailboxes.clone() };
-    tasks.spawn_until_stopped("eviction", evictor.run());
-    tasks.spawn_until_stopped("plug-ins", plugins::follow(context.clone()));
-    tasks.spawn_until_stopped("images", collect::images(context.clone()));
-    tasks.spawn_until_stopped("stray logs", collect::logs(context.clone(), pods.clone(), mailboxes.clone()));
+    let own = context.clone();
+    tasks.spawn_critical("rotation", move || logs::rotate(own.log_files.clone(), own.runtime.clone(), size, most));
+    let (own, boxes) = (context.clone(), mailboxes.clone());
+    tasks.spawn_critical("eviction", move || Evictor { context: own.clone(), mailboxes: boxes.clone() }.run());
+    let own = context.clone();
+    tasks.spawn_critical("plug-ins", move || plugins::follow(own.clone()));
+    let own = context.clone();
+    tasks.spawn_critical("images", move || collect::images(own.clone()));
+    let (own, known, boxes) = (context.clone(), pods.clone(), mailboxes.clone());
+    tasks.spawn_critical("stray logs", move || collect::logs(own.clone(), known.clone(), boxes.clone()));
     Manager::new(context.clone(), pods, mailboxes, tasks).start();
     Ok(Kubelet { context })
 }

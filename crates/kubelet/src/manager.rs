@@ -1,14 +1,15 @@
 //! Which pods there are: a worker for each pod of the node, woken when the API server or the runtime has news.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::{Change, EventType, Informer};
 use ferry_tasks::Tasks;
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -19,10 +20,11 @@ use crate::eviction;
 use crate::logs::{self, FolderWatch};
 use crate::manifests::{self, Files, Manifests};
 use crate::pod;
+use crate::pod_task::PodTask;
 use crate::preempt;
 use crate::runtime::Glimpse;
 use crate::status::WaitReason;
-use crate::worker::{Mailbox, Verdict, Worker};
+use crate::worker::{Mailbox, Verdict};
 
 /// How often a runtime without events is looked at.
 const RELIST: Duration = Duration::from_secs(1);
@@ -63,6 +65,11 @@ impl Mailboxes {
         self.0.lock().values().filter(|mailbox| pod::is_static(&mailbox.pod())).cloned().collect()
     }
 
+    /// Those of the pods that the API server has told of.
+    fn of_the_api(&self) -> Vec<Arc<Mailbox>> {
+        self.0.lock().values().filter(|mailbox| !pod::is_static(&mailbox.pod())).cloned().collect()
+    }
+
     /// Those of the pods that have ended and are still known.
     pub(crate) fn ended(&self) -> Vec<String> {
         let all = self.0.lock();
@@ -75,7 +82,7 @@ impl Mailboxes {
         }
     }
 
-    fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         self.0.lock().remove(uid);
     }
 }
@@ -100,18 +107,29 @@ impl Manager {
     /// Starts following both the API server and the runtime.
     pub(crate) fn start(self) {
         let manager = Arc::new(self);
-        let (follow, watch) = (manager.clone(), manager.clone());
         if let Some(manifests) = manager.context.config.manifests.clone() {
             let files = manager.clone();
-            manager.tasks.spawn_until_stopped("manifests", async move { files.follow_files(manifests).await });
+            manager.tasks.spawn_critical("manifests", move || {
+                let (manager, manifests) = (files.clone(), manifests.clone());
+                async move { manager.follow_files(manifests).await }
+            });
         }
-        manager.tasks.spawn_until_stopped("pods", async move { follow.follow_pods().await });
-        manager.tasks.spawn_until_stopped("runtime", async move { watch.follow_runtime().await });
+        let follow = manager.clone();
+        manager.tasks.spawn_critical("pods", move || {
+            let manager = follow.clone();
+            async move { manager.follow_pods().await }
+        });
+        let watch = manager.clone();
+        manager.tasks.spawn_critical("runtime", move || {
+            let manager = watch.clone();
+            async move { manager.follow_runtime().await }
+        });
     }
 
     async fn follow_pods(&self) {
         let mut changes = self.pods.subscribe();
         let _ = self.files_read.subscribe().wait_for(|read| *read).await;
+        self.end_missed().await;
         loop {
             match changes.next().await {
                 Change::Added(pod) | Change::Modified { new: pod, .. } if pod::is_mirror(&pod) => {
@@ -121,7 +139,13 @@ impl Manager {
                     }
                 }
                 Change::Deleted(pod) if pod::is_mirror(&pod) => self.context.mirrors.gone(&pod),
-                Change::Added(pod) | Change::Modified { new: pod, .. } => self.deliver(pod),
+                // A panic is a bug of one pod: the others are run all the same.
+                Change::Added(pod) | Change::Modified { new: pod, .. } => {
+                    let name = pod::name(&pod).to_owned();
+                    if AssertUnwindSafe(self.deliver(pod)).catch_unwind().await.is_err() {
+                        tracing::error!(pod = name, "a pod is not run: to take it made a panic");
+                    }
+                }
                 Change::Deleted(pod) => {
                     if let Some(mailbox) = self.mailboxes.get(pod::uid(&pod)) {
                         mailbox.put_gone();
@@ -131,13 +155,26 @@ impl Manager {
         }
     }
 
-    fn deliver(&self, pod: Arc<Pod>) {
+    /// An earlier life of the loop may have ended before it was told that a pod is gone.
+    async fn end_missed(&self) {
+        let followed = self.mailboxes.of_the_api();
+        if followed.is_empty() {
+            return;
+        }
+        self.pods.synced().await;
+        let there = self.pods.list();
+        for mailbox in followed.iter().filter(|mailbox| !there.iter().any(|pod| mailbox.is_of(pod::uid(pod)))) {
+            mailbox.put_gone();
+        }
+    }
+
+    async fn deliver(&self, pod: Arc<Pod>) {
         let uid = pod::uid(&pod).to_owned();
         if let Some(mailbox) = self.mailboxes.get(&uid) {
             return mailbox.put(pod);
         }
         let mailbox = Mailbox::new(pod.clone());
-        if let Some(why) = self.refusal(&pod) {
+        if let Some(why) = self.refusal(&pod).await {
             PodEvents { recorder: &self.context.recorder, pod: &pod }.pod(
                 EventType::Warning,
                 &why.reason,
@@ -145,32 +182,18 @@ impl Manager {
             );
             mailbox.refuse(WaitReason { message: format!("Pod was rejected: {}", why.message), ..why });
         }
-        self.mailboxes.0.lock().insert(uid.clone(), mailbox.clone());
+        self.mailboxes.0.lock().insert(uid, mailbox.clone());
         if pod::is_static(&pod) {
             self.context.mirrors.begins(&pod);
         }
-        let worker = Worker::new(self.context.clone(), mailbox, &self.tasks);
-        let mailboxes = self.mailboxes.clone();
-        let (context, ended) = (self.context.clone(), self.static_ended.clone());
-        self.tasks.spawn_until_stopped("pod", async move {
-            if pod::is_static(&pod) {
-                tokio::select! {
-                    () = worker.run() => {}
-                    () = manifests::keep(context.clone(), pod.clone()) => {}
-                }
-                let mirror = context.mirrors.of(&pod).borrow().clone();
-                if let Some(mirror) = mirror
-                    && let Err(why) = manifests::remove(&context, &mirror).await
-                {
-                    tracing::debug!(pod = pod::name(&pod), "its mirror is not removed: {why}");
-                }
-                context.mirrors.ends(&pod);
-            } else {
-                worker.run().await;
-            }
-            mailboxes.forget(&uid);
-            ended.notify_one();
-        });
+        let task = PodTask {
+            context: self.context.clone(),
+            mailboxes: self.mailboxes.clone(),
+            ended: self.static_ended.clone(),
+            tasks: self.tasks.clone(),
+        };
+        // A worker that falls starts again as after a restart of the kubelet: it looks at what is there.
+        self.tasks.spawn_restarted("pod", move || task.clone().run(pod.clone(), mailbox.clone()));
     }
 
     /// Nothing of this node stands behind it any more.
@@ -199,7 +222,7 @@ impl Manager {
                     |other: &Pod| (pod::namespace(other), pod::name(other)) == (pod::namespace(&pod), pod::name(&pod));
                 // Also one that changed: the old one ends first, for both have one name.
                 if !running.iter().any(|mailbox| same(&mailbox.pod())) {
-                    self.deliver(Arc::new(pod));
+                    self.deliver(Arc::new(pod)).await;
                 }
             }
             self.files_read.send_replace(true);
@@ -218,7 +241,7 @@ impl Manager {
     }
 
     /// A pod with a start time was taken before, by this kubelet or one that ran here earlier.
-    fn refusal(&self, new: &Pod) -> Option<WaitReason> {
+    async fn refusal(&self, new: &Pod) -> Option<WaitReason> {
         let status = pod::status(new);
         if status.start_time.is_some() || pod::is_terminal(status) || pod::is_being_deleted(new) {
             return None;
@@ -229,10 +252,19 @@ impl Manager {
         if let Some(why) = self.context.config.sysctls.refusal(new) {
             return Some(why);
         }
+        // Where the runtime does not answer, whoever makes the containers asks it again.
+        if let Ok(abilities) = self.context.abilities().await
+            && let Some(why) = admit::unable(new, &abilities, self.context.apparmor)
+        {
+            return Some(why);
+        }
+        let node = self.node_for(new).await;
         let active = self.mailboxes.active();
         let taken: Vec<Arc<Pod>> = active.iter().map(|mailbox| mailbox.pod()).collect();
         let others: Vec<&Pod> = taken.iter().map(|pod| &**pod).collect();
-        let refused = admit::refusal(new, others.iter().copied(), &self.context.allocatable)?;
+        // As the node tells it now: huge pages and disks may have come since the start.
+        let allocatable = crate::node::capacity::amounts(&self.context.config).allocatable;
+        let refused = admit::refusal(new, others.iter().copied(), &allocatable, node.as_deref())?;
         if !eviction::is_critical(new) || refused.lacks.is_empty() {
             return Some(refused.why);
         }
@@ -251,6 +283,23 @@ impl Manager {
                     "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: {why}"
                 ),
             }),
+        }
+    }
+
+    /// The Node that the pod is held against. Whoever bound the pod may have seen labels and taints that this kubelet has
+    /// not seen yet: where they do not fit, the API server is asked. None where it does not answer: a pod is not ended for
+    /// good by what was true once.
+    async fn node_for(&self, new: &Pod) -> Option<Arc<Node>> {
+        let known = self.context.node();
+        if !admit::belongs_elsewhere(new, &known) {
+            return Some(known);
+        }
+        match crate::node::api(&self.context.client).get(&self.context.config.node_name).await {
+            Ok(fresh) => Some(Arc::new(fresh)),
+            Err(error) => {
+                tracing::warn!(pod = pod::name(new), "taken as it was bound, the Node cannot be read: {error}");
+                None
+            }
         }
     }
 

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::hash::Hasher;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus, ResourceRequirements};
-
-use crate::quantity;
+use ferry_semantics::qos::QosClass;
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
 
 /// Which list of the spec a container stands in, and how it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,36 +222,10 @@ impl Hasher for Fnv1a {
 
 /// Guaranteed, Burstable or BestEffort.
 pub(crate) fn qos_class(pod: &Pod) -> &'static str {
-    if let Some(class) = status(pod).qos_class.as_deref() {
-        match class {
-            "Guaranteed" => return "Guaranteed",
-            "Burstable" => return "Burstable",
-            "BestEffort" => return "BestEffort",
-            _ => {}
-        }
+    if let Some(class) = status(pod).qos_class.as_deref().and_then(QosClass::named) {
+        return class.as_str();
     }
-    let all: Vec<&ResourceRequirements> = match &spec(pod).resources {
-        Some(of_pod) => vec![of_pod],
-        None => containers(pod).iter().chain(init_containers(pod)).filter_map(|c| c.resources.as_ref()).collect(),
-    };
-    let amount = |list: &Option<std::collections::BTreeMap<String, _>>, key: &str| {
-        list.as_ref().and_then(|l| l.get(key)).and_then(quantity::milli).filter(|n| *n > 0)
-    };
-    let mut any = false;
-    let count = if spec(pod).resources.is_some() { 1 } else { containers(pod).len() + init_containers(pod).len() };
-    let mut guaranteed = all.len() == count;
-    for resources in all {
-        for key in ["cpu", "memory"] {
-            let (request, limit) = (amount(&resources.requests, key), amount(&resources.limits, key));
-            any |= request.is_some() || limit.is_some();
-            guaranteed &= limit.is_some() && request.is_none_or(|r| Some(r) == limit);
-        }
-    }
-    match (any, guaranteed) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
-    }
+    QosClass::of(spec(pod)).as_str()
 }
 
 #[cfg(test)]
@@ -274,19 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn quality_of_service_follows_requests_and_limits() {
-        let check = |resources: serde_json::Value, class: &str| {
-            let pod = pod(json!({"containers": [{"name": "a", "resources": resources}]}));
-            assert_eq!(qos_class(&pod), class, "{resources}");
-        };
-        check(json!({}), "BestEffort");
-        check(json!({"requests": {"cpu": "1"}}), "Burstable");
-        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}}), "Guaranteed");
-        check(
-            json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}}),
-            "Guaranteed",
-        );
-        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}), "Burstable");
+    fn the_class_that_was_told_counts_before_the_spec() {
+        let mut pod = pod(json!({"containers": [{"name": "a"}]}));
+        assert_eq!(qos_class(&pod), "BestEffort");
+        for (told, class) in [("Guaranteed", "Guaranteed"), ("Best", "BestEffort")] {
+            pod.status = serde_json::from_value(json!({"qosClass": told})).expect("a status");
+            assert_eq!(qos_class(&pod), class);
+        }
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::cgroups::requests;
+use crate::cgroups::{request_of, requests};
 use crate::eviction::is_critical;
 use crate::pod;
 
 /// What a pod is short of on this node: the resource and the amount.
-pub(crate) type Lack = (&'static str, i64);
+pub(crate) type Lack = (String, i64);
 
 fn request(of: &Pod, key: &str) -> i64 {
     let (processor, memory) = requests(of);
@@ -15,7 +15,8 @@ fn request(of: &Pod, key: &str) -> i64 {
         "cpu" => processor,
         "memory" => memory,
         // The place of a pod.
-        _ => 1,
+        "pods" => 1,
+        other => request_of(of, other),
     }
 }
 
@@ -23,7 +24,7 @@ fn request(of: &Pod, key: &str) -> i64 {
 fn without(lacks: &[Lack], pods: &[&Pod]) -> Vec<Lack> {
     let left = lacks.iter().map(|(key, amount)| {
         let freed = pods.iter().map(|pod| request(pod, key)).fold(0, i64::saturating_add);
-        (*key, amount.saturating_sub(freed))
+        (key.clone(), amount.saturating_sub(freed))
     });
     left.filter(|(_, amount)| *amount > 0).collect()
 }
@@ -115,12 +116,12 @@ mod tests {
             }
         };
         check(&[], Ok(&[]));
-        check(&[("cpu", 50)], Ok(&["small"]));
-        check(&[("cpu", 500)], Ok(&["large"]));
-        check(&[("cpu", 900)], Ok(&["large", "small"]));
-        check(&[("cpu", 1000)], Ok(&["small", "sure"]));
-        check(&[("pods", 1)], Ok(&["idle"]));
+        check(&[("cpu".to_owned(), 50)], Ok(&["small"]));
+        check(&[("cpu".to_owned(), 500)], Ok(&["large"]));
+        check(&[("cpu".to_owned(), 900)], Ok(&["large", "small"]));
+        check(&[("cpu".to_owned(), 1000)], Ok(&["small", "sure"]));
+        check(&[("pods".to_owned(), 1)], Ok(&["idle"]));
         let none = "no set of running pods found to reclaim resources: [(res: cpu, q: 200), ]";
-        check(&[("cpu", 2000)], Err(none));
+        check(&[("cpu".to_owned(), 2000)], Err(none));
     }
 }

@@ -10,7 +10,6 @@ pub mod gvk;
 pub mod names;
 pub mod object;
 pub mod quantity;
-pub mod quota;
 pub mod reader;
 pub mod selector;
 mod selector_index;

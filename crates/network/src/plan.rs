@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ferry_semantics::cidr::overlap;
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 
@@ -110,10 +111,6 @@ pub fn plan(mode: Mode, own: &Member, underlay: &Underlay, others: &[Member]) ->
         }
     }
     plan
-}
-
-fn overlap(a: &IpNet, b: &IpNet) -> bool {
-    a.contains(&b.network()) || b.contains(&a.network())
 }
 
 /// How packets for a range of another node leave this one.

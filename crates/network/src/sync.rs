@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ferry_client::{Informer, Informers};
+use ferry_semantics::backoff::Backoff;
 use ferry_tasks::Tasks;
 use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
@@ -45,7 +46,8 @@ pub fn start(config: Config, informers: &Informers, tasks: &Tasks) -> Result<(),
         MulticastGroup::Ipv6Route,
     ];
     let (connection, handle, messages) = new_multicast_connection(&groups).map_err(NetworkError::Socket)?;
-    tasks.spawn_until_stopped("network-netlink", connection);
+    let tasks = tasks.child("network");
+    tasks.spawn_critical_once("netlink", connection);
     let kernel = Kernel::new(handle, &config.device);
     let nodes = informers.of::<Node>();
     let changed = std::sync::Arc::new(Notify::new());
@@ -61,7 +63,7 @@ pub fn start(config: Config, informers: &Informers, tasks: &Tasks) -> Result<(),
             wake.notify_one();
         }
     });
-    tasks.spawn_until_stopped("network", run(config, kernel, nodes, changed, messages));
+    tasks.spawn_critical_once("routes", run(config, kernel, nodes, changed, messages));
     Ok(())
 }
 
@@ -74,11 +76,11 @@ async fn run(
 ) {
     nodes.synced().await;
     let mut told = Vec::new();
-    let mut pause = RETRY_FIRST;
+    let mut pause = Backoff::new(RETRY_FIRST, RETRY_LAST);
     loop {
         match look(&config, &kernel, &nodes).await {
             Ok((plan, changes)) => {
-                pause = RETRY_FIRST;
+                pause.reset();
                 if changes > 0 {
                     tracing::info!(
                         changes,
@@ -95,8 +97,7 @@ async fn run(
             }
             Err(error) => {
                 tracing::warn!("the network between nodes is not as it should be: {error}");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(RETRY_LAST);
+                tokio::time::sleep(pause.next_delay()).await;
                 continue;
             }
         }

@@ -4,9 +4,10 @@
 //! Knows nothing of what is sent. Must not depend on any Ferry crate but `meta` and `tasks`.
 
 mod connect;
+mod pinned;
 mod remote;
 mod trust;
 
 pub use connect::{Connector, HttpsClient, Resolver, deepest, https};
 pub use remote::{Answer, Remote};
-pub use trust::{Identity, client_config, roots};
+pub use trust::{Identity, Trust, client_config, roots};

@@ -2,9 +2,16 @@
 
 use std::sync::Arc;
 
-use rustls::RootCertStore;
+use rustls::client::{WantsClientCert, WebPkiServerVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+
+use crate::pinned::Pinned;
+
+/// A configuration that does not say yet whom it trusts.
+type WantsTrust = ConfigBuilder<ClientConfig, WantsVerifier>;
 
 /// A client certificate and its key, as PEM.
 #[derive(Clone)]
@@ -13,9 +20,17 @@ pub struct Identity {
     pub key: Vec<u8>,
 }
 
-/// The authorities of a PEM bundle; without one, those of this machine.
-pub fn roots(pem: Option<&[u8]>) -> Result<RootCertStore, String> {
+/// Whom a call trusts: authorities, and servers' own certificates, for a bundle may hold either.
+pub struct Trust {
+    roots: RootCertStore,
+    /// What the bundle holds, byte by byte.
+    bundle: Vec<CertificateDer<'static>>,
+}
+
+/// The certificates of a PEM bundle; without one, this machine's authorities.
+pub fn roots(pem: Option<&[u8]>) -> Result<Trust, String> {
     let mut roots = RootCertStore::empty();
+    let mut bundle = Vec::new();
     match pem {
         None => {
             let system = std::fs::read("/etc/ssl/certs/ca-certificates.crt").unwrap_or_default();
@@ -28,22 +43,43 @@ pub fn roots(pem: Option<&[u8]>) -> Result<RootCertStore, String> {
             for certificate in CertificateDer::pem_slice_iter(pem) {
                 let certificate =
                     certificate.map_err(|error| format!("unable to load root certificates: {error:?}"))?;
-                roots.add(certificate).map_err(|error| format!("unable to load root certificates: {error}"))?;
+                roots.add(certificate.clone()).map_err(|error| format!("unable to load root certificates: {error}"))?;
+                bundle.push(certificate);
             }
             if roots.is_empty() {
                 return Err("unable to load root certificates: unable to parse bytes as PEM block".into());
             }
         }
     }
-    Ok(roots)
+    Ok(Trust { roots, bundle })
 }
 
-pub fn client_config(roots: RootCertStore, identity: Option<&Identity>) -> Result<rustls::ClientConfig, String> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
+impl Trust {
+    /// Has a configuration trust them.
+    pub fn onto(self, builder: WantsTrust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+        if self.bundle.is_empty() {
+            return Ok(builder.with_root_certificates(self.roots));
+        }
+        Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(self.pinned()?)))
+    }
+
+    pub(crate) fn pinned(self) -> Result<Pinned, String> {
+        let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(self.roots), provider())
+            .build()
+            .map_err(|error| format!("unable to load root certificates: {error}"))?;
+        Ok(Pinned { authorities, bundle: self.bundle })
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+pub fn client_config(trust: Trust, identity: Option<&Identity>) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots);
+        .map_err(|error| error.to_string())?;
+    let builder = trust.onto(builder)?;
     let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&identity.certificate)
         .collect::<Result<_, _>>()

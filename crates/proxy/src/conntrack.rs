@@ -4,14 +4,9 @@
 //! the first one went, whatever the rules say by then. Such flows are taken out of the kernel's table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Error;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
-use std::time::Duration;
 
-use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+use ferry_nft::netlink::{ACKNOWLEDGE, ERROR, REQUEST, attributes, dump, error_of, messages, open, receive, send};
 
 use crate::endpoints::Endpoint;
 
@@ -27,38 +22,24 @@ pub(crate) type Changes = BTreeMap<Frontend, BTreeSet<Endpoint>>;
 
 const GET: u16 = (1 << 8) | 1;
 const DELETE: u16 = (1 << 8) | 2;
-const REQUEST: u16 = 1;
-const ACKNOWLEDGE: u16 = 4;
-const DUMP: u16 = 0x300;
-const DONE: u16 = 3;
-const ERROR: u16 = 2;
 const FAMILY_IPV4: u8 = 2;
 const UDP: u8 = 17;
 /// Set on flows whose destination was rewritten.
 const REWRITTEN: u32 = 1 << 5;
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Ends the flows that no longer fit. Blocks for as long as the kernel takes to list its table.
 pub(crate) fn end_stale(changes: &Changes) -> std::io::Result<usize> {
     let socket = open()?;
-    send(&socket, GET, REQUEST | DUMP, &[])?;
     let mut stale = Vec::new();
-    'dump: loop {
-        let bytes = receive(&socket)?;
-        for (kind, body) in messages(&bytes) {
-            match kind {
-                DONE => break 'dump,
-                ERROR => return Err(error_of(body).unwrap_or_else(|| Error::other("the dump ended early"))),
-                _ => stale.extend(Flow::parse(body).filter(|flow| is_stale(flow, changes)).map(|flow| flow.original)),
-            }
-        }
-    }
+    dump(&socket, GET, FAMILY_IPV4, &[], |body| {
+        stale.extend(Flow::parse(body).filter(|flow| is_stale(flow, changes)).map(|flow| flow.original));
+    })?;
     for original in &stale {
-        send(&socket, DELETE, REQUEST | ACKNOWLEDGE, original)?;
+        send(&socket, DELETE, REQUEST | ACKNOWLEDGE, FAMILY_IPV4, original)?;
         let bytes = receive(&socket)?;
-        for (_, body) in messages(&bytes).filter(|(kind, _)| *kind == ERROR) {
+        for message in messages(&bytes).filter(|message| message.kind == ERROR) {
             // A flow that ended by itself meanwhile is what we want.
-            if let Some(error) = error_of(body).filter(|error| error.kind() != std::io::ErrorKind::NotFound) {
+            if let Some(error) = error_of(message.body).filter(|error| error.kind() != std::io::ErrorKind::NotFound) {
                 return Err(error);
             }
         }
@@ -129,69 +110,13 @@ fn tuple(bytes: &[u8]) -> Option<(u8, Endpoint, Endpoint)> {
     Some((protocol, source, Endpoint { address: destination?, port: destination_port }))
 }
 
-/// Type, value and whole bytes of each attribute.
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8], &[u8])> {
-    std::iter::from_fn(move || {
-        let length = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
-        let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?) & 0x3fff;
-        let (value, whole) = (bytes.get(4..length)?, bytes.get(..length)?);
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, value, whole))
-    })
-}
-
-/// Type and body of each message.
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let length = usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?;
-        let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-        let body = bytes.get(16..length)?;
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, body))
-    })
-}
-
-/// Nothing when it is an acknowledgement.
-fn error_of(body: &[u8]) -> Option<Error> {
-    let code = i32::from_ne_bytes(body.get(..4)?.try_into().ok()?);
-    (code != 0).then(|| Error::from_raw_os_error(-code))
-}
-
-fn open() -> std::io::Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER))?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-    Ok(socket)
-}
-
-fn send(socket: &OwnedFd, kind: u16, flags: u16, attributes: &[u8]) -> std::io::Result<()> {
-    let length = 16 + 4 + attributes.len();
-    let mut message = Vec::with_capacity(length);
-    message.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
-    message.extend(kind.to_ne_bytes());
-    message.extend(flags.to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend([FAMILY_IPV4, 0, 0, 0]);
-    message.extend(attributes);
-    sendto(socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-    Ok(())
-}
-
-fn receive(socket: &OwnedFd) -> std::io::Result<Vec<u8>> {
-    let mut buffer = vec![0; 64 * 1024];
-    let (_, length) = recv(socket, buffer.as_mut_slice(), RecvFlags::empty())?;
-    buffer.truncate(length);
-    Ok(buffer)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn malformed_messages_end_the_walk() {
+    fn malformed_messages_are_no_flows() {
         for bytes in [&[][..], &[1], &[0; 16], &[255; 40], &[4, 0, 1, 0, 4, 0, 1, 0], &[3, 0, 1, 0]] {
-            assert!(messages(bytes).count() <= 1);
-            assert!(attributes(bytes).count() <= 2);
             assert!(Flow::parse(bytes).is_none());
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct Choice {
     pub(crate) cluster: Vec<Endpoint>,
     /// For traffic policy `Local`: those of this node.
     pub(crate) local: Vec<Endpoint>,
+    /// Those of this node that are ready, as load balancers count them.
+    pub(crate) ready_local: Vec<Ipv4Addr>,
 }
 
 #[derive(Clone, Debug)]
@@ -77,10 +79,11 @@ pub(crate) fn choose<'a>(
         cluster = candidates.iter().filter(|(_, c)| c.last_resort()).map(|(endpoint, _)| *endpoint).collect();
     }
     let mut local: Vec<Endpoint> = ready.iter().filter(|(_, c)| c.local).map(|(endpoint, _)| **endpoint).collect();
+    let ready_local = local.iter().map(|endpoint| endpoint.address).collect();
     if local.is_empty() {
         local = candidates.iter().filter(|(_, c)| c.local && c.last_resort()).map(|(endpoint, _)| *endpoint).collect();
     }
-    Choice { cluster, local }
+    Choice { cluster, local, ready_local }
 }
 
 /// An endpoint moving between slices stands in both for a moment; the ready copy counts.

@@ -7,12 +7,16 @@ const MASQUERADE_MARK: &str = "0x4000";
 
 pub(crate) const MASQUERADE_CHAIN: &str = "masquerade-later";
 pub(crate) const REJECT_CHAIN: &str = "reject-it";
+/// Through which packets come to all others.
+pub(crate) const DISPATCHING_CHAIN: &str = "nat-prerouting";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) table: String,
     pub(crate) pod_cidr: String,
     pub(crate) service_cidrs: Vec<String>,
+    /// Addresses of the node at which node ports are served; empty: all.
+    pub(crate) node_port_addresses: Vec<String>,
     /// Replies between pods of one bridge skip the host unless the kernel filters bridged packets. Where it cannot,
     /// such connections must be masqueraded, or the client sees answers from an address it never called.
     pub(crate) masquerade_between_pods: bool,
@@ -21,12 +25,16 @@ pub(crate) struct Frame {
 impl Frame {
     /// Empties the table first: the same transaction also creates it, so deleting never fails.
     pub(crate) fn render(&self) -> String {
-        let Self { table, pod_cidr, service_cidrs, masquerade_between_pods } = self;
+        let Self { table, pod_cidr, service_cidrs, node_port_addresses, masquerade_between_pods } = self;
         let mut text = format!("add table ip {table}\ndelete table ip {table}\n");
         let service_cidrs = service_cidrs.join(", ");
         let unknown_service = match service_cidrs.is_empty() {
             true => String::new(),
             false => format!("ip daddr {{ {service_cidrs} }} reject"),
+        };
+        let at_node = match node_port_addresses.is_empty() {
+            true => "ip daddr != 127.0.0.0/8 fib daddr type local".to_owned(),
+            false => format!("ip daddr {{ {} }} fib daddr type local", node_port_addresses.join(", ")),
         };
         let between_pods = match masquerade_between_pods {
             true => format!("ct status dnat ip saddr {pod_cidr} ip daddr {pod_cidr} masquerade fully-random"),
@@ -54,12 +62,12 @@ impl Frame {
   chain dispatch {{
     ip daddr @cluster-addresses ip saddr != {pod_cidr} jump {MASQUERADE_CHAIN}
     ip daddr . meta l4proto . th dport vmap @services
-    ip daddr != 127.0.0.0/8 fib daddr type local meta l4proto . th dport vmap @node-ports
+    {at_node} meta l4proto . th dport vmap @node-ports
   }}
   chain leftover {{
     ct status dnat return
     ip daddr . meta l4proto . th dport vmap @no-endpoints
-    ip daddr != 127.0.0.0/8 fib daddr type local meta l4proto . th dport vmap @no-endpoint-node-ports
+    {at_node} meta l4proto . th dport vmap @no-endpoint-node-ports
     ip daddr @cluster-addresses reject
     {unknown_service}
   }}
@@ -72,7 +80,7 @@ impl Frame {
     type filter hook output priority -110; policy accept;
     ct state new ip daddr . meta l4proto . th dport vmap @firewall
   }}
-  chain nat-prerouting {{
+  chain {DISPATCHING_CHAIN} {{
     type nat hook prerouting priority -100; policy accept;
     jump dispatch
   }}

@@ -8,14 +8,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use ferry_client::Informer;
+use ferry_nft::{Nft, Watch};
 use ferry_tasks::Tasks;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
 use crate::conntrack;
 use crate::frame::Frame;
-use crate::nft::Nft;
-use crate::plan_tests::{service, slice, state};
+use crate::listeners::Listeners;
+use crate::plan_tests::{service, slice, state, state_at};
 use crate::state::State;
 use crate::sync::{Sources, Sync};
 
@@ -316,6 +317,71 @@ async fn affinity_datagrams_and_firewalls_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_ports_are_served_where_they_should_be() {
+    let Some(lab) = Lab::new("n") else { return };
+    lab.serve("pod-a");
+    lab.inside("node", "ip addr add 198.51.100.9/24 dev out");
+    let mut state = state_at(&["198.51.100.8/29"]);
+    lab.nft().apply(&state.resync()).await.expect("the empty table");
+    let ports = json!([{"port": 80, "nodePort": 30080}]);
+    state.service(
+        &service("web", json!({"type": "NodePort", "clusterIP": "10.96.0.7", "ports": ports}), Value::Null),
+        true,
+    );
+    state.slice(&slice("web", 8080, "TCP", endpoints(&["10.244.0.5"])), true);
+    change(&lab, &mut state).await;
+    assert_eq!(lab.call("client", "198.51.100.9:30080"), "pod-a 10.244.0.1");
+    assert_eq!(lab.call("client", "198.51.100.1:30080"), "refused", "another address of the node");
+    assert_eq!(lab.call("client", "10.96.0.7:80"), "pod-a 10.244.0.1", "the ClusterIP is no matter of it");
+}
+
+/// The node's own server stands for sshd, the API server, the kubelet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_and_ports_of_others_are_not_taken() {
+    let Some(lab) = Lab::new("c") else { return };
+    for name in ["pod-a", "pod-b", "node"] {
+        lab.serve(name);
+    }
+    let mut state = state();
+    state.listeners(lab.within("node", Listeners::read));
+    lab.nft().apply(&state.resync()).await.expect("the empty table");
+    let victim = json!({"type": "NodePort", "clusterIP": "10.96.0.10",
+        "ports": [{"port": 53, "protocol": "TCP", "nodePort": 30080}]});
+    state.service(&service("victim", victim, Value::Null), true);
+    state.slice(&slice("victim", 8080, "TCP", endpoints(&["10.244.0.5"])), true);
+    // First in the alphabet, and at all that is not its own: the ClusterIP, the node's port, the node port.
+    let ports = json!([{"port": 53, "name": "a"}, {"port": 8080, "name": "b"}, {"port": 30080, "name": "c"}, {"port": 81, "name": "d"}]);
+    let thief =
+        json!({"type": "LoadBalancer", "clusterIP": "10.96.0.11", "externalIPs": ["10.96.0.10"], "ports": ports});
+    let status = json!({"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]}});
+    state.service(&service("a-thief", thief, status), true);
+    let mut stolen = slice("a-thief", 8080, "TCP", endpoints(&["10.244.0.6"])).as_ref().clone();
+    stolen.ports = Some(
+        ["a", "b", "c", "d"]
+            .map(|name| serde_json::from_value(json!({"name": name, "port": 8080, "protocol": "TCP"})).expect("a port"))
+            .to_vec(),
+    );
+    state.slice(&stolen.into(), true);
+    change(&lab, &mut state).await;
+    let who = |from: &str, to: &str| lab.call(from, to).split(' ').next().unwrap_or_default().to_owned();
+    for from in ["client", "pod-a", "node"] {
+        assert_eq!(who(from, "10.96.0.10:53"), "pod-a", "the ClusterIP, from {from}");
+        assert_eq!(who(from, "198.51.100.1:8080"), "node", "what the node listens on, from {from}");
+        assert_eq!(who(from, "198.51.100.1:30080"), "pod-a", "the node port, from {from}");
+        assert_ne!(who(from, "10.96.0.10:81"), "pod-b", "another port of the ClusterIP, from {from}");
+        assert_eq!(who(from, "198.51.100.1:81"), "pod-b", "what is free, from {from}");
+    }
+    let told: Vec<String> = state.take_refused().into_iter().map(|(_, why)| why).collect();
+    for want in [
+        "TCP port 53 of 10.96.0.10 is not served for this Service: 10.96.0.10 is the ClusterIP of Service default/victim",
+        "TCP port 8080 of 198.51.100.1 is not served for this Service: node here listens there itself",
+        "TCP port 30080 of 198.51.100.1 is not served for this Service: it is the node port of Service default/victim",
+    ] {
+        assert!(told.iter().any(|why| why == want), "{want} in {told:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_reach_the_kernel_and_a_lost_table_comes_back() {
     let Some(lab) = Lab::new("s") else { return };
     lab.serve("pod-a");
@@ -334,20 +400,33 @@ async fn changes_reach_the_kernel_and_a_lost_table_comes_back() {
         table: "t".into(),
         pod_cidr: "10.244.0.0/16".into(),
         service_cidrs: vec!["10.96.0.0/16".into()],
+        node_port_addresses: Vec::new(),
         masquerade_between_pods: false,
     };
     let (sender, mut ready) = tokio::sync::watch::channel(false);
     let tasks = Tasks::new("test");
-    let sync = Sync::new("here".into(), frame, "10.244.0.0/16".into(), lab.nft(), sources, sender);
+    let nft = lab.nft();
+    let told = lab.within("node", || Watch::socket().expect("a socket"));
+    let watch = Watch::of(told, &nft).expect("a watch");
+    let sync = Sync::new("here".into(), frame, "10.244.0.0/16".into(), nft, sources, sender).watching(watch);
     tasks.spawn_until_stopped("proxy", sync.run());
     ready.wait_for(|ready| *ready).await.expect("ready");
     assert_eq!(lab.call("pod-b", "10.96.0.7:80"), "pod-a 10.244.0.6");
     add("second", "10.96.0.8");
     eventually(|| lab.call("pod-b", "10.96.0.8:80") == "pod-a 10.244.0.6").await;
-    lab.inside("node", "nft delete table ip t");
+    // Whatever others do, it is back without a change in the cluster.
+    for harm in [
+        "delete table ip t",
+        "flush ruleset",
+        "flush table ip t",
+        "delete element ip t services { 10.96.0.7 . tcp . 80 }",
+    ] {
+        lab.inside("node", &format!("nft {harm}"));
+        eventually(|| ["10.96.0.7:80", "10.96.0.8:80"].iter().all(|to| lab.call("pod-b", to) == "pod-a 10.244.0.6"))
+            .await;
+    }
     add("third", "10.96.0.9");
     eventually(|| lab.call("pod-b", "10.96.0.9:80") == "pod-a 10.244.0.6").await;
-    assert_eq!(lab.call("pod-b", "10.96.0.7:80"), "pod-a 10.244.0.6", "the others are back too");
     assert!(tasks.stop(Duration::from_secs(10)).await);
 }
 

@@ -6,27 +6,33 @@
 //!
 //! Must not depend on any server-side crate. IPv4 only.
 
+mod claims;
 mod conntrack;
 mod endpoints;
 mod frame;
+mod health;
 mod host;
-mod nft;
+mod listeners;
+mod metrics;
 mod plan;
 mod state;
 mod sync;
 mod table;
 
-use ferry_client::Informers;
+use ferry_client::{Informers, Recorder};
 use ferry_tasks::Tasks;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use tokio::sync::watch;
 
-pub use nft::NftError;
+pub use ferry_nft::NftError;
+use ferry_nft::{Nft, Watch};
 
 /// The table every rule lives in, unless the configuration names another.
 pub const TABLE: &str = "ferry-proxy";
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// The name of this node, as endpoints give it.
     pub node_name: String,
@@ -40,6 +46,14 @@ pub struct Config {
     pub nft: Vec<String>,
     /// Whether to turn on forwarding and bridge filtering in the kernel.
     pub prepare_kernel: bool,
+    /// Node ports are served at these addresses of the node alone; empty: at all.
+    pub node_port_addresses: Vec<String>,
+    /// Where `/healthz` and `/livez` are served for load balancers.
+    pub healthz_bind_address: Option<SocketAddr>,
+    /// Where `/metrics` is served.
+    pub metrics_bind_address: Option<SocketAddr>,
+    /// Tells a Service's owner what it was refused; without it only the log does.
+    pub recorder: Option<Recorder>,
 }
 
 impl Default for Config {
@@ -51,6 +65,10 @@ impl Default for Config {
             table: TABLE.into(),
             nft: vec!["nft".into()],
             prepare_kernel: true,
+            node_port_addresses: Vec::new(),
+            healthz_bind_address: None,
+            metrics_bind_address: None,
+            recorder: None,
         }
     }
 }
@@ -69,13 +87,26 @@ pub enum ProxyError {
 #[derive(Clone, Debug)]
 pub struct Proxy {
     ready: watch::Receiver<bool>,
+    listening: watch::Receiver<BTreeSet<String>>,
+}
+
+/// The ports that the node itself listens on for others, such as `tcp/22`. Blocks for as long as it takes to read a few files
+/// of `/proc`.
+pub fn listening() -> BTreeSet<String> {
+    listeners::Listeners::read().names()
 }
 
 impl Proxy {
-    /// Waits until the kernel holds the rules for everything that existed at the start.
+    /// Waits until the kernel holds the rules for everything that existed at the start: the first transaction may fail
+    /// and be tried again.
     pub async fn ready(&self) {
         // Fails only when the proxy was stopped before: then nobody can be waiting for its rules.
         let _ = self.ready.clone().wait_for(|ready| *ready).await;
+    }
+
+    /// The ports that the node itself listens on for others, as they were when a Service made the proxy look last.
+    pub fn listening(&self) -> watch::Receiver<BTreeSet<String>> {
+        self.listening.clone()
     }
 }
 
@@ -93,6 +124,7 @@ pub fn start<'a>(
 }
 
 async fn begin(config: Config, informers: &Informers, tasks: &Tasks) -> Result<Proxy, ProxyError> {
+    let tasks = tasks.child("proxy");
     check(&config)?;
     let bridge_filtering = match config.prepare_kernel {
         true => host::prepare().await.map_err(ProxyError::Kernel)?,
@@ -102,16 +134,35 @@ async fn begin(config: Config, informers: &Informers, tasks: &Tasks) -> Result<P
         table: config.table.clone(),
         pod_cidr: config.pod_cidr.clone(),
         service_cidrs: config.service_cidrs.clone(),
+        node_port_addresses: config.node_port_addresses.clone(),
         masquerade_between_pods: !bridge_filtering,
     };
-    let nft = nft::Nft::new(config.nft.clone());
+    let nft = Nft::new(config.nft.clone());
     // Rules of an earlier run go on working until the first complete list replaces them.
     nft.apply(&format!("add table ip {}\n", config.table)).await?;
     let (sender, ready) = watch::channel(false);
     let sources = sync::Sources { services: informers.of(), slices: informers.of(), nodes: informers.of() };
-    let sync = sync::Sync::new(config.node_name, frame, config.pod_cidr, nft, sources, sender);
-    tasks.spawn_until_stopped("service proxy", sync.run());
-    Ok(Proxy { ready })
+    let (listens, listening) = watch::channel(BTreeSet::new());
+    let health = health::Health::default();
+    health.serve(config.healthz_bind_address, config.metrics_bind_address, &tasks);
+    let group = tasks.clone();
+    tasks.spawn_critical("service proxy", move || {
+        let (frame, nft, sources) = (frame.clone(), nft.clone(), sources.clone());
+        let (node, pods) = (config.node_name.clone(), config.pod_cidr.clone());
+        let sync = sync::Sync::new(node, frame, pods, nft, sources, sender.clone());
+        let sync = sync.telling(config.recorder.clone()).publishing(listens.clone());
+        let sync = sync.with_health(health.clone(), group.clone());
+        async move {
+            match Watch::new(sync.nft()) {
+                Ok(watch) => sync.watching(watch).run().await,
+                Err(error) => {
+                    tracing::error!("what others do to the rules of Services is not seen: {error}");
+                    sync.run().await;
+                }
+            }
+        }
+    });
+    Ok(Proxy { ready, listening })
 }
 
 /// Removes every rule of the proxy.
@@ -119,7 +170,7 @@ pub async fn cleanup(config: &Config) -> Result<(), ProxyError> {
     check(config)?;
     let table = &config.table;
     // Added first, so that deleting an absent table is no error.
-    nft::Nft::new(config.nft.clone()).apply(&format!("add table ip {table}\ndelete table ip {table}\n")).await?;
+    Nft::new(config.nft.clone()).apply(&format!("add table ip {table}\ndelete table ip {table}\n")).await?;
     Ok(())
 }
 
@@ -129,7 +180,8 @@ fn check(config: &Config) -> Result<(), ProxyError> {
             address.parse::<std::net::Ipv4Addr>().is_ok() && length.parse::<u8>().is_ok_and(|length| length <= 32)
         })
     };
-    for range in std::iter::once(&config.pod_cidr).chain(&config.service_cidrs) {
+    let ranges = std::iter::once(&config.pod_cidr).chain(&config.service_cidrs).chain(&config.node_port_addresses);
+    for range in ranges {
         if !is_range(range) {
             return Err(ProxyError::Config(format!("{range:?} is not an IPv4 range such as 10.96.0.0/16")));
         }

@@ -6,9 +6,12 @@ use std::net::Ipv4Addr;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use crate::claims::{Rank, Standing, readable};
 use crate::conntrack::Frontend;
 use crate::endpoints::{Choice, Endpoint, NodeView, choose};
 use crate::frame::{MASQUERADE_CHAIN, REJECT_CHAIN};
+use crate::health::Check;
+use crate::listeners::Listeners;
 use crate::table::{Collection, ElementKey, Fragment};
 
 /// `ClientIP` affinity without a timeout of its own lasts three hours.
@@ -19,6 +22,7 @@ const DEFAULT_AFFINITY_SECONDS: i32 = 10_800;
 pub(crate) struct View {
     pub(crate) node: NodeView,
     pub(crate) pod_cidr: String,
+    pub(crate) listeners: Listeners,
 }
 
 /// Nothing for services that have no virtual address: headless ones and external names.
@@ -42,11 +46,19 @@ pub(crate) fn plan<'a>(
     let mut fragment = Fragment::default();
     for address in &cluster_addresses {
         fragment.elements.insert(element(Collection::ClusterAddresses, address.to_string()), None);
+        fragment.cluster_addresses.insert(address.to_string());
     }
+    let mut ready_local = BTreeSet::new();
     for port in spec.ports.iter().flatten() {
-        let Some(planner) = PortPlanner::new(&name, spec, port, &cluster_addresses, service, view) else { continue };
-        planner.plan(&choose(port, slices.clone(), &view.node), &mut fragment);
+        let planner = PortPlanner::new(&name, spec, port, &cluster_addresses, service, view, &mut fragment.refused);
+        let Some(planner) = planner else { continue };
+        let choice = choose(port, slices.clone(), &view.node);
+        planner.plan(&choice, &mut fragment);
+        ready_local.extend(choice.ready_local);
     }
+    let is_local = spec.external_traffic_policy.as_deref() == Some("Local");
+    let health = spec.health_check_node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+    fragment.health = health.filter(|_| is_local).map(|port| Check { port, local: ready_local.len() });
     Some(fragment)
 }
 
@@ -75,6 +87,8 @@ struct PortPlanner<'a> {
     internal_local: bool,
     external_local: bool,
     affinity_seconds: Option<u32>,
+    /// Since when the Service exists.
+    since: i64,
     view: &'a View,
 }
 
@@ -86,6 +100,7 @@ impl<'a> PortPlanner<'a> {
         cluster_addresses: &'a [Ipv4Addr],
         service: &Service,
         view: &'a View,
+        refused: &mut BTreeSet<String>,
     ) -> Option<Self> {
         let protocol = match port.protocol.as_deref().unwrap_or("TCP") {
             "TCP" => "tcp",
@@ -110,7 +125,7 @@ impl<'a> PortPlanner<'a> {
                 .collect(),
             _ => Vec::new(),
         };
-        Some(Self {
+        let planner = Self {
             name: format!("{service_name}/{protocol}/{number}"),
             protocol,
             port: number,
@@ -122,11 +137,62 @@ impl<'a> PortPlanner<'a> {
             internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
             external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
             affinity_seconds,
+            since: service.metadata.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second()),
             view,
-        })
+        }
+        .without_the_nodes_own(refused);
+        Some(planner)
+    }
+
+    /// What the node listens on itself is not taken from it.
+    fn without_the_nodes_own(mut self, refused: &mut BTreeSet<String>) -> Self {
+        let (protocol, port, listeners) = (self.protocol, self.port, &self.view.listeners);
+        let mut refuse = |place: &str| {
+            let what = readable(place);
+            refused.insert(format!(
+                "{what} is not served for this Service: node {} listens there itself",
+                self.view.node.name
+            ));
+        };
+        let mut keep = |address: &Ipv4Addr| {
+            let busy = listeners.has(*address, protocol, port);
+            if busy {
+                refuse(&format!("{address} . {protocol} . {port}"));
+            }
+            !busy
+        };
+        self.external_addresses.retain(&mut keep);
+        self.load_balancer_addresses.retain(&mut keep);
+        if let Some(node_port) = self.node_port.filter(|node_port| listeners.has_port(protocol, *node_port)) {
+            refuse(&format!("{protocol} . {node_port}"));
+            self.node_port = None;
+        }
+        self
+    }
+
+    /// The places where it is to be reached, and by what right.
+    fn claim(&self, fragment: &mut Fragment) {
+        let mut claim = |place: String, rank: Rank, at_node: bool| {
+            let standing = Standing { rank, since: self.since, at_node };
+            let known = fragment.claims.entry(place).or_insert(standing);
+            *known = standing.min(*known);
+        };
+        for (addresses, rank) in [
+            (self.cluster_addresses, Rank::Allocated),
+            (&self.load_balancer_addresses, Rank::LoadBalancer),
+            (&self.external_addresses, Rank::Named),
+        ] {
+            for address in addresses {
+                claim(self.address_key(address), rank, self.view.listeners.is_own(*address));
+            }
+        }
+        if let Some(node_port) = self.node_port {
+            claim(format!("{} . {node_port}", self.protocol), Rank::Allocated, false);
+        }
     }
 
     fn plan(&self, choice: &Choice, fragment: &mut Fragment) {
+        self.claim(fragment);
         let cluster_chain = format!("svc-{}", self.name);
         let local_chain = format!("local-{}", self.name);
         let external =

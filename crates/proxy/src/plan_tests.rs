@@ -6,8 +6,10 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
+use crate::conntrack;
 use crate::endpoints::NodeView;
 use crate::frame::Frame;
+use crate::listeners::Listeners;
 use crate::plan::View;
 use crate::state::State;
 
@@ -25,13 +27,20 @@ pub(crate) fn slice(service: &str, port: i32, protocol: &str, endpoints: Value) 
 }
 
 pub(crate) fn state() -> State {
+    state_at(&[])
+}
+
+/// Node ports are served at these addresses alone.
+pub(crate) fn state_at(node_port_addresses: &[&str]) -> State {
     let frame = Frame {
         table: "t".into(),
         pod_cidr: "10.244.0.0/16".into(),
         service_cidrs: vec!["10.96.0.0/16".into()],
+        node_port_addresses: node_port_addresses.iter().map(|range| (*range).to_owned()).collect(),
         masquerade_between_pods: false,
     };
-    State::new(frame, View { node: NodeView { name: "here".into(), zone: None }, pod_cidr: "10.244.0.0/16".into() })
+    let node = NodeView { name: "here".into(), zone: None };
+    State::new(frame, View { node, pod_cidr: "10.244.0.0/16".into(), ..View::default() })
 }
 
 fn check(spec: Value, status: Value, endpoints: Value, expected: &[&str]) {
@@ -178,7 +187,123 @@ fn of_two_claims_on_an_address_one_holds_until_it_goes() {
         both.contains("192.0.2.9 . tcp . 80 : goto ext-default/a") && !both.contains(": goto ext-default/b"),
         "{both}"
     );
+    let why: Vec<String> = state.take_refused().into_iter().map(|(_, why)| why).collect();
+    assert_eq!(why, ["TCP port 80 of 192.0.2.9 is not served for this Service: Service default/a has it"]);
     state.service(&service("a", json!({}), Value::Null), false);
     let one = state.transaction();
     assert!(one.contains("192.0.2.9 . tcp . 80 : goto ext-default/b"), "{one}");
+}
+
+/// A name that comes first in the alphabet, externalIPs and a status that somebody wrote: none of it takes a ClusterIP.
+#[test]
+fn a_cluster_address_cannot_be_taken() {
+    let thief = json!({"type": "LoadBalancer", "clusterIP": "10.96.0.2", "externalIPs": ["10.96.0.10"],
+        "loadBalancerSourceRanges": ["192.0.2.0/24"],
+        "ports": [{"port": 53, "protocol": "UDP", "name": "d"}, {"port": 80, "name": "w"}]});
+    let status = json!({"loadBalancer": {"ingress": [{"ip": "10.96.0.10"}]}});
+    let dns = json!({"clusterIP": "10.96.0.10", "ports": [{"port": 53, "protocol": "UDP"}]});
+    let endpoint = |address: &str| json!([{"addresses": [address]}]);
+    // Whoever comes first, and whether it has endpoints or not.
+    for (order, ready) in [(true, true), (false, true), (true, false), (false, false)] {
+        let mut state = state();
+        let add = |state: &mut State, name: &str| {
+            let (spec, status, address) = match name {
+                "a" => (thief.clone(), status.clone(), "10.244.0.66"),
+                _ => (dns.clone(), Value::Null, "10.244.0.5"),
+            };
+            state.service(&service(name, spec, status), true);
+            if ready || name == "a" {
+                state.slice(&slice(name, 53, "UDP", endpoint(address)), true);
+            }
+            state.transaction()
+        };
+        let (first, second) = if order { ("a", "dns") } else { ("dns", "a") };
+        add(&mut state, first);
+        add(&mut state, second);
+        let moved = state.take_moved();
+        let asked = conntrack::Frontend { address: Some([10, 96, 0, 10].into()), port: 53 };
+        let answering: Option<Vec<String>> =
+            moved.get(&asked).map(|endpoints| endpoints.iter().map(|one| one.address.to_string()).collect());
+        assert_eq!(answering.unwrap_or_default(), if ready { vec!["10.244.0.5"] } else { Vec::new() });
+        let whole = state.resync();
+        assert!(!whole.contains("10.96.0.10 . tcp . 80"), "no port of it: {whole}");
+        assert_eq!(whole.contains("10.96.0.10 . udp . 53 : goto svc-default/dns/udp/53"), ready, "{whole}");
+        assert_eq!(whole.contains("no-endpoints { 10.96.0.10 . udp . 53 : goto reject-it"), !ready, "{whole}");
+        assert!(
+            !whole.contains("10.96.0.10 . udp . 53 : goto ext-") && !whole.contains("10.96.0.10 . udp . 53 : goto fw-")
+        );
+        let told = state.take_refused();
+        assert!(told.iter().all(|(service, _)| service.metadata.name.as_deref() == Some("a")), "{told:?}");
+        assert!(
+            told.iter().any(|(_, why)| why.contains("10.96.0.10 is the ClusterIP of Service default/dns")),
+            "{told:?}"
+        );
+        assert!(state.take_refused().is_empty(), "once");
+    }
+}
+
+#[test]
+fn what_the_node_listens_on_stays_its_own() {
+    let listeners = Listeners::of_test(
+        &["192.0.2.5", "127.0.0.1"],
+        &[("tcp", None, 22), ("tcp", Some("192.0.2.5"), 10250), ("tcp", Some("127.0.0.1"), 9000), ("tcp", None, 30081)],
+    );
+    let mut state = state();
+    state.listeners(listeners.clone());
+    let ports: Vec<Value> = [22, 10250, 9000, 80]
+        .iter()
+        .enumerate()
+        .map(|(index, port)| json!({"port": port, "name": format!("p{port}"), "nodePort": 30080 + index}))
+        .collect();
+    let spec =
+        json!({"type": "LoadBalancer", "clusterIP": "10.96.0.2", "externalIPs": ["203.0.113.7"], "ports": ports});
+    let status = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.5"}]}});
+    state.service(&service("web", spec, status), true);
+    assert!(state.wants_the_nodes());
+    let rules = state.transaction();
+    for (place, served) in [
+        ("192.0.2.5 . tcp . 22 ", false),
+        ("192.0.2.5 . tcp . 10250 ", false),
+        ("192.0.2.5 . tcp . 9000 ", true),
+        ("192.0.2.5 . tcp . 80 ", true),
+        // Addresses of others are no matter of the node's sockets.
+        ("203.0.113.7 . tcp . 22 ", true),
+        ("tcp . 30080 ", true),
+        ("tcp . 30081 ", false),
+    ] {
+        assert_eq!(rules.contains(&format!("{place}:")), served, "{place} in {rules}");
+    }
+    let told: Vec<String> = state.take_refused().into_iter().map(|(_, why)| why).collect();
+    let want = "TCP port 22 of 192.0.2.5 is not served for this Service: node here listens there itself";
+    assert!(told.len() == 3 && told.iter().any(|why| why == want), "{told:?}");
+    // Once the node is done with it, it is served.
+    state.listeners(Listeners::of_test(&["192.0.2.5"], &[]));
+    assert!(state.transaction().contains("192.0.2.5 . tcp . 22 :"));
+    state.listeners(listeners);
+    assert!(state.transaction().contains("delete element"));
+}
+
+#[test]
+fn health_checks_count_ready_endpoints_of_this_node() {
+    let spec = |policy: &str, port: u16| {
+        json!({"type": "LoadBalancer", "clusterIP": "10.96.0.2", "externalTrafficPolicy": policy,
+            "healthCheckNodePort": port, "ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "a"}]})
+    };
+    let endpoints = json!([
+        {"addresses": ["10.244.0.5"], "nodeName": "here"},
+        {"addresses": ["10.244.0.6"], "nodeName": "here", "conditions": {"ready": false, "serving": true, "terminating": true}},
+        {"addresses": ["10.244.1.7"], "nodeName": "there"},
+    ]);
+    let mut state = state();
+    for (spec, want) in
+        [(spec("Local", 31000), Some((31000, 1))), (spec("Cluster", 31000), None), (spec("Local", 0), None)]
+    {
+        state.service(&service("web", spec.clone(), Value::Null), true);
+        let mut own = slice("web", 8080, "TCP", endpoints.clone()).as_ref().clone();
+        own.ports =
+            Some(vec![serde_json::from_value(json!({"name": "a", "port": 8080, "protocol": "TCP"})).expect("a port")]);
+        state.slice(&own.into(), true);
+        state.transaction();
+        assert_eq!(state.checks().get("default/web").map(|check| (check.port, check.local)), want, "{spec}");
+    }
 }

@@ -9,8 +9,10 @@ use kube::ResourceExt;
 
 use crate::conntrack::Changes;
 use crate::frame::Frame;
+use crate::health::Check;
+use crate::listeners::Listeners;
 use crate::plan::{View, plan};
-use crate::table::{Owner, Table};
+use crate::table::{Fragment, Owner, Table};
 
 /// The label by which a slice names its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -30,6 +32,9 @@ pub(crate) struct State {
     slice_owners: BTreeMap<String, Owner>,
     changed: BTreeSet<Owner>,
     table: Table,
+    /// What services were told they do not get.
+    told: BTreeMap<Owner, BTreeSet<String>>,
+    checks: BTreeMap<Owner, Check>,
 }
 
 impl State {
@@ -40,6 +45,8 @@ impl State {
             slice_owners: BTreeMap::new(),
             changed: BTreeSet::new(),
             table: Table::new(frame),
+            told: BTreeMap::new(),
+            checks: BTreeMap::new(),
         }
     }
 
@@ -77,6 +84,59 @@ impl State {
         }
     }
 
+    /// Whether a changed service wants to be reached at addresses or ports that the node may have itself.
+    pub(crate) fn wants_the_nodes(&self) -> bool {
+        let changed = self.changed.iter().filter_map(|owner| self.known.get(owner)?.service.as_ref());
+        changed.into_iter().any(|service| is_external(service))
+    }
+
+    /// Whether any service does.
+    pub(crate) fn has_external(&self) -> bool {
+        self.known.values().filter_map(|known| known.service.as_ref()).any(|service| is_external(service))
+    }
+
+    pub(crate) fn listening(&self) -> BTreeSet<String> {
+        self.view.listeners.names()
+    }
+
+    /// What the node listens on now: services that this is of matter for are planned anew.
+    pub(crate) fn listeners(&mut self, listeners: Listeners) {
+        let moved = self.view.listeners.changed_to(&listeners);
+        if moved.is_empty() {
+            return;
+        }
+        self.view.listeners = listeners;
+        for (owner, known) in &self.known {
+            if known.service.as_ref().is_some_and(|service| is_external(service) && moved.concern(service)) {
+                self.changed.insert(owner.clone());
+            }
+        }
+    }
+
+    /// What services do not get that they ask for, and were not told yet.
+    pub(crate) fn take_refused(&mut self) -> Vec<(Arc<Service>, String)> {
+        let refused = self.table.take_refused();
+        let mut news = Vec::new();
+        self.told.retain(|owner, _| self.known.contains_key(owner));
+        for (owner, reasons) in refused {
+            let Some(service) = self.known.get(&owner).and_then(|known| known.service.clone()) else { continue };
+            let told = self.told.entry(owner).or_default();
+            let new = reasons.difference(told).cloned().collect::<Vec<_>>();
+            news.extend(new.iter().map(|why| (service.clone(), why.clone())));
+            told.extend(new);
+        }
+        news
+    }
+
+    /// Where load balancers ask for endpoints on this node, by service.
+    pub(crate) fn checks(&self) -> &BTreeMap<Owner, Check> {
+        &self.checks
+    }
+
+    pub(crate) fn of(&self, owner: &str) -> Option<Arc<Service>> {
+        self.known.get(owner)?.service.clone()
+    }
+
     fn touch(&mut self, owner: Owner) {
         if self.known.get(&owner).is_some_and(|known| known.service.is_none() && known.slices.is_empty()) {
             self.known.remove(&owner);
@@ -87,7 +147,7 @@ impl State {
     /// The transaction for everything that changed since the last call; empty when the rules stay the same.
     pub(crate) fn transaction(&mut self) -> String {
         let changed = std::mem::take(&mut self.changed);
-        let updates: Vec<_> = changed
+        let updates: Vec<(Owner, Option<Fragment>)> = changed
             .into_iter()
             .map(|owner| {
                 let fragment = self.known.get(&owner).and_then(|known| {
@@ -96,6 +156,12 @@ impl State {
                 (owner, fragment)
             })
             .collect();
+        for (owner, fragment) in &updates {
+            match fragment.as_ref().and_then(|fragment| fragment.health) {
+                Some(check) => self.checks.insert(owner.clone(), check),
+                None => self.checks.remove(owner),
+            };
+        }
         self.table.replace(updates)
     }
 
@@ -109,6 +175,14 @@ impl State {
         let _ = self.transaction();
         self.table.render()
     }
+}
+
+/// Whether it is to be reached at more than a ClusterIP.
+fn is_external(service: &Service) -> bool {
+    service.spec.as_ref().is_some_and(|spec| {
+        spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty())
+            || spec.type_.as_deref().is_some_and(|kind| kind != "ClusterIP")
+    })
 }
 
 fn key<K: kube::Resource>(object: &K) -> String {

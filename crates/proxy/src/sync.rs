@@ -1,23 +1,33 @@
 //! The loop that carries changes from the informers to the kernel.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ferry_client::{Change, Informer, Subscription};
+use ferry_client::{Change, EventType, Informer, Recorder, Subscription};
+use ferry_nft::{Nft, Pace, Watch, wait};
+use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::conntrack;
 use crate::endpoints::NodeView;
-use crate::frame::Frame;
-use crate::nft::Nft;
+use crate::frame::{DISPATCHING_CHAIN, Frame};
+use crate::health::{Health, Servers};
+use crate::listeners::Listeners;
 use crate::plan::View;
 use crate::state::State;
+use crate::table::Owner;
 
+/// The taint of nodes that an autoscaler is about to delete.
+const GOING: &str = "ToBeDeletedByClusterAutoscaler";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Nothing tells when somebody begins to listen.
+const LOOK_AT_LISTENERS: Duration = Duration::from_secs(15);
 
 pub(crate) struct Sync {
     node_name: String,
@@ -25,9 +35,20 @@ pub(crate) struct Sync {
     nft: Nft,
     sources: Sources,
     ready: watch::Sender<bool>,
+    recorder: Option<Recorder>,
+    listening: Option<watch::Sender<BTreeSet<String>>>,
+    /// Word of others who change the table.
+    watch: Option<Watch>,
+    table: String,
+    health: Health,
+    /// Ports for health checks, where they are served.
+    servers: Option<(Servers, Tasks)>,
+    /// What could not be served, and was told.
+    unserved: Vec<(Owner, String)>,
 }
 
 /// Where changes come from.
+#[derive(Clone)]
 pub(crate) struct Sources {
     pub(crate) services: Informer<Service>,
     pub(crate) slices: Informer<EndpointSlice>,
@@ -49,8 +70,70 @@ impl Sync {
         sources: Sources,
         ready: watch::Sender<bool>,
     ) -> Self {
-        let view = View { node: NodeView { name: node_name.clone(), zone: None }, pod_cidr };
-        Self { node_name, state: State::new(frame, view), nft, sources, ready }
+        let node = NodeView { name: node_name.clone(), zone: None };
+        let view = View { node, pod_cidr, ..View::default() };
+        let table = frame.table.clone();
+        let state = State::new(frame, view);
+        Self {
+            node_name,
+            state,
+            nft,
+            sources,
+            ready,
+            recorder: None,
+            listening: None,
+            watch: None,
+            table,
+            health: Health::default(),
+            servers: None,
+            unserved: Vec::new(),
+        }
+    }
+
+    /// Who tells load balancers how it goes, and where their ports are served.
+    pub(crate) fn with_health(self, health: Health, tasks: Tasks) -> Self {
+        Self { health, servers: Some((Servers::default(), tasks)), ..self }
+    }
+
+    pub(crate) fn nft(&self) -> &Nft {
+        &self.nft
+    }
+
+    /// Who tells when others change the rules.
+    pub(crate) fn watching(self, watch: Watch) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
+
+    /// Who tells owners of Services what they do not get.
+    pub(crate) fn telling(self, recorder: Option<Recorder>) -> Self {
+        Self { recorder, ..self }
+    }
+
+    /// Who is told what the node listens on.
+    pub(crate) fn publishing(self, listening: watch::Sender<BTreeSet<String>>) -> Self {
+        Self { listening: Some(listening), ..self }
+    }
+
+    async fn look_at_listeners(&mut self) {
+        let Ok(listeners) = tokio::task::spawn_blocking(Listeners::read).await else { return };
+        self.state.listeners(listeners);
+        if let Some(listening) = &self.listening {
+            let now = self.state.listening();
+            listening.send_if_modified(|told| {
+                let changed = *told != now;
+                *told = now;
+                changed
+            });
+        }
+    }
+
+    fn tell_refused(&mut self) {
+        for (service, why) in self.state.take_refused() {
+            tracing::warn!("{}/{}: {why}", service.namespace().unwrap_or_default(), service.name_any());
+            if let Some(recorder) = &self.recorder {
+                recorder.event(&*service, EventType::Warning, "PortNotServed", why);
+            }
+        }
     }
 
     pub(crate) async fn run(mut self) {
@@ -62,13 +145,39 @@ impl Sync {
             Streams { services: services.subscribe(), slices: slices.subscribe(), nodes: nodes.subscribe() };
         self.drain(&mut streams);
         let mut retry = self.resync().await;
-        self.ready.send_replace(true);
+        self.serve_checks().await;
+        let mut watch = self.watch.take();
+        let (mut pace, mut repair) = (Pace::default(), None);
+        let mut look = tokio::time::interval(LOOK_AT_LISTENERS);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            if retry.is_none() {
+                self.tell_ready();
+            }
             tokio::select! {
+                changed = wait::changed(&mut watch) => {
+                    if changed.is_err() {
+                        watch = None;
+                    }
+                    if self.is_lost(changed).await {
+                        repair.get_or_insert_with(|| pace.next(Instant::now()));
+                    }
+                    continue;
+                }
+                () = wait::until(repair) => {
+                    tracing::info!("somebody changed table {}: it is written anew", self.table);
+                    repair = None;
+                    retry = retry.or(Some(FIRST_RETRY));
+                }
+                _ = look.tick() => {
+                    if self.state.has_external() {
+                        self.look_at_listeners().await;
+                    }
+                }
                 change = streams.services.next() => self.service(&change),
                 change = streams.slices.next() => self.slice(&change),
                 change = streams.nodes.next() => self.node(&change),
-                () = wait(retry) => {}
+                () = wait::after(retry) => {}
             }
             self.drain(&mut streams);
             retry = match retry {
@@ -78,7 +187,46 @@ impl Sync {
             if retry.is_none() {
                 self.end_stale_flows().await;
             }
+            self.serve_checks().await;
         }
+    }
+
+    /// Serves the ports for health checks of those Services that have one.
+    async fn serve_checks(&mut self) {
+        let Some((servers, tasks)) = &mut self.servers else { return };
+        let checks = self.state.checks();
+        self.health.checks(checks.clone());
+        let failed = servers.follow(checks, &self.health, tasks).await;
+        for (owner, why) in failed.iter().filter(|one| !self.unserved.contains(one)) {
+            tracing::warn!("{owner}: {why}");
+            if let Some((recorder, service)) = self.recorder.as_ref().zip(self.state.of(owner)) {
+                recorder.event(&*service, EventType::Warning, "FailedToStartServiceHealthcheck", why.clone());
+            }
+        }
+        self.unserved = failed;
+    }
+
+    /// Whether others changed the table.
+    async fn is_lost(&self, changed: std::io::Result<ferry_nft::Changed>) -> bool {
+        match changed {
+            Ok(changed) if changed.concerns(&self.table) => true,
+            // One's own changes may have been too many to be told as well: those are no reason to make them again.
+            Ok(changed) if changed.is_unknown() => {
+                let table = self.table.clone();
+                let look = move || Watch::has_rules(&table, DISPATCHING_CHAIN);
+                !matches!(tokio::task::spawn_blocking(look).await, Ok(Ok(true)))
+            }
+            Ok(_) => false,
+            Err(error) => {
+                tracing::error!("changes that others make to packet rules are no longer told: {error}");
+                true
+            }
+        }
+    }
+
+    /// The kernel has what it should have.
+    fn tell_ready(&self) {
+        self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
     }
 
     /// Takes what is there already, so that one transaction carries a burst.
@@ -95,10 +243,12 @@ impl Sync {
     }
 
     fn service(&mut self, change: &Change<Service>) {
+        self.health.changed(1, 0);
         self.state.service(change.object(), !matches!(change, Change::Deleted(_)));
     }
 
     fn slice(&mut self, change: &Change<EndpointSlice>) {
+        self.health.changed(0, 1);
         self.state.slice(change.object(), !matches!(change, Change::Deleted(_)));
     }
 
@@ -106,16 +256,26 @@ impl Sync {
         let node = change.object();
         if node.name_any() == self.node_name {
             self.state.zone(node.labels().get(ZONE).cloned());
+            let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+            let is_going = taints.into_iter().any(|taint| taint.key == GOING);
+            self.health.leaving(is_going || node.metadata.deletion_timestamp.is_some());
         }
     }
 
     /// The difference only; when the kernel does not agree with what we think it holds, everything anew.
     async fn apply(&mut self) -> Option<Duration> {
+        if self.state.wants_the_nodes() {
+            self.look_at_listeners().await;
+        }
         let transaction = self.state.transaction();
+        self.tell_refused();
         if transaction.is_empty() {
             return None;
         }
-        match self.nft.apply(&transaction).await {
+        let begin = Instant::now();
+        let applied = self.nft.apply(&transaction).await;
+        self.health.synced(begin.elapsed(), false, applied.is_ok());
+        match applied {
             Ok(()) => None,
             Err(error) => {
                 tracing::info!("writing the whole table of Services anew, since a change did not fit: {error}");
@@ -138,8 +298,15 @@ impl Sync {
     }
 
     async fn resync(&mut self) -> Option<Duration> {
+        if self.state.wants_the_nodes() {
+            self.look_at_listeners().await;
+        }
         let whole = self.state.resync();
-        match self.nft.apply(&whole).await {
+        self.tell_refused();
+        let begin = Instant::now();
+        let applied = self.nft.apply(&whole).await;
+        self.health.synced(begin.elapsed(), true, applied.is_ok());
+        match applied {
             Ok(()) => None,
             Err(error) => {
                 tracing::error!("Services are not up to date on this node, trying again: {error}");
@@ -149,9 +316,47 @@ impl Sync {
     }
 }
 
-async fn wait(retry: Option<Duration>) {
-    match retry {
-        Some(delay) => tokio::time::sleep(delay).await,
-        None => std::future::pending().await,
+#[cfg(test)]
+mod tests {
+    use ferry_tasks::Tasks;
+
+    use super::*;
+
+    /// A command in the place of `nft` that refuses until a file is there.
+    #[tokio::test]
+    async fn it_is_ready_once_the_rules_are_in_the_kernel() {
+        let folder = std::env::temp_dir().join(format!("ferry-proxy-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (tried, allowed) = (folder.join("tried"), folder.join("allowed"));
+        let script = format!("cat > {}; test -e {}", tried.display(), allowed.display());
+        let nft = Nft::new(["sh", "-c", &script].map(str::to_owned).to_vec());
+        let sources =
+            Sources { services: Informer::detached(), slices: Informer::detached(), nodes: Informer::detached() };
+        sources.services.mark_synced();
+        sources.slices.mark_synced();
+        sources.nodes.mark_synced();
+        let frame = Frame {
+            table: "t".into(),
+            pod_cidr: "10.244.0.0/16".into(),
+            service_cidrs: Vec::new(),
+            node_port_addresses: Vec::new(),
+            masquerade_between_pods: false,
+        };
+        let (sender, mut ready) = watch::channel(false);
+        let tasks = Tasks::new("test");
+        let sync = Sync::new("here".into(), frame, "10.244.0.0/16".into(), nft, sources, sender);
+        tasks.spawn_until_stopped("proxy", sync.run());
+        // The second attempt begins after the first has failed.
+        for _ in 0..2 {
+            while !tried.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let _ = std::fs::remove_file(&tried);
+        }
+        assert!(!*ready.borrow(), "nothing is in the kernel");
+        std::fs::write(&allowed, "").expect("a file");
+        ready.wait_for(|ready| *ready).await.expect("ready");
+        assert!(tasks.stop(Duration::from_secs(10)).await);
+        let _ = std::fs::remove_dir_all(&folder);
     }
 }

@@ -6,8 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use crate::conntrack::Changes;
+use crate::claims::{Claims, Place, Standing};
+use crate::conntrack::{Changes, Frontend};
+use crate::endpoints::Endpoint;
 use crate::frame::Frame;
+use crate::health::Check;
 
 /// `namespace/name` of the service a fragment belongs to.
 pub(crate) type Owner = String;
@@ -36,6 +39,11 @@ impl Collection {
             Self::Hairpin => "hairpin",
         }
     }
+
+    /// Whether its keys are places that one service has.
+    fn is_of_places(self) -> bool {
+        !matches!(self, Self::ClusterAddresses | Self::Hairpin)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +62,13 @@ pub(crate) struct Fragment {
     pub(crate) elements: BTreeMap<ElementKey, Option<String>>,
     /// Where datagrams for it arrive, and who may answer them.
     pub(crate) datagrams: Changes,
+    /// Where it is to be reached, and by what right.
+    pub(crate) claims: BTreeMap<Place, Standing>,
+    pub(crate) cluster_addresses: BTreeSet<String>,
+    /// What it asked for and does not get on this node, for its owner to read.
+    pub(crate) refused: BTreeSet<String>,
+    /// Where load balancers ask for its endpoints on this node.
+    pub(crate) health: Option<Check>,
 }
 
 #[derive(Debug)]
@@ -61,13 +76,25 @@ pub(crate) struct Table {
     frame: Frame,
     fragments: BTreeMap<Owner, Fragment>,
     elements: BTreeMap<ElementKey, BTreeMap<Owner, Option<String>>>,
+    claims: Claims,
+    /// Places where somebody came or went since someone asked, and services that the node refuses something.
+    touched: BTreeSet<Place>,
+    refusing: BTreeSet<Owner>,
     /// Frontends of datagrams whose endpoints changed since someone asked.
     moved: Changes,
 }
 
 impl Table {
     pub(crate) fn new(frame: Frame) -> Self {
-        Self { frame, fragments: BTreeMap::new(), elements: BTreeMap::new(), moved: Changes::new() }
+        Self {
+            frame,
+            fragments: BTreeMap::new(),
+            elements: BTreeMap::new(),
+            claims: Claims::default(),
+            touched: BTreeSet::new(),
+            refusing: BTreeSet::new(),
+            moved: Changes::new(),
+        }
     }
 
     /// Takes over the new fragments and returns the transaction for the difference; empty when nothing changed.
@@ -77,25 +104,38 @@ impl Table {
         let mut filled = String::new();
         let mut removed = String::new();
         let mut before: BTreeMap<ElementKey, Option<Option<String>>> = BTreeMap::new();
+        let mut answered: BTreeMap<Frontend, BTreeSet<Endpoint>> = BTreeMap::new();
         for (owner, update) in updates {
-            let old = self.fragments.remove(&owner).unwrap_or_default();
+            let old = self.fragments.get(&owner).cloned().unwrap_or_default();
             let new = update.clone().unwrap_or_default();
             if old != new {
                 write_affinities(&table, &old, &new, &mut created, &mut removed);
                 write_chains(&table, &old, &new, &mut created, &mut filled, &mut removed);
-                for key in old.elements.keys().chain(new.elements.keys()) {
-                    before.entry(key.clone()).or_insert_with(|| self.winner(key));
+                let places = self.affected(&old, &new);
+                let shared = places.iter().flat_map(|place| elements_at(place));
+                for key in old.elements.keys().chain(new.elements.keys()).cloned().chain(shared) {
+                    let winner = self.winner(&key);
+                    before.entry(key).or_insert(winner);
+                }
+                for frontend in places.iter().filter_map(|place| frontend_at(place)) {
+                    let endpoints = self.answering(&frontend);
+                    answered.entry(frontend).or_insert(endpoints);
+                }
+                self.touched.extend(places);
+                if !new.refused.is_empty() {
+                    self.refusing.insert(owner.clone());
                 }
                 self.exchange(&owner, &old, &new);
-                for frontend in old.datagrams.keys().chain(new.datagrams.keys()) {
-                    if old.datagrams.get(frontend) != new.datagrams.get(frontend) {
-                        let endpoints = new.datagrams.get(frontend).cloned().unwrap_or_default();
-                        self.moved.insert(*frontend, endpoints);
-                    }
-                }
             }
-            if let Some(fragment) = update {
-                self.fragments.insert(owner, fragment);
+            match update {
+                Some(fragment) => self.fragments.insert(owner, fragment),
+                None => self.fragments.remove(&owner),
+            };
+        }
+        for (frontend, before) in answered {
+            let now = self.answering(&frontend);
+            if now != before {
+                self.moved.insert(frontend, now);
             }
         }
         let elements = self.write_elements(&table, &before);
@@ -123,9 +163,45 @@ impl Table {
         std::mem::take(&mut self.moved)
     }
 
-    /// Two services may claim one address and port; the first by name has it until it goes.
+    /// Several services may claim one place; in all maps together it is one of them that has it.
     fn winner(&self, key: &ElementKey) -> Option<Option<String>> {
-        self.elements.get(key).and_then(|owners| owners.values().next().cloned())
+        let owners = self.elements.get(key)?;
+        if key.collection.is_of_places() {
+            return owners.get(self.claims.holder(&key.key)?).cloned();
+        }
+        owners.values().next().cloned()
+    }
+
+    /// The places that may change hands when one service takes these for those.
+    fn affected(&self, old: &Fragment, new: &Fragment) -> BTreeSet<Place> {
+        let own = old.claims.keys().chain(new.claims.keys());
+        let given = old.cluster_addresses.symmetric_difference(&new.cluster_addresses);
+        let beside = own.clone().flat_map(|place| self.claims.beside(place));
+        own.chain(beside).chain(given.flat_map(|address| self.claims.at(address))).cloned().collect()
+    }
+
+    /// Who may answer datagrams that arrive there.
+    fn answering(&self, frontend: &Frontend) -> BTreeSet<Endpoint> {
+        let place = match frontend.address {
+            Some(address) => format!("{address} . udp . {}", frontend.port),
+            None => format!("udp . {}", frontend.port),
+        };
+        let fragment = self.claims.holder(&place).and_then(|owner| self.fragments.get(owner));
+        fragment.and_then(|fragment| fragment.datagrams.get(frontend)).cloned().unwrap_or_default()
+    }
+
+    /// What services asked for and do not get, by service, where that may have changed since the last call.
+    pub(crate) fn take_refused(&mut self) -> BTreeMap<Owner, BTreeSet<String>> {
+        let touched = std::mem::take(&mut self.touched);
+        let mut all: BTreeMap<Owner, BTreeSet<String>> = BTreeMap::new();
+        for (owner, why) in touched.iter().flat_map(|place| self.claims.refused(place)) {
+            all.entry(owner).or_default().insert(why);
+        }
+        for owner in std::mem::take(&mut self.refusing) {
+            let refused = self.fragments.get(&owner).map(|fragment| fragment.refused.clone()).unwrap_or_default();
+            all.entry(owner).or_default().extend(refused);
+        }
+        all
     }
 
     fn exchange(&mut self, owner: &Owner, old: &Fragment, new: &Fragment) {
@@ -137,6 +213,8 @@ impl Table {
                 }
             }
         }
+        self.claims.remove(owner, &old.claims, &old.cluster_addresses);
+        self.claims.add(owner, &new.claims, &new.cluster_addresses);
         for (key, value) in &new.elements {
             self.elements.entry(key.clone()).or_default().insert(owner.clone(), value.clone());
         }
@@ -169,6 +247,26 @@ impl Table {
             }
         }
         output
+    }
+}
+
+/// The maps that a place may stand in.
+fn elements_at(place: &str) -> Vec<ElementKey> {
+    let of_a_node = place.matches(" . ").count() == 1;
+    let collections: &[Collection] = if of_a_node {
+        &[Collection::NodePorts, Collection::NoEndpointNodePorts]
+    } else {
+        &[Collection::Services, Collection::NoEndpoints, Collection::Firewall]
+    };
+    collections.iter().map(|collection| ElementKey { collection: *collection, key: place.to_owned() }).collect()
+}
+
+/// The place as one where datagrams arrive.
+fn frontend_at(place: &str) -> Option<Frontend> {
+    match place.split(" . ").collect::<Vec<_>>().as_slice() {
+        [address, "udp", port] => Some(Frontend { address: Some(address.parse().ok()?), port: port.parse().ok()? }),
+        ["udp", port] => Some(Frontend { address: None, port: port.parse().ok()? }),
+        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@ use ferry_meta::{GroupVersion, object, time};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::at::At;
+use crate::cursor::Cursor;
 
 /// The value of a column's expression. `.a.b` is a field, `.a.b|text` a field or else this text; a word before a field says how
 /// it is shown. Nothing gives an empty text.
@@ -48,7 +48,7 @@ pub fn evaluate(expression: &str, object: &Value, now: Timestamp) -> Value {
 /// Forms that belong to one or two kinds.
 fn described(form: &str, path: &str, value: Option<&Value>, whole: &Value) -> String {
     let null = Value::Null;
-    let part = At::root(value.unwrap_or(&null));
+    let part = Cursor::root(value.unwrap_or(&null));
     let join = |parts: &[&str], separator: &str| {
         parts.iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join(separator)
     };
@@ -107,14 +107,14 @@ fn described(form: &str, path: &str, value: Option<&Value>, whole: &Value) -> St
 
 fn controller(object: &Value) -> String {
     let owners = object::items(object, "/metadata/ownerReferences").iter();
-    let Some(owner) = owners.map(At::root).find(|o| o.is_true("controller")) else { return "<none>".to_owned() };
+    let Some(owner) = owners.map(Cursor::root).find(|o| o.is_true("controller")) else { return "<none>".to_owned() };
     let group = GroupVersion::parse(owner.text("apiVersion")).map(|v| v.group).unwrap_or_default();
     let kind = if group.is_empty() { owner.text("kind").to_owned() } else { format!("{}.{group}", owner.text("kind")) };
     format!("{}/{}", kind.to_lowercase(), owner.text("name"))
 }
 
 fn claim_state(claim: &Value) -> String {
-    let status = At::root(claim).get("status");
+    let status = Cursor::root(claim).get("status");
     let mut states = Vec::new();
     if object::is_being_deleted(claim) {
         states.push("deleted");
@@ -132,7 +132,7 @@ fn claim_state(claim: &Value) -> String {
 
 fn available(service: &Value) -> String {
     let conditions = object::items(service, "/status/conditions").iter();
-    let Some(found) = conditions.map(At::root).find(|c| c.text("type") == "Available") else {
+    let Some(found) = conditions.map(Cursor::root).find(|c| c.text("type") == "Available") else {
         return "Unknown".to_owned();
     };
     match (found.text("status"), found.text("reason")) {
@@ -142,7 +142,7 @@ fn available(service: &Value) -> String {
 }
 
 /// A label selector as Go prints the struct.
-fn go_selector(selector: &At<'_>) -> String {
+fn go_selector(selector: &Cursor<'_>) -> String {
     let labels = selector.map("matchLabels").iter().map(|(k, v)| format!("{k}: {},", v.as_str().unwrap_or_default()));
     let expressions = selector.items("matchExpressions");
     let expressions = expressions.iter().map(|e| {
@@ -197,7 +197,7 @@ pub fn labels(labels: Option<&Map<String, Value>>) -> String {
 /// A label selector on one line.
 pub fn selector(value: Option<&Value>) -> String {
     let null = Value::Null;
-    let selector = At::root(value.unwrap_or(&null));
+    let selector = Cursor::root(value.unwrap_or(&null));
     let mut parts: Vec<(String, String)> = Vec::new();
     for (key, value) in selector.map("matchLabels") {
         parts.push((key.clone(), format!("{key}={}", value.as_str().unwrap_or_default())));

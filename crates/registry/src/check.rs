@@ -1,16 +1,16 @@
 //! Checks that several kinds share.
 
 use std::collections::HashSet;
-
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use ferry_meta::{FieldErrors, Path, names};
+use ferry_semantics::cidr;
 use serde_json::Value;
 
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 /// A label selector; absent ones are fine.
-pub fn label_selector(errors: &mut FieldErrors, selector: &At<'_>) {
+pub fn label_selector(errors: &mut FieldErrors, selector: &Cursor<'_>) {
     errors.extend(crate::object_meta::label_errors(selector.map("matchLabels"), &selector.at("matchLabels")));
     for requirement in selector.items("matchExpressions") {
         let values = requirement.array("values");
@@ -38,7 +38,7 @@ pub fn selects(selector: &Value, labels: &serde_json::Map<String, Value>) -> boo
     if selector.is_null() {
         return false;
     }
-    let at = At::root(selector);
+    let at = Cursor::root(selector);
     let equal = at.map("matchLabels").iter().all(|(key, value)| labels.get(key) == Some(value));
     equal
         && at.items("matchExpressions").iter().all(|requirement| {
@@ -66,31 +66,31 @@ pub fn shown_selector(selector: &Value) -> String {
     )
 }
 
-pub fn bad_selector(errors: &mut FieldErrors, selector: &At<'_>, detail: impl Into<String>) {
+pub fn bad_selector(errors: &mut FieldErrors, selector: &Cursor<'_>, detail: impl Into<String>) {
     let error = ferry_meta::FieldError::invalid(&selector.path, selector.value.clone(), detail);
     errors.push(error.shown_as(shown_selector(selector.value)));
 }
 
 /// The selector of a workload stays.
-pub fn same_selector(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+pub fn same_selector(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>) {
     if new.value != old.value {
-        bad_selector(errors, new, crate::at::IMMUTABLE);
+        bad_selector(errors, new, crate::cursor::IMMUTABLE);
     }
 }
 
 /// Whether every requirement could be read at all.
-pub fn is_sound_selector(selector: &At<'_>) -> bool {
+pub fn is_sound_selector(selector: &Cursor<'_>) -> bool {
     let mut errors = FieldErrors::new();
     label_selector(&mut errors, selector);
     errors.is_empty()
 }
 
-pub fn is_empty_selector(selector: &At<'_>) -> bool {
+pub fn is_empty_selector(selector: &Cursor<'_>) -> bool {
     selector.map("matchLabels").is_empty() && selector.array("matchExpressions").is_empty()
 }
 
 /// A port by number or by name.
-pub fn port_number_or_name(errors: &mut FieldErrors, port: &At<'_>) {
+pub fn port_number_or_name(errors: &mut FieldErrors, port: &Cursor<'_>) {
     match port.value {
         Value::String(name) => errors.reasons(port.path.clone(), name, names::port_name(name)),
         other => {
@@ -136,69 +136,27 @@ fn without_leading_zeros(text: &str) -> String {
     text.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
-/// A network with its prefix length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cidr {
-    pub address: IpAddr,
-    pub length: u8,
-}
-
-impl Cidr {
-    pub fn parse(text: &str) -> Option<Self> {
-        let (address, length) = text.split_once('/')?;
-        let address: IpAddr = address.parse().ok()?;
-        if length.is_empty() || length.len() > 3 || !length.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        if length.len() > 1 && length.starts_with('0') {
-            return None;
-        }
-        let length: u8 = length.parse().ok()?;
-        (length <= if address.is_ipv4() { 32 } else { 128 }).then_some(Self { address, length })
-    }
-
-    /// The address with all bits beyond the prefix cleared.
-    pub fn network(&self) -> IpAddr {
-        match self.address {
-            IpAddr::V4(four) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or_default();
-                IpAddr::V4(Ipv4Addr::from_bits(four.to_bits() & mask))
-            }
-            IpAddr::V6(six) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.length)).unwrap_or_default();
-                IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & mask))
-            }
-        }
-    }
-
-    pub fn contains(&self, other: &Cidr) -> bool {
-        self.address.is_ipv4() == other.address.is_ipv4()
-            && other.length >= self.length
-            && Cidr { address: other.address, length: self.length }.network() == self.network()
-    }
-}
-
 /// A network as older fields take it.
 pub fn cidr(errors: &mut FieldErrors, path: Path, text: &str) {
     const WRONG: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-    let Some(cidr) = Cidr::parse(text) else {
+    let Some(range) = cidr::parse(text) else {
         let sloppy = text.split_once('/').map(|(address, length)| {
             let length = length.trim_start_matches('0');
             format!("{}/{}", without_leading_zeros(address), if length.is_empty() { "0" } else { length })
         });
-        let zeros = sloppy.is_some_and(|text| Cidr::parse(&text).is_some());
+        let zeros = sloppy.is_some_and(|text| cidr::parse(&text).is_some());
         let detail = if zeros { "must not have leading 0s in IP or prefix length" } else { WRONG };
         return errors.invalid(path, text, detail);
     };
-    if matches!(cidr.address, IpAddr::V6(six) if six.to_ipv4_mapped().is_some()) {
+    if matches!(range.addr(), IpAddr::V6(six) if six.to_ipv4_mapped().is_some()) {
         errors.invalid(path, text, "must not have an IPv4-mapped IPv6 address");
-    } else if cidr.network() != cidr.address {
+    } else if range.network() != range.addr() {
         errors.invalid(path, text, "must not have bits set beyond the prefix length");
     }
 }
 
 /// The conditions of a status, as newer kinds have them. What is missing is found by a later pass and so comes last.
-pub fn conditions(errors: &mut FieldErrors, status: &At<'_>, key: &str) {
+pub fn conditions(errors: &mut FieldErrors, status: &Cursor<'_>, key: &str) {
     const STATES: [&str; 3] = ["False", "True", "Unknown"];
     let mut seen: HashSet<&str> = HashSet::new();
     for condition in status.items(key) {
@@ -253,7 +211,7 @@ fn is_condition_reason(text: &str) -> bool {
 }
 
 /// A file's permission bits.
-pub fn file_mode(errors: &mut FieldErrors, parent: &At<'_>, key: &str) {
+pub fn file_mode(errors: &mut FieldErrors, parent: &Cursor<'_>, key: &str) {
     if let Some(mode) = parent.int(key)
         && !(0..=0o777).contains(&mode)
     {
@@ -262,7 +220,7 @@ pub fn file_mode(errors: &mut FieldErrors, parent: &At<'_>, key: &str) {
 }
 
 /// A user or group id.
-pub fn unix_id(errors: &mut FieldErrors, parent: &At<'_>, key: &str) {
+pub fn unix_id(errors: &mut FieldErrors, parent: &Cursor<'_>, key: &str) {
     if let Some(id) = parent.int(key)
         && !(0..=i64::from(i32::MAX)).contains(&id)
     {
@@ -293,7 +251,7 @@ pub fn unreserved_path(errors: &mut FieldErrors, path: Path, text: &str) {
 }
 
 /// An amount or a share: `3` or `25%`, as rolling updates and disruption budgets take it.
-pub fn int_or_percent(errors: &mut FieldErrors, at: &At<'_>) {
+pub fn int_or_percent(errors: &mut FieldErrors, at: &Cursor<'_>) {
     match at.value {
         Value::String(text) => {
             for reason in names::percent(text) {
@@ -309,7 +267,7 @@ pub fn percent_of(value: &Value) -> Option<i64> {
     value.as_str()?.strip_suffix('%')?.parse().ok()
 }
 
-pub fn at_most_hundred_percent(errors: &mut FieldErrors, at: &At<'_>) {
+pub fn at_most_hundred_percent(errors: &mut FieldErrors, at: &Cursor<'_>) {
     if percent_of(at.value).is_some_and(|share| share > 100) {
         errors.invalid(at.path.clone(), at.value.clone(), "must not be greater than 100%");
     }

@@ -6,7 +6,6 @@ pub mod admissionregistration;
 pub mod apiextensions;
 pub mod apiregistration;
 pub mod apps;
-pub mod at;
 pub mod autoscaling;
 pub mod batch;
 mod builtin;
@@ -15,13 +14,12 @@ pub mod certificates;
 pub mod check;
 pub mod coordination;
 pub mod core;
+pub mod cursor;
 pub mod devices;
-mod disabled;
 pub mod discovery;
+mod feature_gates;
 pub mod flowcontrol;
 pub mod internal;
-#[cfg(test)]
-mod judged;
 pub mod networking;
 pub mod node;
 pub mod object_meta;
@@ -35,7 +33,9 @@ pub mod storage;
 pub mod storagemigration;
 mod strategies;
 pub mod strategy;
+#[cfg(test)]
+mod update_tests;
 
-pub use plain::Plain;
+pub use plain::{Plain, WriteHook};
 pub use resource::{Column, Resource, ResourceTable, Subresource};
 pub use strategy::{Context, Strategy};

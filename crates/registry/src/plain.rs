@@ -12,6 +12,24 @@ pub enum NameRule {
     PathSegment,
 }
 
+/// What the API server does for a kind beside the common stages of a write, because it takes more than the object itself:
+/// the store, the authorizers, the cluster's networks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteHook {
+    #[default]
+    None,
+    /// Admitted as if it stood in itself, and held by the finalizers of its spec too.
+    Namespace,
+    /// Forgotten after an hour.
+    Expiry,
+    /// Cluster IPs and node ports are taken and given back with it.
+    ServiceAddresses,
+    /// What its status says of devices needs rights of its own.
+    DeviceRights,
+    /// Renewed every few seconds, by a change of its stored bytes.
+    LeaseRenewal,
+}
+
 /// What the table's data says of a kind.
 #[derive(Clone, Debug, Default)]
 pub struct Plain {
@@ -25,6 +43,7 @@ pub struct Plain {
     pub returns_object: bool,
     pub orphans: bool,
     pub name_rule: NameRule,
+    pub write_hook: WriteHook,
     /// One expression per column: see `cells::evaluate`.
     pub cells: Vec<String>,
 }

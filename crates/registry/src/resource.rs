@@ -54,15 +54,6 @@ impl Resource {
         self.storage_gvk.group_kind()
     }
 
-    /// The `Warning` every request on a deprecated kind is answered with.
-    pub fn deprecation(&self) -> Option<&'static str> {
-        match (self.gvk.group.as_str(), self.gvk.kind.as_str()) {
-            ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
-            ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
-            _ => None,
-        }
-    }
-
     /// The store's key of an object, or with an empty name the prefix of a namespace (or of all, if that is empty too).
     pub fn key(&self, namespace: &str, name: &str) -> String {
         let prefix = &*self.storage_prefix;
@@ -149,11 +140,6 @@ impl ResourceTable {
 
     pub fn find_kind(&self, kind: &GroupVersionKind) -> Option<&Arc<Resource>> {
         self.by_kind.get(kind).map(|index| &self.rows[*index])
-    }
-
-    /// The row of a resource in its preferred version.
-    pub fn find_resource(&self, resource: &GroupResource) -> Option<&Arc<Resource>> {
-        self.rows.iter().find(|row| row.gvk.group == resource.group && row.plural == resource.resource)
     }
 
     /// Groups in discovery's order, each with its versions, the preferred one first.

@@ -4,12 +4,12 @@ use ferry_meta::{FieldErrors, object};
 use serde_json::{Map, Value, json};
 
 use crate::apiextensions::custom::ScalePaths;
-use crate::at::{At, Report, object_at};
 use crate::cells;
+use crate::cursor::{Cursor, Report, object_at};
 
 /// The Scale of a Deployment, ReplicaSet, StatefulSet or ReplicationController.
 pub fn of(workload: &Value) -> Value {
-    let at = At::root(workload);
+    let at = Cursor::root(workload);
     let (spec, status) = (at.get("spec"), at.get("status"));
     let mut metadata = Map::new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -53,7 +53,7 @@ pub fn set(parent: &mut Value, fields: &[String], replicas: i64) {
 /// What a written Scale may not say.
 pub fn validate(scale: &Value) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let at = At::root(scale);
+    let at = Cursor::root(scale);
     let metadata = at.get("metadata");
     if metadata.text("name").is_empty() {
         errors.required(metadata.at("name"), "name or generateName is required");
@@ -65,7 +65,7 @@ pub fn validate(scale: &Value) -> FieldErrors {
 
 /// Writes the replicas of a Scale, and the version it stands on, into the workload.
 pub fn apply(workload: &mut Value, scale: &Value) {
-    let replicas = At::root(scale).get("spec").number("replicas");
+    let replicas = Cursor::root(scale).get("spec").number("replicas");
     object_at(workload, &["spec"]).insert("replicas".into(), replicas.into());
     let version = object::resource_version(scale);
     if !version.is_empty() {

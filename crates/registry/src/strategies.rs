@@ -52,13 +52,13 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         }
         ("apiregistration.k8s.io", "APIService") => Arc::new(apiregistration::ApiService(plain)),
         ("apps", "ControllerRevision") => Arc::new(apps::controller_revision::ControllerRevision(plain)),
-        ("apps", "DaemonSet") => Arc::new(apps::daemon_set::DaemonSet(plain)),
+        ("apps", "DaemonSet") => Arc::new(apps::daemonset::DaemonSet(plain)),
         ("apps", "Deployment") => Arc::new(apps::deployment::Deployment(plain)),
-        ("apps", "ReplicaSet") => Arc::new(apps::replica_set::ReplicaSet(plain)),
-        ("apps", "StatefulSet") => Arc::new(apps::stateful_set::StatefulSet(plain)),
+        ("apps", "ReplicaSet") => Arc::new(apps::replicaset::ReplicaSet(plain)),
+        ("apps", "StatefulSet") => Arc::new(apps::statefulset::StatefulSet(plain)),
         ("autoscaling", _) if kind.version == "v1" => Arc::new(autoscaling::HorizontalPodAutoscalerV1(plain)),
         ("autoscaling", _) => Arc::new(autoscaling::HorizontalPodAutoscaler(plain)),
-        ("batch", "CronJob") => Arc::new(batch::cron_job::CronJob(plain)),
+        ("batch", "CronJob") => Arc::new(batch::cronjob::CronJob(plain)),
         ("batch", "Job") => Arc::new(batch::job::Job(plain)),
         ("certificates.k8s.io", "CertificateSigningRequest") => {
             Arc::new(certificates::CertificateSigningRequest(plain))

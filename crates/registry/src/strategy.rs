@@ -22,8 +22,8 @@ pub struct Context<'a> {
 }
 
 /// The hooks of one kind. Objects are decoded, pruned maps of the row's version; hooks that say nothing do the common thing.
-/// Order on create: default → prepare_create → (mutating admission) → validate_create; on update: default → prepare_update →
-/// (mutating admission) → validate_update. ObjectMeta is defaulted and validated by the caller through `object_meta`, whose
+/// Order on create: default → mutating admission → prepare_create → validate_create → validating admission; on update the
+/// same with prepare_update and validate_update. ObjectMeta is defaulted and validated by the caller through `object_meta`, whose
 /// errors come first.
 pub trait Strategy: Send + Sync {
     /// The type of a custom resource; None for built-in kinds, whose types are in the catalogue.
@@ -140,6 +140,16 @@ pub trait Strategy: Send + Sync {
     /// Marks an object as being deleted in the kind's own way; false leaves it to the common one.
     fn begin_deletion(&self, _object: &mut Value, _now: &str) -> bool {
         false
+    }
+
+    /// The `Warning` of a deletion that does not say what becomes of dependents.
+    fn deletion_warning(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// How the refusal of a deletion begins whose preconditions do not hold, for kinds that have their own words for it.
+    fn precondition_refusal(&self) -> Option<&'static str> {
+        None
     }
 
     /// Dependents are orphaned when a deletion does not say otherwise.

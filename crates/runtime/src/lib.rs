@@ -2,7 +2,7 @@
 //!
 //! `server` speaks gRPC, `engine` knows pods and containers, `images` pulls and keeps images, `shim` is the small process
 //! beside every pod. Images and state are files below the data folder; what lives in the kernel is below the run folder.
-//! Must not depend on any Ferry crate but `cri`, `outbound` and `tasks`.
+//! Must not depend on any Ferry crate but `cri`, `outbound`, `podfs` and `tasks`.
 
 mod cni;
 mod engine;

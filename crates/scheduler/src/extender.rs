@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::SchedulerError;
-use crate::config::wire;
+use crate::config::types;
 use crate::framework::Preemption;
 use crate::model::PodInfo;
 
@@ -35,7 +35,7 @@ pub struct Extension {
 }
 
 struct Settings {
-    config: wire::Extender,
+    config: types::Extender,
     client: OnceCell<Client>,
 }
 
@@ -43,7 +43,7 @@ struct Settings {
 pub struct Extender(Arc<Settings>);
 
 impl Extender {
-    pub(crate) fn new(config: &wire::Extender) -> Result<Self, SchedulerError> {
+    pub(crate) fn new(config: &types::Extender) -> Result<Self, SchedulerError> {
         let known =
             config.url_prefix.parse::<http::Uri>().is_ok_and(|uri| uri.host().is_some() && uri.scheme().is_some());
         if !known {
@@ -53,7 +53,7 @@ impl Extender {
         Ok(Self(Arc::new(Settings { config: config.clone(), client: OnceCell::new() })))
     }
 
-    fn config(&self) -> &wire::Extender {
+    fn config(&self) -> &types::Extender {
         &self.0.config
     }
 
@@ -211,7 +211,7 @@ fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     value.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
-async fn connect(config: &wire::Extender) -> Result<Client, kube::Error> {
+async fn connect(config: &types::Extender) -> Result<Client, kube::Error> {
     let tls = config.tls_config.clone().unwrap_or_default();
     let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let secure = config.enable_https || config.url_prefix.starts_with("https:");

@@ -98,5 +98,5 @@ pub async fn start(
         extenders: config.extenders.into(),
         longest_assumption: LONGEST_ASSUMPTION,
     };
-    Ok(run::start(settings, client, informers, tasks))
+    Ok(run::start(settings, client, informers, &tasks.child("scheduler")))
 }

@@ -1,11 +1,11 @@
 //! What the scheduler counts and times, under upstream's names.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use ferry_metrics::{Kind, Page};
 use parking_lot::RwLock;
 
 /// Times in buckets that double from `first`.
@@ -240,7 +240,7 @@ impl Metrics {
 
     /// All of them in Prometheus' text format.
     pub fn render(&self) -> String {
-        let mut page = Page(String::new());
+        let mut page = Figures(Page::new());
         page.counters("scheduler_schedule_attempts_total", "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", &self.attempts);
         page.histograms(
             "scheduler_scheduling_attempt_duration_seconds",
@@ -270,12 +270,9 @@ impl Metrics {
             &self.incoming,
         );
         page.histogram("scheduler_preemption_victims", "Number of selected preemption victims", &self.victims);
-        page.head(
-            "scheduler_preemption_attempts_total",
-            "Total preemption attempts in the cluster till now",
-            "counter",
-        );
-        page.line("scheduler_preemption_attempts_total", "", self.preemptions.0.load(Ordering::Relaxed));
+        let help = "Total preemption attempts in the cluster till now";
+        let preemptions = self.preemptions.0.load(Ordering::Relaxed);
+        page.family("scheduler_preemption_attempts_total", help, Kind::Counter).sample("", preemptions);
         page.gauges("scheduler_unschedulable_pods", "The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.", &self.unschedulable);
         page.gauges(
             "scheduler_cache_size",
@@ -288,71 +285,60 @@ impl Metrics {
             &self.in_flight,
         );
         page.histograms("scheduler_permit_wait_duration_seconds", "Duration of waiting on permit.", &self.permit_wait);
-        page.0
+        page.0.into_text()
     }
 }
 
-struct Page(String);
-
-impl Page {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        let stability = match name {
-            "scheduler_scheduling_algorithm_duration_seconds"
-            | "scheduler_goroutines"
-            | "scheduler_pod_scheduling_sli_duration_seconds"
-            | "scheduler_permit_wait_duration_seconds"
-            | "scheduler_unschedulable_pods" => "BETA",
-            "scheduler_cache_size" => "ALPHA",
-            _ => "STABLE",
-        };
-        let _ = write!(self.0, "# HELP {name} [{stability}] {help}\n# TYPE {name} {kind}\n");
+/// Upstream says of each metric how far it can be relied on.
+fn stability(name: &str) -> &'static str {
+    match name {
+        "scheduler_scheduling_algorithm_duration_seconds"
+        | "scheduler_goroutines"
+        | "scheduler_pod_scheduling_sli_duration_seconds"
+        | "scheduler_permit_wait_duration_seconds"
+        | "scheduler_unschedulable_pods" => "BETA",
+        "scheduler_cache_size" => "ALPHA",
+        _ => "STABLE",
     }
+}
 
-    fn line(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
-        let _ = if labels.is_empty() {
-            writeln!(self.0, "{name} {value}")
-        } else {
-            writeln!(self.0, "{name}{{{labels}}} {value}")
-        };
+/// The page, by the kinds of figures there are here.
+struct Figures(Page);
+
+impl Figures {
+    fn family<'a>(&'a mut self, name: &'a str, help: &str, kind: Kind) -> ferry_metrics::Family<'a> {
+        self.0.family(name, kind, &format!("[{}] {help}", stability(name)))
     }
 
     fn counters(&mut self, name: &str, help: &str, family: &Family<Counter>) {
-        self.head(name, help, "counter");
+        let mut page = self.family(name, help, Kind::Counter);
         for (labels, counter) in family.members.read().iter() {
-            self.line(name, labels, counter.0.load(Ordering::Relaxed));
+            page.sample(labels, counter.0.load(Ordering::Relaxed));
         }
     }
 
     fn gauges(&mut self, name: &str, help: &str, family: &Family<Gauge>) {
-        self.head(name, help, "gauge");
+        let mut page = self.family(name, help, Kind::Gauge);
         for (labels, gauge) in family.members.read().iter() {
-            self.line(name, labels, gauge.0.load(Ordering::Relaxed));
+            page.sample(labels, gauge.0.load(Ordering::Relaxed));
         }
     }
 
     fn histograms(&mut self, name: &str, help: &str, family: &Family<Histogram>) {
-        self.head(name, help, "histogram");
+        let mut page = self.family(name, help, Kind::Histogram);
         for (labels, histogram) in family.members.read().iter() {
-            self.buckets(name, labels, &histogram.snapshot());
+            buckets(&mut page, labels, &histogram.snapshot());
         }
     }
 
     fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.head(name, help, "histogram");
-        self.buckets(name, "", &histogram.snapshot());
+        buckets(&mut self.family(name, help, Kind::Histogram), "", &histogram.snapshot());
     }
+}
 
-    fn buckets(&mut self, name: &str, labels: &str, snapshot: &Snapshot) {
-        let comma = if labels.is_empty() { "" } else { "," };
-        let mut below = 0;
-        for (at, count) in snapshot.counts.iter().enumerate() {
-            below += count;
-            let bound = snapshot.bounds.get(at).map_or_else(|| "+Inf".to_owned(), ToString::to_string);
-            self.line(&format!("{name}_bucket"), &format!("{labels}{comma}le=\"{bound}\""), below);
-        }
-        self.line(&format!("{name}_sum"), labels, snapshot.sum);
-        self.line(&format!("{name}_count"), labels, below);
-    }
+fn buckets(page: &mut ferry_metrics::Family<'_>, labels: &str, snapshot: &Snapshot) {
+    let bounded = snapshot.bounds.iter().zip(snapshot.counts.iter().copied());
+    page.histogram(labels, bounded, snapshot.sum, snapshot.count());
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@
 //!
 //! Objects are `serde_json::Value`s in the form a round trip through upstream's Go structs would give them ([`normalize`]):
 //! without empty optional fields, with those that are always written (`status: {}`, `rules: null`), amounts and times in
-//! canonical form. Pure functions; must not depend on an async runtime or on any Ferry crate but `meta`.
+//! canonical form. Pure functions; must not depend on an async runtime or on any Ferry crate but `meta` and
+//! `semantics`.
 
 pub mod catalogue;
 pub mod cbor;

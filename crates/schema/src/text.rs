@@ -1,5 +1,20 @@
 //! Go's way with text.
 
+use serde_json::Value;
+
+/// The type that Go decodes a value to, as `%T` prints it.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// Quotes as `strconv.Quote` does.
 pub(crate) fn quote(text: &str) -> String {
     use std::fmt::Write;

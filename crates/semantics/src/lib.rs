@@ -6,6 +6,12 @@
 //! One module per topic, with its rules and messages as upstream has them and its tests as tables. What needs a rule of the
 //! API that another crate has already moves it here instead of writing it again.
 
+pub mod backoff;
+pub mod cidr;
 pub mod cron;
 pub mod duration;
+pub mod node_selector;
+pub mod pod_resources;
+pub mod qos;
+pub mod quota;
 pub mod taints;

@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
+use ferry_semantics::cidr;
+
 #[derive(Default)]
 struct Pool {
     next: u32,
@@ -66,10 +68,11 @@ impl Addresses {
     }
 }
 
+/// The first address as a number, and how many there are. Of IPv4 alone.
 fn parse(range: &str) -> Option<(u32, u32)> {
-    let (base, length) = range.split_once('/')?;
-    let (base, length) = (base.parse::<Ipv4Addr>().ok()?, length.parse::<u32>().ok()?);
-    Some((u32::from(base), 1u32.checked_shl(32_u32.checked_sub(length)?).unwrap_or(u32::MAX)))
+    let range = cidr::parse(range).filter(|range| range.addr().is_ipv4())?;
+    let base = u32::try_from(cidr::number(range.network())).ok()?;
+    Some((base, u32::try_from(cidr::size(&range)).unwrap_or(u32::MAX)))
 }
 
 #[cfg(test)]

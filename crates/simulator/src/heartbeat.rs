@@ -27,7 +27,7 @@ const STATUS_PERIOD: Duration = Duration::from_secs(600);
 
 pub(crate) fn start(config: &Arc<Config>, client: &Client, nodes: &Informer<Node>, tasks: &Tasks) {
     let (config, client, nodes) = (config.clone(), client.clone(), nodes.clone());
-    tasks.spawn_restarted("simulated-leases", move || {
+    tasks.spawn_critical("simulated-leases", move || {
         let (config, client, nodes) = (config.clone(), client.clone(), nodes.clone());
         async move {
             nodes.synced().await;

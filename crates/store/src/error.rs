@@ -21,6 +21,9 @@ pub enum StoreError {
     UnknownLease(i64),
     #[error("invalid lease: {0}")]
     InvalidLease(String),
+    /// Nothing was written: whoever wrote no longer leads.
+    #[error("the lease {0} is not held by the writer any more")]
+    NotLeader(String),
     /// Nothing was written, or it is not known whether it was; trying again later may help.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),

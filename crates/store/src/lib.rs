@@ -1,6 +1,6 @@
 //! The store: one global revision, compare-and-swap transactions, watches, compaction, leases.
 //!
-//! Knows bytes and keys, nothing of Kubernetes objects. Must not depend on any Ferry crate but `meta`.
+//! Knows bytes and keys, nothing of Kubernetes objects. Must not depend on any Ferry crate but `meta`, `semantics` and `tasks`.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -60,6 +60,16 @@ pub trait Store: Send + Sync + 'static {
         Ok(false)
     }
 
+    /// Whether other processes may write to it, too.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// `Ok` when a write would be accepted now.
     async fn health(&self) -> Result<()>;
+
+    /// Whether it answers at all, whatever its health: what a restart of this process could mend.
+    async fn answers(&self) -> Result<()> {
+        self.health().await
+    }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::resources::LIMIT_RANGES;
 use crate::{Operation, Plugin, Request};
-use ferry_meta::quota::amounts::{Amounts, amounts, total};
+use ferry_semantics::quota::amounts::{Amounts, amounts, total};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 

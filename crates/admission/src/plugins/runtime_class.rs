@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::pod::{is_set, list_mut};
 use crate::resources::RUNTIME_CLASSES;
 use crate::{Operation, Plugin, Request};
-use ferry_meta::quota::amounts::amounts;
+use ferry_semantics::quota::amounts::amounts;
 
 pub(crate) struct RuntimeClass {
     reader: Arc<dyn ObjectReader>,

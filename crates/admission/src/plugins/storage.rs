@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::pod::list_mut;
 use crate::resources::STORAGE_CLASSES;
 use crate::{Operation, Plugin, Request};
-use ferry_meta::quota::amounts::amounts;
+use ferry_semantics::quota::amounts::amounts;
 
 /// Adds the finalizers that the protection controllers take away again.
 pub(crate) struct StorageObjectInUseProtection;

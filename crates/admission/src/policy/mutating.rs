@@ -219,12 +219,16 @@ fn configuration(value: &Value<'_>) -> Result<Json, String> {
     let Value::Object(_) = value else {
         return Err(format!("unsupported return type from ApplyConfiguration expression: {}", value.type_name()));
     };
-    named_by_path(value, "Object")?;
+    named_by_path(value, "Object", &mut { MOST_NAMED })?;
     value.to_json().ok_or_else(|| "invalid return type".to_owned())
 }
 
+/// As many values of a configuration are looked at; they may share parts.
+const MOST_NAMED: usize = 1_000_000;
+
 /// The types of nested objects spell the way to them: `Object.spec` stands in the field `spec`.
-fn named_by_path(value: &Value<'_>, path: &str) -> Result<(), String> {
+fn named_by_path(value: &Value<'_>, path: &str, left: &mut usize) -> Result<(), String> {
+    *left = left.checked_sub(1).ok_or("the configuration is too large")?;
     match value {
         Value::Object(made) => {
             let name = &made.object.name;
@@ -233,11 +237,11 @@ fn named_by_path(value: &Value<'_>, path: &str) -> Result<(), String> {
                     "type mismatch: unexpected type name {name:?}, expected {path:?}, which matches field name path from root Object type"
                 ));
             }
-            made.fields.iter().try_for_each(|(field, value)| named_by_path(value, &format!("{path}.{field}")))
+            made.fields.iter().try_for_each(|(field, value)| named_by_path(value, &format!("{path}.{field}"), left))
         }
         Value::List(list) => {
             let items = list.to_vec().map_err(|error| error.to_string())?;
-            items.iter().try_for_each(|item| named_by_path(item, path))
+            items.iter().try_for_each(|item| named_by_path(item, path, left))
         }
         _ => Ok(()),
     }
@@ -255,7 +259,7 @@ fn operations(value: &Value<'_>) -> Result<Vec<Json>, String> {
         let mut operation = Map::new();
         for (name, field) in &made.fields {
             if let Value::Object(inner) = field {
-                named_by_path(field, &inner.object.name)?;
+                named_by_path(field, &inner.object.name, &mut { MOST_NAMED })?;
             }
             let json =
                 field.to_json().ok_or("JSONPath valueExpression evaluated to a type that could not marshal to JSON")?;

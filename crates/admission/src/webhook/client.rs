@@ -47,10 +47,9 @@ impl WebhookClient {
         body: Bytes,
     ) -> Result<Bytes, String> {
         let (mut url, service) = match target {
-            Target::Url(url) => (url.clone(), false),
+            Target::Url(url) => (cleaned(url), false),
             Target::Service { namespace, name, path, port } => {
-                let path = if path.starts_with('/') { path.clone() } else { format!("/{path}") };
-                (format!("https://{name}.{namespace}.svc:{port}{path}"), true)
+                (cleaned(&format!("https://{name}.{namespace}.svc:{port}/{path}")), true)
             }
         };
         if tell {
@@ -99,6 +98,25 @@ impl WebhookClient {
     }
 }
 
+/// The URL with its path as upstream's client joins it: no empty, `.` or `..` elements, no slash at the end.
+fn cleaned(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+    let mut elements = Vec::new();
+    for element in path.split('/') {
+        match element {
+            "" | "." => {}
+            ".." => {
+                elements.pop();
+            }
+            element => elements.push(element),
+        }
+    }
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    format!("{scheme}://{authority}/{}{query}", elements.join("/"))
+}
+
 /// As upstream's client words an answer that is no success.
 fn refused(status: http::StatusCode, body: &[u8]) -> String {
     match status.as_u16() {
@@ -115,8 +133,8 @@ fn refused(status: http::StatusCode, body: &[u8]) -> String {
     }
 }
 
-/// The bundle's authorities; without one, those of this machine.
-pub fn authorities(ca_bundle: &str) -> Result<rustls::RootCertStore, String> {
+/// What the bundle holds; without one, the authorities of this machine.
+pub fn authorities(ca_bundle: &str) -> Result<ferry_outbound::Trust, String> {
     let pem = base64::engine::general_purpose::STANDARD
         .decode(ca_bundle)
         .map_err(|_| "unable to load root certificates: unable to parse bytes as PEM block".to_owned())?;

@@ -211,6 +211,32 @@ async fn mutating_webhooks_run_in_order_and_again_when_asked() {
     assert_eq!(error.code(), 500);
 }
 
+/// Patches that grow what they are applied to, and answers that are small on the wire alone.
+#[tokio::test]
+async fn what_a_webhook_makes_is_bounded() {
+    let tasks = Tasks::new("servers");
+    let deep = serve(&tasks, |r| {
+        let mut path = String::from("/a");
+        let mut operations = vec![json!({"op": "add", "path": "/a", "value": {}})];
+        for _ in 0..16 {
+            operations.push(json!({"op": "copy", "from": "/a", "path": format!("{path}/a")}));
+            path = format!("{path}{path}");
+        }
+        patch(r, json!(operations))
+    })
+    .await;
+    let dense = serve(&tasks, |r| reply(r, json!({"allowed": true, "status": vec![json!({"": 0}); 300_000]}))).await;
+    let many =
+        serve(&tasks, |r| patch(r, json!([{"op": "add", "path": "/a", "value": vec![json!({"": 0}); 200_000]}]))).await;
+    for (name, server) in [("deep", &deep), ("dense", &dense), ("many", &many)] {
+        let hooks = json!([hook(&format!("{name}.example.com"), &server.0, &server.1, json!({"timeoutSeconds": 30}))]);
+        let (objects, options) = cluster("mutatingwebhookconfigurations", hooks);
+        let webhooks = MutatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options, Vec::new());
+        let error = config_map(json!({})).mutate(&webhooks).await.expect_err(name);
+        assert_eq!(error.code(), 500, "{name}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn selectors_and_rules_let_requests_pass() {
     let matches = async |more: Value, case: Case| {

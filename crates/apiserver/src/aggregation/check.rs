@@ -11,11 +11,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha512};
 
 use super::{FrontProxy, Remote};
-use crate::answer::full;
 use crate::discovery::hex;
-use crate::listen::read_body;
+use crate::request::body::{self, Read};
+use crate::response::answer::full;
 use crate::server::Core;
-use crate::unverified::Unverified;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 /// No document is read further than this.
@@ -99,8 +98,12 @@ async fn get(core: &Core, remote: &Remote, path: &str) -> Result<Bytes, String> 
     let call = async {
         let answer = super::proxy::exchange(core, remote, path, request).await?;
         let status = answer.status();
-        let read = read_body(answer.into_body(), LARGEST).await.map_err(|e| e.to_string())?;
-        let bytes = read.ok_or_else(|| format!("{path} is larger than {LARGEST} bytes"))?;
+        let read = body::read(answer.into_body(), LARGEST).await.map_err(|e| e.to_string())?;
+        let bytes = match read {
+            Read::Whole(bytes) => bytes,
+            Read::TooLarge => return Err(format!("{path} is larger than {LARGEST} bytes")),
+            Read::TooSlow => return Err("context deadline exceeded".to_owned()),
+        };
         if status.is_success() { Ok(bytes) } else { Err(format!("bad status from {path}: {}", status.as_u16())) }
     };
     tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
@@ -113,9 +116,9 @@ pub(super) fn tls(spec: &Value, front_proxy: Option<&FrontProxy>) -> Result<Arc<
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     let builder = if spec.get("insecureSkipTLSVerify") == Some(&Value::Bool(true)) {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(ferry_tls::Unverified(provider)))
     } else {
-        builder.with_root_certificates(ferry_admission::authorities(text(spec, "/caBundle"))?)
+        ferry_admission::authorities(text(spec, "/caBundle"))?.onto(builder)?
     };
     let config = match front_proxy {
         Some(proxy) => builder.with_client_cert_resolver(proxy.0.clone()),

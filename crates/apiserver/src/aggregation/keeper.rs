@@ -14,11 +14,10 @@ use serde_json::{Value, json};
 
 use super::check::{self, Found, Unavailable};
 use super::{Remote, Remotes, ServiceReference};
-use crate::bootstrap::Bootstrap;
 use crate::cache::{FrameKind, Frames, StartFrom, WatchFrame, WatchOptions};
-use crate::codec;
-use crate::objects;
+use crate::controlplane::bootstrap::Bootstrap;
 use crate::server::Core;
+use crate::storage::{codec, objects};
 
 /// Servers are asked again this often even when nothing is known to have changed.
 const RECHECK: Duration = Duration::from_secs(30);
@@ -30,7 +29,9 @@ const COLLECTION: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 /// `token` is that of a caller in system:masters.
 pub(crate) async fn run(core: Arc<Core>, token: String) {
     let table = core.table();
-    let Some(row) = table.find("apiregistration.k8s.io", "v1", "apiservices").cloned() else { return };
+    let Some(row) = table.find("apiregistration.k8s.io", "v1", "apiservices").cloned() else {
+        return std::future::pending().await;
+    };
     let keeper = Keeper { core, row, token };
     loop {
         if let Err(why) = keeper.follow().await {

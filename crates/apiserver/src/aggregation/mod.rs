@@ -18,7 +18,7 @@ pub(crate) use keeper::run;
 pub(crate) use listing::{aggregated_resources, with_remote};
 pub(crate) use proxy::forward;
 
-use crate::request::RequestInfo;
+use crate::request::info::RequestInfo;
 
 /// What this server proves itself with to servers behind it, so that they believe whom it names as the caller.
 /// It is asked with each connection, so that a certificate can be renewed.

@@ -9,10 +9,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Remote;
-use crate::answer::{Answer, Body};
-use crate::context::RequestContext;
-use crate::kubelet::{self, Target};
+use crate::request::context::RequestContext;
+use crate::response::answer::{Answer, Body};
 use crate::server::Core;
+use crate::transport::kubelet::{self, Target};
 
 pub(crate) async fn forward(
     core: &Arc<Core>,

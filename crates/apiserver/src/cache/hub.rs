@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferry_semantics::backoff::Backoff;
 use ferry_store::{Event, Range, Revision, StoreError, WatchBatch, WatchRequest};
 use futures::StreamExt;
 
@@ -74,26 +75,31 @@ pub(super) async fn load(cache: &Cache, start: Start) -> Result<Revision, StoreE
 }
 
 /// Runs as long as the server does: a failed watch goes on where it ended, or starts over where that is compacted.
-pub(super) async fn feed(cache: Arc<Cache>, mut from: Revision) {
-    let mut pause = RETRY_FIRST;
+/// `from` is the revision that the caches have reached; None where nobody knows.
+pub(super) async fn feed(cache: Arc<Cache>, mut from: Option<Revision>) {
+    let mut pause = Backoff::new(RETRY_FIRST, RETRY_LAST);
     loop {
-        let before = from;
-        let error = follow(&cache, &mut from).await;
-        if from > before {
-            pause = RETRY_FIRST;
-        }
-        tracing::warn!("the watch of the store ended at revision {from}: {error}");
-        if matches!(error, StoreError::Compacted { .. } | StoreError::Future { .. }) {
+        if let Some(reached) = &mut from {
+            let before = *reached;
+            let error = follow(&cache, reached).await;
+            if *reached > before {
+                pause.reset();
+            }
+            tracing::warn!("the watch of the store ended at revision {reached}: {error}");
+            if matches!(error, StoreError::Compacted { .. } | StoreError::Future { .. }) {
+                from = None;
+                continue;
+            }
+        } else {
             match load(&cache, Start::Now).await {
                 Ok(revision) => {
-                    from = revision;
+                    from = Some(revision);
                     continue;
                 }
                 Err(error) => tracing::warn!("the caches cannot be loaded: {error}"),
             }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(RETRY_LAST);
+        tokio::time::sleep(pause.next_delay()).await;
     }
 }
 

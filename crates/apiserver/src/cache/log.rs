@@ -82,32 +82,24 @@ impl LogEntry {
         Some(self.departed.get_or_init(|| Arc::new(previous.at(self.revision))).clone())
     }
 
-    pub(super) fn frame(&self, kind: FrameKind, object: &CachedObject) -> Bytes {
+    pub(super) fn line(&self, kind: FrameKind, object: &CachedObject) -> Bytes {
         let place = match kind {
             FrameKind::Added => 0,
             FrameKind::Modified => 1,
             FrameKind::Deleted => 2,
-            FrameKind::Bookmark => return object_frame(kind, object),
+            FrameKind::Bookmark => return line(kind, object),
         };
-        self.frames.get_or_init(Box::default)[place].get_or_init(|| object_frame(kind, object)).clone()
+        self.frames.get_or_init(Box::default)[place].get_or_init(|| line(kind, object)).clone()
     }
 }
 
 /// One line of a JSON watch.
-pub(super) fn frame(kind: FrameKind, object: &[u8]) -> Bytes {
-    line(kind, object.len(), |out| out.put_slice(object))
-}
-
-pub(super) fn object_frame(kind: FrameKind, object: &CachedObject) -> Bytes {
-    line(kind, object.json_length(), |out| object.write_json(out))
-}
-
-fn line(kind: FrameKind, length: usize, object: impl FnOnce(&mut BytesMut)) -> Bytes {
-    let mut out = BytesMut::with_capacity(length + 40);
+pub(super) fn line(kind: FrameKind, object: &CachedObject) -> Bytes {
+    let mut out = BytesMut::with_capacity(object.json_length() + 40);
     out.put_slice(b"{\"type\":\"");
     out.put_slice(kind.as_str().as_bytes());
     out.put_slice(b"\",\"object\":");
-    object(&mut out);
+    object.write_json(&mut out);
     out.put_slice(b"}\n");
     out.freeze()
 }
@@ -255,10 +247,8 @@ mod tests {
     use super::*;
 
     fn entry(revision: Revision, length: usize) -> Arc<LogEntry> {
-        let kind = ferry_meta::GroupVersionKind::new("", "v1", "Thing");
         let resource = ferry_meta::GroupResource::new("", "things");
-        let registration =
-            Arc::new(Registration::new(resource, kind, "things", false, Vec::new(), |_, _| String::new()));
+        let registration = Arc::new(Registration::new(resource, "things", false, Vec::new(), |_, _| String::new()));
         let text = format!(r#"{{"metadata":{{"uid":"u"}},"data":"{}"}}"#, "x".repeat(length));
         let key = "/registry/things/x".into();
         let object = CachedObject::ingest(&registration, key, &Bytes::from(text), 1, revision).expect("an object");

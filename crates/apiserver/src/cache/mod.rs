@@ -6,10 +6,10 @@
 mod hub;
 mod log;
 mod object;
-mod reached;
 mod reader;
 mod registration;
 mod resource;
+mod revision_waiters;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -26,9 +26,9 @@ use parking_lot::RwLock;
 
 pub use self::log::FrameKind;
 pub use self::object::CachedObject;
-use self::reached::Reached;
 pub use self::registration::Registration;
 pub use self::resource::{ResourceCache, Snapshot};
+use self::revision_waiters::RevisionWaiters;
 pub use self::watch::{Frames, StartFrom, WatchFrame, WatchOptions};
 
 /// How long a read waits for a revision that has not come yet, as upstream.
@@ -49,7 +49,7 @@ pub enum CacheError {
 pub struct Cache {
     store: Arc<dyn Store>,
     routes: RwLock<Routes>,
-    revision: Arc<Reached>,
+    revision: Arc<RevisionWaiters>,
 }
 
 #[derive(Default)]
@@ -101,7 +101,7 @@ impl Cache {
         tasks: &Tasks,
         registrations: Vec<Registration>,
     ) -> Result<Arc<Self>, StoreError> {
-        let revision = Arc::new(Reached::default());
+        let revision = Arc::new(RevisionWaiters::default());
         let mut routes = Routes::default();
         for registration in registrations {
             routes.add(Arc::new(ResourceCache::new(registration, revision.clone())));
@@ -109,8 +109,9 @@ impl Cache {
         let cache = Arc::new(Self { store, routes: RwLock::new(routes), revision });
         let newest = cache.store.revision().await?;
         let from = hub::load(&cache, hub::Start::InThePast).await?;
-        let fed = cache.clone();
-        tasks.spawn_until_stopped("watch-cache", async move { hub::feed(fed, from).await });
+        let (fed, mut known) = (cache.clone(), Some(from));
+        // How far a life came that ended in a panic is not known: the next starts from the whole state.
+        tasks.spawn_critical("watch-cache", move || hub::feed(fed.clone(), known.take()));
         cache.revision.wait_for(newest).await;
         Ok(cache)
     }

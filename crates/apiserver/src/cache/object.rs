@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use ferry_meta::selector::{FieldSelector, LabelSelector};
 use ferry_store::Revision;
 use parking_lot::Mutex;
@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::registration::Registration;
+use crate::storage::json_splice::{LONGEST_VERSION, VersionPlace};
 
 /// Forms of one object that are kept beside its JSON (protobuf, CBOR): few, or memory doubles for nothing.
 const KEPT_FORMS: usize = 3;
@@ -32,7 +33,7 @@ pub struct CachedObject {
     /// The storage version without `metadata.resourceVersion`: bytes that the store has too, so that they are in memory once.
     stored: Bytes,
     /// Where the version goes when the object is sent.
-    version_at: VersionAt,
+    version_at: VersionPlace,
     /// Sorted by key.
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// In the order of the registration's fields.
@@ -128,18 +129,12 @@ impl CachedObject {
 
     /// The JSON without its first bytes, which must end before the metadata.
     pub(crate) fn write_behind(&self, skipped: usize, out: &mut BytesMut) {
-        let VersionAt { place, behind_uid, last } = self.version_at;
-        out.put_slice(&self.stored[skipped..place]);
-        // Behind the uid, where upstream prints it.
-        out.put_slice(if behind_uid { b",\"resourceVersion\":\"" } else { b"\"resourceVersion\":\"" });
-        out.put_slice(itoa::Buffer::new().format(self.revision).as_bytes());
-        out.put_slice(if behind_uid || last { b"\"" } else { b"\"," });
-        out.put_slice(&self.stored[place..]);
+        self.version_at.write(&self.stored, skipped, self.revision, out);
     }
 
     /// Whether the JSON begins with this, which must end before the metadata.
     pub(crate) fn starts_with(&self, prefix: &[u8]) -> bool {
-        prefix.len() <= self.version_at.place && self.stored.starts_with(prefix)
+        prefix.len() <= self.version_at.at() && self.stored.starts_with(prefix)
     }
 
     pub(super) fn registration(&self) -> &Registration {
@@ -225,22 +220,9 @@ impl CachedObject {
     }
 }
 
-/// `,"resourceVersion":"` and `"` around the largest number.
-const LONGEST_VERSION: usize = 42;
-
-/// Where an object's version goes.
-#[derive(Clone, Copy)]
-struct VersionAt {
-    /// Just behind the uid of `metadata`, or behind its opening brace where there is none.
-    place: usize,
-    behind_uid: bool,
-    /// Nothing of the metadata follows.
-    last: bool,
-}
-
 /// What one pass over a stored value finds.
 struct Parts {
-    version_at: VersionAt,
+    version_at: VersionPlace,
     labels: Box<[(Box<str>, Box<str>)]>,
     /// The object cut down to the registration's fields.
     wanted: Value,
@@ -264,22 +246,13 @@ impl Parts {
         if metadata.has_version {
             return Ok(None);
         }
-        let version_at = match metadata.uid_end {
-            Some(place) => VersionAt { place, behind_uid: true, last: false },
-            None => {
-                let content = serde_json::from_str::<Whole>(text)?.metadata.get();
-                let inside = content.strip_prefix('{').ok_or_else(|| de::Error::custom("the metadata is no object"))?;
-                let place = place_in(text, content) + 1;
-                VersionAt { place, behind_uid: false, last: inside.trim_start().starts_with('}') }
-            }
+        let version_at = match metadata.version_at {
+            Some(place) => place,
+            None => VersionPlace::first_in(text, serde_json::from_str::<Whole>(text)?.metadata.get())
+                .ok_or_else(|| de::Error::custom("the metadata is no object"))?,
         };
         Ok(Some(Self { version_at, labels: metadata.labels, wanted }))
     }
-}
-
-/// What borrows from a text has its place in it.
-fn place_in(text: &str, part: &str) -> usize {
-    part.as_ptr() as usize - text.as_ptr() as usize
 }
 
 /// A key that is copied only where it is escaped.
@@ -348,8 +321,8 @@ impl<'de> Visitor<'de> for Top<'_> {
 #[derive(Default)]
 struct Metadata {
     labels: Box<[(Box<str>, Box<str>)]>,
-    /// Just behind the uid.
-    uid_end: Option<usize>,
+    /// None where there is no uid.
+    version_at: Option<VersionPlace>,
     has_version: bool,
 }
 
@@ -379,8 +352,8 @@ impl<'de> Visitor<'de> for InMetadata<'_> {
                 "labels" => found.labels = map.next_value::<Labels>()?.unwrap_or_default().into_iter().collect(),
                 "resourceVersion" => found.has_version = map.next_value::<Option<IgnoredAny>>()?.is_some(),
                 "uid" => {
-                    let value = map.next_value::<&RawValue>()?.get();
-                    found.uid_end = value.starts_with('"').then(|| place_in(self.0, value) + value.len());
+                    let uid = map.next_value::<&RawValue>()?.get();
+                    found.version_at = VersionPlace::behind_uid(self.0, uid);
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -474,13 +447,12 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<CachedObject> {
-        let kind = ferry_meta::GroupVersionKind::new("", "v1", "Thing");
         let resource = ferry_meta::GroupResource::new("", "things");
         let value = |object: &Value, field: &str| {
             field.split('.').try_fold(object, |value, part| value.get(part)).map_or(String::new(), Value::to_string)
         };
         let fields = vec!["spec.a.b".to_owned(), "spec.c".to_owned(), "top".to_owned()];
-        let registration = Arc::new(Registration::new(resource, kind, "things", false, fields, value));
+        let registration = Arc::new(Registration::new(resource, "things", false, fields, value));
         CachedObject::ingest(&registration, "/registry/things/x".into(), &Bytes::from(text.to_owned()), 1, 7).ok()
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use ferry_meta::{GroupResource, GroupVersionKind};
+use ferry_meta::GroupResource;
 use ferry_registry::ResourceTable;
 use serde_json::Value;
 
@@ -13,15 +13,11 @@ type FieldValue = dyn Fn(&Value, &str) -> String + Send + Sync;
 pub struct Registration {
     /// Every name under which the resource is served: events have two groups.
     pub resources: Vec<GroupResource>,
-    /// The version that is stored.
-    pub kind: GroupVersionKind,
     /// `/registry/pods/`
     pub root: String,
     pub namespaced: bool,
     /// Selectable fields beyond the metadata's, dotted.
     pub fields: Vec<String>,
-    /// What an empty object of the kind has behind its metadata, as upstream prints it in bookmarks: `,"spec":{}`.
-    pub empty: String,
     field_value: Box<FieldValue>,
     /// From a stored value to JSON, where they differ (encryption, protobuf).
     decode: Option<Box<Decode>>,
@@ -37,7 +33,6 @@ impl Registration {
     /// `field_value` gets objects cut down to `fields`.
     pub fn new(
         resource: GroupResource,
-        kind: GroupVersionKind,
         storage_prefix: &str,
         namespaced: bool,
         fields: Vec<String>,
@@ -45,20 +40,12 @@ impl Registration {
     ) -> Self {
         Self {
             resources: vec![resource],
-            kind,
             root: format!("/registry/{storage_prefix}/"),
             namespaced,
             fields,
-            empty: String::new(),
             field_value: Box::new(field_value),
             decode: None,
         }
-    }
-
-    #[must_use]
-    pub fn with_empty(mut self, empty: impl Into<String>) -> Self {
-        self.empty = empty.into();
-        self
     }
 
     #[must_use]
@@ -87,8 +74,7 @@ impl Registration {
             let fields = stored.strategy.selectable_fields().into_iter().map(str::to_owned).collect();
             let strategy = stored.strategy.clone();
             let value = move |object: &Value, field: &str| strategy.field(object, field);
-            let kind = row.storage_gvk.clone();
-            all.push(Self::new(resource, kind, &row.storage_prefix, row.namespaced, fields, value));
+            all.push(Self::new(resource, &row.storage_prefix, row.namespaced, fields, value));
         }
         all
     }

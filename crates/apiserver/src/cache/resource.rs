@@ -10,8 +10,8 @@ use parking_lot::RwLock;
 
 use super::log::{Channel, LogEntry, Topic, Woken};
 use super::object::CachedObject;
-use super::reached::Reached;
 use super::registration::Registration;
+use super::revision_waiters::RevisionWaiters;
 
 pub(super) type Objects = OrdMap<Arc<str>, Arc<CachedObject>>;
 
@@ -19,7 +19,7 @@ pub struct ResourceCache {
     pub registration: Arc<Registration>,
     inner: RwLock<Inner>,
     /// How far the hub has come, all resources together.
-    hub: Arc<Reached>,
+    hub: Arc<RevisionWaiters>,
     loaded: tokio::sync::watch::Sender<bool>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Subscription {
 }
 
 impl ResourceCache {
-    pub(super) fn new(registration: Registration, hub: Arc<Reached>) -> Self {
+    pub(super) fn new(registration: Registration, hub: Arc<RevisionWaiters>) -> Self {
         let inner = Inner {
             objects: Objects::new(),
             newest: 0,

@@ -1,17 +1,18 @@
 //! The cache on the real embedded engine.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_meta::selector::{FieldSelector, LabelSelector};
-use ferry_meta::{GroupResource, GroupVersionKind, ObjectReader};
+use ferry_meta::{GroupResource, ObjectReader};
 use ferry_store::{EmbeddedStore, Op, Options, Revision, Store, Transaction};
 use ferry_tasks::Tasks;
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use super::{Cache, CacheError, CachedObject, Frames, Registration, StartFrom, WatchFrame, WatchOptions};
+use super::{Cache, CacheError, CachedObject, FrameKind, Frames, Registration, StartFrom, WatchFrame, WatchOptions};
 
 struct Kit {
     _folder: tempfile::TempDir,
@@ -22,22 +23,13 @@ struct Kit {
 
 fn pods() -> Registration {
     let fields = vec!["spec.nodeName".to_owned(), "status.phase".to_owned()];
-    Registration::new(
-        GroupResource::new("", "pods"),
-        GroupVersionKind::new("", "v1", "Pod"),
-        "pods",
-        true,
-        fields,
-        |object, field| ferry_meta::object::text(object, &format!("/{}", field.replace('.', "/"))).to_owned(),
-    )
-    .with_empty(r#","spec":{"containers":null},"status":{}"#)
+    Registration::new(GroupResource::new("", "pods"), "pods", true, fields, |object, field| {
+        ferry_meta::object::text(object, &format!("/{}", field.replace('.', "/"))).to_owned()
+    })
 }
 
 fn services() -> Registration {
-    let kind = GroupVersionKind::new("", "v1", "Service");
-    Registration::new(GroupResource::new("", "services"), kind, "services/specs", true, Vec::new(), |_, _| {
-        String::new()
-    })
+    Registration::new(GroupResource::new("", "services"), "services/specs", true, Vec::new(), |_, _| String::new())
 }
 
 fn pod(name: &str, node: &str, color: &str) -> Value {
@@ -92,8 +84,9 @@ async fn next(frames: &mut Frames) -> Option<WatchFrame> {
 /// `KIND name@revision color`, checked against the frame that goes over the wire.
 async fn line(frames: &mut Frames) -> String {
     let Some(frame) = next(frames).await else { return "end".into() };
-    let wire: Value = serde_json::from_slice(&frame.frame()).expect("a JSON line");
-    assert!(frame.frame().ends_with(b"\n"));
+    let sent = frame.line().expect("a line");
+    let wire: Value = serde_json::from_slice(&sent).expect("a JSON line");
+    assert!(sent.ends_with(b"\n"));
     assert_eq!(wire["type"], frame.kind.as_str());
     let version = ferry_meta::object::resource_version(&wire["object"]).to_owned();
     assert_eq!(version, frame.revision.to_string());
@@ -247,10 +240,7 @@ async fn a_watch_begins_where_it_is_asked_to() {
     }
     let end = next(&mut frames).await.expect("a bookmark");
     assert!(end.initial_events_end);
-    let text = format!(
-        r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","apiVersion":"v1","metadata":{{"resourceVersion":"{b}","annotations":{{"k8s.io/initial-events-end":"true"}}}},"spec":{{"containers":null}},"status":{{}}}}}}"#
-    );
-    assert_eq!(std::str::from_utf8(&end.frame()).expect("text").trim_end(), text);
+    assert_eq!((end.kind, end.revision), (FrameKind::Bookmark, b));
     let c = kit.put("c", &pod("c", "", "red")).await;
     assert_eq!(line(&mut frames).await, format!("ADDED c@{c} red"));
 
@@ -302,6 +292,51 @@ async fn watches_go_on_across_a_restart_but_not_from_compacted_history() {
     assert!(matches!(refused.err(), Some(CacheError::Expired { requested, oldest }) if requested == a && oldest == b));
 }
 
+/// Pods whose reading ends in a panic while the fuse is lit, which it puts out.
+fn explosive(fuse: Arc<AtomicBool>) -> Registration {
+    let resource = GroupResource::new("", "pods");
+    Registration::new(resource, "pods", true, vec!["spec.nodeName".to_owned()], move |_, _| {
+        assert!(!fuse.swap(false, Ordering::SeqCst), "on purpose");
+        String::new()
+    })
+}
+
+#[tokio::test]
+async fn a_panic_while_changes_are_read_costs_a_pause_and_is_told_meanwhile() {
+    let folder = tempfile::tempdir().expect("folder");
+    let store = EmbeddedStore::open(folder.path(), Options::default()).expect("store");
+    let (tasks, fuse) = (Tasks::new("test"), Arc::new(AtomicBool::new(false)));
+    let registrations = vec![explosive(fuse.clone()), services()];
+    let cache = Cache::start(store.clone(), &tasks, registrations).await.expect("cache");
+    let kit = Kit { _folder: folder, store, tasks, cache };
+    kit.put("before", &pod("before", "", "red")).await;
+    let mut watch = kit.watch(WatchOptions { from: StartFrom::Unset, ..WatchOptions::default() }).await;
+    assert!(line(&mut watch).await.starts_with("ADDED before@"));
+    assert_eq!(kit.tasks.failure(), None);
+    fuse.store(true, Ordering::SeqCst);
+    let bomb = kit.put("bomb", &pod("bomb", "", "red")).await;
+    while kit.tasks.failure().is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(kit.tasks.failure().as_deref(), Some("task/test/watch-cache: it panicked: on purpose"));
+    tokio::time::timeout(Duration::from_secs(30), kit.cache.wait_for(bomb))
+        .await
+        .expect("it starts again")
+        .expect("read");
+    assert_eq!(line(&mut watch).await, "end", "who watched starts anew");
+    let after = kit.put("after", &pod("after", "", "red")).await;
+    kit.cache.wait_for(after).await.expect("changes are read again");
+    let names: Vec<String> = kit
+        .cache
+        .list(&GroupResource::new("", "pods"), "ns")
+        .iter()
+        .map(|pod| ferry_meta::object::name(pod).to_owned())
+        .collect();
+    assert_eq!(names, ["after", "before", "bomb"]);
+    assert_eq!(kit.tasks.failure(), None);
+    assert!(kit.tasks.stop(Duration::from_secs(30)).await);
+}
+
 #[tokio::test]
 async fn resources_come_and_go_while_the_server_runs() {
     let kit = Kit::new().await;
@@ -312,9 +347,8 @@ async fn resources_come_and_go_while_the_server_runs() {
     };
     put("early").await.expect("commit");
     let registration = || {
-        let kind = GroupVersionKind::new("stable.example.com", "v1", "CronTab");
         let resource = GroupResource::new("stable.example.com", "crontabs");
-        Registration::new(resource, kind, "stable.example.com/crontabs", true, Vec::new(), |_, _| String::new())
+        Registration::new(resource, "stable.example.com/crontabs", true, Vec::new(), |_, _| String::new())
     };
     let resource = kit.cache.register(registration()).await.expect("register");
     assert!(resource.get("ns", "early").is_some());

@@ -61,25 +61,24 @@ pub struct WatchFrame {
 enum Source {
     Log(Arc<LogEntry>),
     Snapshot,
-    Bookmark(Bytes),
+    Bookmark,
 }
 
 impl WatchFrame {
-    /// The line of a JSON watch in the storage version; shared by all who get the same event.
-    pub fn frame(&self) -> Bytes {
-        match (&self.source, &self.object) {
-            (Source::Log(entry), Some(object)) => entry.frame(self.kind, object),
-            (Source::Bookmark(frame), _) => frame.clone(),
-            (_, Some(object)) => log::object_frame(self.kind, object),
-            (_, None) => Bytes::new(),
-        }
+    /// The line of a JSON watch in the storage version; shared by all who get the same event. None for a bookmark.
+    pub fn line(&self) -> Option<Bytes> {
+        let object = self.object.as_ref()?;
+        Some(match &self.source {
+            Source::Log(entry) => entry.line(self.kind, object),
+            Source::Snapshot | Source::Bookmark => log::line(self.kind, object),
+        })
     }
 
     /// What the object was before this change.
     pub(crate) fn previous(&self) -> Option<&Arc<CachedObject>> {
         match &self.source {
             Source::Log(entry) => entry.previous.as_ref(),
-            Source::Snapshot | Source::Bookmark(_) => None,
+            Source::Snapshot | Source::Bookmark => None,
         }
     }
 
@@ -310,22 +309,7 @@ impl Watcher {
 
     fn bookmark(&mut self, revision: Revision, initial_events_end: bool) -> WatchFrame {
         self.sent = self.sent.max(revision);
-        let registration = &self.resource.registration;
-        let annotations =
-            if initial_events_end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
-        let object = format!(
-            r#"{{"kind":"{}","apiVersion":"{}","metadata":{{"resourceVersion":"{revision}"{annotations}}}{}}}"#,
-            registration.kind.kind,
-            registration.kind.api_version(),
-            registration.empty,
-        );
-        WatchFrame {
-            kind: FrameKind::Bookmark,
-            revision,
-            object: None,
-            initial_events_end,
-            source: Source::Bookmark(log::frame(FrameKind::Bookmark, object.as_bytes())),
-        }
+        WatchFrame { kind: FrameKind::Bookmark, revision, object: None, initial_events_end, source: Source::Bookmark }
     }
 }
 

@@ -1,30 +1,25 @@
 //! pods/binding: a pod gets its node, once.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
 use ferry_admission::Operation;
 use ferry_meta::{ApiError, FieldError, FieldErrors, GroupResource, GroupVersionKind, Path, object, time};
 use ferry_registry::Resource;
 use ferry_store::{Op, StoreError, Transaction};
 use serde_json::{Value, json};
 
-use super::placing;
-use crate::admission::{self, Attributes};
-use crate::answer::Answer;
-use crate::context::{RequestContext, Stage};
-use crate::objects::{self, bare_error, modify};
-use crate::options::WriteOptions;
+use super::binding_fast_path;
+use crate::request::call::Call;
+use crate::request::context::{RequestContext, Stage};
+use crate::request::negotiate;
+use crate::request::options::WriteOptions;
+use crate::response::answer::Answer;
 use crate::server::Core;
-use crate::{codec, negotiate};
+use crate::storage::codec;
+use crate::storage::objects::{self, bare_error, modify};
+use crate::write::admission::{self, Attributes};
 
 /// `name` is that of the path; empty for the collection, where the body names the pod.
-pub(crate) async fn handle(
-    core: &Arc<Core>,
-    context: &RequestContext,
-    name: &str,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
+pub(crate) async fn handle(call: Call<'_>, name: &str) -> Result<Answer, ApiError> {
+    let Call { core, context, body, .. } = call;
     let row = core.core_row("pods")?;
     let kind = GroupVersionKind::new("", "v1", "Binding");
     let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
@@ -86,7 +81,7 @@ async fn place(
     }
     let Some(entry) = objects::find(core, row, namespace, name).await? else { return Ok(false) };
     let (uid, node) = (object::uid(binding), object::text(binding, "/target/name"));
-    let placed = placing::place(&entry.value, uid, node, object::labels(binding), &time::time(time::now()));
+    let placed = binding_fast_path::place(&entry.value, uid, node, object::labels(binding), &time::time(time::now()));
     let Some(value) = placed else { return Ok(false) };
     let op = Op::Update { key: row.key(namespace, name), value, expected: entry.modified, lease: None };
     match core.commit(Transaction::one(op), Some(&context.stages)).await {

@@ -3,26 +3,26 @@
 
 use bytes::Bytes;
 use ferry_meta::{ApiError, GroupResource};
-use ferry_registry::Resource;
 use serde_json::{Value, json};
 
-use crate::answer::Answer;
-use crate::context::RequestContext;
-use crate::options::ListOptions;
-use crate::render::{self, ListMeta};
-use crate::selection::Selection;
-use crate::server::Core;
+use crate::read::selection::Selection;
+use crate::request::call::Call;
+use crate::request::options::ListOptions;
+use crate::request::verb::Verb;
+use crate::response::answer::Answer;
+use crate::response::render::{self, ListMeta};
 
 const STORE: &str = "etcd-0";
 
-pub(super) async fn handle(core: &Core, context: &RequestContext, row: &Resource) -> Result<Answer, ApiError> {
+pub(super) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let Call { core, context, row, .. } = call;
     let object = status(core.store.health().await.err().map(|error| error.to_string()));
     let encode = |mut object: Value| -> Bytes {
         object["kind"] = "ComponentStatus".into();
         object["apiVersion"] = "v1".into();
-        crate::codec::encode(&row.gvk, &object).into()
+        crate::storage::codec::encode(&row.gvk, &object).into()
     };
-    if context.info.verb == "list" {
+    if context.info.verb == Verb::List {
         let options = ListOptions::read(&context.query, false)?;
         let selection = Selection::new(row, &options, "")?;
         let shown = selection.labels.matches(&Default::default()) && selection.fields.matches(|_| STORE.into());

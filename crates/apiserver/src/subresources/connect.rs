@@ -11,16 +11,18 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use super::rewrite::{self, Place};
+use super::rewrite::{self, ProxyRoot};
 use super::{kubelets, log_socket, proxy};
-use crate::admission::{self, Attributes};
-use crate::answer::{Answer, Body, full};
-use crate::context::RequestContext;
-use crate::kubelet::{self, Target};
-use crate::objects;
-use crate::query::Query;
-use crate::rights;
+use crate::filters::rights;
+use crate::request::context::RequestContext;
+use crate::request::query::Query;
+use crate::request::verb::Subresource;
+use crate::response::answer::{Answer, Body, full};
 use crate::server::Core;
+use crate::storage::objects;
+use crate::transport::kubelet::{self, Target};
+use crate::transport::websocket;
+use crate::write::admission::{self, Attributes};
 
 /// A kubelet's refusal is a line or two.
 const LONGEST_REFUSAL: usize = 64 * 1024;
@@ -32,15 +34,17 @@ pub(crate) async fn connect(
     request: Request<Body>,
 ) -> Result<Answer, ApiError> {
     let info = &context.info;
-    if info.subresource == "log" {
+    if info.subresource == Subresource::Log {
         return log(core, context, row, request).await;
     }
-    // A browser opens a WebSocket with GET; what it opens is not for readers.
-    if info.subresource != "proxy" {
+    // A browser opens a WebSocket with GET; what it opens is not for readers. A kubelet opens the same sessions, and knows
+    // this server, not the user.
+    let is_session = info.resource == "nodes" && request.headers().contains_key(UPGRADE);
+    if info.subresource != Subresource::Proxy || is_session {
         rights::must_create(core, context).await?;
     }
     let options = options_kind(&info.resource, &info.subresource);
-    if info.subresource == "portforward"
+    if info.subresource == Subresource::PortForward
         && let Some(port) = context.query.all("ports").find(|port| port.parse::<u64>().is_err())
     {
         let why = format!("cannot convert to []int32: strconv.ParseUint: parsing {port:?}: invalid syntax");
@@ -51,7 +55,7 @@ pub(crate) async fn connect(
         operation: Operation::Connect,
         row,
         kind: &options,
-        subresource: &info.subresource,
+        subresource: info.subresource.as_str(),
         namespace: &info.namespace,
         name: &info.name,
         dry_run: false,
@@ -60,22 +64,22 @@ pub(crate) async fn connect(
     let mut object = seen.clone();
     admission::mutate(core, context, &attributes, Some(&mut object), None).await?;
     admission::validate(core, context, &attributes, Some(&mut object), None).await?;
-    let target = match (&*info.resource, &*info.subresource) {
-        ("pods", "exec" | "attach") => streams(core, context, row).await?,
-        ("pods", "portforward") => {
+    let target = match (&*info.resource, &info.subresource) {
+        ("pods", Subresource::Exec | Subresource::Attach) => streams(core, context, row).await?,
+        ("pods", Subresource::PortForward) => {
             let pod = objects::must_load(core, row, &info.namespace, &info.name).await?.object;
             let ports: Vec<(&str, String)> = context.query.all("ports").map(|p| ("port", p.to_owned())).collect();
             kubelets::of_pod(core, &pod, &format!("/portForward/{}/{}", info.namespace, info.name), &ports)?
         }
-        ("nodes", "proxy") => kubelets::node_proxy(core, context)?,
-        ("pods", "proxy") => proxy::pod(core, context, row).await?,
-        ("services", "proxy") => proxy::service(core, context)?,
-        _ => return Err(crate::route::not_found()),
+        ("nodes", Subresource::Proxy) => kubelets::node_proxy(core, context)?,
+        ("pods", Subresource::Proxy) => proxy::pod(core, context, row).await?,
+        ("services", Subresource::Proxy) => proxy::service(core, context)?,
+        _ => return Err(crate::request::route::not_found()),
     };
-    if info.subresource != "proxy" && !request.headers().contains_key(UPGRADE) {
+    if info.subresource != Subresource::Proxy && !request.headers().contains_key(UPGRADE) {
         return Err(ApiError::bad_request("Upgrade request required"));
     }
-    if info.subresource != "proxy" {
+    if info.subresource != Subresource::Proxy {
         return kubelet::forward(&core.tasks, &target, request).await.map(Answer::Ready);
     }
     if let Some(redirect) = to_root(context, &request) {
@@ -86,7 +90,8 @@ pub(crate) async fn connect(
         "" => format!("/api/v1/{}/{}/proxy", info.resource, info.name),
         namespace => format!("/api/v1/namespaces/{namespace}/{}/{}/proxy", info.resource, info.name),
     };
-    let place = Place { prefix, hosts: vec![asked, format!("{}:{}", target.host, target.port), target.host.clone()] };
+    let place =
+        ProxyRoot { prefix, hosts: vec![asked, format!("{}:{}", target.host, target.port), target.host.clone()] };
     let answer = kubelet::forward(&core.tasks, &target, request).await?;
     Ok(Answer::Ready(rewrite::rewritten(answer, place)))
 }
@@ -106,11 +111,11 @@ fn to_root(context: &RequestContext, request: &Request<Body>) -> Option<Response
     Some(response)
 }
 
-fn options_kind(resource: &str, subresource: &str) -> GroupVersionKind {
+fn options_kind(resource: &str, subresource: &Subresource) -> GroupVersionKind {
     let kind = match (resource, subresource) {
-        ("pods", "exec") => "PodExecOptions",
-        ("pods", "attach") => "PodAttachOptions",
-        ("pods", "portforward") => "PodPortForwardOptions",
+        ("pods", Subresource::Exec) => "PodExecOptions",
+        ("pods", Subresource::Attach) => "PodAttachOptions",
+        ("pods", Subresource::PortForward) => "PodPortForwardOptions",
         ("nodes", _) => "NodeProxyOptions",
         ("services", _) => "ServiceProxyOptions",
         _ => "PodProxyOptions",
@@ -179,7 +184,7 @@ async fn log(
     }
     let path = format!("/containerLogs/{}/{}/{container}", info.namespace, info.name);
     let target = kubelets::of_pod(core, &pod, &path, &parameters)?;
-    let answer = if log_socket::is_wanted(request.headers()) {
+    let answer = if websocket::is_wanted(request.headers()) {
         log_socket::open(core, &target, request).await?
     } else {
         kubelet::forward(&core.tasks, &target, request).await?

@@ -1,8 +1,5 @@
 //! pods/eviction: a deletion that asks the pod's disruption budget first.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
 use ferry_admission::Operation;
 use ferry_meta::error::{StatusCause, StatusDetails};
 use ferry_meta::selector::LabelSelector;
@@ -11,24 +8,23 @@ use ferry_registry::Resource;
 use serde_json::{Value, json};
 
 use super::binding::set_condition;
-use crate::admission::{self, Attributes};
-use crate::answer::Answer;
-use crate::context::RequestContext;
-use crate::objects::{self, bare_error, modify};
-use crate::options::{DeleteOptions, WriteOptions};
+use crate::request::call::Call;
+use crate::request::context::RequestContext;
+use crate::request::negotiate;
+use crate::request::options::{DeleteOptions, WriteOptions};
+use crate::response::answer::Answer;
 use crate::server::Core;
+use crate::storage::codec;
+use crate::storage::objects::{self, bare_error, modify};
 use crate::verbs::delete;
-use crate::{codec, negotiate};
+use crate::write::Write;
+use crate::write::admission::{self, Attributes};
 
 /// More pods than this on their way out, and the budget's controller is not keeping up.
 const MAX_DISRUPTED: usize = 2000;
 
-pub(crate) async fn handle(
-    core: &Arc<Core>,
-    context: &RequestContext,
-    row: &Arc<Resource>,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
+pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let Call { core, context, row, body } = call;
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
     let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
     let encoding = negotiate::input(&context.headers)?;
@@ -44,16 +40,8 @@ pub(crate) async fn handle(
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
     let seen = options.object();
-    let attributes = Attributes {
-        operation: Operation::Create,
-        row,
-        kind: &kind,
-        subresource: "eviction",
-        namespace,
-        name,
-        dry_run: options.dry_run,
-        options: &seen,
-    };
+    let write = Write::new(core, context, row, &options);
+    let attributes = Attributes { kind: &kind, ..write.attributes(Operation::Create, name, &seen) };
     admission::mutate(core, context, &attributes, Some(&mut eviction), None).await?;
     admission::validate(core, context, &attributes, Some(&mut eviction), None).await?;
     // Who asks twice for what is not to happen has to ask for the same.
@@ -80,7 +68,7 @@ pub(crate) async fn handle(
         let budgets = rows.find("policy", "v1", "poddisruptionbudgets").cloned();
         let budgets = budgets.ok_or_else(|| ApiError::internal("poddisruptionbudgets are not served"))?;
         if !unhealthy_may_go(&budget, &pod.object) {
-            spend(core, &budgets, namespace, object::name(&budget), name, delete_options.dry_run).await?;
+            spend(core, context, &budgets, object::name(&budget), name, delete_options.dry_run).await?;
         }
     }
     if !delete_options.dry_run {
@@ -170,12 +158,13 @@ fn nothing_allowed(generation: i64) -> Value {
 /// Takes one disruption from the budget and notes for whom.
 async fn spend(
     core: &Core,
+    context: &RequestContext,
     budgets: &Resource,
-    namespace: &str,
     name: &str,
     pod: &str,
     dry_run: bool,
 ) -> Result<(), ApiError> {
+    let namespace = &*context.info.namespace;
     let take = |budget: &mut Value| {
         if number(budget, "/status/observedGeneration") < number(budget, "/metadata/generation") {
             let why = format!("The disruption budget {name} is still being processed by the server.");
@@ -212,7 +201,7 @@ async fn spend(
         let mut budget = objects::must_load(core, budgets, namespace, name).await?;
         return take(&mut budget.object);
     }
-    modify(core, budgets, namespace, name, None, take).await.map(drop)
+    modify(core, budgets, namespace, name, Some(&context.stages), take).await.map(drop)
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::connect::{escape, rest};
 use super::proxy::{Wanted, split_name, unverified_tls};
-use crate::context::RequestContext;
-use crate::kubelet::Target;
-use crate::reach;
+use crate::request::context::RequestContext;
 use crate::server::Core;
+use crate::transport::kubelet::Target;
+use crate::transport::reach;
 
 /// Where a kubelet listens unless its node says otherwise.
 const KUBELET_PORT: u16 = 10250;

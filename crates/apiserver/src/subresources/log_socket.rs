@@ -3,23 +3,20 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferry_meta::ApiError;
-use futures::{SinkExt, StreamExt};
+use futures::SinkExt;
 use http::header::{
-    CONNECTION, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
-    SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, HeaderName, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
+    UPGRADE,
 };
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
 
-use crate::answer::{Body, full};
-use crate::kubelet::{self, Target};
+use crate::response::answer::Body;
 use crate::server::Core;
+use crate::transport::kubelet::{self, Target};
+use crate::transport::websocket;
 
 const BINARY: &str = "binary.k8s.io";
 const BASE64: &str = "base64.binary.k8s.io";
@@ -28,21 +25,9 @@ const BASE64: &str = "base64.binary.k8s.io";
 const HOP: [HeaderName; 6] =
     [CONNECTION, UPGRADE, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, SEC_WEBSOCKET_EXTENSIONS];
 
-pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
-    let upgrade = headers.get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    upgrade.eq_ignore_ascii_case("websocket") && headers.contains_key(SEC_WEBSOCKET_KEY)
-}
-
 /// The first of the protocols offered that is known; none offered is one too.
 fn protocol(headers: &HeaderMap) -> Result<Option<&'static str>, ApiError> {
-    let offered: Vec<&str> = headers
-        .get_all(SEC_WEBSOCKET_PROTOCOL)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .filter(|name| !name.is_empty() && !ferry_auth::authenticate::is_token_protocol(name))
-        .collect();
+    let offered: Vec<&str> = websocket::offered(headers).collect();
     let known = offered.iter().find_map(|name| [BINARY, BASE64].into_iter().find(|known| known == name));
     if known.is_none() && !offered.is_empty() {
         return Err(ApiError::bad_request(format!("none of the WebSocket protocols {offered:?} is spoken here")));
@@ -53,8 +38,7 @@ fn protocol(headers: &HeaderMap) -> Result<Option<&'static str>, ApiError> {
 /// Opens the log at the kubelet and then the socket; a refusal of the kubelet comes back as the answer it is.
 pub(super) async fn open(core: &Core, target: &Target, mut request: Request<Body>) -> Result<Response<Body>, ApiError> {
     let protocol = protocol(request.headers())?;
-    let key = request.headers().get(SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
-    let client = hyper::upgrade::on(&mut request);
+    let client = websocket::Client::of(&mut request);
     for name in HOP {
         request.headers_mut().remove(name);
     }
@@ -62,57 +46,25 @@ pub(super) async fn open(core: &Core, target: &Target, mut request: Request<Body
     if !answer.status().is_success() {
         return Ok(answer);
     }
-    core.tasks.spawn_until_stopped("log socket", async move {
-        let Ok(client) = client.await else { return };
-        let socket = WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, None).await;
-        pump(socket, answer.into_body(), protocol == Some(BASE64)).await;
-    });
-    let mut response = Response::new(full(""));
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    if let Some(key) = key.and_then(|key| HeaderValue::from_str(&key).ok()) {
-        headers.insert(SEC_WEBSOCKET_ACCEPT, key);
-    }
-    if let Some(protocol) = protocol {
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
-    }
-    Ok(response)
+    let (body, base64) = (answer.into_body(), protocol == Some(BASE64));
+    Ok(client.open(core, "log socket", protocol, move |socket| pump(socket, body, base64)))
 }
 
-async fn pump<S: AsyncRead + AsyncWrite + Unpin>(mut socket: WebSocketStream<S>, mut body: Body, base64: bool) {
-    let message = |data: &[u8]| {
+async fn pump<S: AsyncRead + AsyncWrite + Unpin>(mut socket: WebSocketStream<S>, body: Body, base64: bool) {
+    let message = move |data: &[u8]| {
         if base64 { Message::text(STANDARD.encode(data)) } else { Message::binary(data.to_vec()) }
     };
     // An empty message first: the client knows that the stream stands before the container says anything.
-    if socket.send(message(&[])).await.is_err() {
-        return;
+    if socket.send(message(&[])).await.is_ok() {
+        websocket::pump(socket, body, |data| vec![message(&data)]).await;
     }
-    loop {
-        tokio::select! {
-            said = socket.next() => match said {
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
-                Some(Ok(_)) => {}
-            },
-            frame = body.frame() => {
-                let Some(Ok(frame)) = frame else { break };
-                if let Ok(data) = frame.into_data()
-                    && socket.send(message(&data)).await.is_err()
-                {
-                    return;
-                }
-            }
-        }
-    }
-    let _ = socket.close(None).await;
-    // The client's answer to the close, so that what was sent last is not lost with the connection.
-    while let Some(Ok(_)) = socket.next().await {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::response::answer::full;
+    use crate::transport::websocket::tests::heard;
 
     #[tokio::test]
     async fn a_log_becomes_messages() {
@@ -120,23 +72,7 @@ mod tests {
             (false, vec![Message::binary(Vec::new()), Message::binary(b"alive\n".to_vec())]),
             (true, vec![Message::text(""), Message::text("YWxpdmUK")]),
         ] {
-            let (near, far) = tokio::io::duplex(1024);
-            let server = async {
-                let socket = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
-                pump(socket, full("alive\n"), base64).await;
-            };
-            let client = async {
-                let mut socket = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
-                let mut got = Vec::new();
-                while let Some(Ok(message)) = socket.next().await {
-                    if !message.is_close() {
-                        got.push(message);
-                    }
-                }
-                got
-            };
-            let ((), got) = tokio::join!(server, client);
-            assert_eq!(got, want);
+            assert_eq!(heard(|socket| pump(socket, full("alive\n"), base64)).await, want);
         }
     }
 

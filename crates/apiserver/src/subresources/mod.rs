@@ -1,12 +1,12 @@
 //! What is behind a subresource with a kind of its own, or a kind that is answered and never stored.
 
 mod binding;
+mod binding_fast_path;
 mod components;
 mod connect;
 mod eviction;
 mod kubelets;
 mod log_socket;
-mod placing;
 mod proxy;
 mod review_selectors;
 mod reviews;
@@ -14,50 +14,34 @@ mod rewrite;
 mod scale;
 mod token;
 
-use std::sync::Arc;
-
-use bytes::Bytes;
 use ferry_meta::{ApiError, GroupVersionKind, Status};
-use ferry_registry::Resource;
 
 pub(crate) use connect::connect;
 
-use crate::answer::Answer;
-use crate::context::RequestContext;
-use crate::route::not_found;
-use crate::server::Core;
+use crate::request::call::Call;
+use crate::request::route::not_found;
+use crate::request::verb::Subresource;
+use crate::response::answer::Answer;
 
 /// Subresources with a body of their own kind.
-pub(crate) async fn handle(
-    core: &Arc<Core>,
-    context: &RequestContext,
-    row: &Arc<Resource>,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
-    let info = &context.info;
-    match (&*info.resource, &*info.subresource) {
-        (_, "scale") => scale::handle(core, context, row, body).await,
-        ("pods", "binding") => binding::handle(core, context, &info.name, body).await,
-        ("pods", "eviction") => eviction::handle(core, context, row, body).await,
-        ("serviceaccounts", "token") => token::handle(core, context, row, body).await,
+pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let info = &call.context.info;
+    match (&*info.resource, &info.subresource) {
+        (_, Subresource::Scale) => scale::handle(call).await,
+        ("pods", Subresource::Binding) => binding::handle(call, &info.name).await,
+        ("pods", Subresource::Eviction) => eviction::handle(call).await,
+        ("serviceaccounts", Subresource::Token) => token::handle(call).await,
         _ => Err(not_found()),
     }
 }
 
 /// Kinds that are answered: reviews, and the old collection of bindings.
-pub(crate) async fn answered(
-    core: &Arc<Core>,
-    context: &RequestContext,
-    row: &Arc<Resource>,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
-    if row.gvk.kind == "ComponentStatus" {
-        return components::handle(core, context, row).await;
+pub(crate) async fn answered(call: Call<'_>) -> Result<Answer, ApiError> {
+    match &*call.row.gvk.kind {
+        "ComponentStatus" => components::handle(call).await,
+        "Binding" => binding::handle(call, "").await,
+        _ => reviews::handle(call).await,
     }
-    if row.gvk.kind == "Binding" {
-        return binding::handle(core, context, "", body).await;
-    }
-    reviews::handle(core, context, row, body).await
 }
 
 fn status(status: &Status) -> Result<Answer, ApiError> {

@@ -9,11 +9,11 @@ use rand::seq::IndexedRandom;
 use serde_json::Value;
 
 use super::connect::rest;
-use crate::context::RequestContext;
-use crate::kubelet::Target;
+use crate::request::context::RequestContext;
 use crate::server::Core;
-use crate::unverified::Unverified;
-use crate::{objects, reach};
+use crate::storage::objects;
+use crate::transport::kubelet::Target;
+use crate::transport::reach;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wanted<'a> {
@@ -139,13 +139,7 @@ pub(super) fn unverified_tls(secure: bool) -> Result<Option<Arc<rustls::ClientCo
     if !secure {
         return Ok(None);
     }
-    let config = CONFIG.get_or_init(|| {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = rustls::ClientConfig::builder_with_provider(provider.clone());
-        let builder = builder.with_safe_default_protocol_versions().ok()?;
-        let verifier = Arc::new(Unverified(provider));
-        Some(Arc::new(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
-    });
+    let config = CONFIG.get_or_init(|| ferry_tls::unverified_client().ok());
     config.clone().map(Some).ok_or_else(|| ApiError::internal("TLS cannot be set up"))
 }
 

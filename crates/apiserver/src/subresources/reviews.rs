@@ -1,50 +1,39 @@
 //! Reviews: a question in, the same object with its answer out.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use bytes::Bytes;
 use ferry_admission::Operation;
 use ferry_auth::{Attributes as Access, Authorizer};
 use ferry_meta::{ApiError, FieldError, FieldErrors, GroupKind, Path, UserInfo, object, time};
-use ferry_registry::Resource;
 use serde_json::{Value, json};
 
-use crate::admission::{self, Attributes};
-use crate::answer::Answer;
-use crate::context::RequestContext;
-use crate::options::WriteOptions;
-use crate::route::not_found;
+use crate::filters::audit;
+use crate::request::call::Call;
+use crate::request::context::RequestContext;
+use crate::request::negotiate;
+use crate::request::options::WriteOptions;
+use crate::request::route::not_found;
+use crate::request::verb::Subresource;
+use crate::response::answer::Answer;
+use crate::response::render;
 use crate::server::Core;
-use crate::write::Write;
-use crate::{audit, codec, negotiate, render};
+use crate::storage::codec;
+use crate::write::{Write, admission};
 
-pub(crate) async fn handle(
-    core: &Arc<Core>,
-    context: &RequestContext,
-    row: &Arc<Resource>,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
+pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let Call { core, context, row, body } = call;
     let options = WriteOptions::read(&context.query, "CreateOptions", None)?;
     let encoding = negotiate::input(&context.headers)?;
     let mut review = codec::decode(context, &row.gvk, encoding, &body, options.field_validation)?;
     row.strategy.default(&mut review);
     let namespace = &context.info.namespace;
-    let write = Write { core, context, row, subresource: "", namespace, name: "", options: &options, admits: true };
+    let subresource = &Subresource::Main;
+    let write = Write { subresource, name: "", ..Write::new(core, context, row, &options) };
     write.match_namespace(&mut review)?;
     write.track_fields(&mut review, None)?;
     let seen = options.object();
     let name = object::name(&review).to_owned();
-    let attributes = Attributes {
-        operation: Operation::Create,
-        row,
-        kind: &row.gvk,
-        subresource: "",
-        namespace,
-        name: &name,
-        dry_run: options.dry_run,
-        options: &seen,
-    };
+    let attributes = write.attributes(Operation::Create, &name, &seen);
     admission::mutate(core, context, &attributes, Some(&mut review), None).await?;
     admission::validate(core, context, &attributes, Some(&mut review), None).await?;
     match &*row.gvk.kind {

@@ -9,7 +9,7 @@ use http::{HeaderValue, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
-use crate::answer::{Body, BoxError};
+use crate::response::answer::{Body, BoxError};
 
 /// A tag that is longer is let through as it is.
 const LONGEST_TAG: usize = 64 * 1024;
@@ -43,14 +43,14 @@ const LINKS: [(&str, &[&str]); 24] = [
 ];
 
 /// Where the proxied server's root is for the client.
-pub(super) struct Place {
+pub(super) struct ProxyRoot {
     /// `/api/v1/namespaces/<namespace>/pods/<name>/proxy`
     pub prefix: String,
     /// The names the server may have for itself: the host it was asked by and its address.
     pub hosts: Vec<String>,
 }
 
-impl Place {
+impl ProxyRoot {
     /// Relative links and those to other hosts stay.
     fn rewrite(&self, link: &str) -> Option<String> {
         let mut path = link;
@@ -69,7 +69,7 @@ impl Place {
 }
 
 /// The answer with its links where the client finds them.
-pub(super) fn rewritten(mut answer: Response<Body>, place: Place) -> Response<Body> {
+pub(super) fn rewritten(mut answer: Response<Body>, place: ProxyRoot) -> Response<Body> {
     let headers = answer.headers_mut();
     if let Some(location) = headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
         let new = place.rewrite(location).and_then(|new| HeaderValue::from_str(&new).ok());
@@ -106,7 +106,7 @@ pub(super) fn rewritten(mut answer: Response<Body>, place: Place) -> Response<Bo
 
 /// A page as it passes by. Only an unfinished tag is held back.
 struct Page {
-    place: Arc<Place>,
+    place: Arc<ProxyRoot>,
     tag: Vec<u8>,
 }
 
@@ -149,7 +149,7 @@ fn in_quotes(tag: &[u8]) -> bool {
     open.is_some()
 }
 
-fn rewrite_tag(tag: &str, place: &Place) -> String {
+fn rewrite_tag(tag: &str, place: &ProxyRoot) -> String {
     let inner = tag.trim_start_matches('<');
     let name = inner.split(|c: char| c.is_whitespace() || c == '>' || c == '/').next().unwrap_or_default();
     let Some((_, attributes)) = LINKS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
@@ -190,8 +190,8 @@ fn rewrite_tag(tag: &str, place: &Place) -> String {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place { prefix: "/p/proxy".into(), hosts: vec!["10.0.0.1:80".into(), "api:6443".into()] }
+    fn place() -> ProxyRoot {
+        ProxyRoot { prefix: "/p/proxy".into(), hosts: vec!["10.0.0.1:80".into(), "api:6443".into()] }
     }
 
     #[test]
@@ -228,8 +228,10 @@ mod tests {
         for (location, want) in
             [("/x", "/p/proxy/x"), ("https://o/x", "https://o/x"), ("http://api:6443/x", "/p/proxy/x")]
         {
-            let answer =
-                Response::builder().header("location", location).body(crate::answer::full("")).expect("an answer");
+            let answer = Response::builder()
+                .header("location", location)
+                .body(crate::response::answer::full(""))
+                .expect("an answer");
             assert_eq!(rewritten(answer, place()).headers()["location"], want);
         }
     }

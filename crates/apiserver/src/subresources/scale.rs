@@ -1,31 +1,34 @@
 //! The scale subresource: the replicas of a workload as an object of its own.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
 use ferry_admission::Operation;
 use ferry_meta::{ApiError, FieldErrors, GroupVersionKind, object};
 use ferry_registry::apiextensions::custom::ScalePaths;
 use ferry_registry::{Resource, scale};
-use ferry_schema::managed;
+use ferry_schema::{Type, managed};
 use http::Method;
 use serde_json::Value;
 
-use crate::admission::{self, Attributes};
-use crate::answer::Answer;
-use crate::context::RequestContext;
-use crate::objects::{self, Stored};
-use crate::options::WriteOptions;
-use crate::patching::Patch;
-use crate::server::Core;
-use crate::verbs::{match_name, patch as patch_verb};
-use crate::write::{Write, Written};
-use crate::{codec, negotiate, scale_table};
+use crate::request::call::Call;
+use crate::request::negotiate;
+use crate::request::options::WriteOptions;
+use crate::request::verb::Subresource;
+use crate::response::answer::Answer;
+use crate::response::scale_table;
+use crate::storage::codec;
+use crate::storage::objects::{self, Stored};
+use crate::verbs::match_name;
+use crate::write::admission::{self, Attributes};
+use crate::write::patching::{Patch, PatchType};
+use crate::write::{Change, Write};
 
-const ATTEMPTS: usize = 64;
+const SCALE: &str = "scale";
 
 fn kind() -> GroupVersionKind {
     GroupVersionKind::new("autoscaling", "v1", "Scale")
+}
+
+fn scale_type() -> Result<Type, ApiError> {
+    codec::type_of(&kind()).ok_or_else(|| ApiError::internal("the catalogue has no Scale"))
 }
 
 /// Where the replicas are, in the only version the workloads have.
@@ -50,132 +53,119 @@ fn scale_of(row: &Resource, parent: &Value) -> Value {
     }
 }
 
-pub(crate) async fn handle(
-    core: &Arc<Core>,
-    context: &RequestContext,
-    row: &Arc<Resource>,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
+pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let Call { core, context, row, body } = call;
     let info = &context.info;
     if context.method == Method::GET {
         let parent = objects::must_load(core, row, &info.namespace, &info.name).await?;
         check(row, &parent.object)?;
         return scale_table::scale(core, context, row, &scale_of(row, &parent.object));
     }
-    let change = if context.method == Method::PUT {
+    let (options, body) = if context.method == Method::PUT {
         let options = WriteOptions::read(&context.query, "UpdateOptions", None)?;
         let encoding = negotiate::input(&context.headers)?;
         let scale = codec::decode(context, &kind(), encoding, &body, options.field_validation)?;
         match_name(&scale, &info.name)?;
-        (options, Change::Put(scale))
+        (options, Sent::Scale(scale))
     } else {
-        let of = patch_verb::check_route(&context.headers)?;
-        patch_verb::check_kind(row, of)?;
-        let apply = of == patch_verb::PatchKind::Apply;
-        let options = WriteOptions::read(&context.query, "PatchOptions", Some(apply))?;
+        let of = context.patch_type()?;
+        of.check(row)?;
+        let options = WriteOptions::read(&context.query, "PatchOptions", Some(of == PatchType::Apply))?;
         let patch = Patch::read(context, of, &body)?;
-        (options, Change::Patch(patch))
+        (options, Sent::Patch(patch))
     };
-    let (options, change) = change;
     // The parent goes the way of a main write, so that its generation counts.
-    let write = Write {
-        core,
-        context,
-        row,
-        subresource: "",
-        namespace: &info.namespace,
-        name: &info.name,
-        options: &options,
-        admits: false,
-    };
-    for _ in 0..ATTEMPTS {
-        let live = objects::must_load(core, row, &info.namespace, &info.name).await?;
-        if let Some(written) = attempt(&write, &change, live).await? {
-            return scale_table::scale(core, context, row, &scale_of(row, &written.object));
-        }
-    }
-    Err(ApiError::modified(&row.group_resource(), &info.name))
+    let subresource = &Subresource::Main;
+    let write = Write { subresource, admits: false, ..Write::new(core, context, row, &options) };
+    let written = write.update(&Scaled(body)).await?;
+    scale_table::scale(core, context, row, &scale_of(row, &written.object))
 }
 
-enum Change {
-    Put(Value),
+/// The body of a request.
+enum Sent {
+    Scale(Value),
     Patch(Patch),
 }
 
-/// `None`: another writer was faster.
-async fn attempt(write: &Write<'_>, change: &Change, live: Stored) -> Result<Option<Written>, ApiError> {
-    let (row, context, options) = (write.row, write.context, write.options);
-    let mut before = scale_of(row, &live.object);
-    let owners = mappings(row);
-    let owners: Vec<(&str, &str)> = owners.iter().map(|(version, path)| (version.as_str(), path.as_str())).collect();
-    let fields = managed::scale::to_scale(live.object.pointer("/metadata/managedFields"), &owners);
-    object::metadata_mut(&mut before).insert("managedFields".into(), fields);
+/// A change of the Scale of an object, which is what plug-ins see, carried over to the object.
+struct Scaled(Sent);
 
-    let mut new = match change {
-        Change::Put(scale) => scale.clone(),
-        Change::Patch(patch) => {
-            let ty = codec::type_of(&kind()).ok_or_else(|| ApiError::internal("the catalogue has no Scale"))?;
-            let tracked = managed::Write {
-                gvk: &kind(),
-                manager: &options.field_manager,
-                subresource: "scale",
-                reset: &[],
-                now: ferry_meta::time::now(),
-                versions: None,
-            };
-            patch.apply_to(context, &ty, &tracked, Some(&before), options, write.name)?
+impl Change for Scaled {
+    async fn apply(&self, write: &Write<'_>, live: Option<&Stored>) -> Result<Value, ApiError> {
+        let row = write.row;
+        let live = live.ok_or_else(|| ApiError::not_found(&row.group_resource(), write.name))?;
+        let owners = mappings(row);
+        let owners: Vec<(&str, &str)> =
+            owners.iter().map(|(version, path)| (version.as_str(), path.as_str())).collect();
+        let managed_fields = live.object.pointer("/metadata/managedFields");
+        let mut before = scale_of(row, &live.object);
+        let shown = managed::scale::to_scale(managed_fields, &owners);
+        object::metadata_mut(&mut before).insert("managedFields".into(), shown);
+
+        let mut scale = self.wanted(write, &before)?;
+        match_name(&scale, write.name)?;
+        write.match_namespace(&mut scale)?;
+        write.check_uid(&scale, Some(live))?;
+        if !matches!(self.0, Sent::Patch(Patch::Apply(..))) {
+            let manager = write.options.manager(write.context.agent());
+            codec::track(&scale_type()?, &kind(), SCALE, &[], &mut scale, Some(&before), &manager);
         }
-    };
-    match_name(&new, write.name)?;
-    write.match_namespace(&mut new)?;
-    let (given, have) = (object::uid(&new), object::uid(&live.object));
-    if !given.is_empty() && given != have {
-        return Err(write.uid_conflict(given, have));
-    }
-    if !matches!(change, Change::Patch(Patch::Apply(..))) {
-        let ty = codec::type_of(&kind()).ok_or_else(|| ApiError::internal("the catalogue has no Scale"))?;
-        let manager = options.manager(context.agent());
-        codec::track(&ty, &kind(), "scale", &[], &mut new, Some(&before), &manager);
-    }
-    let seen = options.object();
-    let scale_kind = kind();
-    let attributes = Attributes {
-        operation: Operation::Update,
-        row,
-        kind: &scale_kind,
-        subresource: "scale",
-        namespace: write.namespace,
-        name: write.name,
-        dry_run: options.dry_run,
-        options: &seen,
-    };
-    admission::mutate(write.core, context, &attributes, Some(&mut new), Some(&before)).await?;
-    let replicas = new.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-    // A custom resource says itself what is wrong with it.
-    let custom = row.strategy.scale_paths();
-    let errors = if custom.is_some() { FieldErrors::new() } else { scale::validate(&new) };
-    if !errors.is_empty() {
-        return Err(ApiError::invalid(&kind().group_kind(), write.name, &errors));
-    }
-    admission::validate(write.core, context, &attributes, Some(&mut new), Some(&before)).await?;
+        admit(write, &mut scale, &before).await?;
 
-    let mut parent = live.object.clone();
-    match custom {
-        Some(paths) => scale::set(&mut parent, &ScalePaths::fields(&paths.spec), replicas),
-        None => drop(object::child_mut(&mut parent, "spec").insert("replicas".into(), replicas.into())),
+        let mut parent = live.object.clone();
+        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+        let custom = row.strategy.scale_paths();
+        match custom {
+            Some(paths) => scale::set(&mut parent, &ScalePaths::fields(&paths.spec), replicas),
+            None => drop(object::child_mut(&mut parent, "spec").insert("replicas".into(), replicas.into())),
+        }
+        let changed = managed::scale::to_parent(
+            managed_fields,
+            scale.pointer("/metadata/managedFields"),
+            &row.gvk.api_version(),
+            &owners,
+        );
+        let metadata = object::metadata_mut(&mut parent);
+        metadata.insert("managedFields".into(), changed);
+        match object::resource_version(&scale) {
+            "" if custom.is_some() => metadata.insert("resourceVersion".into(), live.revision.to_string().into()),
+            "" => metadata.remove("resourceVersion"),
+            version => metadata.insert("resourceVersion".into(), version.into()),
+        };
+        Ok(parent)
     }
-    let changed = managed::scale::to_parent(
-        live.object.pointer("/metadata/managedFields"),
-        new.pointer("/metadata/managedFields"),
-        &row.gvk.api_version(),
-        &owners,
-    );
-    let metadata = object::metadata_mut(&mut parent);
-    metadata.insert("managedFields".into(), changed);
-    match object::resource_version(&new) {
-        "" if custom.is_some() => metadata.insert("resourceVersion".into(), live.revision.to_string().into()),
-        "" => metadata.remove("resourceVersion"),
-        version => metadata.insert("resourceVersion".into(), version.into()),
-    };
-    write.try_update(parent, live).await
+}
+
+impl Scaled {
+    fn wanted(&self, write: &Write<'_>, before: &Value) -> Result<Value, ApiError> {
+        match &self.0 {
+            Sent::Scale(scale) => Ok(scale.clone()),
+            Sent::Patch(patch) => {
+                let tracked = managed::Write {
+                    gvk: &kind(),
+                    manager: &write.options.field_manager,
+                    subresource: SCALE,
+                    reset: &[],
+                    now: ferry_meta::time::now(),
+                    versions: None,
+                };
+                patch.apply_to(write.context, &scale_type()?, &tracked, Some(before), write.options, write.name)
+            }
+        }
+    }
+}
+
+/// Admission and validation of the Scale.
+async fn admit(write: &Write<'_>, scale: &mut Value, before: &Value) -> Result<(), ApiError> {
+    let (options, kind) = (write.options.object(), kind());
+    let attributes =
+        Attributes { kind: &kind, subresource: SCALE, ..write.attributes(Operation::Update, write.name, &options) };
+    admission::mutate(write.core, write.context, &attributes, Some(&mut *scale), Some(before)).await?;
+    // A custom resource says itself what is wrong with it.
+    let custom = write.row.strategy.scale_paths().is_some();
+    let errors = if custom { FieldErrors::new() } else { scale::validate(scale) };
+    if !errors.is_empty() {
+        return Err(ApiError::invalid(&kind.group_kind(), write.name, &errors));
+    }
+    admission::validate(write.core, write.context, &attributes, Some(scale), Some(before)).await
 }

@@ -1,25 +1,19 @@
 //! serviceaccounts/token: a token for an account, bound to what the request names.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
 use ferry_admission::Operation;
 use ferry_meta::{ApiError, FieldError, GroupVersionKind, Path, object};
-use ferry_registry::Resource;
 
-use crate::admission::{self, Attributes};
-use crate::answer::Answer;
-use crate::context::RequestContext;
-use crate::options::WriteOptions;
-use crate::server::Core;
-use crate::{codec, negotiate, render};
+use crate::request::call::Call;
+use crate::request::negotiate;
+use crate::request::options::WriteOptions;
+use crate::response::answer::Answer;
+use crate::response::render;
+use crate::storage::codec;
+use crate::write::Write;
+use crate::write::admission::{self, Attributes};
 
-pub(crate) async fn handle(
-    core: &Arc<Core>,
-    context: &RequestContext,
-    row: &Arc<Resource>,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
+pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let Call { core, context, row, body } = call;
     let Some(issuer) = &core.token_issuer else {
         return Err(ApiError::internal("this server issues no service account tokens"));
     };
@@ -46,16 +40,8 @@ pub(crate) async fn handle(
     }
     let fields = request.pointer("/metadata/managedFields").cloned();
     let seen = options.object();
-    let attributes = Attributes {
-        operation: Operation::Create,
-        row,
-        kind: &kind,
-        subresource: "token",
-        namespace,
-        name,
-        dry_run: options.dry_run,
-        options: &seen,
-    };
+    let write = Write::new(core, context, row, &options);
+    let attributes = Attributes { kind: &kind, ..write.attributes(Operation::Create, name, &seen) };
     admission::mutate(core, context, &attributes, Some(&mut request), None).await?;
     // Plug-ins go by the audiences that were asked for; where there are none, the server chooses.
     issuer.default_request(&mut request);

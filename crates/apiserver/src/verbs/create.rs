@@ -1,22 +1,18 @@
 //! POST to a collection.
 
-use bytes::Bytes;
 use ferry_meta::{ApiError, object};
-use ferry_registry::Resource;
 
-use crate::answer::Answer;
-use crate::context::{RequestContext, Stage};
-use crate::options::WriteOptions;
-use crate::server::Core;
+use crate::request::call::Call;
+use crate::request::context::Stage;
+use crate::request::negotiate;
+use crate::request::options::WriteOptions;
+use crate::request::verb::Subresource;
+use crate::response::answer::Answer;
+use crate::storage::codec;
 use crate::write::Write;
-use crate::{codec, negotiate, render};
 
-pub(crate) async fn handle(
-    core: &Core,
-    context: &RequestContext,
-    row: &Resource,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
+pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let Call { core, context, row, body } = call;
     core.definitions.check_create(row)?;
     let encoding = negotiate::input(&context.headers)?;
     let mut options = WriteOptions::read(&context.query, "CreateOptions", None)?;
@@ -24,17 +20,7 @@ pub(crate) async fn handle(
     options.bare_labels = object::labels(&object).is_empty();
     row.strategy.default(&mut object);
     context.stages.done(Stage::Decode);
-    let info = &context.info;
-    let write = Write {
-        core,
-        context,
-        row,
-        subresource: "",
-        namespace: &info.namespace,
-        name: "",
-        options: &options,
-        admits: true,
-    };
-    let written = write.create(object).await?;
-    render::object(context, row, 201, &row.gvk, written.json(row)?)
+    let subresource = &Subresource::Main;
+    let write = Write { subresource, name: "", ..Write::new(core, context, row, &options) };
+    super::answer(&write, &write.create(object).await?)
 }

@@ -1,32 +1,29 @@
 //! DELETE of one object: preconditions, propagation, grace, finalizers.
 
-use bytes::Bytes;
 use ferry_admission::Operation;
 use ferry_meta::{ApiError, GroupResource, GroupVersionKind, object, time};
 use ferry_registry::Resource;
-use ferry_store::{Op, StoreError, Transaction};
 use serde_json::{Value, json};
 
-use crate::admission::{self, Attributes};
-use crate::allocate;
-use crate::answer::Answer;
-use crate::context::{RequestContext, Stage};
-use crate::negotiate::Encoding;
-use crate::objects::{self, Stored};
-use crate::options::{DeleteOptions, Propagation};
+use crate::custom_resources::conversion;
+use crate::request::call::Call;
+use crate::request::context::{RequestContext, Stage};
+use crate::request::negotiate;
+use crate::request::negotiate::Encoding;
+use crate::request::options::{DeleteOptions, Propagation, WriteOptions};
+use crate::request::verb::Subresource;
+use crate::response::answer::Answer;
+use crate::response::render;
 use crate::server::Core;
-use crate::{codec, negotiate, render};
+use crate::storage::codec;
+use crate::storage::objects::{self, Stored};
+use crate::write::{ATTEMPTS, Write, admission};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-const ATTEMPTS: usize = 64;
 
-pub(crate) async fn handle(
-    core: &Core,
-    context: &RequestContext,
-    row: &Resource,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
+pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let Call { core, context, row, body } = call;
     let options = read_options(context, &body)?;
     let info = &context.info;
     warn_of_orphans(context, row, &options);
@@ -42,14 +39,11 @@ pub(crate) async fn handle(
     render::object(context, row, code, &row.gvk, json.into())
 }
 
-/// Jobs leave their pods behind unless told otherwise; whoever deletes one is told, even if there is none.
+/// Some kinds leave dependents behind unless told otherwise; whoever deletes one is told, even if there is none.
 pub(crate) fn warn_of_orphans(context: &RequestContext, row: &Resource, options: &DeleteOptions) {
     let says = options.propagation.is_some() || options.orphan_dependents.is_some();
-    if !says && row.gvk.group == "batch" && row.plural == "jobs" {
-        context.warn(
-            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
-             set propagationPolicy=Orphan to suppress this warning",
-        );
+    if let Some(warning) = row.strategy.deletion_warning().filter(|_| !says) {
+        context.warn(warning);
     }
 }
 
@@ -60,7 +54,7 @@ pub(crate) fn read_options(context: &RequestContext, body: &[u8]) -> Result<Dele
     }
     let encoding: Encoding = negotiate::input(&context.headers)?;
     let options = codec::decode_delete_options(encoding, body)?;
-    crate::audit::request_object(context, &Value::Null, || options.clone());
+    crate::filters::audit::request_object(context, &Value::Null, || options.clone());
     DeleteOptions::from_object(&options)
 }
 
@@ -79,6 +73,9 @@ pub(crate) async fn delete(
     name: &str,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
+    let write_options = WriteOptions::for_deletion(options.dry_run);
+    let subresource = &Subresource::Main;
+    let write = Write { subresource, namespace, name, ..Write::new(core, context, row, &write_options) };
     let mut going = None;
     for _ in 0..ATTEMPTS {
         let live = match (objects::load(core, row, namespace, name).await?, going) {
@@ -102,29 +99,24 @@ pub(crate) async fn delete(
             return Err(ApiError::conflict(&row.group_resource(), name, &why));
         }
         check_preconditions(row, &live, options)?;
-        admit(core, context, row, namespace, name, options, &live.object).await?;
-        if let Some(done) = attempt(core, context, row, name, options, &live, &mut going).await? {
+        admit(&write, options, &live.object).await?;
+        if let Some(done) = attempt(&write, options, &live, &mut going).await? {
             return Ok(done);
         }
     }
     Err(ApiError::modified(&row.group_resource(), name))
 }
 
-/// Namespaces and definitions are deleted in a way of their own, which has its own words.
+/// Some kinds are deleted in a way of their own, which has its own words.
 fn worded_otherwise(row: &Resource, name: &str, what: &str, given: &str, have: &str) -> Option<ApiError> {
-    let start = match &*row.gvk.kind {
-        "Namespace" => "Precondition",
-        "CustomResourceDefinition" => "precondition",
-        _ => return None,
-    };
-    let why = format!("{start} failed: {what} in precondition: {given}, {what} in object meta: {have}");
+    let start = row.strategy.precondition_refusal()?;
+    let why = format!("{start}: {what} in precondition: {given}, {what} in object meta: {have}");
     Some(ApiError::conflict(&row.group_resource(), name, &why))
 }
 
 pub(crate) fn check_preconditions(row: &Resource, live: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {
     // Events are kept as those of the core group, and called so.
-    let group = if row.gvk.kind == "Event" { "" } else { &*row.gvk.group };
-    let kind = GroupResource::new(group, &*row.gvk.kind);
+    let kind = GroupResource::new(&*row.storage_gvk.group, &*row.gvk.kind);
     let name = object::name(&live.object);
     if let Some(uid) = options.precondition_uid.as_deref()
         && uid != object::uid(&live.object)
@@ -155,48 +147,27 @@ pub(crate) fn check_preconditions(row: &Resource, live: &Stored, options: &Delet
     Ok(())
 }
 
-async fn admit(
-    core: &Core,
-    context: &RequestContext,
-    row: &Resource,
-    namespace: &str,
-    name: &str,
-    options: &DeleteOptions,
-    live: &Value,
-) -> Result<(), ApiError> {
-    let object = options.object();
-    let own = row.gvk.group.is_empty() && row.plural == "namespaces";
-    let attributes = Attributes {
-        operation: Operation::Delete,
-        row,
-        kind: &row.gvk,
-        subresource: "",
-        namespace: if own { name } else { namespace },
-        name,
-        dry_run: options.dry_run,
-        options: &object,
-    };
-    admission::mutate(core, context, &attributes, None, Some(live)).await?;
-    context.stages.done(Stage::Mutate);
-    admission::validate(core, context, &attributes, None, Some(live)).await?;
-    context.stages.done(Stage::Validate);
+async fn admit(write: &Write<'_>, options: &DeleteOptions, live: &Value) -> Result<(), ApiError> {
+    let seen = options.object();
+    let attributes = write.attributes(Operation::Delete, write.name, &seen);
+    admission::mutate(write.core, write.context, &attributes, None, Some(live)).await?;
+    write.context.stages.done(Stage::Mutate);
+    admission::validate(write.core, write.context, &attributes, None, Some(live)).await?;
+    write.context.stages.done(Stage::Validate);
     Ok(())
 }
 
 /// `None`: another writer was faster; `going` is then what this one had written before.
 async fn attempt(
-    core: &Core,
-    context: &RequestContext,
-    row: &Resource,
-    name: &str,
+    write: &Write<'_>,
     options: &DeleteOptions,
     live: &Stored,
     going: &mut Option<Value>,
 ) -> Result<Option<Deleted>, ApiError> {
+    let (core, row) = (write.core, write.row);
     let mut object = live.object.clone();
-    let is_namespace = row.gvk.group.is_empty() && row.plural == "namespaces";
     // One that is being emptied is not asked anything anew.
-    if is_namespace && object::is_being_deleted(&object) && !object::items(&object, "/spec/finalizers").is_empty() {
+    if object::is_being_deleted(&object) && write.is_emptied_first(&object) {
         return Ok(Some(Deleted { object, gone: false }));
     }
     let grace = match begin_grace(row, &mut object, options) {
@@ -204,57 +175,38 @@ async fn attempt(
         Grace::Started(seconds) => Some(seconds),
         Grace::None => None,
     };
-    if let Some(finalizers) = finalizers_after(row, &object, options) {
+    if let Some(finalizers) = finalizers_after(row, &object, options).filter(|_| write.has_dependents()) {
         set_finalizers(&mut object, finalizers);
     }
     let own_way = row.strategy.begin_deletion(&mut object, &time::time(time::now()));
-    let held_by_spec = is_namespace && !object::items(&object, "/spec/finalizers").is_empty();
-    let held = object::finalizers(&object).next().is_some() || held_by_spec;
-    if is_namespace && held {
+    let held = write.is_held(&object);
+    if held && write.terminates_first() {
         begin_termination(&mut object);
     } else if held && grace.is_none() && !own_way {
         mark_deleting(&mut object);
     }
-    let key = row.key(object::namespace(&live.object), name);
     let waits = held || grace.is_some_and(|seconds| seconds > 0);
     if options.dry_run {
         return Ok(Some(Deleted { object, gone: !waits }));
     }
-    let mut ops;
-    if waits {
-        let bytes = crate::conversion::to_bytes(core, row, &object).await?;
-        if bytes == live.bytes {
+    let mut expected = live.revision;
+    if waits || grace.is_some() {
+        // Watchers are told that it goes before they are told that it is gone.
+        let value = conversion::to_bytes(core, row, &object).await?;
+        if waits && value == live.bytes {
             return Ok(Some(Deleted { object, gone: false }));
         }
-        ops = vec![Op::Update { key, value: bytes, expected: live.revision, lease: None }];
-    } else {
-        let mut expected = live.revision;
-        if grace.is_some() {
-            // Watchers are told that it goes before they are told that it is gone.
-            let value = crate::conversion::to_bytes(core, row, &object).await?;
-            let update = Op::Update { key: key.clone(), value, expected, lease: None };
-            match core.commit(Transaction::one(update), Some(&context.stages)).await {
-                Ok(commit) => {
-                    expected = commit.revision;
-                    objects::set_version(&mut object, expected);
-                    *going = Some(object.clone());
-                }
-                Err(StoreError::Conflict { .. }) => return Ok(None),
-                Err(error) => return Err(objects::store_error(&error)),
-            }
+        let Some(revision) = write.replace(value, expected).await? else { return Ok(None) };
+        objects::set_version(&mut object, revision);
+        if waits {
+            return Ok(Some(Deleted { object, gone: false }));
         }
-        ops = vec![Op::Delete { key, expected }];
-        ops.extend(allocate::releases(core, row, &live.object).await?);
+        expected = revision;
+        *going = Some(object.clone());
     }
-    let outcome = core.commit(Transaction { ops: std::mem::take(&mut ops) }, Some(&context.stages)).await;
-    match outcome {
-        Ok(commit) => {
-            objects::set_version(&mut object, commit.revision);
-            Ok(Some(Deleted { object, gone: !waits }))
-        }
-        Err(StoreError::Conflict { .. }) => Ok(None),
-        Err(error) => Err(objects::store_error(&error)),
-    }
+    let Some(revision) = write.remove(expected, &live.object).await? else { return Ok(None) };
+    objects::set_version(&mut object, revision);
+    Ok(Some(Deleted { object, gone: true }))
 }
 
 enum Grace {
@@ -330,10 +282,6 @@ fn set_finalizers(object: &mut Value, finalizers: Vec<String>) {
 
 /// The finalizers that carry out the propagation policy; None when they stand already.
 fn finalizers_after(row: &Resource, object: &Value, options: &DeleteOptions) -> Option<Vec<String>> {
-    // Events have no dependents worth a thought.
-    if row.storage_prefix == "events" {
-        return None;
-    }
     let have: Vec<&str> = object::finalizers(object).collect();
     let preset = if have.contains(&ORPHAN) {
         Some(Propagation::Orphan)

@@ -1,26 +1,20 @@
 //! DELETE of a collection: each selected object in turn, by the same rules as one alone.
 
-use bytes::Bytes;
 use ferry_meta::{ApiError, FieldError, GroupKind, Path, Reason};
-use ferry_registry::Resource;
 
 use super::delete;
-use crate::answer::Answer;
-use crate::context::RequestContext;
-use crate::options::{IGNORE_READ_ERROR, ListOptions, Match};
-use crate::selection::Selection;
-use crate::server::Core;
-use crate::{reads, render};
+use crate::read;
+use crate::read::selection::Selection;
+use crate::request::call::Call;
+use crate::request::options::{IGNORE_READ_ERROR, ListOptions, Match};
+use crate::response::answer::Answer;
+use crate::response::render;
 
 /// So many objects are read at once where no limit is asked for.
 const PAGE: usize = 10_000;
 
-pub(crate) async fn handle(
-    core: &Core,
-    context: &RequestContext,
-    row: &Resource,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
+pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let Call { core, context, row, body } = call;
     let mut list = ListOptions::read(&context.query, false)?;
     let selection = Selection::new(row, &list, "")?;
     let options = delete::read_options(context, &body)?;
@@ -33,12 +27,12 @@ pub(crate) async fn handle(
     if all {
         list.limit = PAGE;
     }
-    let mut page = reads::list(core, row, &context.info.namespace, &list, &selection).await?;
+    let mut page = read::list(core, row, &context.info.namespace, &list, &selection).await?;
     while let Some(token) = page.meta.continue_token.take_if(|_| all) {
         list.continue_token = token;
         list.resource_version.clear();
         list.resource_version_match = Match::Unset;
-        let next = reads::list(core, row, &context.info.namespace, &list, &selection).await?;
+        let next = read::list(core, row, &context.info.namespace, &list, &selection).await?;
         page.items.extend(next.items);
         page.meta.continue_token = next.meta.continue_token;
         page.meta.remaining = None;
@@ -65,7 +59,7 @@ fn refusal() -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::DeleteOptions;
+    use crate::request::options::DeleteOptions;
 
     #[test]
     fn what_cannot_be_read_is_deleted_one_by_one() {

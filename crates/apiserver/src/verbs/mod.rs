@@ -12,6 +12,16 @@ pub(crate) mod watch;
 use ferry_meta::{ApiError, object};
 use serde_json::Value;
 
+use crate::response::answer::Answer;
+use crate::response::render;
+use crate::write::{Write, Written};
+
+/// The object as it was written.
+fn answer(write: &Write<'_>, written: &Written) -> Result<Answer, ApiError> {
+    let code = if written.created { 201 } else { 200 };
+    render::object(write.context, write.row, code, &write.row.gvk, written.json(write.row)?)
+}
+
 /// The name in the body must be the one in the path.
 pub(crate) fn match_name(object: &Value, name: &str) -> Result<(), ApiError> {
     match object::name(object) {

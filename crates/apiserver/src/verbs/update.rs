@@ -1,24 +1,22 @@
 //! PUT of one object, or of its status.
 
-use bytes::Bytes;
 use ferry_meta::ApiError;
-use ferry_registry::Resource;
+use serde_json::Value;
 
-use super::match_name;
-use crate::answer::Answer;
-use crate::context::{RequestContext, Stage};
-use crate::options::WriteOptions;
-use crate::renewal::{self, Wanted};
-use crate::server::Core;
-use crate::write::Write;
-use crate::{codec, negotiate, render};
+use super::{answer, match_name};
+use crate::request::call::Call;
+use crate::request::context::Stage;
+use crate::request::negotiate;
+use crate::request::options::WriteOptions;
+use crate::response::answer::Answer;
+use crate::response::render;
+use crate::storage::codec;
+use crate::storage::objects::Stored;
+use crate::write::lease_fast_path::Wanted;
+use crate::write::{Change, Write};
 
-pub(crate) async fn handle(
-    core: &Core,
-    context: &RequestContext,
-    row: &Resource,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
+pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let Call { core, context, row, body } = call;
     let encoding = negotiate::input(&context.headers)?;
     let options = WriteOptions::read(&context.query, "UpdateOptions", None)?;
     let mut object = codec::decode_row(context, row, encoding, &body, options.field_validation)?;
@@ -26,28 +24,22 @@ pub(crate) async fn handle(
     context.stages.done(Stage::Decode);
     let info = &context.info;
     match_name(&object, &info.name)?;
-    let write = Write {
-        core,
-        context,
-        row,
-        subresource: &info.subresource,
-        namespace: &info.namespace,
-        name: &info.name,
-        options: &options,
-        admits: true,
-    };
+    let write = Write::new(core, context, row, &options);
     write.match_namespace(&mut object)?;
-    if let Some(json) = renewal::renew(&write, Wanted::Whole(&object)).await? {
+    if let Some(json) = write.fast_path(Wanted::Whole(&object)).await? {
         return render::object(context, row, 200, &row.gvk, json);
     }
-    let written = write
-        .update(false, |live| {
-            write.check_uid(&object, live)?;
-            let mut new = object.clone();
-            write.track_fields(&mut new, live.map(|l| &l.object))?;
-            Ok(new)
-        })
-        .await?;
-    let code = if written.created { 201 } else { 200 };
-    render::object(context, row, code, &row.gvk, written.json(row)?)
+    answer(&write, &write.update(&Replaced(object)).await?)
+}
+
+/// The object that was sent takes the place of the live one.
+struct Replaced(Value);
+
+impl Change for Replaced {
+    async fn apply(&self, write: &Write<'_>, live: Option<&Stored>) -> Result<Value, ApiError> {
+        write.check_uid(&self.0, live)?;
+        let mut new = self.0.clone();
+        write.track_fields(&mut new, live.map(|l| &l.object))?;
+        Ok(new)
+    }
 }

@@ -5,6 +5,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use ferry_connections::{AtItsEnd, abandoned_after};
 use ferry_meta::{ApiError, GroupVersionKind};
 use ferry_registry::Resource;
 use futures::StreamExt;
@@ -15,28 +16,26 @@ use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
 use serde_json::json;
 
-use crate::answer::{Answer, Body, BoxError, full};
 use crate::cache::{FrameKind, Frames, WatchFrame};
-use crate::context::RequestContext;
-use crate::negotiate::{Encoding, Negotiated, Transform};
-use crate::options::ListOptions;
-use crate::render::{self, IncludeObject};
-use crate::selection::Selection;
+use crate::read;
+use crate::read::selection::Selection;
+use crate::request::call::Call;
+use crate::request::negotiate::{Encoding, Negotiated, Transform};
+use crate::request::options::ListOptions;
+use crate::response::answer::{Answer, Body, BoxError, full};
+use crate::response::render::{self, IncludeObject};
 use crate::server::Core;
-use crate::{codec, reads};
+use crate::storage::codec;
 
 /// A watch without a timeout ends after 30 to 60 minutes, so that clients spread over servers.
 const SHORTEST_SECONDS: u64 = 1800;
 /// Events that are ready together go out together, up to this size.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-pub(crate) async fn handle(
-    core: &Arc<Core>,
-    context: &RequestContext,
-    row: &Arc<Resource>,
-) -> Result<Answer, ApiError> {
-    let offer = crate::negotiate::Offer { transforms: true, tables: true, protobuf: !codec::is_custom(row) };
-    let negotiated = crate::negotiate::stream(&context.headers, &context.query, offer)?;
+pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
+    let Call { core, context, row, .. } = call;
+    let offer = crate::request::negotiate::Offer { transforms: true, tables: true, protobuf: !codec::is_custom(row) };
+    let negotiated = crate::request::negotiate::stream(&context.headers, &context.query, offer)?;
     let options = ListOptions::read(&context.query, true)?;
     let name = if context.info.watch_prefix { context.info.path_name() } else { "" };
     let selection = Selection::new(row, &options, name)?;
@@ -46,12 +45,12 @@ pub(crate) async fn handle(
         None => rand::rng().random_range(SHORTEST_SECONDS..=2 * SHORTEST_SECONDS),
     };
     let timeout = Duration::from_secs(seconds);
-    let opened = reads::watch(core, row, &context.info.namespace, &options, &selection, timeout).await?;
+    let opened = read::watch(core, row, &context.info.namespace, &options, &selection, timeout).await?;
     let encoder = Encoder { row: row.clone(), negotiated, include, columns_sent: false, cbor: context.cbor.answer };
     let judge = selection.by_version.then_some(selection);
     let content_type = encoder.content_type();
     let body = match opened {
-        Ok(frames) => stream(core, frames, judge, encoder),
+        Ok(frames) => abandoned_after(&context.peer, AtItsEnd::Complete, stream(core, frames, judge, encoder)),
         Err(expired) => full(encoder.error(&expired)),
     };
     let mut response = Response::new(body);
@@ -59,18 +58,18 @@ pub(crate) async fn handle(
     Ok(Answer::Ready(response))
 }
 
-struct State {
+struct OpenStream {
     core: Arc<Core>,
     frames: Frames,
     /// What the cache could not judge.
     judge: Option<Selection>,
     encoder: Encoder,
-    _open: crate::metrics::OpenWatch,
+    _open: crate::observe::metrics::OpenWatch,
 }
 
 fn stream(core: &Arc<Core>, frames: Frames, judge: Option<Selection>, encoder: Encoder) -> Body {
     let open = core.metrics.open_watch(&encoder.row);
-    let state = State { core: core.clone(), frames, judge, encoder, _open: open };
+    let state = OpenStream { core: core.clone(), frames, judge, encoder, _open: open };
     let stream = futures::stream::unfold(Some(state), |state| async move {
         let mut state = state?;
         let (bytes, go_on) = next(&mut state).await?;
@@ -80,7 +79,7 @@ fn stream(core: &Arc<Core>, frames: Frames, judge: Option<Selection>, encoder: E
 }
 
 /// The next bytes, and whether more may follow. None ends the stream.
-async fn next(state: &mut State) -> Option<(Bytes, bool)> {
+async fn next(state: &mut OpenStream) -> Option<(Bytes, bool)> {
     let stopping = state.core.tasks.stopping();
     let first = loop {
         let frame = tokio::select! {
@@ -150,7 +149,7 @@ async fn prepare(
         },
     };
     if row.strategy.conversion().is_some() {
-        crate::conversion::prepare(core, row, frame.object.iter()).await?;
+        crate::custom_resources::conversion::prepare(core, row, frame.object.iter()).await?;
     }
     Ok(Some(frame))
 }
@@ -189,13 +188,15 @@ impl Encoder {
             && self.negotiated.encoding == Encoding::Json
             && self.row.gvk == self.row.storage_gvk
             && frame.object.as_ref().is_some_and(|object| {
-                self.row.strategy.conversion().is_none() || crate::conversion::is_in_version(&self.row, object)
+                self.row.strategy.conversion().is_none()
+                    || crate::custom_resources::conversion::is_in_version(&self.row, object)
             })
+            && let Some(line) = frame.line()
         {
-            return Ok(frame.frame());
+            return Ok(line);
         }
         let object = match &frame.object {
-            Some(object) => reads::json_of(&self.row, object)?,
+            Some(object) => read::json_of(&self.row, object)?,
             None => self.bookmark(frame),
         };
         let object = match &self.negotiated.transform {

@@ -445,3 +445,21 @@ async fn a_definition_that_is_held_is_done_all_the_same() {
     assert_eq!((code, &again["metadata"]["deletionGracePeriodSeconds"]), (200, &json!(0)), "{again}");
     fixture.stop().await;
 }
+
+#[tokio::test]
+async fn a_bookmark_is_an_empty_object_of_the_kind() {
+    let fixture = Fixture::new().await;
+    let watch = "/api/v1/namespaces/default/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                 &allowWatchBookmarks=true&timeoutSeconds=1";
+    let request = Request::get(watch).header("authorization", format!("Bearer {}", fixture.admin));
+    let request = request.body(Body::default()).expect("a request");
+    let mut body = fixture.server.handle(request, Peer::default()).await.into_body();
+    let frame = body.frame().await.expect("a frame").expect("no error").into_data().expect("data");
+    let event: Value = serde_json::from_slice(&frame).expect("one event");
+    assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("BOOKMARK"), &json!("Pod")));
+    assert_eq!(event["object"]["spec"], json!({"containers": null}));
+    let metadata = &event["object"]["metadata"];
+    assert_eq!(metadata["annotations"], json!({"k8s.io/initial-events-end": "true"}));
+    assert!(metadata["resourceVersion"].as_str().is_some_and(|version| version.parse::<u64>().is_ok()), "{metadata}");
+    fixture.stop().await;
+}

@@ -168,7 +168,7 @@ fn certificate(groups: usize) -> CertificateDer<'static> {
 #[tokio::test]
 async fn ten_thousand_groups_and_large_headers_are_survived() {
     let gate = Gate::new().await;
-    let peer = Peer { certificates: Arc::from([certificate(10_000)]), address: None };
+    let peer = Peer { certificates: Arc::from([certificate(10_000)]), ..Peer::default() };
     assert_eq!(gate.code(&[], "/api/v1/pods", peer).await, 403);
     let admin = format!("Bearer {}", gate.fixture.admin);
     let mut headers = vec![("authorization", admin.as_str()), ("impersonate-user", "eve")];

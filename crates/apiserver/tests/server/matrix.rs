@@ -13,6 +13,23 @@ use super::Fixture;
 /// What everyone who is somebody may do: ask about themselves.
 const ABOUT_ONESELF: [&str; 3] = ["selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"];
 
+/// What tells about the inside of the server, for those who run it.
+const INSIDE: [&str; 13] = [
+    "/metrics/slis",
+    "/statusz",
+    "/flagz",
+    "/debug/pprof",
+    "/debug/pprof/heap",
+    "/debug/flags/v",
+    "/debug/flight",
+    "/debug/flight/pods/default/some",
+    "/debug/verdicts/default/some",
+    "/debug/api_priority_and_fairness/dump_requests",
+    "/debug/api_priority_and_fairness/dump_priority_levels",
+    "/livez/ping/more",
+    "/ferry/v1/anything",
+];
+
 async fn code(fixture: &Fixture, token: Option<&str>, method: &str, path: &str) -> u16 {
     let body: Body = Full::default().map_err(|never| match never {}).boxed_unsync();
     let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
@@ -88,7 +105,7 @@ async fn paths_that_are_no_resources_are_behind_it_too() {
     let open = ["/healthz", "/livez", "/readyz", "/version"];
     let closed =
         ["/", "/api", "/apis", "/api/v1", "/apis/apps/v1", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks"];
-    for path in open.iter().chain(&closed).chain(&["/ferry/v1/secrets/rotate", "/nowhere", "/logs"]) {
+    for path in open.iter().chain(&closed).chain(&["/ferry/v1/secrets/rotate", "/nowhere", "/logs"]).chain(&INSIDE) {
         for method in ["GET", "POST", "PUT", "DELETE"] {
             assert_eq!(code(&fixture, Some("wrong"), method, path).await, 401, "{method} {path}");
             let anonymous = code(&fixture, None, method, path).await;
@@ -99,8 +116,10 @@ async fn paths_that_are_no_resources_are_behind_it_too() {
             }
         }
     }
-    for path in ["/metrics", "/ferry/v1/secrets/rotate", "/logs"] {
-        assert_eq!(code(&fixture, Some(&fixture.bob), "POST", path).await, 403, "{path} without rights");
+    for path in ["/metrics", "/ferry/v1/secrets/rotate", "/logs"].iter().chain(&INSIDE) {
+        for method in ["GET", "POST"] {
+            assert_eq!(code(&fixture, Some(&fixture.bob), method, path).await, 403, "{method} {path} without rights");
+        }
     }
     fixture.stop().await;
 }
@@ -115,7 +134,7 @@ fn no_handler_is_called_around_the_pipeline() {
         let place = path.strip_prefix(&root).expect("below").to_string_lossy().into_owned();
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
-            let calls_a_handler = ["verbs::", "subresources::", "paths::"].iter().any(|module| {
+            let calls_a_handler = ["verbs::", "subresources::", "nonresource::"].iter().any(|module| {
                 line.contains(&format!("{module}handle("))
                     || (line.contains(module)
                         && (line.contains("::handle(") || line.contains("::connect(") || line.contains("::answered(")))
@@ -126,7 +145,10 @@ fn no_handler_is_called_around_the_pipeline() {
                 wrong.push(format!("{place}: {}", line.trim()));
             }
             let enters = line.contains("pipeline::handle(");
-            if enters && !["lib.rs", "inprocess.rs", "listen.rs", "bootstrap.rs"].contains(&place.as_str()) {
+            if enters
+                && !["lib.rs", "transport/inprocess.rs", "transport/listen.rs", "controlplane/bootstrap.rs"]
+                    .contains(&place.as_str())
+            {
                 wrong.push(format!("{place} enters the pipeline: {}", line.trim()));
             }
             if line.contains("pipeline::run(") {
@@ -147,7 +169,7 @@ fn no_handler_is_called_around_the_pipeline() {
     ];
     assert!(order.is_sorted(), "the stages are not in their order");
     for handler in [
-        "paths::handle(",
+        "nonresource::handle(",
         "subresources::connect(",
         "subresources::handle(",
         "subresources::answered(",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ferry_auth::{Attributes, Authorizer, AuthorizerChain, Decision};
 use ferry_meta::UserInfo;
+use ferry_registry::ResourceTable;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -115,7 +116,6 @@ fn cases(root: &str, resource: &Value) -> Vec<Case> {
         match verb {
             "list" => add("GET", &collection, ""),
             // A version that cannot be read ends it at once.
-            // A version that cannot be read ends it at once.
             "watch" => add("GET", &format!("{collection}?watch=1&resourceVersion=none"), ""),
             "create" => add("POST", &collection, ""),
             "deletecollection" => add("DELETE", &format!("{collection}?dryRun=All"), ""),
@@ -127,6 +127,32 @@ fn cases(root: &str, resource: &Value) -> Vec<Case> {
         }
     }
     all
+}
+
+/// Kinds that nobody knew of before are held to the same rules.
+async fn define(fixture: &Fixture, plural: &str, kind: &str, scope: &str) {
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+        "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}}}});
+    let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.rights.example")},
+        "spec": {"group": "rights.example", "scope": scope, "names": {"plural": plural, "kind": kind},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "subresources": {"status": {}, "scale": scale}}]}
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (code, answer) = fixture.json("POST", path, &definition).await;
+    assert_eq!(code, 201, "{answer}");
+    loop {
+        let (_, list) = fixture.json("GET", "/apis/rights.example/v1", &Value::Null).await;
+        let names = list["resources"].as_array().into_iter().flatten().map(|resource| &resource["name"]);
+        if names.filter(|name| name.as_str().is_some_and(|name| name.starts_with(plural))).count() == 3 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 struct Court {
@@ -144,6 +170,8 @@ impl Court {
             eve = loopback.issue(UserInfo::new("eve", &[]));
         })
         .await;
+        define(&fixture, "gadgets", "Gadget", "Namespaced").await;
+        define(&fixture, "continents", "Continent", "Cluster").await;
         Self { fixture, judge, eve }
     }
 
@@ -180,6 +208,98 @@ async fn every_request_needs_its_right_and_no_other() {
             assert_eq!(asked, expected, "{what}");
             let (code, asked, _) = court.ask(Rights::Only(expected.clone()), method, &path, &Value::Null).await;
             assert!(code != 403 && asked == expected, "{what} with all it needs: {code}, {asked:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 500, "{checked} requests");
+    court.fixture.stop().await;
+}
+
+/// What can be asked for is told by discovery alone: no row of the table is served without being listed there.
+#[tokio::test]
+async fn discovery_lists_all_there_is_to_ask_for() {
+    let court = Court::new().await;
+    let listed: Vec<(String, String)> = discovered(&court.fixture)
+        .await
+        .into_iter()
+        .map(|(root, resource)| (root, resource["name"].as_str().unwrap_or_default().to_owned()))
+        .collect();
+    for row in ResourceTable::builtin().rows() {
+        let root = match &*row.gvk.group {
+            "" => format!("/api/{}", row.gvk.version),
+            group => format!("/apis/{group}/{}", row.gvk.version),
+        };
+        let names = row.subresources.iter().map(|subresource| format!("{}/{}", row.plural, subresource.name));
+        for name in names.chain([row.plural.to_string()]) {
+            assert!(listed.contains(&(root.clone(), name.clone())), "{root} {name}");
+        }
+    }
+    court.fixture.stop().await;
+}
+
+/// The other ways to write an address: what they ask for, told by upstream's rule.
+fn spellings(root: &str, resource: &Value) -> Vec<Case> {
+    let text = |key: &str| resource[key].as_str().unwrap_or_default();
+    let (plural, subresource) = text("name").split_once('/').unwrap_or((text("name"), ""));
+    let namespaced = resource["namespaced"] == true;
+    let scope = if namespaced { "/namespaces/default" } else { "" };
+    let collection = format!("{root}{scope}/{plural}");
+    let named = format!("{collection}/some");
+    let of_itself = plural == "namespaces" && text("group").is_empty();
+    let within = if namespaced { "default" } else { "" };
+    let within_named = if of_itself { "some" } else { within };
+    let mut all = Vec::new();
+    let mut add = |method, path: String, verb: &str, namespace: &str, name: &str| {
+        let needs = [verb, text("group"), text("name"), namespace, name].map(str::to_owned);
+        all.push(Case { method, path, needs });
+    };
+    // Letters may be escaped, and what follows a subresource is the backend's.
+    let escaped = format!("{root}{scope}/%{:02x}{}/some", plural.as_bytes()[0], &plural[1..]);
+    if !subresource.is_empty() {
+        add("GET", format!("{escaped}/{subresource}"), "get", within_named, "some");
+        add("PUT", format!("{named}/{subresource}/and/more"), "update", within_named, "some");
+        return all;
+    }
+    let verbs: Vec<&str> = resource["verbs"].as_array().expect("verbs").iter().filter_map(Value::as_str).collect();
+    let (by_name, ended) = ("fieldSelector=metadata.name%3Dsome", "resourceVersion=none");
+    if verbs.contains(&"get") {
+        add("HEAD", named.clone(), "get", within_named, "some");
+        add("GET", format!("{named}/"), "get", within_named, "some");
+        add("GET", escaped, "get", within_named, "some");
+    }
+    if verbs.contains(&"list") {
+        add("GET", format!("{collection}?{by_name}"), "list", within, "some");
+        add("GET", format!("{collection}?watch=false"), "list", within, "");
+    }
+    if verbs.contains(&"watch") {
+        add("GET", format!("{collection}?watch=true&{by_name}&{ended}"), "watch", within, "some");
+        add("GET", format!("{root}/watch{scope}/{plural}?{ended}"), "watch", within, "");
+        add("GET", format!("{root}/watch{scope}/{plural}/some?{ended}"), "watch", within_named, "some");
+    }
+    if verbs.contains(&"deletecollection") {
+        add("DELETE", format!("{collection}?dryRun=All&{by_name}"), "deletecollection", within, "");
+    }
+    if namespaced && verbs.contains(&"list") {
+        // Everywhere at once is not the sum of the rights in all namespaces.
+        add("GET", format!("{root}/{plural}"), "list", "", "");
+        add("GET", format!("{root}/{plural}?watch=1&{ended}"), "watch", "", "");
+        add("DELETE", format!("{root}/{plural}"), "deletecollection", "", "");
+        add("POST", format!("{root}/{plural}"), "create", "", "");
+    }
+    all
+}
+
+#[tokio::test]
+async fn no_spelling_of_an_address_needs_less() {
+    let court = Court::new().await;
+    let mut checked = 0;
+    for (root, resource) in discovered(&court.fixture).await {
+        for Case { method, path, needs } in spellings(&root, &resource) {
+            let what = format!("{method} {path}");
+            let (code, asked, answer) = court.ask(Rights::AllBut(needs.clone()), method, &path, &Value::Null).await;
+            assert_eq!((code, &asked), (403, &vec![needs.clone()]), "{what} with every right but its own: {answer}");
+            let (_, asked, _) = court.ask(Rights::Only(vec![needs.clone()]), method, &path, &Value::Null).await;
+            assert_eq!(asked.first(), Some(&needs), "{what} with its own right alone");
             checked += 1;
         }
     }

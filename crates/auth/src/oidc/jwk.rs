@@ -11,6 +11,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ferry_meta::object::text;
 use serde_json::Value;
 
+use crate::jws::Parts;
+
 pub(super) const ALGORITHMS: [&str; 9] =
     ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"];
 
@@ -93,23 +95,9 @@ pub(super) struct Jws<'a> {
 
 impl<'a> Jws<'a> {
     pub(super) fn parse(token: &'a str) -> Option<Self> {
-        if token.len() > crate::LONGEST_TOKEN {
-            return None;
-        }
-        let (message, signature) = token.rsplit_once('.')?;
-        let (header, claims) = message.split_once('.')?;
-        let header: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
-        // A critical extension that is not understood must not be ignored, and none is understood.
-        if header.get("crit").is_some() {
-            return None;
-        }
-        Some(Self {
-            message,
-            signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
-            algorithm: text(&header, "/alg").to_owned(),
-            key_id: text(&header, "/kid").to_owned(),
-            claims: serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?,
-        })
+        let Parts { message, signature, header, claims } = Parts::of(token)?;
+        let (algorithm, key_id) = (text(&header, "/alg").to_owned(), text(&header, "/kid").to_owned());
+        Some(Self { message, signature, algorithm, key_id, claims })
     }
 
     fn fits(&self, key: &Key) -> bool {

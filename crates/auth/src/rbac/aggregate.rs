@@ -1,5 +1,6 @@
 //! Aggregated ClusterRoles: their rules are those of the roles their selectors match.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ferry_meta::object::{items, labels, name};
@@ -11,12 +12,12 @@ use super::rule::{PolicyRule, rules_of};
 /// The rules an aggregated role must have, or `None` when it is not aggregated. `all` are all ClusterRoles.
 pub fn aggregated_rules(role: &Value, all: &[Arc<Value>]) -> Option<Vec<PolicyRule>> {
     role.get("aggregationRule").filter(|rule| !rule.is_null())?;
-    let mut visiting = vec![name(role)];
-    Some(collect(role, all, &mut visiting))
+    let mut visited = HashSet::from([name(role)]);
+    Some(collect(role, all, &mut visited))
 }
 
 /// Follows aggregated roles that are selected in turn (admin takes edit's, edit takes view's), each at most once.
-fn collect<'a>(role: &'a Value, all: &'a [Arc<Value>], visiting: &mut Vec<&'a str>) -> Vec<PolicyRule> {
+fn collect<'a>(role: &'a Value, all: &'a [Arc<Value>], visited: &mut HashSet<&'a str>) -> Vec<PolicyRule> {
     let mut rules: Vec<PolicyRule> = Vec::new();
     for selector in items(role, "/aggregationRule/clusterRoleSelectors") {
         // A selector that cannot be read selects nothing.
@@ -24,14 +25,12 @@ fn collect<'a>(role: &'a Value, all: &'a [Arc<Value>], visiting: &mut Vec<&'a st
         let mut selected: Vec<&'a Arc<Value>> = all.iter().filter(|other| selector.matches(labels(other))).collect();
         selected.sort_by_key(|other| name(other));
         for other in selected {
-            if visiting.contains(&name(other)) {
+            // Once: roles may select one another, in more orders than could be tried.
+            if !visited.insert(name(other)) {
                 continue;
             }
             let found = if other.get("aggregationRule").is_some_and(|rule| !rule.is_null()) {
-                visiting.push(name(other));
-                let found = collect(other, all, visiting);
-                visiting.pop();
-                found
+                collect(other, all, visited)
             } else {
                 rules_of(other)
             };
@@ -79,5 +78,15 @@ mod tests {
         assert_eq!(names("admin").expect("aggregated"), ["secrets", "pods"]);
         assert_eq!(names("z"), None);
         assert_eq!(names("loop").expect("aggregated"), Vec::<String>::new());
+    }
+
+    /// Were every way through them tried, there would be more ways than can be counted.
+    #[test]
+    fn roles_that_all_select_one_another_are_gone_through_once() {
+        let mut all: Vec<Arc<Value>> =
+            (0..40).map(|number| role(&format!("r{number}"), json!({"all": "true"}), &[], &["all"])).collect();
+        all.push(role("plain", json!({"all": "true"}), &["pods"], &[]));
+        let rules = aggregated_rules(&all[0], &all).expect("aggregated");
+        assert_eq!(rules.len(), 1);
     }
 }

@@ -6,7 +6,7 @@ use ferry_meta::object::{name, text, uid};
 use ferry_meta::{ApiError, FieldError, GroupKind, GroupResource, ObjectReader, Path};
 use serde_json::{Value, json};
 
-use super::{EXTENDED_SECONDS, SigningKey, WARN_ONLY_SECONDS};
+use super::{EXTENDED_SECONDS, SigningKey, VerifyingKey, WARN_ONLY_SECONDS};
 use crate::resources::{NODES, PODS, SECRETS, SERVICE_ACCOUNTS};
 
 const DEFAULT_SECONDS: i64 = 60 * 60;
@@ -17,13 +17,25 @@ pub struct TokenIssuer {
     issuer: String,
     audiences: Vec<String>,
     key: SigningKey,
+    published: Vec<VerifyingKey>,
     reader: Arc<dyn ObjectReader>,
 }
 
 impl TokenIssuer {
     /// `audiences` are those of this API server: what a token is for that asks for none.
     pub fn new(issuer: String, audiences: Vec<String>, key: SigningKey, reader: Arc<dyn ObjectReader>) -> Self {
-        Self { issuer, audiences, key, reader }
+        let published = vec![key.verifying_key().clone()];
+        Self { issuer, audiences, key, published, reader }
+    }
+
+    /// Others that tokens of this cluster may be signed with, for who checks them elsewhere.
+    pub fn with_published_keys(self, published: Vec<VerifyingKey>) -> Self {
+        Self { published, ..self }
+    }
+
+    /// The keys that the server publishes.
+    pub fn published_keys(&self) -> &[VerifyingKey] {
+        &self.published
     }
 
     pub fn issuer(&self) -> &str {

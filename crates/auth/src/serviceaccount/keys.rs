@@ -16,6 +16,8 @@ use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey as ParsedSpki;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
+use crate::jws::Parts;
+
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("no PEM block with a key found")]
@@ -112,12 +114,17 @@ fn spki(key: &impl AsDer<PublicKeyX509Der<'static>>) -> Result<Vec<u8>, KeyError
 }
 
 impl VerifyingKey {
-    /// Reads `PUBLIC KEY` blocks, and takes the public half of private ones.
+    /// Reads `PUBLIC KEY` blocks, and takes the keys of certificates and the public half of private ones.
     pub fn all_from_pem(pem: &str) -> Result<Vec<Self>, KeyError> {
         let mut keys = Vec::new();
         for (label, der) in blocks(pem) {
             match label.as_str() {
                 "PUBLIC KEY" => keys.push(Self::from_spki(&der)?),
+                "CERTIFICATE" => {
+                    let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(&der)
+                        .map_err(|e| KeyError::Unsupported(e.to_string()))?;
+                    keys.push(Self::from_spki(certificate.public_key().raw)?);
+                }
                 label if label.ends_with("PRIVATE KEY") => {
                     let block = format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(&der));
                     keys.push(SigningKey::from_pem(&block)?.public);
@@ -126,6 +133,11 @@ impl VerifyingKey {
             }
         }
         if keys.is_empty() { Err(KeyError::NoPem) } else { Ok(keys) }
+    }
+
+    /// The name that tokens call it by.
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
@@ -182,23 +194,10 @@ pub(crate) struct Unverified<'a> {
 impl<'a> Unverified<'a> {
     /// `None` when the text is no compact JWS with JSON claims.
     pub(crate) fn parse(token: &'a str) -> Option<Self> {
-        if token.len() > crate::LONGEST_TOKEN {
-            return None;
-        }
-        let (message, signature) = token.rsplit_once('.')?;
-        let (header, claims) = message.split_once('.')?;
-        let header: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
-        // A critical extension that is not understood must not be ignored, and none is understood.
-        if header.get("crit").is_some() {
-            return None;
-        }
-        Some(Self {
-            message,
-            signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
-            algorithm: header.get("alg")?.as_str()?.to_owned(),
-            key_id: header.get("kid").and_then(Value::as_str).map(str::to_owned),
-            claims: serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?,
-        })
+        let Parts { message, signature, header, claims } = Parts::of(token)?;
+        let algorithm = header.get("alg")?.as_str()?.to_owned();
+        let key_id = header.get("kid").and_then(Value::as_str).map(str::to_owned);
+        Some(Self { message, signature, algorithm, key_id, claims })
     }
 
     pub(crate) fn verify(&self, keys: &[VerifyingKey]) -> bool {

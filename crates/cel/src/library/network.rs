@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use ferry_semantics::cidr::IpNet;
+
 use super::{Outcome, text};
 use crate::error::Error;
 use crate::program::Bindings;
@@ -20,28 +22,18 @@ impl fmt::Display for Cidr {
     }
 }
 
-fn number(address: IpAddr) -> (u128, u32) {
-    match address {
-        IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
-        IpAddr::V6(address) => (u128::from(address), 128),
-    }
-}
-
 impl Cidr {
+    /// The bits are within the width of the address: `parse_cidr` makes no others.
+    fn range(self) -> Option<IpNet> {
+        IpNet::new(self.address, self.bits).ok()
+    }
+
     fn masked(self) -> Self {
-        let (value, width) = number(self.address);
-        let keep = u32::from(self.bits);
-        let cut = |value: u128| if keep == 0 { 0 } else { value >> (width - keep) << (width - keep) };
-        let address = match self.address {
-            IpAddr::V4(_) => IpAddr::V4(u32::try_from(cut(value)).unwrap_or_default().into()),
-            IpAddr::V6(_) => IpAddr::V6(cut(value).into()),
-        };
-        Self { address, bits: self.bits }
+        Self { address: self.range().map_or(self.address, |range| range.network()), ..self }
     }
 
     fn contains(self, address: IpAddr) -> bool {
-        self.address.is_ipv4() == address.is_ipv4()
-            && Self { address, bits: self.bits }.masked().address == self.masked().address
+        self.range().is_some_and(|range| range.contains(&address))
     }
 }
 
@@ -84,7 +76,7 @@ fn parse_cidr(raw: &str) -> Result<Cidr, Error> {
         .ok()
         .filter(|_| plain)
         .ok_or_else(|| refuse(&format!("bad bits after slash: {}", ferry_meta::field::quote(bits))))?;
-    if u32::from(bits) > number(address).1 {
+    if IpNet::new(address, bits).is_err() {
         return Err(refuse("prefix length out of range"));
     }
     match address {

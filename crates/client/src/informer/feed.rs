@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::cache::{Cache, Held, Object, key_of};
 use super::reflect::{self, Source};
 use super::subscription::Mailbox;
-use super::{Change, Handler, Listeners, Shared, lean};
+use super::{Change, Handler, Listeners, Shared, managed_fields};
 
 pub(super) type Decoder = Arc<dyn Fn(&[u8]) -> Result<Held, serde_json::Error> + Send + Sync>;
 
@@ -29,7 +29,7 @@ impl Feed {
     }
 
     fn decode(&mut self, object: &str) -> Result<Held, serde_json::Error> {
-        (self.decoder)(lean::lean(object.as_bytes(), &mut self.scratch))
+        (self.decoder)(managed_fields::strip(object.as_bytes(), &mut self.scratch))
     }
 
     /// An object of a list that is under way.
@@ -84,7 +84,7 @@ impl Shared {
     /// Keeps the cache equal to what the source says.
     pub(super) fn follow(self: &Arc<Self>, tasks: &Tasks, source: Source, decoder: Decoder) {
         let shared = self.clone();
-        tasks.spawn_restarted("informer", move || {
+        tasks.spawn_critical("informer", move || {
             reflect::run(source.clone(), Feed::new(shared.clone(), decoder.clone()))
         });
     }

@@ -3,7 +3,7 @@
 mod cache;
 mod factory;
 mod feed;
-mod lean;
+mod managed_fields;
 mod objects;
 mod reflect;
 mod subscription;
@@ -26,8 +26,8 @@ pub use objects::Objects;
 use subscription::Mailbox;
 pub use subscription::Subscription;
 
+use crate::codec::Wire;
 use crate::key::ObjectKey;
-use crate::wire::Wire;
 
 /// What an informer can hold.
 pub trait Cached: Resource + Wire + Send + Sync + 'static {}

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use ferry_semantics::backoff::Backoff;
 use futures::{AsyncBufRead, AsyncBufReadExt};
 use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, Status};
@@ -126,7 +127,7 @@ struct Means {
 }
 
 pub(super) async fn run(source: Source, mut feed: Feed) {
-    let mut delay = FIRST_DELAY;
+    let mut delays = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
     let mut relists = Relists::default();
     let mut state = State::Unknown;
     let mut means = Means { streams: true, pages: true };
@@ -139,12 +140,12 @@ pub(super) async fn run(source: Source, mut feed: Feed) {
         feed.interrupted();
         let told = version(&state) != before.as_deref();
         if told {
-            delay = FIRST_DELAY;
+            delays.reset();
         }
         match why {
             Interrupted::Ended if !told && begun.elapsed() < SHORTEST_WATCH => {
                 tracing::debug!(path = source.path, "the watch ended at once");
-                delay = wait(delay).await;
+                wait(&mut delays).await;
             }
             Interrupted::Ended => {}
             Interrupted::CannotStream => {
@@ -160,7 +161,7 @@ pub(super) async fn run(source: Source, mut feed: Feed) {
             }
             Interrupted::Failed(why) => {
                 tracing::debug!(path = source.path, "watch interrupted: {why}");
-                delay = wait(delay).await;
+                wait(&mut delays).await;
             }
         }
     }
@@ -181,10 +182,9 @@ impl Relists {
     }
 }
 
-/// Waits, and tells how long to wait the next time.
-async fn wait(delay: Duration) -> Duration {
-    tokio::time::sleep(delay.mul_f64(rand::random_range(1.0..1.5))).await;
-    (delay * 2).min(LONGEST_DELAY)
+/// Waits longer each time, and never as long as all the others do.
+async fn wait(delays: &mut Backoff) {
+    tokio::time::sleep(delays.next_delay().mul_f64(rand::random_range(1.0..1.5))).await;
 }
 
 fn version(state: &State) -> Option<&str> {

@@ -19,7 +19,7 @@ const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     provider: Arc<dyn Provider>,
@@ -37,7 +37,7 @@ fn is_new(node: &Node) -> bool {
 pub(crate) fn start(context: &Context) {
     let Some(provider) = context.config.provider.clone() else { return };
     let client = context.client(NAME);
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), "cloud-node-controller", &context.tasks),
         client,
         provider,
@@ -84,7 +84,7 @@ fn object_patch(node: &Node, machine: &Machine) -> Option<Value> {
     is_new(node).then(|| json!({ "metadata": metadata, "spec": spec }))
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(node) = self.nodes.get_key(key) else { return Ok(Action::Done) };
         let machine = match self.provider.instance(&node).map_err(Error::from)? {

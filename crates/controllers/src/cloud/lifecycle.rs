@@ -20,7 +20,7 @@ const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// Machines are gone without an event of the API's.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     provider: Arc<dyn Provider>,
@@ -39,7 +39,7 @@ fn is_shut_down(node: &Node) -> bool {
 pub(crate) fn start(context: &Context) {
     let Some(provider) = context.config.provider.clone() else { return };
     let client = context.client(NAME);
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), "cloud-node-lifecycle-controller", &context.tasks),
         client,
         provider,
@@ -61,7 +61,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(node) = self.nodes.get_key(key) else { return Ok(Action::Done) };
         if is_ready(&node) {

@@ -3,6 +3,7 @@
 
 pub(crate) mod instance;
 pub(crate) mod lifecycle;
+pub(crate) mod ports;
 pub(crate) mod route;
 pub(crate) mod service;
 
@@ -14,8 +15,14 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, NodeAddress, Service
 pub trait Provider: Send + Sync {
     fn name(&self) -> &str;
 
-    /// Makes the Service reachable through these nodes, or tells where it is reachable already.
-    fn ensure_load_balancer(&self, service: &Service, nodes: &[Arc<Node>]) -> Result<Ensured, String>;
+    /// Makes the Service reachable through these nodes, or tells where it is reachable already. `services` are all of the
+    /// cluster, for providers whose addresses several Services share.
+    fn ensure_load_balancer(
+        &self,
+        service: &Service,
+        nodes: &[Arc<Node>],
+        services: &[Arc<Service>],
+    ) -> Result<Ensured, String>;
 
     /// Takes away what `ensure_load_balancer` made; called until it succeeds.
     fn delete_load_balancer(&self, service: &Service) -> Result<(), String>;
@@ -63,6 +70,11 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ensured {
     Ready(Vec<LoadBalancerIngress>),
+    /// Reachable there alone, or nowhere, until something else changes; `why` is for its owner.
+    Limited {
+        ingress: Vec<LoadBalancerIngress>,
+        why: String,
+    },
     /// Ask again.
     Pending,
 }
@@ -76,7 +88,13 @@ impl Provider for Local {
         "local"
     }
 
-    fn ensure_load_balancer(&self, service: &Service, nodes: &[Arc<Node>]) -> Result<Ensured, String> {
+    fn ensure_load_balancer(
+        &self,
+        service: &Service,
+        nodes: &[Arc<Node>],
+        services: &[Arc<Service>],
+    ) -> Result<Ensured, String> {
+        let (nodes, reasons) = ports::divide(service, nodes, services);
         let families: Vec<&str> =
             service.spec.iter().flat_map(|spec| spec.ip_families.iter().flatten()).map(String::as_str).collect();
         let fits = |address: &str| {
@@ -99,7 +117,11 @@ impl Provider for Local {
         found.dedup();
         let ingress =
             |ip| LoadBalancerIngress { ip: Some(ip), ip_mode: Some("VIP".into()), ..LoadBalancerIngress::default() };
-        Ok(Ensured::Ready(found.into_iter().map(ingress).collect()))
+        let ingress = found.into_iter().map(ingress).collect();
+        Ok(match reasons.is_empty() {
+            true => Ensured::Ready(ingress),
+            false => Ensured::Limited { ingress, why: ports::sentence(reasons) },
+        })
     }
 
     fn delete_load_balancer(&self, _service: &Service) -> Result<(), String> {

@@ -18,7 +18,7 @@ use crate::common::conditions;
 const NAME: &str = "route-controller";
 const CONDITION: &str = "NetworkUnavailable";
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     provider: Arc<dyn Provider>,
@@ -40,7 +40,7 @@ fn condition(node: &Node) -> Option<&NodeCondition> {
 pub(crate) fn start(context: &Context) {
     let Some(provider) = context.config.provider.clone().filter(|provider| provider.has_routes()) else { return };
     let client = context.client(NAME);
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         client,
         provider,
@@ -64,7 +64,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let node = self.nodes.get_key(key);
         let wanted = node.as_ref().map(|node| ranges(node)).unwrap_or_default();

@@ -1,15 +1,18 @@
 //! The service controller: LoadBalancer Services get what the provider makes for them, and give it back.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, Service};
 use kube::api::{Patch, PatchParams};
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 
+use super::ports::{self, LISTENING_PORTS, Port};
 use super::{Ensured, Provider};
 use crate::Context;
 
@@ -18,17 +21,19 @@ const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     provider: Arc<dyn Provider>,
     services: Informer<Service>,
     nodes: Informer<Node>,
     queue: WorkQueue<ObjectKey>,
+    /// Who wants to be reached at a port, so that they are looked at again when somebody else lets it go or takes it.
+    by_port: Mutex<BTreeMap<Port, BTreeSet<ObjectKey>>>,
 }
 
 /// Whether this controller cares for the Service: those with a class are somebody else's.
-fn is_ours(service: &Service) -> bool {
+pub(super) fn is_ours(service: &Service) -> bool {
     let Some(spec) = &service.spec else { return false };
     spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none()
 }
@@ -48,31 +53,35 @@ fn takes_traffic(node: &Node) -> bool {
 pub(crate) fn start(context: &Context) {
     let Some(provider) = context.config.provider.clone() else { return };
     let client = context.client(NAME);
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         client,
         provider,
         services: context.informers.of(),
         nodes: context.informers.of(),
         queue: context.queue("service"),
+        by_port: Mutex::default(),
     });
     let handler = this.clone();
     this.services.on_change(move |change| {
         let service = change.object();
-        if let ferry_client::Change::Modified { old, new } = change {
+        if let Change::Modified { old, new } = change {
             handler.tell_type(old, new);
         }
         if is_ours(service) || service.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
             handler.queue.add(ObjectKey::of(&**service));
         }
+        handler.note_ports(change);
     });
     let handler = this.clone();
     this.nodes.on_change(move |change| {
         let addresses = |node: &Node| node.status.as_ref().and_then(|status| status.addresses.clone());
         let told = change.old().is_none_or(|old| {
-            takes_traffic(old) != takes_traffic(change.object()) || addresses(old) != addresses(change.object())
+            takes_traffic(old) != takes_traffic(change.object())
+                || addresses(old) != addresses(change.object())
+                || old.annotations().get(LISTENING_PORTS) != change.object().annotations().get(LISTENING_PORTS)
         });
-        if told || matches!(change, ferry_client::Change::Deleted(_)) {
+        if told || matches!(change, Change::Deleted(_)) {
             for service in handler.services.list().iter().filter(|service| is_ours(service)) {
                 handler.queue.add(ObjectKey::of(&**service));
             }
@@ -90,7 +99,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(service) = self.services.get_key(key) else { return Ok(Action::Done) };
         let wanted = is_ours(&service) && service.metadata.deletion_timestamp.is_none();
@@ -104,7 +113,7 @@ impl Loop {
             self.recorder.event(service, EventType::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
         }
         let nodes: Vec<Arc<Node>> = self.nodes.list().into_iter().filter(|node| takes_traffic(node)).collect();
-        match self.provider.ensure_load_balancer(service, &nodes) {
+        match self.provider.ensure_load_balancer(service, &nodes, &self.services.list()) {
             Err(problem) => {
                 let message = format!("Error syncing load balancer: failed to ensure load balancer: {problem}");
                 self.recorder.event(service, EventType::Warning, "SyncLoadBalancerFailed", message.clone());
@@ -112,11 +121,66 @@ impl Loop {
             }
             Ok(Ensured::Pending) => Ok(Action::After(ASK_AGAIN)),
             Ok(Ensured::Ready(ingress)) => {
-                if self.report(key, service, ingress).await? {
-                    self.recorder.event(service, EventType::Normal, "EnsuredLoadBalancer", "Ensured load balancer");
-                }
+                self.ensured(key, service, ingress).await?;
                 Ok(Action::Done)
             }
+            Ok(Ensured::Limited { ingress, why }) => {
+                self.recorder.event(service, EventType::Warning, "PortNotAvailable", why);
+                self.ensured(key, service, ingress).await?;
+                Ok(Action::Done)
+            }
+        }
+    }
+
+    async fn ensured(
+        &self,
+        key: &ObjectKey,
+        service: &Service,
+        ingress: Vec<LoadBalancerIngress>,
+    ) -> Result<(), Error> {
+        let reachable = !ingress.is_empty();
+        if self.report(key, service, ingress).await? && reachable {
+            self.recorder.event(service, EventType::Normal, "EnsuredLoadBalancer", "Ensured load balancer");
+        }
+        Ok(())
+    }
+
+    /// Looks again at those for whom a port of this Service matters, if it came or went.
+    fn note_ports(&self, change: &Change<Service>) {
+        let key = ObjectKey::of(&**change.object());
+        let now = Some(change.object()).filter(|_| !matches!(change, Change::Deleted(_)));
+        let of = |service: Option<&Arc<Service>>| {
+            let balanced = service.map(|service| ports::balanced(service)).unwrap_or_default();
+            let all = service.map(|service| ports::node_ports(service)).unwrap_or_default();
+            (all.union(&balanced).cloned().collect::<BTreeSet<Port>>(), balanced)
+        };
+        let old = match change {
+            Change::Deleted(last) => Some(last),
+            _ => change.old(),
+        };
+        let ((all_before, before), (all_now, now)) = (of(old), of(now));
+        let mut by_port = self.by_port.lock();
+        for port in before.difference(&now) {
+            if let Some(keys) = by_port.get_mut(port) {
+                keys.remove(&key);
+                if keys.is_empty() {
+                    by_port.remove(port);
+                }
+            }
+        }
+        for port in &now {
+            by_port.entry(port.clone()).or_default().insert(key.clone());
+        }
+        // Whether it has a node may decide for others, too.
+        let ingress = |service: &Arc<Service>| service.status.as_ref().and_then(|status| status.load_balancer.clone());
+        let moved = old.and_then(ingress) != Some(change.object()).and_then(ingress);
+        let touched: Vec<&Port> = match moved {
+            true => all_before.union(&all_now).collect(),
+            false => all_before.symmetric_difference(&all_now).collect(),
+        };
+        for port in touched {
+            let concerned = by_port.get(port).into_iter().flatten().filter(|other| **other != key);
+            concerned.for_each(|other| self.queue.add(other.clone()));
         }
     }
 
@@ -208,7 +272,7 @@ mod tests {
                 .expect("a service");
         assert!(is_ours(&service));
         let good: Vec<_> = nodes.iter().filter(|node| takes_traffic(node)).cloned().collect();
-        let Ok(Ensured::Ready(made)) = Local.ensure_load_balancer(&service, &good) else { panic!("not ready") };
+        let Ok(Ensured::Ready(made)) = Local.ensure_load_balancer(&service, &good, &[]) else { panic!("not ready") };
         let ips: Vec<_> = made.iter().filter_map(|ingress| ingress.ip.as_deref()).collect();
         assert_eq!(ips, ["10.0.0.2", "192.0.2.1"]);
     }

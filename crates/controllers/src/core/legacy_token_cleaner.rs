@@ -30,7 +30,7 @@ pub(crate) fn start(context: &Context) {
     let secrets = context.informers.of::<Secret>();
     let (accounts, pods) = (context.informers.of::<ServiceAccount>(), context.informers.of::<Pod>());
     let clock = context.config.clock.clone();
-    context.tasks.spawn_until_stopped(NAME, async move {
+    context.tasks.spawn_critical_once(NAME, async move {
         secrets.synced().await;
         accounts.synced().await;
         pods.synced().await;

@@ -27,7 +27,7 @@ const PER_SUBSET: usize = 1000;
 const OWN_ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/last-applied-configuration", "endpoints.kubernetes.io/last-change-trigger-time"];
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     endpoints: Informer<Endpoints>,
@@ -39,7 +39,7 @@ struct Loop {
 
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         client,
         endpoints: context.informers.of(),
@@ -193,7 +193,7 @@ fn key_of(slice: &EndpointSlice) -> Key {
     (slice.address_type.clone(), sorted(slice.ports.as_deref().unwrap_or_default()))
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let endpoints = self.endpoints.get_key(key);
         let service = self.services.get_key(key);

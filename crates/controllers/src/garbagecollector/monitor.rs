@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ferry_client::discovery::{self, ServerResource};
 use ferry_client::{Api, Change, Informer, Informers, Objects, Selection};
+use ferry_semantics::backoff::Backoff;
 use ferry_tasks::Tasks;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -38,11 +39,11 @@ pub(super) async fn run(source: Source, collector: Arc<Collector>) {
     let changed = Arc::new(Notify::new());
     let mut watched: HashMap<ApiResource, Watch> = HashMap::new();
     let (mut watches_definitions, mut watches_services) = (false, false);
-    let mut retry = RETRY;
+    let mut retry = Backoff::new(RETRY, LONGEST_RETRY);
     loop {
         match discovery::resources(&source.client).await {
             Ok(found) => {
-                retry = RETRY;
+                retry.reset();
                 let serves = |plural: &str| found.resources.iter().any(|known| known.resource.plural == plural);
                 if serves("apiservices") && !watches_services {
                     watches_services = true;
@@ -69,8 +70,7 @@ pub(super) async fn run(source: Source, collector: Arc<Collector>) {
             }
             Err(error) => {
                 tracing::debug!("cannot discover resources: {}", ferry_client::write::short(&error));
-                tokio::time::sleep(retry).await;
-                retry = (retry * 2).min(LONGEST_RETRY);
+                tokio::time::sleep(retry.next_delay()).await;
             }
         }
     }
@@ -149,7 +149,7 @@ fn start(server: ServerResource, source: &Source, collector: &Arc<Collector>) ->
 /// Starts the monitor in the context's tasks.
 pub(super) fn start_in(context: &Context, client: Client, collector: Arc<Collector>) {
     let (informers, tasks) = (context.informers.clone(), context.tasks.clone());
-    context.tasks.spawn_restarted("garbage collector's monitor", move || {
+    context.tasks.spawn_critical("garbage collector's monitor", move || {
         let (informers, client, collector) = (informers.clone(), client.clone(), collector.clone());
         // Watches of a life that ended in a panic end with it.
         let tasks = tasks.child("garbage collector");

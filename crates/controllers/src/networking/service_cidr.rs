@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_semantics::cidr;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -23,7 +24,7 @@ const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 /// of addresses may be behind that of ranges.
 const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
-struct Loop {
+struct Reconciler {
     client: Client,
     ranges: Informer<ServiceCIDR>,
     addresses: Informer<IPAddress>,
@@ -31,7 +32,7 @@ struct Loop {
 
 pub(crate) fn start(context: &Context) {
     let queue: WorkQueue<ObjectKey> = context.queue("servicecidrs");
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         client: context.client(NAME),
         ranges: context.informers.of(),
         addresses: context.informers.of(),
@@ -63,25 +64,8 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-fn parse(range: &str) -> Option<(u128, u8, u8)> {
-    let (address, length) = range.split_once('/')?;
-    let length: u8 = length.parse().ok()?;
-    let (bits, width) = bits(address.parse().ok()?);
-    (length <= width).then_some((bits, length, width))
-}
-
-fn bits(address: IpAddr) -> (u128, u8) {
-    match address {
-        IpAddr::V4(address) => (u32::from(address).into(), 32),
-        IpAddr::V6(address) => (u128::from(address), 128),
-    }
-}
-
 fn contains(range: &str, address: IpAddr) -> bool {
-    let Some((base, length, width)) = parse(range) else { return false };
-    let (address, own) = bits(address);
-    let shift = u32::from(width - length);
-    own == width && base.checked_shr(shift).unwrap_or_default() == address.checked_shr(shift).unwrap_or_default()
+    cidr::parse(range).is_some_and(|range| range.contains(&address))
 }
 
 fn ranges(range: &ServiceCIDR) -> &[String] {
@@ -102,7 +86,7 @@ fn is_needed(range: &ServiceCIDR, others: &[Arc<ServiceCIDR>], addresses: &[Arc<
     used.into_iter().any(|address| ranges(range).iter().any(|text| contains(text, address)) && !elsewhere(address))
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(range) = self.ranges.get_key(key) else { return Ok(Action::Done) };
         let api: Api<ServiceCIDR> = Api::all(self.client.clone());

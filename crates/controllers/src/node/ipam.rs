@@ -1,11 +1,11 @@
 //! Node IPAM: every node gets a range of the cluster's pod addresses, of each family that it has.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_semantics::cidr::{self, IpNet};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
@@ -17,7 +17,7 @@ use crate::Context;
 const NAME: &str = "node-controller";
 const COMPONENT: &str = "cidrAllocator";
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     nodes: Informer<Node>,
@@ -62,7 +62,7 @@ pub(crate) fn start(context: &Context) {
     };
     let client = context.client(NAME);
     let nodes = context.informers.of::<Node>();
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         client,
         nodes: nodes.clone(),
@@ -106,7 +106,7 @@ fn ranges(node: &Node) -> Vec<String> {
     if several.is_empty() { one.into_iter().collect() } else { several }
 }
 
-impl Loop {
+impl Reconciler {
     fn release(&self, node: &str) {
         if let Some(next) = self.ranges.lock().release(node) {
             self.queue.add(ObjectKey::new("", next));
@@ -146,7 +146,7 @@ impl Loop {
 fn pools(ranges: &str, mask: u8, mask_ipv6: u8) -> Result<Vec<Pool>, String> {
     let pool = |range: &str| Pool::new(range, if range.contains(':') { mask_ipv6 } else { mask });
     let pools: Vec<Pool> = ranges.split(',').map(|range| pool(range.trim())).collect::<Result<_, _>>()?;
-    let families = pools.iter().filter(|pool| pool.width == 32).count();
+    let families = pools.iter().filter(|pool| pool.whole.addr().is_ipv4()).count();
     if pools.len() > 2 || (pools.len() == 2 && families != 1) {
         return Err(format!("{ranges} is neither one range nor one of each family"));
     }
@@ -155,10 +155,9 @@ fn pools(ranges: &str, mask: u8, mask_ipv6: u8) -> Result<Vec<Pool>, String> {
 
 /// One of the cluster's ranges cut into equal parts.
 struct Pool {
-    base: u128,
+    whole: IpNet,
+    /// The length of each part's prefix.
     mask: u8,
-    /// How many bits an address has.
-    width: u8,
     parts: u32,
     next: u32,
     by_node: HashMap<String, u32>,
@@ -167,32 +166,26 @@ struct Pool {
 
 impl Pool {
     fn new(range: &str, mask: u8) -> Result<Self, String> {
-        let (address, length, width) = parse(range).ok_or_else(|| format!("{range} is not a range of addresses"))?;
-        if mask < length || mask > width || mask - length > 16 {
+        let whole = cidr::parse(range).ok_or_else(|| format!("{range} is not a range of addresses"))?.trunc();
+        let length = whole.prefix_len();
+        if mask < length || mask > whole.max_prefix_len() || mask - length > 16 {
             return Err(format!("a node's /{mask} does not fit into {range}, or cuts it too small"));
         }
-        let below = u32::from(width - length);
-        let base = address.checked_shr(below).unwrap_or_default().checked_shl(below).unwrap_or_default();
         let (by_node, taken) = (HashMap::new(), HashMap::new());
-        Ok(Self { base, mask, width, parts: 1 << (mask - length), next: 0, by_node, taken })
+        Ok(Self { whole, mask, parts: 1 << (mask - length), next: 0, by_node, taken })
     }
 
     fn range(&self, part: u32) -> String {
-        let offset = u128::from(part).checked_shl(u32::from(self.width - self.mask)).unwrap_or_default();
-        let address = self.base.wrapping_add(offset);
-        let address: IpAddr = match u32::try_from(address) {
-            Ok(short) if self.width == 32 => Ipv4Addr::from(short).into(),
-            _ => Ipv6Addr::from(address).into(),
-        };
-        format!("{address}/{}", self.mask)
+        let offset = u128::from(part).checked_shl(u32::from(self.whole.max_prefix_len() - self.mask));
+        let first = offset.and_then(|offset| cidr::nth(&self.whole, offset)).unwrap_or(self.whole.network());
+        format!("{first}/{}", self.mask)
     }
 
     fn part(&self, range: &str) -> Option<u32> {
-        let (address, length, width) = parse(range)?;
-        let offset = address.checked_sub(self.base)?;
-        let part = offset.checked_shr(u32::from(self.width - self.mask)).unwrap_or_default();
-        let part = u32::try_from(part).ok()?;
-        (width == self.width && length == self.mask && part < self.parts).then_some(part)
+        let range = cidr::parse(range).filter(|range| range.prefix_len() == self.mask && self.whole.contains(range))?;
+        let offset = cidr::number(range.network()).checked_sub(cidr::number(self.whole.network()))?;
+        let part = offset.checked_shr(u32::from(self.whole.max_prefix_len() - self.mask)).unwrap_or_default();
+        u32::try_from(part).ok().filter(|part| *part < self.parts)
     }
 
     /// Goes round, so that a range that was just freed rests before it is used again.
@@ -230,16 +223,6 @@ impl Pool {
             self.taken.remove(&part);
         }
     }
-}
-
-/// The address as a number, the length of the prefix, and how many bits the address has.
-fn parse(range: &str) -> Option<(u128, u8, u8)> {
-    let (address, length) = range.split_once('/')?;
-    let (address, width) = match address.parse().ok()? {
-        IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
-        IpAddr::V6(address) => (u128::from(address), 128),
-    };
-    Some((address, length.parse().ok().filter(|length| *length <= width)?, width))
 }
 
 #[cfg(test)]

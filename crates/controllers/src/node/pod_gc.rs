@@ -27,7 +27,7 @@ enum Work {
     Ended,
 }
 
-struct Loop {
+struct Reconciler {
     client: Client,
     nodes: Informer<Node>,
     pods: Informer<Pod>,
@@ -38,7 +38,7 @@ struct Loop {
 
 pub(crate) fn start(context: &Context) {
     let (nodes, pods) = (context.informers.of::<Node>(), context.informers.of::<Pod>());
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         client: context.client(NAME),
         nodes: nodes.clone(),
         pods_of: pods_by_node(&pods),
@@ -100,7 +100,7 @@ fn is_out_of_service(node: &Node) -> bool {
         && ready.is_none_or(|ready| ready.status != "True")
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(pod) = self.pods.get_key(key) else { return Ok(Action::Done) };
         let name = pod::node(&pod);

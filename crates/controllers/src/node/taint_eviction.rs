@@ -22,7 +22,7 @@ const NAME: &str = "node-controller";
 const COMPONENT: &str = "taint-eviction-controller";
 const WORKERS: usize = 8;
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     nodes: Informer<Node>,
@@ -36,7 +36,7 @@ struct Loop {
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let (nodes, pods) = (context.informers.of::<Node>(), context.informers.of::<Pod>());
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         client,
         nodes: nodes.clone(),
@@ -87,7 +87,7 @@ fn evicting(node: &Node) -> Vec<Taint> {
     taints.into_iter().flatten().filter(|taint| taint.effect == "NoExecute").cloned().collect()
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(pod) = self.pods.get_key(key) else { return Ok(Action::Done) };
         if pod::is_terminating(&pod) {

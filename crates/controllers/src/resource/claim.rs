@@ -32,7 +32,7 @@ enum Key {
     Claim(ObjectKey),
 }
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     pods: Informer<Pod>,
@@ -46,7 +46,7 @@ struct Loop {
 
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         client,
         pods: context.informers.of(),
@@ -165,7 +165,7 @@ fn reserved_for(claim: &ResourceClaim, pod: &Pod) -> Option<ResourceClaim> {
     Some(claim)
 }
 
-impl Loop {
+impl Reconciler {
     fn pod_changed(&self, change: &Change<Pod>) {
         let pod = change.object();
         let namespace = pod.namespace().unwrap_or_default();

@@ -27,7 +27,7 @@ const NAME: &str = "attachdetach-controller";
 const LONGEST_UNMOUNT: Duration = Duration::from_secs(6 * 60);
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     nodes: Informer<Node>,
@@ -46,7 +46,7 @@ struct Loop {
 pub(crate) fn start(context: &Context) {
     let pods = context.informers.of::<Pod>();
     let client = context.client(NAME);
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         client,
         nodes: context.informers.of(),
@@ -158,7 +158,7 @@ fn is_shared(volume: &PersistentVolume) -> bool {
     modes.is_empty() || modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
 }
 
-impl Loop {
+impl Reconciler {
     /// Looks at the nodes on which pods use the claim.
     fn wake_users(&self, pods: &Informer<Pod>, namespace: &str, claim: &str) {
         for pod in pods.list_in(namespace) {

@@ -27,14 +27,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const RUNNING: &str = "MigrationRunning";
 const FAILED: &str = "StorageVersionMigrationFailed";
 
-struct Loop {
+struct Reconciler {
     client: Client,
     migrations: Informer<StorageVersionMigration>,
 }
 
 pub(crate) fn start(context: &Context) {
     let queue: WorkQueue<ObjectKey> = context.queue("storage-version-migrator-controller");
-    let this = Arc::new(Loop { client: context.client(NAME), migrations: context.informers.of() });
+    let this = Arc::new(Reconciler { client: context.client(NAME), migrations: context.informers.of() });
     let (handler, keys) = (this.clone(), queue.clone());
     this.migrations.on_change(move |change| {
         keys.add(ObjectKey::of(&**change.object()));
@@ -52,7 +52,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(known) = self.migrations.get_key(key) else { return Ok(Action::Done) };
         let mut migration = (*known).clone();

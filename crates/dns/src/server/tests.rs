@@ -5,6 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::Upstreams;
 use crate::cluster::tests::sample;
 
 async fn serve(zone: &str, upstreams: Vec<SocketAddr>, tasks: &Tasks) -> SocketAddr {

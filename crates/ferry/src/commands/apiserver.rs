@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ferry_apiserver::Kubelets;
 use ferry_tasks::Tasks;
 
 use crate::arguments::ApiserverOptions;
+use crate::certificate_rotation::Renewals;
 use crate::config::{Cidr, default_address, host_name};
 use crate::front_door::{FrontDoor, Options};
-use crate::pki::{Pki, client_tls, server_tls_by};
+use crate::pki::{Pki, client_tls, server_tls_by, write_private};
 use crate::reload::Reloads;
-use crate::renewal::Renewals;
 use crate::server_options::{Authorities, CaSource};
 use crate::state::State;
 use crate::{folders, log, pki_plan, signals};
@@ -41,8 +41,14 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
     let bound = Some(options.bind_address).filter(|address| !address.is_unspecified() && !address.is_loopback());
     let advertise =
         options.advertise_address.or(bound).or_else(default_address).unwrap_or_else(|| [127, 0, 0, 1].into());
+    ensure!(
+        options.allow_privileged,
+        "--allow-privileged=false is not supported: privileged containers are a matter of Pod Security admission \
+         (label a namespace with pod-security.kubernetes.io/enforce=baseline)"
+    );
     folders::prepare(&options.data_dir)?;
     let state = State::check(&options.etcd, &options.data_dir)?;
+    let state = if options.unsafe_no_fsync { state.without_sync() } else { state };
     // Bound first: a port in use is found before anything is written.
     let listener =
         tokio::net::TcpListener::bind((options.bind_address, options.secure_port)).await.with_context(|| {
@@ -50,9 +56,21 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
         })?;
     let pki = Arc::new(Pki::open(&options.data_dir.join("pki"))?);
     let renewals = Renewals::new(pki.clone());
-    let serving = match (&options.tls_cert_file, &options.tls_private_key_file) {
-        (Some(certificate), Some(key)) => renewals.files(certificate.clone(), key.clone())?,
-        _ => renewals.leaf(pki_plan::serving(&host_name(), advertise, service_cidr, "cluster.local"))?,
+    let own = || pki_plan::serving(&host_name(), advertise, service_cidr, "cluster.local");
+    let in_folder = |folder: &Path| (folder.join("apiserver.crt"), folder.join("apiserver.key"));
+    let serving = match (&options.tls_cert_file, &options.tls_private_key_file, &options.cert_dir) {
+        (Some(certificate), Some(key), _) => renewals.files(certificate.clone(), key.clone())?,
+        (_, _, Some(folder)) => {
+            let (certificate, key) = in_folder(folder);
+            if !(certificate.exists() && key.exists()) {
+                fs::create_dir_all(folder).with_context(|| format!("--cert-dir: cannot make {}", folder.display()))?;
+                let pair = pki.leaf(&own(), jiff::Timestamp::now())?;
+                write_private(&key, &pair.key)?;
+                write_private(&certificate, &pair.certificate)?;
+            }
+            renewals.files(certificate, key)?
+        }
+        _ => renewals.leaf(own())?,
     };
     let client_ca = match &options.client_ca_file {
         Some(path) => CaSource::File(path.clone()),
@@ -66,6 +84,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
     let static_tokens = options.token_auth_file.as_deref().map(read).transpose()?;
 
     let tasks = Tasks::new("ferry");
+    tasks.watch_runtime("server", &tokio::runtime::Handle::current());
     let kubelets = client_tls(renewals.leaf(pki_plan::kubelet_client())?, pki.ca_certificate())?;
     let kubelets = Kubelets { tls: Some(kubelets) };
     renewals.start(&tasks);
@@ -73,7 +92,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
         Options {
             state: &state,
             key_dir: &options.data_dir.join("pki"),
-            signing_key: &pki.signing_key()?,
+            service_accounts: options.service_accounts.keys(&pki.signing_key()?)?,
             service_cidr: ranges,
             advertise,
             port: options.secure_port,
@@ -84,6 +103,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
             front_proxy: front_proxy.identity,
             server: &options.server,
             cbor: enabled(&options.feature_gates, "CBORServingAndStorage"),
+            lacks_policies: false,
         },
         &tasks,
     )

@@ -1,6 +1,5 @@
 //! `ferry completion` and `ferry man`: made from the same declaration as the flags.
 
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -12,7 +11,8 @@ use crate::arguments::Arguments;
 pub fn completion(shell: Shell) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "ferry", &mut script);
-    std::io::stdout().write_all(&script).context("cannot print the completions")
+    print!("{}", String::from_utf8_lossy(&script));
+    Ok(())
 }
 
 /// A page per command: `ferry.1`, `ferry-up.1` and so on.

@@ -6,15 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use ferry_client::{Informers, leader};
+use ferry_client::Informers;
+use ferry_client::leader::{self, Fence};
 use ferry_controllers::{Authority, Autoscaling, Config, Selection};
 use ferry_tasks::Tasks;
 
 use crate::arguments::ControllerManagerOptions;
+use crate::certificate_rotation::Current;
 use crate::component::accounts::Accounts;
 use crate::component::{self, server};
 use crate::pki::{Pair, server_tls};
-use crate::renewal::Current;
 use crate::{kubeconfig, log};
 
 pub fn run(options: &ControllerManagerOptions) -> Result<()> {
@@ -86,10 +87,14 @@ async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Resul
         false => None,
     };
     let own = client.clone();
-    let lead = move |group: Tasks| {
+    let lead = move |group: Tasks, fence: Option<Fence>| {
+        let fenced = move |client: kube::Client| {
+            fence.as_ref().map_or_else(|| client.clone(), |fence| fence.client(client.clone()))
+        };
+        let own = fenced(own);
         let informers = Informers::new(own.clone(), group.clone());
         let clients = move |name: &str| match accounts.as_ref().map(|accounts| accounts.client(name)) {
-            Some(Ok(client)) => client,
+            Some(Ok(client)) => fenced(client),
             Some(Err(error)) => {
                 tracing::error!(controller = name, "acts as the process itself: {error:#}");
                 own.clone()

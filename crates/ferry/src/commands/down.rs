@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::arguments::DownOptions;
 use crate::node::containerd::Containerd;
 use crate::node::{embedded, remove};
-use crate::process;
+use crate::{process, quorum};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -22,6 +22,8 @@ pub fn run(options: &DownOptions) -> Result<()> {
         process::end(pid, STOP_PATIENCE).context("cannot stop the cluster's process")?;
         println!("stopped the cluster's process");
     }
+    // Its own, should the process have been killed.
+    quorum::process::end_left(&data_dir, &run_dir)?;
     let containerd = Containerd::new(&data_dir, &run_dir);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(pid) = runtime.block_on(containerd.revive()).context("cannot reach the containers that still run")? {

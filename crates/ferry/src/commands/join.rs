@@ -19,9 +19,12 @@ use crate::fleet::membership::{self, Membership};
 use crate::fleet::settings::Settings;
 use crate::fleet::token::JoinToken;
 use crate::node::tools;
-use crate::{folders, kubeconfig, process};
+use crate::quorum::token::ServerToken;
+use crate::{folders, kubeconfig, process, quorum};
 
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Several may join at once, one after the other.
+const SERVER_PATIENCE: Duration = Duration::from_secs(300);
 
 struct Hops {
     begin: Instant,
@@ -34,26 +37,11 @@ impl Hops {
 }
 
 pub fn run(options: &JoinOptions) -> Result<()> {
-    let token: JoinToken = options.token.parse()?;
-    let data_dir = std::path::absolute(&options.node.folders.data_dir)?;
-    ensure!(
-        !crate::state::store_folder(&data_dir).exists(),
-        "{} holds a cluster of its own; give this node another folder with --data-dir, or remove the cluster with `ferry down --purge`",
-        data_dir.display()
-    );
-    let run_dir = std::path::absolute(&options.node.folders.run_dir)?;
-    if let Some(pid) = process::holder(&run_dir.join("ferry.lock"))? {
-        bail!(
-            "this machine runs a node or a cluster already (process {pid}); stop it with `ferry leave` or `ferry down`"
-        );
+    if options.server {
+        return run_server(options);
     }
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let hops = Hops { begin: Instant::now() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let work = bootstrap(options, &token, &data_dir, &hops);
-    runtime
-        .block_on(async { tokio::time::timeout(PATIENCE, work).await })
-        .map_err(|_| anyhow::anyhow!("the cluster did not answer within {PATIENCE:?}; the steps above were done, and the same command goes on from there"))??;
+    prepare_with(options, &hops)?;
     let node = crate::commands::node::configuration(&options.node)?.0;
     node.check_ports()?;
     up::start_in_background(&node, &["node", "run"], flags(options))?;
@@ -61,9 +49,91 @@ pub fn run(options: &JoinOptions) -> Result<()> {
     Ok(())
 }
 
-/// What was given beside the address and the token: `ferry node run` takes the same flags.
+/// Everything up to the kubelet's certificate; `ferry node run` goes on from there.
+pub fn prepare(options: &JoinOptions) -> Result<()> {
+    prepare_with(options, &Hops { begin: Instant::now() })
+}
+
+fn prepare_with(options: &JoinOptions, hops: &Hops) -> Result<()> {
+    let token: JoinToken = options.token.parse()?;
+    let data_dir = std::path::absolute(&options.node.folders.data_dir)?;
+    ensure!(
+        !crate::state::store_folder(&data_dir).exists(),
+        "{} holds a cluster of its own; give this node another folder with --data-dir, or remove the cluster with `ferry down --purge`",
+        data_dir.display()
+    );
+    refuse_running(options)?;
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let work = bootstrap(options, &token, &data_dir, hops);
+    runtime
+        .block_on(async { tokio::time::timeout(PATIENCE, work).await })
+        .map_err(|_| anyhow::anyhow!("the cluster did not answer within {PATIENCE:?}; the steps above were done, and the same command goes on from there"))?
+}
+
+fn refuse_running(options: &JoinOptions) -> Result<()> {
+    let run_dir = std::path::absolute(&options.node.folders.run_dir)?;
+    if let Some(pid) = process::holder(&run_dir.join("ferry.lock"))? {
+        bail!(
+            "this machine runs a node or a cluster already (process {pid}); stop it with `ferry leave` or `ferry down`"
+        );
+    }
+    Ok(())
+}
+
+/// `ferry join --server`: `ferry run` does what is left.
+fn run_server(options: &JoinOptions) -> Result<()> {
+    let hops = Hops { begin: Instant::now() };
+    let node = enter_cluster(options, &hops)?;
+    node.check_ports()?;
+    up::start_in_background(&node, &["run"], flags(options))?;
+    hops.done("the server votes, and its node is Ready");
+    Ok(())
+}
+
+/// Everything up to the etcd of this machine, which is announced; `ferry run` goes on from there.
+pub fn prepare_server(options: &JoinOptions) -> Result<NodeConfig> {
+    enter_cluster(options, &Hops { begin: Instant::now() })
+}
+
+fn enter_cluster(options: &JoinOptions, hops: &Hops) -> Result<NodeConfig> {
+    let token: ServerToken = options.token.parse()?;
+    let data_dir = std::path::absolute(&options.node.folders.data_dir)?;
+    refuse_running(options)?;
+    quorum::process::program(options.member.etcd_binary.as_deref())?;
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let work = enter(options, &token, &data_dir, hops);
+        tokio::time::timeout(SERVER_PATIENCE, work).await.map_err(|_| {
+            anyhow::anyhow!("the cluster did not answer within {SERVER_PATIENCE:?}; the steps above were done, and the same command goes on from there")
+        })?
+    })
+}
+
+async fn enter(
+    options: &JoinOptions,
+    token: &ServerToken,
+    data_dir: &std::path::Path,
+    hops: &Hops,
+) -> Result<NodeConfig> {
+    let cluster = discover::discover(&options.address, &token.join).await?;
+    hops.done(&format!("found the cluster at {} and know it by its CA", cluster.server));
+    quorum::join::check_folder(data_dir, &cluster.ca)?;
+    let client = with_token(&cluster, &token.join)?;
+    let handover = quorum::join::fetch(&client, &cluster, token).await?;
+    hops.done("have the cluster's keys and settings");
+    let node = NodeConfig::check(&options.node, handover.settings.checked()?)?;
+    tools::check(&node.container_runtime)?;
+    quorum::join::enter(&node, &options.member, &handover).await?;
+    hops.done(&format!("{} is a member of the cluster's etcd that does not vote yet", node.node_name));
+    Ok(node)
+}
+
+/// What was given beside the address and the token: `ferry node run` and `ferry run` take the same flags.
 fn flags(options: &JoinOptions) -> impl Iterator<Item = OsString> {
     let mut words = vec![OsString::from(&options.address), OsString::from(&options.token)];
+    words.extend(options.server.then(|| OsString::from("--server")));
     std::env::args_os().skip(2).filter(move |word| match words.iter().position(|given| given == word) {
         Some(at) => {
             words.remove(at);
@@ -111,7 +181,7 @@ async fn refuse_taken_name(client: &kube::Client, name: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     match nodes.get(name).await {
         Ok(_) => bail!(
-            "the cluster has a node called {name} already; give this one another name with --node-name, or remove the other first (`kubectl delete node {name}`)"
+            "the cluster has a node called {name} already; give this one another name with --node-name, or remove the other first (`ferry node remove {name}`)"
         ),
         Err(error) if ferry_client::write::is_not_found(&error) => Ok(()),
         // A cluster that does not let joining machines look is asked no further.

@@ -1,16 +1,21 @@
 //! One file per command.
 
 pub mod apiserver;
+pub mod backup;
+pub mod cluster;
 pub mod completion;
 pub mod controller_manager;
 pub mod down;
 pub mod join;
+pub mod kubectl;
 pub mod leave;
 pub mod node;
+pub mod nodes;
 pub mod object;
 pub mod run;
 pub mod scheduler;
 pub mod secrets;
+pub mod server;
 pub mod simulate;
 pub mod store;
 pub mod token;

@@ -38,6 +38,7 @@ pub fn run(options: &NodeOptions) -> Result<()> {
         let _lock = Lock::take(&config.run_dir.join("ferry.lock"))?;
         crate::cluster::note_for_down(&config)?;
         let tasks = Tasks::new("node");
+        tasks.watch_runtime("node", &tokio::runtime::Handle::current());
         tokio::select! {
             started = membership::start(&config, &membership, &tasks) => started?,
             stopped = signals::wait() => return stopped,

@@ -13,6 +13,10 @@ use crate::kubeconfig;
 /// The kubeconfig of a cluster that `ferry up` started as it comes.
 const OWN: &str = "/var/lib/ferry/kubeconfig";
 
+/// The exit codes of `ferry why` and `ferry trace`, beside 0 (nothing holds it up) and 2 (it could not be found out).
+pub const STUCK: u8 = 1;
+pub const ON_ITS_WAY: u8 = 3;
+
 /// An object that was named, and where it is.
 pub struct Named {
     pub cluster: Cluster,
@@ -52,7 +56,7 @@ pub async fn client(path: Option<&Path>) -> Result<kube::Client> {
     }
 }
 
-/// Runs a command whose exit code tells: what it says, or 2 where it could not be carried out.
+/// Runs a command whose exit code tells: what it says, or 2 where it could not be found out.
 pub fn exit(outcome: impl Future<Output = Result<u8>>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use ferry_client::{Informers, leader};
+use ferry_client::Informers;
+use ferry_client::leader::{self, Fence};
 use ferry_scheduler::{Configuration, Scheduler, config::LeaderElection};
 use ferry_tasks::Tasks;
 
@@ -58,7 +59,8 @@ async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Resu
     }
     let client = kubeconfig::connect(access)?;
     let tasks = Tasks::new("scheduler");
-    let config = configuration.build(&client, &[]).context("the configuration cannot be used")?;
+    // Looked at before anything is asked of the server; who is elected builds it with the client that binds.
+    configuration.build(&client, &[]).context("the configuration cannot be used")?;
     // Nobody is elected yet: then there is nothing to tell.
     let running: Arc<std::sync::OnceLock<Scheduler>> = Arc::default();
     if options.secure_port != 0 {
@@ -74,12 +76,17 @@ async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Resu
         let address = SocketAddr::new(options.bind_address, options.secure_port);
         server::start(component, address, serving(options)?, &tasks).await?;
     }
-    let (own, started) = (client.clone(), running.clone());
-    let lead = move |group: Tasks| {
+    let (own, started, settings) = (client.clone(), running.clone(), configuration.clone());
+    let lead = move |group: Tasks, fence: Option<Fence>| {
+        let own = fence.map_or_else(|| own.clone(), |fence| fence.client(own.clone()));
         let informers = Informers::new(own.clone(), group.clone());
         let tasks = group.clone();
         group.spawn_until_stopped("start", async move {
-            match ferry_scheduler::start(config, own, &informers, &tasks).await {
+            let started_one = match settings.build(&own, &[]) {
+                Ok(config) => ferry_scheduler::start(config, own, &informers, &tasks).await,
+                Err(error) => Err(error),
+            };
+            match started_one {
                 Ok(scheduler) => drop(started.set(scheduler)),
                 Err(error) => tracing::error!("the scheduler cannot start: {error}"),
             }
@@ -103,5 +110,5 @@ fn serving(options: &SchedulerOptions) -> Result<Option<Arc<rustls::ServerConfig
     };
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
     let pair = Pair { certificate: read(certificate)?, key: read(key)? };
-    server_tls(crate::renewal::Current::new(&pair)?, &pair.certificate).map(Some)
+    server_tls(crate::certificate_rotation::Current::new(&pair)?, &pair.certificate).map(Some)
 }

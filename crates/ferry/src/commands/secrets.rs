@@ -1,18 +1,28 @@
 //! `ferry secrets rotate`: a new key for the Secrets at rest.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ferry_registry::ResourceTable;
 use ferry_store::{EmbeddedStore, StoreError};
 use ferry_tasks::Tasks;
 
 use crate::arguments::RotateOptions;
 use crate::encryption::{self, Encryption, Keys};
+use crate::quorum::Record;
 
 pub fn rotate(options: &RotateOptions) -> Result<()> {
     tokio::runtime::Runtime::new()?.block_on(run(options))
 }
 
 async fn run(options: &RotateOptions) -> Result<()> {
+    if Record::read(&options.data_dir)?.is_some() {
+        ensure!(
+            options.encryption_provider_config.is_some(),
+            "all servers of this cluster share the key of Secrets at rest, and one cannot change it; give all of them a file of your own with --encryption-provider-config"
+        );
+        let count = through_the_server(options).await?;
+        println!("{count} objects were encrypted anew");
+        return Ok(());
+    }
     let count = match EmbeddedStore::open(&options.data_dir.join("store"), ferry_store::Options::default()) {
         // Nobody runs: it is done here.
         Ok(store) => {

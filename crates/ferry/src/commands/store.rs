@@ -1,13 +1,13 @@
-//! `ferry store`: backup, restore, check and history of the embedded store, also while a server has it open.
+//! `ferry store`: check and history of the embedded store, also while a server has it open; `backup` has the rest.
 
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
-use ferry_store::{EmbeddedStore, Summary};
+use ferry_store::EmbeddedStore;
 use serde_json::Value;
 
+use super::backup;
 use crate::arguments::{StoreCommand, StoreOptions};
 use crate::state::store_folder;
 use crate::store_socket::{Answer, event_line, summary_line};
@@ -15,18 +15,17 @@ use crate::store_socket::{Answer, event_line, summary_line};
 pub fn run(options: &StoreOptions) -> Result<()> {
     let data_dir = std::path::absolute(&options.data_dir)?;
     match &options.command {
-        StoreCommand::Backup { file } => backup(&data_dir, file),
-        StoreCommand::Restore { file } => restore(&data_dir, file),
+        StoreCommand::Backup(options) => backup::run(&data_dir, options),
+        StoreCommand::Restore(options) => backup::restore(&data_dir, options),
         StoreCommand::Check { backup: Some(file) } => {
-            let found = ferry_store::read_backup(file)?;
-            say(&format!("the backup {} is whole: {}", file.display(), told(&summary_line(&found))))
+            say(&format!("the backup {} is whole: {}", file.display(), backup::check(file)?))
         }
         StoreCommand::Check { backup: None } => check(&data_dir),
         StoreCommand::History { key, values } => history(&data_dir, key, *values),
     }
 }
 
-fn told(found: &Value) -> String {
+pub fn told(found: &Value) -> String {
     let number = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or_default();
     format!(
         "revision {}, {} objects, {} changes kept since revision {}",
@@ -37,37 +36,21 @@ fn told(found: &Value) -> String {
     )
 }
 
-fn say(text: &str) -> Result<()> {
-    writeln!(std::io::stdout(), "{text}").context("cannot write to the standard output")
+pub fn say(text: &str) -> Result<()> {
+    println!("{text}");
+    Ok(())
 }
 
 /// A missing folder is told apart from one that is no store: the flag is what is wrong.
-fn must_be_there(data_dir: &Path) -> Result<()> {
+pub fn must_be_there(data_dir: &Path) -> Result<()> {
     ensure!(data_dir.is_dir(), "there is no folder {}; give the cluster's own with --data-dir", data_dir.display());
     let folder = store_folder(data_dir);
     ensure!(
         folder.is_dir(),
-        "{} holds no store; give the cluster's folder with --data-dir (a cluster on etcd is backed up with etcd's own tools)",
+        "{} holds no store; give the cluster's folder with --data-dir (an etcd of your own is backed up with etcd's own tools)",
         data_dir.display()
     );
     Ok(())
-}
-
-fn backup(data_dir: &Path, file: &Path) -> Result<()> {
-    must_be_there(data_dir)?;
-    let found: Summary = match Answer::of(data_dir, "backup")? {
-        Some(answer) => ferry_store::receive(answer.bytes(), file)
-            .context("the running server did not send a whole backup, or it could not be kept")?,
-        None => EmbeddedStore::backup_folder(&store_folder(data_dir), file)?,
-    };
-    say(&format!("wrote {}: {}", file.display(), told(&summary_line(&found))))
-}
-
-fn restore(data_dir: &Path, file: &Path) -> Result<()> {
-    ensure!(file.exists(), "there is no file {}", file.display());
-    let folder = store_folder(data_dir);
-    let found = EmbeddedStore::restore(file, &folder)?;
-    say(&format!("restored {}: {}", folder.display(), told(&summary_line(&found))))
 }
 
 fn check(data_dir: &Path) -> Result<()> {

@@ -1,10 +1,12 @@
 //! `ferry token`: the tokens with which machines join.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ferry_client::Api;
+use ferry_store::etcd::Members;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -14,33 +16,54 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 
 use crate::arguments::{TokenCommand, TokenOptions};
 use crate::commands::object;
-use crate::fleet::publish::JOINING;
+use crate::fleet::publish::{JOINING, JOINING_SERVERS};
+use crate::fleet::settings::Settings;
 use crate::fleet::token::JoinToken;
+use crate::quorum::Record;
+use crate::quorum::handover::Handover;
+use crate::quorum::token::ServerToken;
 
 const NAMESPACE: &str = "kube-system";
 const KIND: &str = "bootstrap.kubernetes.io/token";
+const SIGNED_WITHIN: Duration = Duration::from_secs(10);
 
 pub fn run(options: &TokenOptions) -> Result<()> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = object::client(options.kubeconfig.as_deref()).await?;
         match &options.command {
-            TokenCommand::Create { ttl, description } => create(client, *ttl, description).await,
+            TokenCommand::Create { ttl, description, server: false, .. } => {
+                let (server, token, _) = create(&client, *ttl, description, JOINING).await?;
+                println!("ferry join {server} {token}");
+                Ok(())
+            }
+            TokenCommand::Create { ttl, description, data_dir, .. } => {
+                let (server, token) = create_for_server(&client, *ttl, description, data_dir).await?;
+                println!("ferry join --server {server} {token}");
+                Ok(())
+            }
             TokenCommand::List => list(client).await,
             TokenCommand::Delete { id } => delete(client, id).await,
         }
     })
 }
 
-async fn create(client: Client, ttl: Duration, description: &str) -> Result<()> {
-    let (server, ca) = cluster_info(&client).await?;
+/// The address to join at, the token, and the Secret that it is in the cluster.
+pub async fn create(
+    client: &Client,
+    ttl: Duration,
+    description: &str,
+    group: &str,
+) -> Result<(String, JoinToken, Secret)> {
+    let (server, ca) = cluster_info(client).await?;
     let token = JoinToken::new(&ca)?;
     let mut data = BTreeMap::from([
         ("token-id", token.id.clone()),
         ("token-secret", token.secret.clone()),
         ("usage-bootstrap-authentication", "true".to_owned()),
         ("usage-bootstrap-signing", "true".to_owned()),
-        ("auth-extra-groups", JOINING.to_owned()),
+        ("auth-extra-groups", group.to_owned()),
     ]);
     if !description.is_empty() {
         data.insert("description", description.to_owned());
@@ -55,10 +78,43 @@ async fn create(client: Client, ttl: Duration, description: &str) -> Result<()> 
         data: Some(data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()),
         ..Secret::default()
     };
-    let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
-    secrets.create(&PostParams::default(), &secret).await.context("cannot write the token")?;
-    println!("ferry join {} {token}", server.trim_start_matches("https://"));
-    Ok(())
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let made = secrets.create(&PostParams::default(), &secret).await.context("cannot write the token")?;
+    until_signed(client, &token.id).await;
+    Ok((server.trim_start_matches("https://").to_owned(), token, made))
+}
+
+/// Waits until `cluster-info` is signed with the token, by which machines that join know the cluster. A new leader may have to be
+/// elected first; where nobody signs, the token is of use to those who know the cluster otherwise.
+async fn until_signed(client: &Client, id: &str) {
+    let (maps, name): (Api<ConfigMap>, _) =
+        (Api::namespaced(client.clone(), "kube-public"), format!("jws-kubeconfig-{id}"));
+    let begin = Instant::now();
+    while begin.elapsed() < SIGNED_WITHIN {
+        if maps.get("cluster-info").await.is_ok_and(|map| map.data.is_some_and(|data| data.contains_key(&name))) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The keys are read here and laid ready in the cluster, for whoever has the token.
+pub async fn create_for_server(
+    client: &Client,
+    ttl: Duration,
+    description: &str,
+    data_dir: &Path,
+) -> Result<(String, ServerToken)> {
+    let data_dir = std::path::absolute(data_dir)?;
+    let record = Record::must_read(&data_dir)?;
+    let members =
+        Members::new(&record.options(&data_dir)?)?.list().await.context("the cluster's etcd does not answer")?;
+    let endpoints = members.into_iter().flat_map(|member| member.client_urls).collect();
+    let handover = Handover::collect(&data_dir, &record, Settings::read(client).await?, endpoints)?;
+    let (server, token, secret) = create(client, ttl, description, JOINING_SERVERS).await?;
+    let token = ServerToken::new(token)?;
+    handover.publish(client, &token, &secret).await?;
+    Ok((server, token))
 }
 
 /// The address and the CA that the cluster tells to machines that want to join.

@@ -3,47 +3,56 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ferry_insight::trace::{self, Story, Trace};
+use ferry_insight::trace::{self, Shown, State, Story, Trace};
 
-use super::object::{Named, exit, find};
+use super::object::{Named, ON_ITS_WAY, STUCK, exit, find};
 use crate::insight_options::{Output, TraceOptions};
+use crate::output;
 
 pub fn run(options: &TraceOptions) -> ExitCode {
     exit(tell(options))
 }
 
-/// 0: it is ready; 1: it is not.
 async fn tell(options: &TraceOptions) -> Result<u8> {
     let Named { cluster, resource, namespace, name } = find(&options.object).await?;
     if !options.follow {
-        let story = trace::read(&cluster, &resource, &namespace, &name).await?;
+        let mut story = trace::read(&cluster, &resource, &namespace, &name).await?;
+        // The writes are a log: nothing is to be explained.
+        if !options.writes {
+            trace::explain(&cluster, &resource, &namespace, &name, &mut story).await?;
+        }
         let hops = trace::hops(&story);
         show(options, &story, &hops);
-        return Ok(u8::from(!hops.finished));
+        return Ok(code(trace::state(&story, &hops)));
     }
-    let mut shown: Vec<String> = Vec::new();
-    let mut last = None;
+    let mut shown = Shown::default();
+    let mut last = (String::new(), State::OnItsWay);
     let step = |story: &Story, hops: &Trace| {
-        let lines = trace::lines(hops);
         if options.output == Output::Text {
-            lines.iter().skip(shown.len()).for_each(|line| println!("{line}"));
-            // Another pod is the last one now, and the hops are told of that.
-            if hops.finished && !lines.starts_with(&shown) {
-                println!("\n{}", lines.join("\n"));
-            }
+            shown.news(hops).iter().for_each(|line| println!("{line}"));
+            shown.waits(&trace::waits(story, hops)).iter().for_each(|line| println!("{line}"));
         }
-        shown.extend(lines.into_iter().skip(shown.len()));
-        last = Some(match options.output {
+        let said = match options.output {
             Output::Text => {
                 let (head, tail) = trace::summary(story, hops);
                 format!("\n{head}\n{tail}")
             }
             Output::Json => format!("{:#}\n", trace::to_json(story, hops)),
-        });
+        };
+        last = (said, trace::state(story, hops));
+        !output::is_closed()
     };
-    let ready = trace::follow(&cluster, &resource, &namespace, &name, options.timeout, step).await?;
-    print!("{}", last.unwrap_or_default());
-    Ok(u8::from(!ready))
+    trace::follow(&cluster, &resource, &namespace, &name, options.timeout, step).await?;
+    print!("{}", last.0);
+    Ok(code(last.1))
+}
+
+fn code(state: State) -> u8 {
+    match state {
+        State::Done => 0,
+        State::Stuck => STUCK,
+        State::OnItsWay => ON_ITS_WAY,
+    }
 }
 
 fn show(options: &TraceOptions, story: &Story, hops: &Trace) {
@@ -58,5 +67,6 @@ fn show(options: &TraceOptions, story: &Story, hops: &Trace) {
     let (head, tail) = trace::summary(story, hops);
     println!("{head}\n");
     trace::lines(hops).iter().for_each(|line| println!("{line}"));
+    trace::waits(story, hops).iter().for_each(|line| println!("{line}"));
     print!("{tail}");
 }

@@ -14,13 +14,14 @@ use crate::arguments::ClusterOptions;
 use crate::cluster::READY;
 use crate::config::{ClusterConfig, NodeConfig};
 use crate::node::tools;
-use crate::{folders, process};
+use crate::quorum::member;
+use crate::{folders, process, quorum};
 
 /// How long a process that was just killed may hold on to its lock.
 const DYING: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ClusterOptions) -> Result<()> {
-    let config = ClusterConfig::check(options)?;
+    let config = ClusterConfig::check(&quorum::with_known_settings(options)?)?;
     tools::check(&config.node.container_runtime)?;
     if let Some(pid) = process::holder(&config.node.run_dir.join("ferry.lock"))?
         && !process::ends_within(pid, DYING)?
@@ -30,6 +31,10 @@ pub fn run(options: &ClusterOptions) -> Result<()> {
         return Ok(());
     }
     config.check_ports()?;
+    if member::is_wanted(&config)? {
+        member::record(&config)?;
+        quorum::process::program(config.member.etcd_binary.as_deref())?;
+    }
     // The same flags again: what `up` checked, `run` takes.
     start_in_background(&config.node, &["run"], std::env::args_os().skip(2))
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use ferry_insight::why;
 
-use super::object::{Named, exit, find};
+use super::object::{Named, ON_ITS_WAY, STUCK, exit, find};
 use crate::insight_options::{Output, WhyOptions};
 
 pub fn run(options: &WhyOptions) -> ExitCode {
@@ -20,5 +20,9 @@ async fn tell(options: &WhyOptions) -> Result<u8> {
         Output::Text => print!("{}", why::render(&world, &findings)),
         Output::Json => println!("{:#}", why::to_json(&world, &findings)),
     }
-    Ok(u8::from(!findings.is_empty()))
+    Ok(match why::held(&findings) {
+        None => 0,
+        Some(first) if first.underway => ON_ITS_WAY,
+        Some(_) => STUCK,
+    })
 }

@@ -6,7 +6,7 @@ pub mod server;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use ferry_client::leader;
+use ferry_client::leader::{self, Fence};
 use ferry_tasks::Tasks;
 use kube::Client;
 
@@ -25,17 +25,17 @@ pub async fn lead(
     client: Client,
     election: Option<leader::Config>,
     tasks: &Tasks,
-    start: impl FnOnce(Tasks),
+    start: impl FnOnce(Tasks, Option<Fence>),
 ) -> Result<()> {
     let mut kept = true;
     match election {
         None => {
-            start(tasks.clone());
+            start(tasks.clone(), None);
             signals::wait().await?;
         }
         Some(election) => {
             let stop = tasks.stopping();
-            let election = leader::run(client, election, tasks, start);
+            let election = leader::run(client, election, tasks, |led, fence| start(led, Some(fence)));
             tokio::pin!(election);
             kept = tokio::select! {
                 kept = &mut election => kept,

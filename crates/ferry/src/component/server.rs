@@ -1,28 +1,23 @@
 //! The server of a component that runs on its own: health for everyone, metrics for those the API server lets in.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferry_client::Api;
+use ferry_connections::{Connections, Handler, Limits, Peer, Protocols};
 use ferry_tasks::Tasks;
-use http::{Request, Response, StatusCode, header};
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use http::{Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Client;
 use kube::api::PostParams;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
 
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const MOST_CONNECTIONS: usize = 100;
+const HELD_BYTES: usize = 16 << 20;
 
 /// What the server tells.
 pub struct Component {
@@ -48,43 +43,24 @@ pub async fn start(
         format!("port {} is in use or not allowed; choose another with --secure-port", address.port())
     })?;
     let bound = listener.local_addr()?;
-    let (component, group) = (Arc::new(component), tasks.clone());
-    tasks.spawn_until_stopped("component-server", async move {
-        let (acceptor, room) = (TlsAcceptor::from(tls), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
-        loop {
-            let Ok(permit) = room.clone().acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else {
-                // Out of descriptors, most likely: a moment later some may be free.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
+    let (component, tree) = (Arc::new(component), tasks.root());
+    let handler: Handler = Arc::new(move |request, peer| {
+        let (component, tree) = (component.clone(), tree.clone());
+        Box::pin(async move {
+            let answer = match request.uri().path().split('/').nth(1) {
+                Some("healthz" | "livez" | "readyz") => health(&tree),
+                _ => component.answer(request.method().as_str(), request.uri().path(), request.headers(), &peer).await,
             };
-            let (component, acceptor) = (component.clone(), acceptor.clone());
-            group.spawn_until_stopped("component-connection", async move {
-                let _permit = permit;
-                if let Err(error) = connection(component, acceptor, stream).await {
-                    tracing::debug!("a connection ended: {error:#}");
-                }
-            });
-        }
+            answer.map(|body| body.map_err(|never| match never {}).boxed_unsync())
+        })
+    });
+    let connections = Connections::new(Limits::new(MOST_CONNECTIONS, HELD_BYTES));
+    let (listener, group) = (Arc::new(listener), tasks.clone());
+    tasks.spawn_critical("component-server", move || {
+        let (listener, tls, connections) = (listener.clone(), tls.clone(), connections.clone());
+        ferry_connections::serve(listener, tls, Protocols::Http1AndHttp2, connections, group.clone(), handler.clone())
     });
     Ok(bound)
-}
-
-async fn connection(component: Arc<Component>, acceptor: TlsAcceptor, stream: TcpStream) -> Result<()> {
-    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
-    let service = service_fn(move |request: Request<Incoming>| {
-        let component = component.clone();
-        async move {
-            Ok::<_, Infallible>(
-                component.answer(request.method().as_str(), request.uri().path(), request.headers()).await,
-            )
-        }
-    });
-    let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(100);
-    builder.serve_connection(TokioIo::new(stream), service).await.map_err(|error| anyhow::anyhow!(error))?;
-    Ok(())
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -97,12 +73,19 @@ fn text(code: StatusCode, text: impl Into<Bytes>) -> Answer {
     response
 }
 
+/// By the tree of tasks: reasons stay here, as upstream has it, and are in the log.
+fn health(tree: &Tasks) -> Answer {
+    let failed: Vec<_> = tree.health().into_iter().filter(|health| health.failure.is_some()).collect();
+    if failed.is_empty() {
+        return text(StatusCode::OK, "ok");
+    }
+    let lines: String = failed.iter().map(|health| format!("[-]{} failed: reason withheld\n", health.name)).collect();
+    text(StatusCode::INTERNAL_SERVER_ERROR, lines)
+}
+
 impl Component {
-    async fn answer(&self, method: &str, path: &str, headers: &header::HeaderMap) -> Answer {
-        if matches!(path.split('/').nth(1), Some("healthz" | "livez" | "readyz")) {
-            return text(StatusCode::OK, "ok");
-        }
-        match self.judge(method, path, headers).await {
+    async fn answer(&self, method: &str, path: &str, headers: &header::HeaderMap, peer: &Peer) -> Answer {
+        match self.judge(method, path, headers, peer).await {
             Ok(None) => {}
             Ok(Some(refusal)) => return refusal,
             Err(error) => {
@@ -125,6 +108,7 @@ impl Component {
         method: &str,
         path: &str,
         headers: &header::HeaderMap,
+        peer: &Peer,
     ) -> Result<Option<Answer>, kube::Error> {
         let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let Some(token) = header.and_then(|value| value.strip_prefix("Bearer ")) else {
@@ -139,6 +123,7 @@ impl Component {
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
             return Ok(Some(text(StatusCode::UNAUTHORIZED, "Unauthorized\n")));
         };
+        peer.authenticated(user.username.as_deref().unwrap_or_default());
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: user.username,
@@ -164,5 +149,5 @@ fn self_signed() -> Result<Arc<rustls::ServerConfig>> {
     let made = rcgen::generate_simple_self_signed([crate::config::host_name(), "localhost".to_owned()])
         .context("cannot make a serving certificate")?;
     let pair = crate::pki::Pair { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() };
-    crate::pki::server_tls(crate::renewal::Current::new(&pair)?, &pair.certificate)
+    crate::pki::server_tls(crate::certificate_rotation::Current::new(&pair)?, &pair.certificate)
 }

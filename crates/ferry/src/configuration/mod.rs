@@ -39,6 +39,18 @@ pub fn check(kind: &str, document: &Value) -> Result<()> {
     bail!("strict decoding error: {}{end}", faults.join(", "))
 }
 
+/// The fields that a type of configuration has.
+#[cfg(test)]
+pub fn fields(kind: &str) -> Vec<&'static str> {
+    Shapes::get().0.get(kind).into_iter().flat_map(|fields| fields.keys().copied()).collect()
+}
+
+/// The type of one field.
+#[cfg(test)]
+pub fn field_type(kind: &str, field: &str) -> Option<&'static str> {
+    Shapes::get().0.get(kind)?.get(field).copied()
+}
+
 /// Upstream calls it just `Configuration`.
 pub const EVENT_RATE_LIMIT: &str = "EventRateLimitConfiguration";
 

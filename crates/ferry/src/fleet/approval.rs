@@ -13,22 +13,23 @@ use kube::Client;
 use kube::api::PostParams;
 
 use super::certificates::{CLIENT, KUBELET_SERVING, PROXIES, PROXY};
+use crate::config::Cidr;
 
 const NODE: &str = "system:node:";
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Approves what nodes may have, as the requests come; a request whose Node does not tell its addresses yet is looked at again
 /// when it does.
-pub fn start(client: Client, informers: &Informers, tasks: &Tasks) {
+pub fn start(client: Client, informers: &Informers, service_cidr: Cidr, tasks: &Tasks) {
     let (requests, nodes) = (informers.of::<CertificateSigningRequest>(), informers.of::<Node>());
-    tasks.spawn_until_stopped("node-certificate-approval", async move {
+    tasks.spawn_critical_once("node-certificate-approval", async move {
         let api: Api<CertificateSigningRequest> = Api::all(client);
         let (mut changed_requests, mut changed_nodes) = (requests.subscribe(), nodes.subscribe());
         nodes.synced().await;
         loop {
             let mut failed = false;
             for request in requests.list().iter().filter(|request| is_open(request)) {
-                let Some(message) = approval(request, &nodes.list()) else { continue };
+                let Some(message) = approval(request, &nodes.list(), service_cidr) else { continue };
                 if let Err(error) = approve(&api, request, message).await {
                     tracing::warn!("a node's certificate request cannot be approved: {}", write::short(&error));
                     failed = true;
@@ -52,7 +53,7 @@ fn is_open(request: &CertificateSigningRequest) -> bool {
     status.certificate.is_none() && status.conditions.as_ref().is_none_or(|conditions| conditions.is_empty())
 }
 
-fn approval(request: &CertificateSigningRequest, nodes: &[Arc<Node>]) -> Option<&'static str> {
+fn approval(request: &CertificateSigningRequest, nodes: &[Arc<Node>], services: Cidr) -> Option<&'static str> {
     let spec = &request.spec;
     if ![CLIENT, KUBELET_SERVING].contains(&spec.signer_name.as_str()) {
         return None;
@@ -70,7 +71,7 @@ fn approval(request: &CertificateSigningRequest, nodes: &[Arc<Node>]) -> Option<
         names: &asked.dns_names,
         addresses: &asked.addresses,
     };
-    judge(&request, nodes)
+    judge(&request, nodes, services)
 }
 
 async fn approve(
@@ -106,7 +107,7 @@ struct NodeRequest<'a> {
 
 /// Whether it may be given, and the words for the approval; none leaves it to an administrator. The signer's own rules hold
 /// beside these.
-fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>]) -> Option<&'static str> {
+fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>], services: Cidr) -> Option<&'static str> {
     let name = request.user.strip_prefix(NODE)?;
     if !request.groups.iter().any(|group| group == "system:nodes") || name.is_empty() {
         return None;
@@ -119,10 +120,13 @@ fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>]) -> Option<&'static str>
                 // A loopback address is everybody's, and one that another node tells as well is nobody's.
                 let text = address.to_string();
                 let others = nodes.iter().filter(|other| other.metadata.name.as_deref() != Some(name));
-                own(&text) && !address.is_loopback() && !others.into_iter().any(|other| told(other).any(|a| a == text))
+                own(&text)
+                    && !address.is_loopback()
+                    && !is_of_services(address, services)
+                    && !others.into_iter().any(|other| told(other).any(|a| a == text))
             };
             (request.common_name == request.user
-                && request.names.iter().all(|name| own(name))
+                && request.names.iter().all(|name| own(name) && !is_reserved(name))
                 && request.addresses.iter().all(is_own_address))
             .then_some("Auto approving the serving certificate of a kubelet for its own name and addresses.")
         }
@@ -133,6 +137,18 @@ fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>]) -> Option<&'static str>
         .then_some("Auto approving the client certificate of a node's own proxy."),
         _ => None,
     }
+}
+
+/// Names by which clients know API servers and Services. A node may call itself so, but is not believed: with a certificate of
+/// the cluster's CA for such a name it could stand in for them.
+fn is_reserved(name: &str) -> bool {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    let of_services = name.split('.').any(|label| label == "svc");
+    name.contains('*') || of_services || ["localhost", "kubernetes", "kubernetes.default"].contains(&name.as_str())
+}
+
+fn is_of_services(address: &IpAddr, services: Cidr) -> bool {
+    matches!(address, IpAddr::V4(address) if services.contains(*address))
 }
 
 /// The addresses and names that a node tells of itself.
@@ -155,10 +171,26 @@ mod tests {
         node.into()
     }
 
+    fn services() -> Cidr {
+        Cidr::parse("service-cluster-ip-range", "10.96.0.0/16").unwrap()
+    }
+
     #[test]
     fn nodes_get_what_is_their_own_and_nothing_else() {
         let nodes = [
-            node("a", &["192.0.2.1", "a.example", "127.0.0.1"]),
+            node(
+                "a",
+                &[
+                    "192.0.2.1",
+                    "a.example",
+                    "127.0.0.1",
+                    "kubernetes",
+                    "kubernetes.default.svc",
+                    "*.example",
+                    "10.96.0.1",
+                ],
+            ),
+            node("kubernetes", &["192.0.2.3"]),
             node("b", &["192.0.2.2", "192.0.2.9"]),
             node("c", &["192.0.2.9"]),
         ];
@@ -175,7 +207,7 @@ mod tests {
                 names: &names,
                 addresses: &addresses,
             };
-            judge(&request, &nodes).is_some()
+            judge(&request, &nodes, services()).is_some()
         };
         let a = "system:node:a";
         assert!(serving(a, a, &["a"], &["192.0.2.1"]));
@@ -184,6 +216,10 @@ mod tests {
             (a, "system:node:b", &["a"][..], &["192.0.2.1"][..], "another's name in the subject"),
             (a, a, &["b"], &[], "another's name"),
             (a, a, &["kubernetes.default.svc"], &[], "a name of the API server"),
+            (a, a, &["kubernetes"], &[], "the name by which nodes know API servers"),
+            (a, a, &["*.example"], &[], "any name"),
+            (a, a, &["a"], &["10.96.0.1"], "a Service's address"),
+            ("system:node:kubernetes", "system:node:kubernetes", &["kubernetes"], &[], "a node of that name"),
             (a, a, &["a"], &["192.0.2.2"], "another's address"),
             (a, a, &["a"], &["127.0.0.1"], "loopback, though the node tells it"),
             ("system:node:c", "system:node:c", &["c"], &["192.0.2.9"], "an address that two nodes tell"),
@@ -208,7 +244,7 @@ mod tests {
             organizations,
             ..NodeRequest::default()
         };
-        assert!(judge(&request("system:node:a", &group, "ferry:node-proxy:a", &proxies), &[]).is_some());
+        assert!(judge(&request("system:node:a", &group, "ferry:node-proxy:a", &proxies), &[], services()).is_some());
         for (wrong, why) in [
             (request("system:node:a", &group, "ferry:node-proxy:b", &proxies), "another's"),
             (request("system:node:a", &group, "system:kube-controller-manager", &proxies), "somebody else"),
@@ -216,7 +252,7 @@ mod tests {
             (request("system:node:a", &[], "ferry:node-proxy:a", &proxies), "a user who only has a node's name"),
             (request("ferry:node-proxy:a", &proxies, "ferry:node-proxy:a", &proxies), "a proxy itself"),
         ] {
-            assert!(judge(&wrong, &[]).is_none(), "{why}");
+            assert!(judge(&wrong, &[], services()).is_none(), "{why}");
         }
     }
 }

@@ -20,15 +20,15 @@ use kube::Client;
 use kube::api::PostParams;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 
+use crate::certificate_rotation::Current;
 use crate::pki::{Pair, write_private};
-use crate::renewal::Current;
 
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 
 /// How often the answer to a request, and the age of a certificate, is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(50);
 const AGE_LOOK: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -156,7 +156,7 @@ impl Certificates {
     /// Keeps a certificate fresh for as long as the group runs: a new one is asked for when a third of its life is left.
     pub fn keep(&self, client: Client, wanted: Wanted, current: Arc<Current>, tasks: &Tasks) {
         let certificates = self.clone();
-        tasks.spawn_until_stopped("node-certificate", async move {
+        tasks.spawn_critical_once("node-certificate", async move {
             loop {
                 if certificates.is_due(&wanted, Timestamp::now()) {
                     match certificates.obtain(&client, &wanted).await.and_then(|pair| current.replace(&pair)) {

@@ -15,6 +15,7 @@ use crate::kubeconfig;
 
 const NAMESPACE: &str = "kube-public";
 const NAME: &str = "cluster-info";
+const CONNECT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// How to reach the cluster, and by which CA to know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,18 @@ pub async fn discover(address: &str, token: &JoinToken) -> Result<Cluster> {
     let map = maps.get(NAME).await.with_context(|| {
         format!("the server at {address} does not tell its cluster-info; is it an API server, and is it up?")
     })?;
-    check(map.data.as_ref().map(|data| (data, token)))
+    let mut cluster = check(map.data.as_ref().map(|data| (data, token)))?;
+    // Of several servers it names the one that started last, which may be gone; the one that was asked is there.
+    if !takes_connections(&cluster.server).await {
+        cluster.server = server_url(address)?.to_string().trim_end_matches('/').to_owned();
+    }
+    Ok(cluster)
+}
+
+async fn takes_connections(server: &str) -> bool {
+    let Ok(uri) = server_url(server) else { return false };
+    let Some(authority) = uri.authority() else { return false };
+    matches!(tokio::time::timeout(CONNECT, tokio::net::TcpStream::connect(authority.as_str())).await, Ok(Ok(_)))
 }
 
 type Data = std::collections::BTreeMap<String, String>;

@@ -13,7 +13,7 @@ pub const LEAVING: &str = "ferry.dev/leaving";
 const RETRY: Duration = Duration::from_secs(5);
 
 pub fn start(client: Client, nodes: Informer<Node>, tasks: &Tasks) {
-    tasks.spawn_until_stopped("leaving-nodes", async move {
+    tasks.spawn_critical_once("leaving-nodes", async move {
         let api: Api<Node> = Api::all(client);
         let mut changes = nodes.subscribe();
         loop {

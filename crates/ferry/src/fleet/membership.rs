@@ -15,10 +15,10 @@ use super::certificates::{Certificates, Wanted};
 use super::node::{self, Identity};
 use super::servers::{self, Servers};
 use super::settings::Settings;
+use crate::certificate_rotation::Current;
 use crate::config::NodeConfig;
 use crate::kubeconfig;
 use crate::pki::{Pair, client_tls, server_tls, write_private};
-use crate::renewal::Current;
 
 /// Kept in the data folder; everything else of a node can be made again from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +110,7 @@ pub async fn start(config: &NodeConfig, membership: &Membership, tasks: &Tasks) 
         kubelet: kubelet.clone(),
         tls: ferry_kubelet::Tls { server: server_tls(current.clone(), &membership.certificate_authority)? },
         informers: informers.clone(),
+        api_port: None,
     };
     let (noted, data_dir) = (membership.clone(), config.data_dir.clone());
     servers::follow(servers, informers.of::<EndpointSlice>(), tasks, move |list| {

@@ -3,6 +3,7 @@
 pub mod approval;
 pub mod certificates;
 pub mod discover;
+pub mod drain;
 pub mod leaving;
 pub mod membership;
 pub mod node;
@@ -10,3 +11,4 @@ pub mod publish;
 pub mod servers;
 pub mod settings;
 pub mod token;
+pub mod told;

@@ -16,6 +16,8 @@ use super::settings::{NAMESPACE, Settings};
 
 /// Whoever shows a bootstrap token that was made for joining.
 pub const JOINING: &str = "system:bootstrappers:kubeadm:default-node-token";
+/// Whoever shows one that was made for a server: it has no right but to read what is handed over to it.
+pub const JOINING_SERVERS: &str = "system:bootstrappers:ferry:servers";
 const NODES: &str = "system:nodes";
 
 /// Writes all of it; may be repeated at any time.
@@ -65,6 +67,18 @@ pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Setting
         ),
     )
     .await?;
+    // To enforce policies a node has to know the labels and addresses of the pods of all nodes.
+    apply(
+        &roles,
+        &cluster_role(
+            "ferry:node-policies",
+            &json!([
+                { "apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["list", "watch"] },
+                { "apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"] },
+            ]),
+        ),
+    )
+    .await?;
     let certificates = "system:certificates.k8s.io:certificatesigningrequests";
     let bindings = [
         ("kubeadm:get-nodes", "kubeadm:get-nodes".to_owned(), JOINING),
@@ -73,6 +87,7 @@ pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Setting
         ("kubeadm:node-autoapprove-certificate-rotation", format!("{certificates}:selfnodeclient"), NODES),
         ("ferry:node-proxies", "system:node-proxier".to_owned(), PROXIES),
         ("ferry:node-dns", "ferry:node-dns".to_owned(), PROXIES),
+        ("ferry:node-policies", "ferry:node-policies".to_owned(), PROXIES),
     ];
     let api = Api::<ClusterRoleBinding>::all(client.clone());
     for (name, role, group) in bindings {

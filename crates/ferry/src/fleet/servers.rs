@@ -16,6 +16,8 @@ use tokio::net::TcpStream;
 
 /// A server that does not take a connection within this time is passed over.
 const CONNECT: Duration = Duration::from_secs(2);
+/// The same for TLS on top of it: the kernel takes connections for a process that stands still.
+const HANDSHAKE: Duration = Duration::from_secs(4);
 
 /// `host:port` of each server, and which of them answered last. Clones share it.
 #[derive(Clone, Debug)]
@@ -45,6 +47,12 @@ impl Servers {
         true
     }
 
+    /// Asks another one first from now on, unless somebody else has seen to that since `asked` was.
+    fn pass_over(&self, asked: usize) {
+        let next = (asked + 1) % self.list().len().max(1);
+        let _ = self.preferred.compare_exchange(asked, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     async fn connect(&self) -> std::io::Result<TcpStream> {
         let (list, first) = (self.list(), self.preferred.load(Ordering::Relaxed));
         let mut last = std::io::Error::new(std::io::ErrorKind::NotConnected, "no API server is known");
@@ -64,6 +72,51 @@ impl Servers {
     }
 }
 
+/// Connections of `inner`, which go to the servers, complete with TLS: from one that takes the connection and then says nothing
+/// to the next.
+#[derive(Clone, Debug)]
+pub struct Patient<C> {
+    inner: C,
+    servers: Servers,
+}
+
+impl<C> Patient<C> {
+    pub fn new(inner: C, servers: Servers) -> Self {
+        Self { inner, servers }
+    }
+}
+
+impl<C> tower::Service<http::Uri> for Patient<C>
+where
+    C: tower::Service<http::Uri, Error: Into<tower::BoxError>, Future: Send> + Clone + Send + 'static,
+    C::Response: Send,
+{
+    type Response = C::Response;
+    type Error = tower::BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<C::Response, tower::BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), tower::BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: http::Uri) -> Self::Future {
+        let (mut inner, servers) = (self.inner.clone(), self.servers.clone());
+        Box::pin(async move {
+            let mut last: tower::BoxError = "no API server is known".into();
+            for _ in 0..servers.list().len() {
+                let asked = servers.preferred.load(Ordering::Relaxed);
+                match tokio::time::timeout(HANDSHAKE, inner.call(uri.clone())).await {
+                    Ok(Ok(connection)) => return Ok(connection),
+                    Ok(Err(error)) => last = error.into(),
+                    Err(_) => last = format!("an API server said nothing within {HANDSHAKE:?}").into(),
+                }
+                servers.pass_over(asked);
+            }
+            Err(last)
+        })
+    }
+}
+
 /// Whatever host a request names, the connection goes to one of the servers.
 impl tower::Service<http::Uri> for Servers {
     type Response = TokioIo<TcpStream>;
@@ -80,12 +133,12 @@ impl tower::Service<http::Uri> for Servers {
     }
 }
 
-/// The addresses behind the Service `default/kubernetes`.
+/// The addresses behind the Service `default/kubernetes`, as the servers themselves write them. Others may make slices with its
+/// label, and are not believed.
 pub fn of_slices(slices: &Informer<EndpointSlice>) -> Vec<String> {
     let mut found = Vec::new();
     for slice in slices.list_in("default") {
-        let labels = slice.metadata.labels.as_ref();
-        if labels.and_then(|labels| labels.get("kubernetes.io/service-name")).is_none_or(|name| name != "kubernetes") {
+        if slice.metadata.name.as_deref() != Some("kubernetes") {
             continue;
         }
         let ports = slice.ports.iter().flatten();
@@ -106,7 +159,7 @@ pub fn follow(
     tasks: &ferry_tasks::Tasks,
     changed: impl Fn(&[String]) -> Result<()> + Send + Sync + 'static,
 ) {
-    tasks.spawn_until_stopped("api-servers", async move {
+    tasks.spawn_critical_once("api-servers", async move {
         let mut changes = slices.subscribe();
         slices.synced().await;
         loop {
@@ -140,5 +193,47 @@ mod tests {
 
         assert!(servers.learn(vec![address.clone()]) && !servers.learn(vec![address]) && !servers.learn(Vec::new()));
         assert_eq!(servers.list().len(), 1);
+    }
+
+    /// Says who it is once a byte came, as TLS does.
+    #[derive(Clone)]
+    struct Greeted(Servers);
+
+    impl tower::Service<http::Uri> for Greeted {
+        type Response = u8;
+        type Error = std::io::Error;
+        type Future = Pin<Box<dyn Future<Output = std::io::Result<u8>> + Send>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: http::Uri) -> Self::Future {
+            let servers = self.0.clone();
+            Box::pin(async move { tokio::io::AsyncReadExt::read_u8(&mut servers.connect().await?).await })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_takes_connections_and_says_nothing_is_passed_over() {
+        let frozen = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let up = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let list = [&frozen, &up].map(|listener| listener.local_addr().unwrap().to_string()).to_vec();
+        let greeting = async {
+            loop {
+                let (mut stream, _) = up.accept().await.unwrap();
+                tokio::io::AsyncWriteExt::write_u8(&mut stream, 7).await.unwrap();
+            }
+        };
+        let servers = Servers::new(list);
+        let mut patient = Patient::new(Greeted(servers.clone()), servers.clone());
+        let asking = tower::Service::call(&mut patient, http::Uri::from_static("https://kubernetes"));
+        let answer = tokio::select! { answer = asking => answer, () = greeting => unreachable!() };
+        assert_eq!(answer.unwrap(), 7);
+        assert_eq!(
+            servers.preferred.load(Ordering::Relaxed),
+            1,
+            "the next connection does not try the frozen one first"
+        );
     }
 }

@@ -25,6 +25,11 @@ impl FromStr for JoinToken {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        if text.split('@').next().is_some_and(|token| token.split('.').count() == 3) {
+            bail!(
+                "this token is for servers; a node joins with one that `ferry token create` printed without --server"
+            );
+        }
         let parsed = || {
             let (token, ca) = text.trim().split_once("@sha256:")?;
             let (id, secret) = token.split_once('.')?;
@@ -73,7 +78,8 @@ impl JoinToken {
     }
 }
 
-fn random_word(length: usize) -> Result<String> {
+/// Small letters and digits.
+pub fn random_word(length: usize) -> Result<String> {
     const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let mut word = String::new();
     while word.len() < length {

@@ -1,25 +1,20 @@
 //! A KubeletConfiguration file: what it says counts where no flag says otherwise.
+//!
+//! `fields.tsv` says of every field whether it is followed, refused, or accepted without an effect and why.
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
 use super::KubeletOptions;
 use crate::configuration;
 use crate::server_options::duration;
 
-/// Read elsewhere.
-const SILENT: [&str; 3] = ["kind", "apiVersion", "mergeDefaultEvictionSettings"];
-/// What is so here anyway, and only so.
-const ALWAYS: [(&str, &str); 6] = [
-    ("cpuManagerPolicy", "none"),
-    ("memoryManagerPolicy", "None"),
-    ("topologyManagerPolicy", "none"),
-    ("cgroupDriver", "cgroupfs"),
-    ("registerNode", "true"),
-    ("cgroupsPerQOS", "true"),
-];
+/// What becomes of each field.
+const FIELDS: &str = include_str!("fields.tsv");
+/// Read together with others.
+const ELSEWHERE: [&str; 3] = ["kind", "apiVersion", "mergeDefaultEvictionSettings"];
 /// Upstream's hard thresholds, for a file that adds to them.
 const DEFAULTS: [(&str, &str); 5] = [
     ("memory.available", "100Mi"),
@@ -29,7 +24,7 @@ const DEFAULTS: [(&str, &str); 5] = [
     ("imagefs.inodesFree", "5%"),
 ];
 
-/// Fills in what no flag has set. Gives the fields that are not followed here.
+/// Fills in what no flag has set. Gives the fields that have no effect here, and why.
 pub(super) fn complete(options: &mut KubeletOptions, path: &Path) -> Result<Vec<String>> {
     let document = configuration::read(path, "KubeletConfiguration")?;
     take(options, &document).with_context(|| path.display().to_string())
@@ -45,8 +40,8 @@ fn take(options: &mut KubeletOptions, document: &Value) -> Result<Vec<String>> {
     let none = Map::new();
     let fields = document.as_object().unwrap_or(&none);
     let merges = fields.get("mergeDefaultEvictionSettings") == Some(&Value::Bool(true));
-    let mut ignored = Vec::new();
-    for (key, value) in fields {
+    let mut without_effect = Vec::new();
+    for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
         match key.as_str() {
             "evictionHard" => {
                 let defaults: &[(&str, &str)] = if merges { &DEFAULTS } else { &[] };
@@ -76,14 +71,47 @@ fn take(options: &mut KubeletOptions, document: &Value) -> Result<Vec<String>> {
             }
             "maxPods" => put(&mut options.max_pods, || number(key, value))?,
             "staticPodPath" => put(&mut options.pod_manifest_path, || text(key, value).map(Into::into))?,
-            silent if SILENT.contains(&silent) => {}
-            fixed
-                if ALWAYS.iter().any(|(name, word)| *name == fixed && value.to_string().trim_matches('"') == *word) => {
-            }
-            other => ignored.push(other.to_owned()),
+            elsewhere if ELSEWHERE.contains(&elsewhere) => {}
+            _ if is_empty(value) => {}
+            _ => without_effect.extend(judge(key, value)?),
         }
     }
-    Ok(ignored)
+    Ok(without_effect)
+}
+
+/// What v1beta1 takes for a field that is not there.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(_) => false,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty() || duration(text).is_ok_and(|time| time.is_zero()),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.values().all(is_empty),
+    }
+}
+
+/// An error where the field cannot be followed as it is; what to say where it has no effect.
+fn judge(key: &str, value: &Value) -> Result<Option<String>> {
+    let row = FIELDS.lines().find(|line| line.split('\t').next() == Some(key));
+    let mut columns = row.map(|row| row.split('\t').skip(1)).into_iter().flatten();
+    let (verdict, values, why) = (columns.next(), columns.next().unwrap_or_default(), columns.next());
+    let why = why.unwrap_or_default();
+    match verdict {
+        Some("no effect") => Ok(Some(format!("{key} ({why})"))),
+        Some("only") => {
+            let same = |wanted: &str| serde_json::from_str(wanted).is_ok_and(|wanted: Value| equal(&wanted, value));
+            ensure!(values.split(" | ").any(same), "{key}: {value} is not possible here, only {values}: {why}");
+            Ok(None)
+        }
+        Some("refused") => bail!("{key} cannot be set here: {why}"),
+        _ => bail!("{key} is not known here"),
+    }
+}
+
+fn equal(wanted: &Value, given: &Value) -> bool {
+    let time = |value: &Value| value.as_str().and_then(|text| duration(text).ok());
+    wanted == given || time(wanted).is_some_and(|wanted| time(given) == Some(wanted))
 }
 
 fn put<T>(place: &mut Option<T>, read: impl FnOnce() -> Result<T>) -> Result<()> {
@@ -146,14 +174,75 @@ mod tests {
         let file = configuration(json!({
             "evictionHard": {"memory.available": "1Gi"}, "evictionPressureTransitionPeriod": "1m", "maxPods": 50,
             "imageGCHighThresholdPercent": 90, "imageMaximumGCAge": "12h0m0s", "staticPodPath": "/etc/pods",
-            "containerLogMaxSize": "1Mi", "cpuManagerPolicy": "static", "cgroupsPerQOS": true,
+            "containerLogMaxSize": "1Mi", "cgroupsPerQOS": true, "contentType": "application/json", "featureGates": {},
         }));
-        assert_eq!(take(&mut options, &file).expect("taken"), ["cpuManagerPolicy"]);
+        let without_effect = take(&mut options, &file).expect("taken");
+        assert_eq!(without_effect, ["contentType (the API server is spoken to in JSON)"]);
         assert_eq!(options.eviction_hard.as_deref(), Some("memory.available<1Gi"));
         assert_eq!(options.eviction_pressure_transition_period, Some(std::time::Duration::from_secs(60)));
         assert_eq!((options.max_pods, options.image_gc_high_threshold), (Some(7), Some(90)));
         assert_eq!(options.pod_manifest_path.as_deref(), Some(Path::new("/etc/pods")));
         assert!(options.check().is_ok());
+    }
+
+    /// A value of the type that is neither empty nor what a field of this name has here.
+    fn sample(kind: &str) -> Value {
+        match kind {
+            "bool" => json!(true),
+            "string" => json!("x"),
+            "duration" => json!("7s"),
+            "int" | "number" => json!(7),
+            kind if kind.starts_with("[]") => json!([sample(&kind[2..])]),
+            _ => json!({"x": "y"}),
+        }
+    }
+
+    #[test]
+    fn every_field_is_followed_or_refused_or_said_to_have_no_effect() {
+        for row in FIELDS.lines().filter(|line| !line.starts_with('#')) {
+            let mut columns = row.split('\t');
+            let [key, verdict, values, why] = [(); 4].map(|()| columns.next().unwrap_or_default());
+            let kind = configuration::field_type("KubeletConfiguration", key).unwrap_or_else(|| panic!("{key}"));
+            let taken = |value: Value| take(&mut KubeletOptions::default(), &configuration(json!({key: value})));
+            let empty = taken(Value::Null);
+            match verdict {
+                // That it is read shows in what is wrong with a value that nothing has.
+                "followed" if ELSEWHERE.contains(&key) => {}
+                "followed" => {
+                    let error = taken(json!([[]])).expect_err(key).to_string();
+                    assert!(!error.contains("is not known here"), "{error}");
+                }
+                "no effect" => {
+                    assert_eq!(taken(sample(kind)).expect(key), [format!("{key} ({why})")]);
+                    assert!(empty.expect(key).is_empty());
+                }
+                "refused" => {
+                    let error = taken(sample(kind)).expect_err(key).to_string();
+                    assert_eq!(error, format!("{key} cannot be set here: {why}"));
+                    assert!(empty.expect(key).is_empty());
+                }
+                "only" => {
+                    for value in values.split(" | ") {
+                        let value: Value = serde_json::from_str(value).expect(key);
+                        assert!(taken(value).expect(key).is_empty());
+                    }
+                    let other = if values == "true" { json!(false) } else { sample(kind) };
+                    let error = taken(other).expect_err(key).to_string();
+                    assert!(error.contains("is not possible here, only") && error.ends_with(why), "{error}");
+                }
+                other => panic!("{key}: {other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_of_the_type_has_a_row() {
+        let rows: Vec<&str> = FIELDS.lines().filter(|line| !line.starts_with('#')).collect();
+        let mut listed: Vec<&str> = rows.iter().filter_map(|row| row.split('\t').next()).collect();
+        let mut known = configuration::fields("KubeletConfiguration");
+        listed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(listed, known);
     }
 
     #[test]

@@ -20,7 +20,7 @@ const ENOUGH_DISK: &str = "4Gi";
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct KubeletOptions {
-    /// A KubeletConfiguration: evictions, images, logs, maxPods, staticPodPath. Flags go before it.
+    /// A KubeletConfiguration (docs/promises.md says which fields are followed). Flags win over it.
     #[arg(long, value_name = "FILE")]
     pub kubelet_config: Option<PathBuf>,
     /// Pods are evicted at once when less than this is left: `memory.available<100Mi,nodefs.available<10%`. Also
@@ -111,9 +111,9 @@ impl KubeletOptions {
     pub fn check(&self) -> Result<KubeletConfig> {
         let mut all = self.clone();
         if let Some(path) = &self.kubelet_config {
-            let ignored = file::complete(&mut all, path)?;
-            if !ignored.is_empty() {
-                eprintln!("{}: not followed here: {}", path.display(), ignored.join(", "));
+            let without_effect = file::complete(&mut all, path)?;
+            if !without_effect.is_empty() {
+                eprintln!("{}: without effect here: {}", path.display(), without_effect.join(", "));
             }
         }
         all.checked()

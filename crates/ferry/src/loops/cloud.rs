@@ -25,7 +25,7 @@ impl Provider for Cloud {
         "test"
     }
 
-    fn ensure_load_balancer(&self, _: &Service, _: &[Arc<Node>]) -> Result<Ensured, String> {
+    fn ensure_load_balancer(&self, _: &Service, _: &[Arc<Node>], _: &[Arc<Service>]) -> Result<Ensured, String> {
         Ok(Ensured::Pending)
     }
 

@@ -36,7 +36,13 @@ async fn a_rollout_is_told_hop_by_hop() {
     let cluster = Cluster::new(kit.client.clone());
     let resource = cluster.resolve("deploy").await.unwrap();
     let mut looks = 0;
-    let ready = trace::follow(&cluster, &resource, NAMESPACE, "web", super::PATIENCE, |_, _| looks += 1).await.unwrap();
+    let mut ready = false;
+    let follow = trace::follow(&cluster, &resource, NAMESPACE, "web", super::PATIENCE, |story, trace| {
+        looks += 1;
+        ready = trace::state(story, trace) == trace::State::Done;
+        true
+    });
+    follow.await.unwrap();
     assert!(ready && looks > 0);
 
     let story = trace::read(&cluster, &resource, NAMESPACE, "web").await.unwrap();
@@ -44,7 +50,7 @@ async fn a_rollout_is_told_hop_by_hop() {
     let told = trace::lines(&hops).join("\n");
     assert!(hops.finished && hops.hops.iter().all(|hop| hop.exact), "{told}");
     let numbers: Vec<u8> = hops.hops.iter().map(|hop| hop.number).collect();
-    assert!(numbers.starts_with(&[1, 2, 3, 4, 6, 7, 8, 9, 9, 10, 11]) && numbers.ends_with(&[12, 12]), "{told}");
+    assert!(numbers.starts_with(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11]) && numbers.ends_with(&[12, 12]), "{told}");
     assert!(numbers.is_sorted() && hops.hops.is_sorted_by_key(|hop| hop.at), "{told}");
     for text in [
         "create deployment.apps/web",
@@ -115,9 +121,7 @@ async fn what_is_stuck_says_where_and_why() {
     })
     .await;
     let told = why_of(&kit, "deploy", "greedy").await;
-    for text in
-        ["stuck at  scheduler (hop 10)", "and 1 more like it", "2 nodes (", "Insufficient cpu", "asks for cpu 999"]
-    {
+    for text in ["stuck at  scheduler", "and 1 more like it", "2 nodes (", "Insufficient cpu", "the pod asks for 999"] {
         assert!(told.contains(text), "{text}: {told}");
     }
     let quota = json!({ "metadata": { "name": "small" }, "spec": { "hard": { "pods": "2" } } });
@@ -133,7 +137,7 @@ async fn what_is_stuck_says_where_and_why() {
     })
     .await;
     let told = why_of(&kit, "deploy", "many").await;
-    assert!(told.contains("admission (hops 4 to 6)") && told.contains("exceeded quota: small"), "{told}");
+    assert!(told.contains("stuck at  admission") && told.contains("exceeded quota: small"), "{told}");
     kit.until_pods("none ready", |pods| pods.iter().all(|pod| !is_ready(pod))).await;
     kit.stop().await;
 }

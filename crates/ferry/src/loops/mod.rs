@@ -17,6 +17,7 @@ mod flight;
 mod identities;
 mod jobs;
 mod lag;
+mod leaders;
 mod legacy_tokens;
 mod migration;
 mod nodes;
@@ -27,6 +28,7 @@ mod selinux;
 mod service_ranges;
 mod sets;
 mod storage;
+mod supervision;
 mod wakeups;
 mod wire;
 mod witness;
@@ -48,10 +50,10 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 use witness::Witness;
 
+use crate::certificate_rotation::Renewals;
 use crate::front_door::{FrontDoor, Options};
 use crate::pki::Pki;
 use crate::reload::Reloads;
-use crate::renewal::Renewals;
 use crate::server_options::{Authorities, CaSource, ServerOptions};
 use crate::state::State;
 
@@ -100,11 +102,14 @@ impl Kit {
         let client_ca = CaSource::Pem(pki.ca_certificate().to_owned());
         let authorities = Authorities::open(&server.authentication, client_ca, front_proxy.known_by, &reloads).unwrap();
         let tasks = Tasks::new("test");
+        let server_tasks = tasks.child_on("server", tokio::runtime::Handle::current());
         let door = FrontDoor::open(
             Options {
-                state: &State::Embedded { data_dir: folder.path().to_owned() },
+                state: &State::Embedded { data_dir: folder.path().to_owned(), sync: true },
                 key_dir: &folder.path().join("pki"),
-                signing_key: &pki.signing_key().unwrap(),
+                service_accounts: crate::server_options::ServiceAccountOptions::default()
+                    .keys(&pki.signing_key().unwrap())
+                    .unwrap(),
                 service_cidr,
                 advertise: [127, 0, 0, 1].into(),
                 port: 6443,
@@ -115,8 +120,9 @@ impl Kit {
                 front_proxy: front_proxy.identity,
                 server: &server,
                 cbor: false,
+                lacks_policies: false,
             },
-            &tasks,
+            &server_tasks,
         )
         .await
         .unwrap();
@@ -157,7 +163,8 @@ impl Kit {
         let client = self.door.client(UserInfo::new("system:kube-scheduler", &[]));
         let informers = Informers::new(client.clone(), tasks.clone());
         let config = ferry_scheduler::Config::new(&client);
-        self.door.explain_by(ferry_scheduler::start(config, client, &informers, tasks).await.unwrap());
+        let scheduler = ferry_scheduler::start(config, client, &informers, tasks).await.unwrap();
+        crate::front_door::explain_by(&self.door.server, scheduler);
     }
 
     /// A token of somebody's, as clients on the network show it.

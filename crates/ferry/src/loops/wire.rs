@@ -68,7 +68,8 @@ impl Wire {
         let names = vec!["localhost".to_owned()];
         let usage = Use::Server { names, addresses: vec![] };
         let own = Leaf { name: "server".into(), common_name: "server".into(), organizations: vec![], usage };
-        let serving = crate::renewal::Current::new(&kit.pki.leaf(&own, jiff::Timestamp::now()).unwrap()).unwrap();
+        let serving =
+            crate::certificate_rotation::Current::new(&kit.pki.leaf(&own, jiff::Timestamp::now()).unwrap()).unwrap();
         let tls = server_tls_by(serving, kit.authorities.verifier()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

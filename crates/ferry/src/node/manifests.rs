@@ -1,8 +1,8 @@
 //! Pods in files of the node, read as the API server would read them: with its defaults and by its rules.
 
 use ferry_meta::FieldErrors;
-use ferry_registry::at::At;
 use ferry_registry::core::pod;
+use ferry_registry::cursor::Cursor;
 use serde_json::Value;
 
 pub fn parse(bytes: &[u8]) -> Result<Value, String> {
@@ -18,7 +18,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value, String> {
         pod::default_template(map);
     }
     let mut errors = FieldErrors::default();
-    pod::validate_template(&mut errors, &At::root(&object));
+    pod::validate_template(&mut errors, &Cursor::root(&object));
     let lines: Vec<String> = errors.iter().map(|error| error.line()).collect();
     if lines.is_empty() { Ok(object) } else { Err(format!("invalid pod: {}", lines.join(", "))) }
 }

@@ -5,4 +5,5 @@ pub mod embedded;
 pub mod manifests;
 pub mod network;
 pub mod remove;
+pub mod resolver;
 pub mod tools;

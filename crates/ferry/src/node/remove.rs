@@ -7,7 +7,7 @@ use anyhow::Result;
 use ferry_cri::{CriClient, v1};
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::node::network::{node_table, proxy_table, tunnel_device};
+use crate::node::network::{nft, node_table, policy_table, proxy_table, tunnel_device};
 use crate::node::tools::run;
 
 /// Stops and removes every pod of a runtime; returns how many there were.
@@ -41,9 +41,18 @@ pub fn mounts(folders: &[&Path]) {
 
 /// Removes the bridge and the packet rules; what is not there is no error.
 pub fn network(bridge: &str) {
+    let apply = |rules: &str| {
+        if let Err(error) = nft(rules) {
+            eprintln!("rules for pods may be left in chains of others: {error:#}");
+        }
+    };
+    if let Err(problem) = ferry_nft::remove(bridge, apply) {
+        eprintln!("rules for pods may be left in chains of others: {problem}");
+    }
     for table in [node_table(bridge), proxy_table(bridge)] {
         let _ = run("nft", &["delete", "table", "ip", &table]);
     }
+    let _ = run("nft", &["delete", "table", "inet", &policy_table(bridge)]);
     let _ = run("ip", &["link", "delete", bridge]);
     let _ = run("ip", &["link", "delete", &tunnel_device(bridge)]);
     // Another cluster on this machine puts its own back at once.
@@ -63,6 +72,14 @@ pub fn control_groups(root: &Path) {
             let _ = fs::remove_dir(holder);
         }
     }
+}
+
+/// Whether no hierarchy has it.
+pub fn is_without_control_group(root: &Path) -> bool {
+    let Ok(hierarchies) = fs::read_dir("/sys/fs/cgroup") else { return true };
+    let name = root.strip_prefix("/").unwrap_or(root);
+    let mut mounts = hierarchies.flatten().map(|entry| entry.path()).chain([PathBuf::from("/sys/fs/cgroup")]);
+    !mounts.any(|mount| mount.join(name).exists())
 }
 
 /// rmdir from the leaves up: the files in a control group's folder cannot be deleted and need not be.

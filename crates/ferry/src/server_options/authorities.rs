@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, anyhow};
 use arc_swap::ArcSwap;
-use ferry_auth::{Chain, ClientAuthority, RequestHeader, RequestHeaderOptions, X509};
+use ferry_auth::{Chain, ClientAuthority, RemovedNodes, RequestHeader, RequestHeaderOptions, X509};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -51,6 +51,7 @@ pub struct Authorities {
     client: Arc<ClientAuthority>,
     proxy_source: Option<PathBuf>,
     proxies: Option<Arc<ClientAuthority>>,
+    subjects: Subjects,
     headers: RequestHeaderOptions,
     own_proxy: OwnProxy,
     /// The CAs as they are, in the order of the fields above.
@@ -72,9 +73,11 @@ impl Authorities {
         };
         let client = authority(&pems.0, "client-ca-file")?;
         let proxies = proxy_source.as_ref().map(|_| authority(&pems.1, "requestheader-client-ca-file")).transpose()?;
+        let subjects = Subjects::of(Self::subjects(&client, proxies.as_ref()));
         let new = Arc::new(Self {
             client_source,
             client,
+            subjects,
             proxy_source,
             proxies,
             headers: options.request_headers(),
@@ -105,18 +108,19 @@ impl Authorities {
         if let Some(proxies) = &self.proxies {
             proxies.replace(&proxy).map_err(|why| anyhow!("{why}"))?;
         }
+        self.subjects.replace(Self::subjects(&self.client, self.proxies.as_ref()));
         self.pems.store(Arc::new((client, proxy)));
         self.changed.send_replace(());
         Ok(())
     }
 
     /// What is asked before tokens: front proxies first, then certificates.
-    pub fn authenticators(&self, chain: Chain) -> Chain {
+    pub fn authenticators(&self, chain: Chain, removed: RemovedNodes) -> Chain {
         let chain = match &self.proxies {
             Some(proxies) => chain.with(Arc::new(RequestHeader::new(proxies.clone(), self.headers.clone()))),
             None => chain,
         };
-        chain.with(Arc::new(X509::of(self.client.clone())))
+        chain.with(Arc::new(X509::of(self.client.clone()).without(Arc::new(removed))))
     }
 
     /// Told when an authority changed.
@@ -152,9 +156,50 @@ impl Authorities {
         data.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// For TLS: certificates of either CA. The authenticators tell whose is whose.
+    /// For TLS: every certificate whose key the client has. The authenticators tell whose it is, so that a client with a
+    /// certificate of others is answered 401, or known by its token, instead of losing its connection.
     pub fn verifier(self: &Arc<Self>) -> Arc<dyn ClientCertVerifier> {
         Arc::new(Verifier(self.clone()))
+    }
+
+    fn subjects(client: &ClientAuthority, proxies: Option<&Arc<ClientAuthority>>) -> Vec<DistinguishedName> {
+        let mut names = client.subjects();
+        for name in proxies.map(|proxies| proxies.subjects()).unwrap_or_default() {
+            if !names.iter().any(|known| known.as_ref() == name.as_ref()) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+/// The names of the CAs, newest last. rustls borrows them for as long as it likes, so the old ones stay; there is one more only
+/// when an administrator changes the file.
+struct Subjects {
+    names: Vec<DistinguishedName>,
+    next: OnceLock<Box<Subjects>>,
+}
+
+impl Subjects {
+    fn of(names: Vec<DistinguishedName>) -> Self {
+        Self { names, next: OnceLock::new() }
+    }
+
+    fn newest(&self) -> &Self {
+        let mut newest = self;
+        while let Some(next) = newest.next.get() {
+            newest = next;
+        }
+        newest
+    }
+
+    fn replace(&self, names: Vec<DistinguishedName>) {
+        let newest = self.newest();
+        let same = newest.names.iter().map(AsRef::as_ref).eq(names.iter().map(AsRef::<[u8]>::as_ref));
+        if !same {
+            // Files are looked at by one task: nobody else sets it meanwhile.
+            let _ = newest.next.set(Box::new(Self::of(names)));
+        }
     }
 }
 
@@ -171,24 +216,17 @@ impl ClientCertVerifier for Verifier {
         false
     }
 
-    /// None are named: they may change, and a client that has one certificate shows it without a hint.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        &self.0.subjects.newest().names
     }
 
     fn verify_client_cert(
         &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.0.client.verifier().verify_client_cert(end_entity, intermediates, now);
-        match (&verified, &self.0.proxies) {
-            (Err(_), Some(proxies)) => {
-                proxies.verifier().verify_client_cert(end_entity, intermediates, now).or(verified)
-            }
-            _ => verified,
-        }
+        Ok(ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -241,8 +279,15 @@ mod tests {
         let authorities = Authorities::open(&options, CaSource::File(client_file.clone()), own, &reloads).unwrap();
         let verifier = authorities.verifier();
         let takes = |certificate: &CertificateDer<'static>| {
-            verifier.verify_client_cert(certificate, &[], UnixTime::now()).is_ok()
+            // TLS takes all of them, for there is an answer for each.
+            assert!(verifier.verify_client_cert(certificate, &[], UnixTime::now()).is_ok());
+            let of = |authority: &ClientAuthority| authority.vouches_for(std::slice::from_ref(certificate));
+            of(&authorities.client) || authorities.proxies.as_deref().is_some_and(of)
         };
+        let hints =
+            || -> Vec<Vec<u8>> { verifier.root_hint_subjects().iter().map(|name| name.as_ref().to_vec()).collect() };
+        let before = hints();
+        assert_eq!(before.len(), 1, "both CAs have the same name");
         let (of_old, of_new, of_proxy) = (leaf(&old, "a"), leaf(&new, "b"), leaf(&proxy, "c"));
         assert!(takes(&of_old) && takes(&of_proxy) && !takes(&of_new));
         let published = authorities.published();
@@ -263,5 +308,11 @@ mod tests {
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
         assert_eq!(authorities.published()["client-ca-file"], new.ca_certificate());
+        assert_eq!(hints(), before);
+        let other = rcgen::CertificateParams::default();
+        let key = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(&client_file, other.self_signed(&key).unwrap().pem()).unwrap();
+        reloads.look();
+        assert_eq!(hints().len(), 2, "the new CA's name is told, too");
     }
 }

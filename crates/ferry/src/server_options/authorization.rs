@@ -55,6 +55,11 @@ struct Parts {
 }
 
 impl AuthorizationOptions {
+    /// Whether the flags let everybody do everything.
+    pub fn allows_everything(&self) -> bool {
+        self.authorization_config.is_none() && self.authorization_mode.iter().any(|mode| mode == "AlwaysAllow")
+    }
+
     pub fn chain(
         &self,
         reader: &Arc<dyn ObjectReader>,

@@ -5,6 +5,7 @@ mod audit;
 mod authentication;
 mod authorities;
 mod authorization;
+mod service_accounts;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub use audit::{AuditOptions, auditor};
 pub use authentication::AuthenticationOptions;
 pub use authorities::{Authorities, CaSource, OwnProxy};
 pub use authorization::AuthorizationOptions;
+pub use service_accounts::{ServiceAccountKeys, ServiceAccountOptions};
 
 #[derive(Args, Clone, Debug)]
 pub struct ServerOptions {
@@ -32,7 +34,8 @@ pub struct ServerOptions {
     pub authentication: AuthenticationOptions,
     #[command(flatten)]
     pub authorization: AuthorizationOptions,
-    /// Which resources are encrypted at rest, with which keys; Secrets with a key of the data folder when not given.
+    /// Which resources are encrypted at rest, with which keys. When not given: Secrets, with a key of the data folder;
+    /// nothing with --etcd-servers.
     #[arg(long, value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
     /// The file is read again whenever it changes.
@@ -47,6 +50,18 @@ pub struct ServerOptions {
     /// So many writes run at once.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: usize,
+}
+
+impl ServerOptions {
+    /// Who may call: where everything is allowed, nobody does so without saying who they are.
+    pub fn authentication_of_callers(&self) -> AuthenticationOptions {
+        let mut flags = self.authentication.clone();
+        if flags.anonymous_auth && self.authorization.allows_everything() {
+            tracing::warn!("--anonymous-auth is switched off: --authorization-mode has AlwaysAllow");
+            flags.anonymous_auth = false;
+        }
+        flags
+    }
 }
 
 impl Default for ServerOptions {
@@ -93,6 +108,10 @@ mod tests {
         let options = ServerOptions::default();
         assert_eq!(options.authorization.authorization_mode, ["Node", "RBAC"]);
         assert!(options.enable_priority_and_fairness && options.authentication.anonymous_auth);
+        assert!(options.authentication_of_callers().anonymous_auth);
+        let mut open = options.clone();
+        open.authorization.authorization_mode.push("AlwaysAllow".into());
+        assert!(!open.authentication_of_callers().anonymous_auth, "everything is allowed, but not to everybody");
         assert_eq!(options.audit.audit_webhook_batch_max_wait, Duration::from_secs(30));
         assert!(duration("1d").is_err() && duration("").is_err() && duration("-1s").is_err());
     }

@@ -11,9 +11,11 @@ use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::cluster::{PATIENCE, pause};
 
-const TOKEN: &str = "alone-test-token";
+pub const TOKEN: &str = "alone-test-token";
 /// Somebody with a name and no rights but those that a test gives.
 pub const MALLORY: &str = "mallory";
+/// Somebody like her, who means no harm.
+pub const BYSTANDER: &str = "bystander";
 
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -74,7 +76,9 @@ impl Apiserver {
 
     fn spawn(bind_address: &str, data_dir: &Path, flags: &[&str], log: Stdio) -> Self {
         let tokens = tempfile::NamedTempFile::new().unwrap();
-        let users = format!("{TOKEN},admin,1,\"system:masters\"\n{MALLORY}-token,{MALLORY},2\n");
+        let users = format!(
+            "{TOKEN},admin,1,\"system:masters\"\n{MALLORY}-token,{MALLORY},2\n{BYSTANDER}-token,{BYSTANDER},3\n"
+        );
         std::fs::write(tokens.path(), users).unwrap();
         let [port, _] = free_ports();
         let process = Command::new(env!("CARGO_BIN_EXE_ferry"))
@@ -95,6 +99,10 @@ impl Apiserver {
 
     pub async fn mallory(&mut self) -> kube::Client {
         self.client_with(&format!("{MALLORY}-token")).await
+    }
+
+    pub async fn bystander(&mut self) -> kube::Client {
+        self.client_with(&format!("{BYSTANDER}-token")).await
     }
 
     /// As whom a certificate names: its PEM with that of its key.
@@ -151,10 +159,31 @@ impl Apiserver {
         ("127.0.0.1", self.port)
     }
 
+    /// Of the process, while it is there.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The most it held in memory since the last call.
+    pub fn peak_kilobytes(&self) -> u64 {
+        let peak = self.memory("VmHWM");
+        std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5").unwrap();
+        peak
+    }
+
     /// What it holds in memory now.
     pub fn resident_kilobytes(&self) -> u64 {
+        self.memory("VmRSS")
+    }
+
+    /// What it held in memory when it held most.
+    pub fn most_resident_kilobytes(&self) -> u64 {
+        self.memory("VmHWM")
+    }
+
+    fn memory(&self, figure: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        let line = status.lines().find(|line| line.starts_with(figure)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
@@ -166,6 +195,17 @@ impl Apiserver {
             pause(Duration::from_millis(20));
         }
         self.end()
+    }
+
+    /// Tells it to stop, and waits until it has.
+    pub fn stop(mut self) {
+        let process = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+        let begin = Instant::now();
+        while self.process.try_wait().unwrap().is_none() {
+            assert!(begin.elapsed() < PATIENCE, "it does not stop: {}", self.end());
+            pause(Duration::from_millis(20));
+        }
     }
 
     /// Ends it by force and returns what it complained about.

@@ -44,7 +44,7 @@ pub fn an_unschedulable_pod_says_why(cluster: &mut Cluster) {
     let condition =
         pod["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "PodScheduled").unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&Value::from("False"), &Value::from("Unschedulable")));
-    why(cluster, "po/huge", &["stuck at  scheduler", "1 node (e2e): Insufficient cpu", "asks for cpu 4k"]);
+    why(cluster, "po/huge", &["stuck at  scheduler", "1 node (e2e): Insufficient cpu", "the pod asks for 4k"]);
     remove(cluster, "huge");
 }
 
@@ -70,7 +70,7 @@ pub fn a_crashing_container_backs_off(cluster: &mut Cluster) {
     assert_eq!(last["exitCode"], 3, "{pod:#}");
     assert!(pod.pointer("/status/containerStatuses/0/restartCount").and_then(Value::as_i64) >= Some(1));
     assert!(cluster.kubectl(&["logs", "crash", "--previous"]).contains("going down"));
-    why(cluster, "pod/crash", &["exit code 3", "its last line: going down", "--previous"]);
+    why(cluster, "pod/crash", &["exit code 3", "its log says: going down", "--previous"]);
     remove(cluster, "crash");
 }
 

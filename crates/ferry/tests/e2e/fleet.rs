@@ -8,15 +8,15 @@ use serde_json::Value;
 use crate::cluster::{free_port, kubectl_path, until};
 
 /// A segment with a server on it, and machines that may join.
-struct Bed {
+pub struct Bed {
     prefix: String,
     folder: tempfile::TempDir,
     registries: Vec<Child>,
     machines: Vec<&'static str>,
-    port: u16,
+    pub port: u16,
 }
 
-fn sh(line: &str) -> String {
+pub fn sh(line: &str) -> String {
     let output = Command::new("sh").args(["-c", line]).output().expect("sh runs");
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -33,7 +33,7 @@ fn registry_port() -> String {
 }
 
 impl Bed {
-    fn new(machines: &[&'static str]) -> Self {
+    pub fn new(machines: &[&'static str]) -> Self {
         let folder = tempfile::Builder::new().prefix("ferry-bed-").tempdir().expect("a folder");
         let prefix = format!("fb{}", std::process::id());
         let mut bed = Self { prefix, folder, registries: Vec::new(), machines: machines.to_vec(), port: free_port() };
@@ -53,7 +53,7 @@ impl Bed {
         bed
     }
 
-    fn namespace(&self, machine: &str) -> String {
+    pub fn namespace(&self, machine: &str) -> String {
         format!("{}-{machine}", self.prefix)
     }
 
@@ -67,17 +67,17 @@ impl Bed {
     }
 
     /// A command in the machine's network; everything else is this machine's.
-    fn inside(&self, machine: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub fn inside(&self, machine: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace(machine))).arg("--").arg(program);
         command
     }
 
-    fn ferry(&self, machine: &str) -> Command {
+    pub fn ferry(&self, machine: &str) -> Command {
         self.inside(machine, env!("CARGO_BIN_EXE_ferry"))
     }
 
-    fn path(&self, machine: &str, what: &str) -> PathBuf {
+    pub fn path(&self, machine: &str, what: &str) -> PathBuf {
         self.folder.path().join(format!("{machine}-{what}"))
     }
 
@@ -85,14 +85,14 @@ impl Bed {
         Path::new("/run").join(format!("{}-{machine}", self.prefix))
     }
 
-    fn folders(&self, machine: &str) -> [String; 2] {
+    pub fn folders(&self, machine: &str) -> [String; 2] {
         [
             format!("--data-dir={}", self.path(machine, "data").display()),
             format!("--run-dir={}", self.run_dir(machine).display()),
         ]
     }
 
-    fn node_flags(&self, machine: &str) -> Vec<String> {
+    pub fn node_flags(&self, machine: &str) -> Vec<String> {
         let number = self.machines.iter().position(|known| *known == machine).expect("a machine");
         let mut flags = self.folders(machine).to_vec();
         flags.extend([
@@ -106,7 +106,7 @@ impl Bed {
         flags
     }
 
-    fn up(&self, machine: &str, more: &[&str]) {
+    pub fn up(&self, machine: &str, more: &[&str]) {
         let mut command = self.ferry(machine);
         command.arg("up").args(self.node_flags(machine)).args(more);
         command.args(["--secure-port", &self.port.to_string()]);
@@ -128,7 +128,7 @@ impl Bed {
         command.output().expect("ferry runs")
     }
 
-    fn kubeconfig(&self) -> PathBuf {
+    pub fn kubeconfig(&self) -> PathBuf {
         self.path(self.machines[0], "data").join("kubeconfig")
     }
 
@@ -142,13 +142,13 @@ impl Bed {
         child.wait_with_output().expect("kubectl ends")
     }
 
-    fn kubectl(&self, arguments: &[&str]) -> String {
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
         let output = self.try_kubectl(arguments, "");
         assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    fn apply(&self, manifest: &str) {
+    pub fn apply(&self, manifest: &str) {
         let output = self.try_kubectl(&["apply", "-f", "-"], manifest);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -175,7 +175,7 @@ impl Bed {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    fn pid(&self, machine: &str) -> rustix::process::Pid {
+    pub fn pid(&self, machine: &str) -> rustix::process::Pid {
         let text = std::fs::read_to_string(self.run_dir(machine).join("ferry.lock")).expect("the lock");
         rustix::process::Pid::from_raw(text.trim().parse().expect("a number")).expect("a process id")
     }
@@ -218,18 +218,18 @@ impl Drop for Bed {
     }
 }
 
-fn address(number: usize) -> String {
+pub fn address(number: usize) -> String {
     format!("192.168.79.{}", number + 1)
 }
 
-fn succeed(command: &mut Command) -> String {
+pub fn succeed(command: &mut Command) -> String {
     let output = command.output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
     text
 }
 
-fn refusal(output: &Output) -> String {
+pub fn refusal(output: &Output) -> String {
     assert!(!output.status.success(), "it succeeded: {}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -271,6 +271,17 @@ pub fn machines_join_work_and_leave() {
             (bed.ask("far", "http://near-service/")? == "near").then_some(())
         });
 
+        // A policy holds on the node that joined, against a pod of another node.
+        let closed = r#"{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"closed"},
+            "spec":{"podSelector":{},"policyTypes":["Ingress"]}}"#;
+        bed.apply(closed);
+        let url = format!("http://{far}/");
+        until(&format!("{mode}: a policy closes far"), || bed.ask("near", &url).is_none().then_some(()));
+        let other = format!("http://{}/", bed.pod_address("near"));
+        until(&format!("{mode}: and near"), || bed.ask("far", &other).is_none().then_some(()));
+        bed.kubectl(&["delete", "networkpolicy", "closed"]);
+        until(&format!("{mode}: far is open again"), || (bed.ask("near", &url)? == "far").then_some(()));
+
         // The process goes, its pods and rules stay; started again, it finds them.
         rustix::process::kill_process(bed.pid("n1"), rustix::process::Signal::KILL).unwrap();
         until("far answers while its node's process is gone", || {
@@ -284,7 +295,8 @@ pub fn machines_join_work_and_leave() {
         assert_eq!(bed.pod_address("far"), far, "it is the same pod");
 
         let mut leave = bed.ferry("n1");
-        println!("{}", succeed(leave.arg("leave").args(bed.folders("n1"))));
+        let left = succeed(leave.arg("leave").args(bed.folders("n1")));
+        assert!(left.contains("evicted default/far") && !left.contains("not drained"), "{left}");
         again.wait().unwrap();
         until("the Node is gone", || (!bed.try_kubectl(&["get", "node", "n1"], "").status.success()).then_some(()));
         assert_eq!(bed.links("n1").lines().count(), before, "{}", bed.links("n1"));

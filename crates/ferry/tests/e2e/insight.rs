@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 
 /// The exit code and what was printed.
-fn ask(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
+pub fn ask(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
     let kubeconfig = cluster.data_dir().join("kubeconfig");
     let output = cluster.ferry().args(arguments).arg("--kubeconfig").arg(kubeconfig).output().expect("ferry runs");
     let text = [output.stdout, output.stderr].map(|part| String::from_utf8_lossy(&part).into_owned()).concat();
@@ -25,6 +25,8 @@ pub fn a_trace_shows_every_hop(cluster: &mut Cluster) {
     assert_eq!(code, Some(0), "{text}");
     for hop in [
         "request: create deployment.apps/nginx-demo",
+        "05  schema validation",
+        "06  validating admission",
         "07  store",
         "controller: ReplicaSet nginx-demo-",
         "controller: Pod nginx-demo-",
@@ -35,6 +37,10 @@ pub fn a_trace_shows_every_hop(cluster: &mut Cluster) {
         "where the time went",
     ] {
         assert!(text.contains(hop), "{hop:?} is not in {text}");
+    }
+    // However often it was looked at, each hop is there once.
+    for hop in ["request: create", "07  store", "scheduler binds it", "pod is Ready"] {
+        assert_eq!(text.matches(hop).count(), 1, "{hop:?} in {text}");
     }
     let (code, text) = ask(cluster, &["why", "deployment", "nginx-demo"]);
     assert_eq!((code, text.contains("nothing holds it up")), (Some(0), true), "{text}");

@@ -9,7 +9,12 @@
 
 mod alone;
 mod cluster;
+mod cluster_bed;
+mod clusters;
+mod copying;
+mod disaster;
 mod embedded;
+mod envtest;
 mod etcd;
 mod failures;
 mod fleet;
@@ -20,11 +25,17 @@ mod hostile;
 mod insight;
 mod kube_rs;
 mod kubectl_alone;
+mod policies;
+mod quorum;
+mod server_changes;
+mod servers;
+mod situations;
 mod spine;
 mod starting;
 mod storage;
 mod store;
 mod succession;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -42,12 +53,19 @@ const SCENARIOS: &[Scenario] = &[
     ("spine::events_tell_the_story_in_order", spine::events_tell_the_story_in_order),
     ("spine::logs_and_exec_reach_the_container", spine::logs_and_exec_reach_the_container),
     ("spine::a_deleted_pod_is_replaced_and_traffic_follows", spine::a_deleted_pod_is_replaced_and_traffic_follows),
+    ("copying::files_are_copied_both_ways", copying::files_are_copied_both_ways),
     ("spine::volumes_carry_configuration", spine::volumes_carry_configuration),
     ("storage::a_driver_gives_and_takes_back_volumes", storage::a_driver_gives_and_takes_back_volumes),
+    ("policies::network_policies_are_enforced", policies::network_policies_are_enforced),
     ("front_door::a_wrong_token_is_401", front_door::a_wrong_token_is_401),
     ("front_door::a_missing_right_is_403", front_door::a_missing_right_is_403),
     ("front_door::bad_manifests_name_the_field", front_door::bad_manifests_name_the_field),
     ("front_door::a_body_over_the_limit_is_refused", front_door::a_body_over_the_limit_is_refused),
+    (
+        "situations::causes_are_named_and_what_is_well_is_left_alone",
+        situations::causes_are_named_and_what_is_well_is_left_alone,
+    ),
+    ("situations::a_reader_that_goes_away_is_no_error", situations::a_reader_that_goes_away_is_no_error),
     ("failures::an_unschedulable_pod_says_why", failures::an_unschedulable_pod_says_why),
     ("failures::a_wrong_image_backs_off", failures::a_wrong_image_backs_off),
     ("failures::a_crashing_container_backs_off", failures::a_crashing_container_backs_off),
@@ -68,6 +86,8 @@ const SCENARIOS: &[Scenario] = &[
 
 /// Those that need no cluster, only the API server or a command.
 const ALONE: &[Alone] = &[
+    ("envtest::tests_start_their_own_control_plane", envtest::tests_start_their_own_control_plane),
+    ("envtest::a_killed_test_leaves_no_server_behind", envtest::a_killed_test_leaves_no_server_behind),
     ("store::a_live_store_is_backed_up_and_restored", store::a_live_store_is_backed_up_and_restored),
     ("store::store_commands_refuse_what_cannot_be", store::store_commands_refuse_what_cannot_be),
     ("starting::a_log_that_cannot_be_written_harms_nothing", starting::a_log_that_cannot_be_written_harms_nothing),
@@ -76,9 +96,23 @@ const ALONE: &[Alone] = &[
     ("etcd::the_api_server_stands_on_etcd", etcd::the_api_server_stands_on_etcd),
     ("etcd::the_api_server_shows_etcd_its_certificate", etcd::the_api_server_shows_etcd_its_certificate),
     ("etcd::a_cluster_stands_on_etcd", etcd::a_cluster_stands_on_etcd),
+    ("quorum::three_servers_start_together_on_an_empty_etcd", quorum::three_servers_start_together_on_an_empty_etcd),
     ("embedded::pods_run_without_containerd", embedded::pods_run_without_containerd),
     ("fleet::machines_join_work_and_leave", fleet::machines_join_work_and_leave),
+    ("servers::three_servers_lose_nothing", servers::three_servers_lose_nothing),
+    (
+        "disaster::a_cluster_comes_back_from_its_last_server_and_from_a_backup",
+        disaster::a_cluster_comes_back_from_its_last_server_and_from_a_backup,
+    ),
+    ("server_changes::servers_change_and_the_cluster_goes_on", server_changes::servers_change_and_the_cluster_goes_on),
+    ("clusters::nodes_work_together_and_leave_nothing", clusters::nodes_work_together_and_leave_nothing),
+    ("clusters::a_lost_node_is_replaced_and_returns", clusters::a_lost_node_is_replaced_and_returns),
+    ("clusters::a_cluster_of_several_servers_outlives_one", clusters::a_cluster_of_several_servers_outlives_one),
     ("succession::killed_leaders_are_succeeded", succession::killed_leaders_are_succeeded),
+    (
+        "succession::a_stopped_leader_is_succeeded_and_gives_way",
+        succession::a_stopped_leader_is_succeeded_and_gives_way,
+    ),
     (
         "gauntlet::webhooks_change_refuse_and_fail_as_documented",
         gauntlet::webhooks_change_refuse_and_fail_as_documented,
@@ -91,7 +125,7 @@ const ALONE: &[Alone] = &[
 
 fn main() -> ExitCode {
     let mut report = Report::from_arguments();
-    for (name, scenario) in ALONE.iter().chain(hostile::ALONE.iter().copied().flatten()) {
+    for (name, scenario) in ALONE.iter().chain(wire::ALONE).chain(hostile::ALONE.iter().copied().flatten()) {
         if report.wants(name) {
             report.attempt(name, scenario);
         }

@@ -50,7 +50,7 @@ pub fn a_live_store_is_backed_up_and_restored() {
     acknowledged.extend([("before".into(), before), ("between".into(), between)]);
     assert!(acknowledged.iter().any(|(_, revision)| *revision > second), "the writers went on");
     let message = refused(1, &["store", "restore", text(&files[0]), "--data-dir", text(&data)]);
-    assert!(message.contains("in use by another process"), "{message}");
+    assert!(message.contains("already holds a store"), "{message}");
 
     server.end();
     let message = refused(1, &["store", "restore", text(&files[0]), "--data-dir", text(&data)]);

@@ -150,3 +150,42 @@ pub fn killed_leaders_are_succeeded() {
         assert!(tasks.stop(PATIENCE).await);
     });
 }
+
+/// A scheduler that is stopped for longer than its lease, and goes on when another leads: it notices, ends, and has bound
+/// nothing in between.
+pub fn a_stopped_leader_is_succeeded_and_gives_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let mut server = Apiserver::start(folder.path(), &[]);
+    runtime().block_on(async {
+        let client = server.client().await;
+        server.write_kubeconfig(&kubeconfig);
+        let _nodes = Program::start(&kubeconfig, &["node", "simulate", "--nodes=3"]);
+        let [scheduler, _manager] = candidates(&kubeconfig);
+        let before = leaders(&client, [None, None]).await;
+        let _second = candidates(&kubeconfig);
+        let tasks = Tasks::new("test");
+        let seen = Seen::default();
+        let pods = Informer::<Pod>::with(client.clone(), &tasks, Selection::default());
+        let noting = seen.clone();
+        pods.on_change(move |change| noting.note(change.object()));
+        pods.synced().await;
+
+        let process = rustix::process::Pid::from_child(&scheduler.0);
+        rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+        // Pods that the stopped one would bind first of all when it goes on.
+        deploy(&client, "meanwhile", 50).await;
+        leader(&client, LEASES[0], before[0].clone()).await;
+        rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
+        wait_for(&pods, "all pods run", |pods| pods.iter().filter(|pod| is_running(pod)).count() == 50).await;
+        let ended = tokio::task::spawn_blocking(move || {
+            let mut scheduler = scheduler;
+            scheduler.0.wait().unwrap()
+        });
+        let ended = tokio::time::timeout(PATIENCE, ended).await.expect("it ends").unwrap();
+        assert!(!ended.success(), "it lost its lease: {ended}");
+        let seen = seen.0.lock().unwrap().clone();
+        assert!(seen.values().all(|nodes| nodes.len() == 1), "every pod had one node: {seen:?}");
+        assert!(tasks.stop(PATIENCE).await);
+    });
+}

@@ -277,7 +277,8 @@ fn request(story: &Story, target: &Value, write: &Write, line: &mut Line) {
         (2, "authentication", &["authentication"][..]),
         (3, "flow control, authorization", &["authorization"]),
         (4, "decoding, mutating admission", &["decode", "mutate"]),
-        (6, "validation, validating admission", &["validate"]),
+        (5, "schema validation", &["schema"]),
+        (6, "validating admission", &["validate"]),
         (7, "store: compare-and-swap, fsync", &["commit"]),
         (8, "watch fan-out", &["fan-out"]),
     ] {

@@ -8,6 +8,7 @@ mod flight;
 mod hops;
 mod pod;
 mod render;
+mod shown;
 mod story;
 #[cfg(test)]
 mod tests;
@@ -20,9 +21,11 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, Error};
 use crate::resolve::Resource;
+use crate::why;
 
 pub use hops::{Hop, Trace};
-pub use render::{lines, summary, to_json, writes};
+pub use render::{lines, summary, to_json, waits, writes};
+pub use shown::Shown;
 pub use story::Story;
 
 /// Reads the story of an object as far as it has come.
@@ -35,18 +38,56 @@ pub fn hops(story: &Story) -> Trace {
     hops::of(story)
 }
 
+/// How far an object has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Ready, over or written: there is nothing to wait for.
+    Done,
+    /// Nothing is wrong so far.
+    OnItsWay,
+    Stuck,
+}
+
+/// Where the object stands, by its hops and by what was found to hold it up.
+pub fn state(story: &Story, trace: &Trace) -> State {
+    match why::held(&story.held) {
+        Some(finding) if !finding.underway => State::Stuck,
+        Some(_) => State::OnItsWay,
+        // A note says that it goes no further, as somebody wants it.
+        None if trace.finished || !story.held.is_empty() => State::Done,
+        None => State::OnItsWay,
+    }
+}
+
+/// Finds out what the object waits for: the hop that comes after the last one that was made.
+pub async fn explain(
+    cluster: &Cluster,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    story: &mut Story,
+) -> Result<(), Error> {
+    let world = why::look(cluster, resource, namespace, name).await?;
+    story.held = why::findings(&world);
+    Ok(())
+}
+
 /// Changes come in bursts: one look for all of them.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// Tells each look at the object, from now until it is ready or `patience` is over. False: it did not become ready.
+/// When nothing changes for so long, it is time to say what it waits for.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// Tells each look at the object, from now until it is ready, `patience` is over, or nobody listens any more (`tell` is
+/// false).
 pub async fn follow(
     cluster: &Cluster,
     resource: &Resource,
     namespace: &str,
     name: &str,
     patience: Duration,
-    mut tell: impl FnMut(&Story, &Trace),
-) -> Result<bool, Error> {
+    mut tell: impl FnMut(&Story, &Trace) -> bool,
+) -> Result<(), Error> {
     let watch = |path: String| async move { cluster.changes(&path).await };
     let mut streams =
         vec![watch(format!("{}?watch=true&fieldSelector=metadata.name%3D{name}", resource.path(namespace))).await?];
@@ -58,27 +99,44 @@ pub async fn follow(
         }
     }
     let mut changes = select_all(streams);
+    let mut followed = None;
     let looks = async {
         loop {
-            let story = read(cluster, resource, namespace, name).await?;
+            let mut story = read(cluster, resource, namespace, name).await?;
+            story.keep_to(&mut followed);
             let trace = hops(&story);
-            tell(&story, &trace);
-            if trace.finished {
+            if !tell(&story, &trace) || trace.finished {
                 return Ok(true);
             }
-            if changes.next().await.is_none() {
-                return Ok(false);
+            match tokio::time::timeout(QUIET, changes.next()).await {
+                Ok(Some(())) => {}
+                Ok(None) => return Ok(false),
+                Err(_) => {
+                    explain(cluster, resource, namespace, name, &mut story).await?;
+                    if !tell(&story, &trace) {
+                        return Ok(true);
+                    }
+                    if changes.next().await.is_none() {
+                        return Ok(false);
+                    }
+                }
             }
             while let Ok(Some(())) = tokio::time::timeout(TOGETHER, changes.next()).await {}
         }
     };
-    tokio::time::timeout(patience, looks).await.unwrap_or(Ok(false))
+    if !tokio::time::timeout(patience, looks).await.unwrap_or(Ok(false))? {
+        let mut story = read(cluster, resource, namespace, name).await?;
+        story.keep_to(&mut followed);
+        explain(cluster, resource, namespace, name, &mut story).await?;
+        tell(&story, &hops(&story));
+    }
+    Ok(())
 }
 
 /// Whether this story is of a kind that ends with pods.
 fn has_pods(target: &Value) -> bool {
     matches!(
-        ferry_meta::object::text(target, "/kind"),
+        crate::world::known_kind(target),
         "Pod" | "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "CronJob" | "ReplicationController"
     )
 }

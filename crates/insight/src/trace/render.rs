@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::hops::{Hop, Trace};
 use super::story::Story;
+use crate::why::Finding;
 use crate::world::{ago, span};
 
 /// What each number stands for is the numbering of the twelve hops from `kubectl apply` to a pod that can be reached.
@@ -21,6 +22,29 @@ pub fn lines(trace: &Trace) -> Vec<String> {
         text.trim_end().to_owned()
     };
     trace.hops.iter().map(line).collect()
+}
+
+/// The hop that it waits for, or that failed, with the cause.
+pub fn waits(story: &Story, trace: &Trace) -> Vec<String> {
+    let mut lines = Vec::new();
+    let since = trace.start.map(|start| ago(story.world.now, start)).unwrap_or_default();
+    for finding in &story.held {
+        let mark = match (finding.note, finding.underway) {
+            (true, _) => "note",
+            (false, true) => "waits",
+            (false, false) => "stuck",
+        };
+        let number = finding.hop.number().map_or_else(|| "  ".to_owned(), |number| format!("{number:02}"));
+        let about = if story.title.ends_with(&finding.about) { String::new() } else { format!("{}: ", finding.about) };
+        lines.push(format!(" {since:>9}  {mark:>10}  {number}  {}: {about}{}", finding.hop.name(), finding.sentence()));
+        let more = finding.details.iter().map(String::as_str).flat_map(str::lines).map(str::to_owned);
+        let advice = finding
+            .advice
+            .iter()
+            .map(|advice| format!("{}: {advice}", if finding.note { "to change" } else { "to do" }));
+        lines.extend(more.chain(advice).map(|text| format!("{:>27}{text}", "")));
+    }
+    lines
 }
 
 /// The head of a trace, and where the time went.
@@ -50,7 +74,7 @@ pub fn summary(story: &Story, trace: &Trace) -> (String, String) {
             let _ = writeln!(tail, "  {component:<17} {:>9}  {share:>3} %  {bar}", span(*took));
         }
     }
-    if !trace.finished {
+    if !trace.finished && story.held.is_empty() {
         let _ = writeln!(tail, "\nwhat holds it up: ferry why {}", named(story));
     }
     if !trace.notes.is_empty() {
@@ -126,6 +150,7 @@ pub fn to_json(story: &Story, trace: &Trace) -> Value {
         "namespace": object::namespace(story.target()),
         "finished": trace.finished,
         "totalMicros": trace.total,
+        "waits": story.held.iter().map(Finding::to_json).collect::<Vec<_>>(),
         "hops": trace.hops.iter().map(hop).collect::<Vec<_>>(),
         "spentMicros": trace.spent.iter().map(|(component, took)| json!({ "component": component, "took": took })).collect::<Vec<_>>(),
         "pods": story.pods.iter().map(object::name).collect::<Vec<_>>(),

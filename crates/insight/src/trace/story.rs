@@ -13,6 +13,7 @@ use super::flight::Flight;
 use crate::cluster::{Cluster, Error};
 use crate::gather;
 use crate::resolve::Resource;
+use crate::why::Finding;
 use crate::why::workload::{current_pods, newest_set};
 use crate::world::{World, condition, is_true, time_at};
 
@@ -31,6 +32,8 @@ pub struct Story {
     flights: BTreeMap<String, Flight>,
     /// Whether the server has a recorder that may be asked.
     pub(super) recorded: bool,
+    /// What holds it up, where that was found out.
+    pub(super) held: Vec<Finding>,
 }
 
 impl Story {
@@ -45,6 +48,15 @@ impl Story {
             self.flights.get(object::uid(pod)).and_then(|flight| flight.change(is)).map(|(write, _)| write.received);
         let said = || condition(pod, "Ready").and_then(|c| time_at(c, "/lastTransitionTime"));
         (is_true(pod, "Ready"), Reverse(seen.or_else(said)), object::name(pod).to_owned())
+    }
+
+    /// Who follows an object sees the hops of one pod: of that which came first, as long as it is there.
+    pub(super) fn keep_to(&mut self, followed: &mut Option<String>) {
+        let known = self.pods.iter().position(|pod| followed.as_deref() == Some(object::uid(pod)));
+        match known {
+            Some(at) => self.pods[..=at].rotate_right(1),
+            None => *followed = self.pods.first().map(|pod| object::uid(pod).to_owned()),
+        }
     }
 
     /// Names of the Services that select a pod.
@@ -143,5 +155,5 @@ fn arranged(world: World, title: String) -> Story {
     };
     let slices = world.all("endpointslices").iter().filter(lists).cloned().collect();
     let chain = std::iter::once(target).chain(made).cloned().collect();
-    Story { title, chain, pods, slices, flights: BTreeMap::new(), recorded: false, world }
+    Story { title, chain, pods, slices, flights: BTreeMap::new(), recorded: false, held: Vec::new(), world }
 }

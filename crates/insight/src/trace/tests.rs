@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::story::Story;
-use super::{hops, lines, summary};
+use super::{Shown, State, hops, lines, state, summary, waits};
+use crate::why;
 use crate::world::World;
 
 fn at(millis: i64) -> String {
@@ -86,6 +87,7 @@ fn the_recorder_tells_every_hop() {
             (2, 100, "API server"),
             (3, 50, "API server"),
             (4, 200, "API server"),
+            (5, 0, "API server"),
             (6, 150, "API server"),
             (7, 400, "API server"),
             (8, 100, "API server"),
@@ -124,7 +126,7 @@ fn watchers_that_are_faster_than_the_answer_come_after_it() {
     let set = json!({ "writes": [write(11, 5, "deployment-controller", "create", "", "r", spec)] });
     let trace = hops(&Story::of(objects(), &[("d", &json!({ "writes": [first] })), ("r", &set)]));
     assert!(trace.hops.is_sorted_by_key(|hop| hop.at), "{:#?}", trace.hops);
-    let took: Vec<i64> = trace.hops[5..8].iter().map(|hop| hop.took).collect();
+    let took: Vec<i64> = trace.hops[6..9].iter().map(|hop| hop.took).collect();
     assert_eq!(took, [4_500, 0, 0]);
 }
 
@@ -148,4 +150,56 @@ fn what_is_not_there_yet_is_not_finished() {
     world.put("pods", Vec::new());
     let trace = hops(&Story::of(world, &[]));
     assert!(!trace.finished && trace.hops.len() == 2);
+}
+
+#[test]
+fn a_followed_trace_shows_every_hop_once() {
+    let mut early = objects();
+    early.put("endpointslices", Vec::new());
+    let mut shown = Shown::default();
+    let first = shown.news(&hops(&Story::of(early, &[])));
+    assert_eq!(first.len(), 6, "{first:#?}");
+    let trace = hops(&Story::of(objects(), &[]));
+    let second = shown.news(&trace);
+    assert_eq!(second.len(), 1, "{second:#?}");
+    assert!(second[0].contains("EndpointSlice lists it"), "{second:#?}");
+    assert_eq!(shown.news(&trace), Vec::<String>::new());
+    let wait = |age: &str| vec![format!(" {age:>9}       stuck  10  scheduler")];
+    assert_eq!(shown.waits(&wait("1 s")).len(), 1);
+    assert!(shown.waits(&wait("5 s")).is_empty(), "its age is no news");
+}
+
+#[test]
+fn the_hop_that_waits_is_shown_with_its_cause() {
+    let mut world = objects();
+    let mut pod = world.all("pods")[0].clone();
+    pod["spec"]["nodeName"] = "".into();
+    pod["status"] = json!({ "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu." }] });
+    world.put("pods", vec![pod]);
+    let findings = why::findings(&world);
+    let mut story = Story::of(world, &[]);
+    assert_eq!(state(&story, &hops(&story)), State::OnItsWay);
+    story.held = findings;
+    let trace = hops(&story);
+    assert_eq!(state(&story, &trace), State::Stuck);
+    let shown = waits(&story, &trace).join("\n");
+    for text in ["stuck  10  scheduler", "pod/web-1-x: no node can take it", "Insufficient cpu"] {
+        assert!(shown.contains(text), "{text:?} is not in {shown}");
+    }
+    assert_eq!(state(&Story::of(objects(), &[]), &hops(&Story::of(objects(), &[]))), State::Done);
+}
+
+#[test]
+fn what_goes_no_further_because_somebody_wants_it_so_is_not_stuck() {
+    let mut world = objects();
+    world.target["spec"]["paused"] = true.into();
+    world.put("replicasets", Vec::new());
+    let findings = why::findings(&world);
+    let mut story = Story::of(world, &[]);
+    assert_eq!(state(&story, &hops(&story)), State::OnItsWay);
+    story.held = findings;
+    let trace = hops(&story);
+    assert_eq!(state(&story, &trace), State::Done);
+    let shown = waits(&story, &trace).join("\n");
+    assert!(shown.contains("note") && shown.contains("to change: kubectl rollout resume"), "{shown}");
 }

@@ -1,23 +1,48 @@
-//! Containers that do not come up: images, configuration, crashes, probes.
+//! Containers that cannot be made, and what is common to all causes about containers.
 
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Hop, said};
-use crate::world::{World, number};
+use super::{Finding, Reason, references, said};
+use crate::world::{World, number, title};
+
+const STATUSES: [&str; 2] = ["/status/initContainerStatuses", "/status/containerStatuses"];
+const SPECS: [&str; 2] = ["/spec/initContainers", "/spec/containers"];
 
 /// Init containers first, as they run.
-fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
-    let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
-    lists.into_iter().flat_map(|list| object::items(pod, list))
+pub(super) fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    STATUSES.into_iter().flat_map(|list| object::items(pod, list))
 }
 
-fn spec<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
-    let lists = ["/spec/initContainers", "/spec/containers"];
-    lists
-        .into_iter()
-        .flat_map(|list| object::items(pod, list))
-        .find(|container| object::text(container, "/name") == name)
+pub(super) fn spec<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
+    let all = SPECS.into_iter().flat_map(|list| object::items(pod, list));
+    all.into_iter().find(|container| object::text(container, "/name") == name)
+}
+
+/// What a container is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Init,
+    Sidecar,
+    Main,
+}
+
+pub(super) fn role(pod: &Value, name: &str) -> Role {
+    let of_init = object::items(pod, "/spec/initContainers").iter().find(|one| object::text(one, "/name") == name);
+    match of_init {
+        Some(one) if object::text(one, "/restartPolicy") == "Always" => Role::Sidecar,
+        Some(_) => Role::Init,
+        None => Role::Main,
+    }
+}
+
+/// `init container setup`
+pub(super) fn called(pod: &Value, name: &str) -> String {
+    match role(pod, name) {
+        Role::Init => format!("init container {name}"),
+        Role::Sidecar => format!("sidecar {name}"),
+        Role::Main => format!("container {name}"),
+    }
 }
 
 /// Whether any container has run already.
@@ -30,226 +55,221 @@ pub(super) fn any_started(pod: &Value) -> bool {
 }
 
 /// The first container that waits for one of these reasons: its status and why it waits.
-fn waiting<'a>(pod: &'a Value, reasons: &[&str]) -> Option<(&'a Value, &'a Value)> {
+pub(super) fn waiting<'a>(pod: &'a Value, reasons: &[&str]) -> Option<(&'a Value, &'a Value)> {
     statuses(pod).find_map(|status| {
         let state = status.pointer("/state/waiting")?;
         reasons.contains(&object::text(state, "/reason")).then_some((status, state))
     })
 }
 
-const IMAGE: [&str; 7] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "ImageInspectError",
-    "RegistryUnavailable",
-    "SignatureValidationFailed",
-];
+/// What makes the pod, as `deployment/web`; None for a pod of its own.
+pub(super) fn maker(world: &World, pod: &Value) -> Option<String> {
+    let owner = object::items(pod, "/metadata/ownerReferences")
+        .iter()
+        .find(|owner| owner["controller"].as_bool() == Some(true))?;
+    let (kind, name) = (object::text(owner, "/kind"), object::text(owner, "/name"));
+    if kind == "ReplicaSet"
+        && let Some(set) = world.find("replicasets", name)
+        && let Some(above) = maker(world, set)
+    {
+        return Some(above);
+    }
+    Some(format!("{}/{name}", kind.to_lowercase()))
+}
 
-pub(super) fn image(world: &World, pod: &Value) -> Option<Finding> {
-    let (status, state) = waiting(pod, &IMAGE)?;
-    let image = object::text(status, "/image");
-    let failed = world
-        .events(pod)
+/// The command with which what the pod is made from can be changed.
+pub(super) fn edit(world: &World, pod: &Value) -> String {
+    let namespace = object::namespace(pod);
+    match maker(world, pod) {
+        Some(maker) => format!("kubectl edit -n {namespace} {maker}"),
+        // Most of a pod cannot be changed once it is there.
+        None => {
+            format!("delete it, correct its manifest and create it again: kubectl delete -n {namespace} {}", title(pod))
+        }
+    }
+}
+
+/// The image is one of the few things that can be changed in a pod.
+pub(super) fn change_image(world: &World, pod: &Value) -> String {
+    let maker = maker(world, pod).unwrap_or_else(|| title(pod));
+    format!("kubectl edit -n {} {maker}", object::namespace(pod))
+}
+
+/// What to do with a pod that is of no use any more.
+pub(super) fn replace(world: &World, pod: &Value) -> String {
+    let delete = format!("kubectl delete -n {} {}", object::namespace(pod), title(pod));
+    match maker(world, pod) {
+        Some(maker) => format!("delete it, and {maker} makes another one: {delete}"),
+        None => format!("delete it and create it again (nothing else does, since it has no controller): {delete}"),
+    }
+}
+
+/// The command that shows what a container said.
+pub(super) fn logs(pod: &Value, container: &str, previous: bool) -> String {
+    let previous = if previous { " --previous" } else { "" };
+    format!("kubectl logs -n {} {} -c {container}{previous}", object::namespace(pod), object::name(pod))
+}
+
+/// Why a program cannot be started, as runtimes say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartFailure {
+    NotFound,
+    NotExecutable,
+    WrongFormat,
+    NoFolder,
+    Other,
+}
+
+impl StartFailure {
+    /// Read link by link, without what stands in quotes.
+    pub(super) fn read(message: &str) -> Self {
+        let plain: String = message.split('"').step_by(2).collect::<Vec<_>>().join("");
+        let links: Vec<&str> = plain.split(": ").map(str::trim).collect();
+        let has = |texts: &[&str]| links.iter().any(|link| texts.iter().any(|text| link.starts_with(text)));
+        let runs = has(&["exec", "unable to start container process", "starting container process caused"]);
+        if has(&["chdir to cwd", "mkdir"]) {
+            Self::NoFolder
+        } else if has(&["executable file not found"]) || (runs && has(&["no such file or directory", "stat"])) {
+            Self::NotFound
+        } else if runs && has(&["permission denied"]) {
+            Self::NotExecutable
+        } else if has(&["exec format error"]) {
+            Self::WrongFormat
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The command of a container as its spec has it.
+pub(super) fn command(pod: &Value, name: &str) -> String {
+    let Some(spec) = spec(pod, name) else { return String::new() };
+    let words: Vec<&str> = ["/command", "/args"]
         .into_iter()
-        .rfind(|event| object::text(event, "/reason") == "Failed" && object::text(event, "/message").contains("pull"));
-    // While it backs off, the event still tells what was wrong.
-    let why = match (failed, object::text(state, "/message")) {
-        (Some(event), _) => object::text(event, "/message"),
-        (None, message) => message,
-    };
-    let finding = Finding::new(
-        Hop::Kubelet,
-        pod,
-        format!("the image {image} of container {} cannot be pulled", object::text(status, "/name")),
-    )
-    .detail(why);
-    let lower = why.to_lowercase();
-    let says = |texts: &[&str]| texts.iter().any(|text| lower.contains(text));
-    Some(match object::text(state, "/reason") {
-        "InvalidImageName" => finding.advise("the name cannot be read: correct it in the container's image"),
-        "ErrImageNeverPull" => {
-            finding.advise("imagePullPolicy is Never and the node has no such image: load it there, or allow pulling")
-        }
-        _ if says(&["unauthorized", "authentication", "denied", "forbidden", "401", "403"]) => finding
-            .advise("the registry does not know or allow the caller, or there is no such repository: check the name")
-            .advise("give the pod spec.imagePullSecrets with a Secret of type kubernetes.io/dockerconfigjson"),
-        _ if says(&["not found", "manifest unknown", "404", "no such"]) => {
-            finding.advise("there is no such image or tag: correct it in the container's image")
-        }
-        _ if says(&[
-            "no such host",
-            "timeout",
-            "connection refused",
-            "dial tcp",
-            "network is unreachable",
-            "resolve",
-            "dns",
-        ]) =>
-        {
-            finding.advise("the node does not reach the registry: check its network, DNS and proxy, or use a mirror")
-        }
-        _ if says(&["toomanyrequests", "429", "rate limit"]) => {
-            finding.advise("the registry limits how often this address may pull: log in, or use a mirror")
-        }
-        _ => finding.advise("try it on the node itself: crictl pull IMAGE"),
-    })
+        .flat_map(|list| object::items(spec, list))
+        .filter_map(Value::as_str)
+        .collect();
+    if words.is_empty() { "the one of its image".to_owned() } else { format!("`{}`", words.join(" ")) }
 }
 
-pub(super) fn configuration(_: &World, pod: &Value) -> Option<Finding> {
-    let reasons = ["CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"];
-    let (status, state) = waiting(pod, &reasons)?;
-    let message = object::text(state, "/message");
-    let name = object::text(status, "/name");
-    let finding = Finding::new(Hop::Kubelet, pod, format!("container {name} cannot be made")).detail(said(state));
-    Some(if message.contains("not found") && (message.contains("configmap") || message.contains("secret")) {
-        finding.advise("create what it names, or mark the reference optional")
-    } else if message.contains("runAsNonRoot") {
-        finding.advise("the image runs as root: set securityContext.runAsUser, or use another image")
-    } else if message.contains("executable file not found") || message.contains("no such file") {
-        finding.advise("the command does not exist in the image: correct command and args")
-    } else {
-        finding.advise("kubectl describe pod shows all attempts")
-    })
-}
-
-pub(super) fn crash(world: &World, pod: &Value) -> Option<Finding> {
-    let (status, ended) = statuses(pod).find_map(|status| {
-        let now = status.pointer("/state/terminated");
-        let last = status.pointer("/lastState/terminated");
-        let backs_off = object::text(status, "/state/waiting/reason") == "CrashLoopBackOff";
-        let failed = now.filter(|ended| number(ended, "/exitCode") != 0);
-        failed.or(last.filter(|_| backs_off)).map(|ended| (status, ended))
-    })?;
-    let (name, restarts) = (object::text(status, "/name"), number(status, "/restartCount"));
-    let code = number(ended, "/exitCode");
-    let again = if restarts > 0 { format!(" again and again ({restarts} restarts)") } else { String::new() };
-    let mut finding = Finding::new(
-        Hop::Kubelet,
-        pod,
-        format!("container {name} ends{again}, last with exit code {code}{}", meaning(code)),
-    );
-    let reason = object::text(ended, "/reason");
-    if !matches!(reason, "" | "Error" | "Completed") {
-        finding = finding.detail(said(ended));
-    } else {
-        finding = finding.detail(object::text(ended, "/message").trim());
-    }
-    if let Some(line) = world.last_lines.get(&format!("{}/{name}", object::name(pod))) {
-        finding = finding.detail(format!("its last line: {line}"));
-    }
-    let killed = world.event(pod, &["Unhealthy"]).map(|event| object::text(event, "/message"));
-    if let Some(message) = killed.filter(|message| message.contains("iveness") || message.contains("tartup")) {
-        finding = finding
+/// A program that the runtime could not start.
+pub(super) fn not_started(world: &World, pod: &Value, name: &str, message: &str) -> Finding {
+    let (who, command, edit) = (called(pod, name), command(pod, name), edit(world, pod));
+    let finding = |cause: String| Finding::new(Reason::CommandMissing, pod, cause).detail(message);
+    match StartFailure::read(message) {
+        StartFailure::NotFound => {
+            finding(format!("{who} cannot be started: its command {command} is not in the image"))
+                .advise(format!("correct command and args: {edit}"))
+        }
+        StartFailure::NotExecutable => {
+            finding(format!("{who} cannot be started: its command {command} may not be executed"))
+                .advise(format!("make the file executable in the image, or correct the command: {edit}"))
+        }
+        StartFailure::WrongFormat => {
+            finding(format!("{who} cannot be started: its program is not made for the node's kind of machine"))
+                .advise("use an image for this architecture; a script needs #! in its first line")
+        }
+        StartFailure::NoFolder => finding(format!("{who} cannot be started: its working directory cannot be used"))
+            .advise(format!("correct workingDir: {edit}")),
+        StartFailure::Other => Finding::new(Reason::ContainerConfiguration, pod, format!("{who} cannot be started"))
             .detail(message)
-            .advise("its kubelet ends it because of this probe: correct it, or give it more time");
-    }
-    if reason == "OOMKilled" {
-        let limit = spec(pod, name).map(|spec| object::text(spec, "/resources/limits/memory")).unwrap_or_default();
-        let limit = if limit.is_empty() { String::new() } else { format!(" (now {limit})") };
-        finding = finding.advise(format!("it needs more memory than its limit: raise resources.limits.memory{limit}"));
-    } else if code == 0 {
-        finding = finding.advise(
-            "it ends as if it had done its work: a server must stay in the foreground, work that ends is a Job",
-        );
-    } else if matches!(code, 126 | 127) {
-        finding = finding.advise("correct command and args: the image has no such program");
-    }
-    let previous = if restarts > 0 { " --previous" } else { "" };
-    let namespace = object::namespace(pod);
-    Some(finding.advise(format!("kubectl logs -n {namespace} {} -c {name}{previous}", object::name(pod))))
-}
-
-fn meaning(code: i64) -> &'static str {
-    match code {
-        0 => " (success)",
-        126 => " (the command cannot be executed)",
-        127 => " (the command was not found)",
-        137 => " (killed)",
-        139 => " (segmentation fault)",
-        143 => " (ended by SIGTERM)",
-        _ => "",
+            .advise(format!("correct what the message names: {edit}")),
     }
 }
 
-/// A pod that is over, by the container that failed.
-pub(super) fn failed(pod: &Value) -> Finding {
-    let ended = statuses(pod).find_map(|status| {
-        let ended = status.pointer("/state/terminated").filter(|ended| number(ended, "/exitCode") != 0)?;
-        Some((object::text(status, "/name"), ended))
-    });
-    let namespace = object::namespace(pod);
-    match ended {
-        Some((name, ended)) => {
-            let code = number(ended, "/exitCode");
-            let cause = format!("it failed: container {name} ended with exit code {code}{}", meaning(code));
-            let logs = format!("kubectl logs -n {namespace} {} -c {name}", object::name(pod));
-            Finding::new(Hop::Kubelet, pod, cause).detail(object::text(ended, "/message").trim()).advise(logs)
+pub(super) fn configuration(world: &World, pod: &Value) -> Option<Finding> {
+    let reasons = [
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "StartError",
+        "PostStartHookError",
+        "CreatePodSandboxError",
+    ];
+    let (status, state) = waiting(pod, &reasons)?;
+    let (name, message) = (object::text(status, "/name"), object::text(state, "/message"));
+    match object::text(state, "/reason") {
+        "CreateContainerConfigError" => {
+            let missing = references::missing_for_container(world, pod, name);
+            let missing = missing.or_else(|| references::missing_for_volume(world, pod));
+            Some(
+                missing
+                    .map(|finding| finding.detail(message))
+                    .unwrap_or_else(|| misconfigured(world, pod, name, state)),
+            )
         }
-        None => Finding::new(Hop::Kubelet, pod, "it failed"),
+        "PostStartHookError" => {
+            let cause = format!("the postStart hook of {} fails, and so it is ended each time", called(pod, name));
+            let finding = Finding::new(Reason::HookFailed, pod, cause).detail(said(state));
+            Some(finding.advise(format!("correct lifecycle.postStart: {}", edit(world, pod))))
+        }
+        _ => Some(not_started(world, pod, name, message)),
     }
+}
+
+fn misconfigured(world: &World, pod: &Value, name: &str, state: &Value) -> Finding {
+    let (who, edit) = (called(pod, name), edit(world, pod));
+    // runAsNonRoot is in the spec; that the image is root's, only the kubelet knows.
+    let wants_no_root = |at: &Value| at.pointer("/securityContext/runAsNonRoot").and_then(Value::as_bool) == Some(true);
+    let asks = spec(pod, name).is_some_and(wants_no_root) || wants_no_root(&pod["spec"]);
+    let numbered = |at: &Value| at.pointer("/securityContext/runAsUser").and_then(Value::as_i64);
+    let user = spec(pod, name).and_then(numbered).or_else(|| numbered(&pod["spec"]));
+    if asks && user.is_none_or(|user| user == 0) {
+        let cause = match user {
+            Some(_) => format!("{who} must not run as root (runAsNonRoot), and its runAsUser is 0"),
+            None => {
+                format!("{who} must not run as root (runAsNonRoot), and its image does not name another user by number")
+            }
+        };
+        return Finding::new(Reason::RunAsRoot, pod, cause)
+            .detail(said(state))
+            .advise(format!("set securityContext.runAsUser to a number other than 0: {edit}"));
+    }
+    Finding::new(Reason::ContainerConfiguration, pod, format!("{who} cannot be made"))
+        .detail(said(state))
+        .advise(format!("correct what the message names: {edit}"))
 }
 
 /// Containers that must end before the others begin.
 pub(super) fn initialising(_: &World, pod: &Value) -> Option<Finding> {
     let running = object::items(pod, "/status/initContainerStatuses").iter().find(|status| {
-        let name = object::text(status, "/name");
-        let stays = spec(pod, name).is_some_and(|spec| object::text(spec, "/restartPolicy") == "Always");
-        status.pointer("/state/running").is_some() && !stays
+        status.pointer("/state/running").is_some() && role(pod, object::text(status, "/name")) == Role::Init
     })?;
     let name = object::text(running, "/name");
-    let logs = format!("kubectl logs -n {} {} -c {name}", object::namespace(pod), object::name(pod));
     let cause = format!("its init container {name} still runs, and the others wait for it to end");
-    Some(Finding::new(Hop::Kubelet, pod, cause).advise(logs).underway())
+    Some(
+        Finding::new(Reason::InitRunning, pod, cause)
+            .detail(format!("its command is {}", command(pod, name)))
+            .advise(logs(pod, name, false))
+            .underway(),
+    )
 }
 
-/// Containers run, and are not ready.
-pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
-    let status = statuses(pod)
-        .find(|status| status.pointer("/state/running").is_some() && status["ready"].as_bool() == Some(false))?;
-    let name = object::text(status, "/name");
-    let container = spec(pod, name)?;
-    let startup = container.get("startupProbe").is_some() && status["started"].as_bool() == Some(false);
-    let which = if startup { "startupProbe" } else { "readinessProbe" };
-    let probe = container.get(which)?;
-    let unhealthy = world.event(pod, &["Unhealthy"]);
-    let finding = |cause: String| Finding::new(Hop::Ready, pod, cause).detail(described(probe));
-    let Some(event) = unhealthy else {
-        return Some(finding(format!("container {name} runs, and its {which} has not succeeded yet")).underway());
-    };
-    let message = object::text(event, "/message");
-    let finding = finding(format!("container {name} runs, but its {which} fails")).detail(message);
-    Some(if message.contains("connection refused") {
-        finding.advise("nothing listens on that port: it may still be starting, or the port is another one")
-    } else if message.contains("statuscode: 404") {
-        finding.advise("the path of the probe does not exist: correct it")
-    } else {
-        finding.advise("see what the program says of itself").advise(format!(
-            "kubectl logs -n {} {} -c {name}",
-            object::namespace(pod),
-            object::name(pod)
-        ))
-    })
-}
+#[cfg(test)]
+mod tests {
+    use super::StartFailure::{self, *};
 
-/// A probe in one line.
-fn described(probe: &Value) -> String {
-    let port = |pointer: &str| match probe.pointer(pointer) {
-        Some(Value::String(name)) => name.clone(),
-        Some(other) => other.to_string(),
-        None => String::new(),
-    };
-    let what = if probe.get("httpGet").is_some() {
-        format!("GET {} on port {}", object::text(probe, "/httpGet/path"), port("/httpGet/port"))
-    } else if probe.get("tcpSocket").is_some() {
-        format!("a connection to port {}", port("/tcpSocket/port"))
-    } else if probe.get("grpc").is_some() {
-        format!("gRPC health on port {}", port("/grpc/port"))
-    } else {
-        let command: Vec<&str> = object::items(probe, "/exec/command").iter().filter_map(Value::as_str).collect();
-        format!("the command `{}`", command.join(" "))
-    };
-    let or = |pointer: &str, default: i64| if number(probe, pointer) > 0 { number(probe, pointer) } else { default };
-    format!("the probe is {what}, every {} s within {} s", or("/periodSeconds", 10), or("/timeoutSeconds", 1))
+    #[test]
+    fn messages_of_runtimes_are_told_apart() {
+        for (message, want) in [
+            (
+                r#"failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "nosuch": executable file not found in $PATH: unknown"#,
+                NotFound,
+            ),
+            (
+                r#"unable to start container process: error during container init: exec: "/x": stat /x: no such file or directory"#,
+                NotFound,
+            ),
+            (r#"unable to start container process: exec: "/etc/hosts": permission denied"#, NotExecutable),
+            ("exec /app: exec format error", WrongFormat),
+            (
+                r#"OCI runtime create failed: chdir to cwd ("/nope") set in config.json failed: no such file or directory"#,
+                NoFolder,
+            ),
+            (r#"cannot find volume "permission denied" to mount into container "c""#, Other),
+            ("", Other),
+        ] {
+            assert_eq!(StartFailure::read(message), want, "{message}");
+        }
+    }
 }

@@ -1,25 +1,49 @@
 //! Why an object is not (yet) ready, scheduled, running, reachable or deleted: the first hop that is stuck, and its cause.
+//!
+//! What is said is true: a cause comes from a typed reason, or from looking at the objects that it names. What is read out
+//! of a message is said as "probably", with the message beside it.
 
+mod admission;
+mod autoscaler;
 mod claim;
 mod cluster_objects;
 mod containers;
+mod crash;
+mod cron_job;
 mod deletion;
+mod fit;
+mod image;
+mod ingress;
+mod job;
+mod network_policy;
+mod node;
 mod pod;
+mod probes;
+mod pull_failure;
+mod reason;
+mod references;
 mod render;
-mod scaling;
 mod scheduling;
 mod service;
 #[cfg(test)]
 mod tests;
+mod volume;
+mod webhook;
 pub(crate) mod workload;
 
 use ferry_meta::object;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::world::{World, condition, title};
+use crate::world::{World, condition, known_kind, time_at, title};
 
 pub use crate::gather::world as look;
+pub use reason::Reason;
+pub(crate) use references::of_pod as references_of;
 pub use render::render;
+
+/// Where a Node tells who drops packets of its pods: chains of others in which nothing could be done about it.
+pub const PACKETS_DROPPED: &str = "ferry.dev/packets-dropped";
 
 /// Where on the way from the client to a reachable pod it is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,18 +61,31 @@ pub enum Hop {
 }
 
 impl Hop {
+    /// In words that need no knowledge of the hops.
     pub fn name(self) -> &'static str {
         match self {
             Self::Deletion => "deletion",
-            Self::Controller => "controller (hop 9)",
-            Self::Admission => "admission (hops 4 to 6)",
-            Self::Scheduler => "scheduler (hop 10)",
-            Self::Storage => "storage (before hop 11)",
-            Self::Node => "node (hop 11)",
-            Self::Kubelet => "kubelet (hop 11)",
-            Self::Ready => "readiness (hop 12)",
-            Self::Endpoints => "endpoints (hop 12)",
+            Self::Controller => "controller",
+            Self::Admission => "admission, where the API server refuses objects",
+            Self::Scheduler => "scheduler, which chooses a node for the pod",
+            Self::Storage => "storage, which finds a volume for the claim",
+            Self::Node => "node",
+            Self::Kubelet => "kubelet, which starts the containers on the node",
+            Self::Ready => "readiness of the pod",
+            Self::Endpoints => "endpoints, the addresses behind a Service",
             Self::Autoscaler => "autoscaler",
+        }
+    }
+
+    /// Its number among the twelve hops.
+    pub fn number(self) -> Option<u8> {
+        match self {
+            Self::Deletion | Self::Autoscaler => None,
+            Self::Controller => Some(9),
+            Self::Admission => Some(6),
+            Self::Scheduler | Self::Storage => Some(10),
+            Self::Node | Self::Kubelet => Some(11),
+            Self::Ready | Self::Endpoints => Some(12),
         }
     }
 }
@@ -56,6 +93,7 @@ impl Hop {
 /// One cause, in plain words, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
+    pub reason: Reason,
     pub hop: Hop,
     /// `pod/web-1`
     pub about: String,
@@ -64,23 +102,40 @@ pub struct Finding {
     pub advice: Vec<String>,
     /// Nothing is wrong so far: it takes its time.
     pub underway: bool,
+    /// It could not be proved by a typed reason or by an object; the details are the evidence.
+    pub probably: bool,
+    /// It is as somebody wants it to be: worth knowing, and nothing that holds the object up.
+    pub note: bool,
 }
 
 impl Finding {
-    fn new(hop: Hop, about: &Value, cause: impl Into<String>) -> Self {
-        Self { hop, about: title(about), cause: cause.into(), details: Vec::new(), advice: Vec::new(), underway: false }
+    fn new(reason: Reason, about: &Value, cause: impl Into<String>) -> Self {
+        Self {
+            reason,
+            hop: reason.hop(),
+            about: title(about),
+            cause: cause.into(),
+            details: Vec::new(),
+            advice: Vec::new(),
+            underway: false,
+            probably: false,
+            note: false,
+        }
     }
 
     fn detail(mut self, text: impl Into<String>) -> Self {
         let text = text.into();
-        if !text.trim().is_empty() {
+        if !text.trim().is_empty() && !self.details.contains(&text) {
             self.details.push(text);
         }
         self
     }
 
     fn advise(mut self, text: impl Into<String>) -> Self {
-        self.advice.push(text.into());
+        let text = text.into();
+        if !self.advice.contains(&text) {
+            self.advice.push(text);
+        }
         self
     }
 
@@ -89,10 +144,40 @@ impl Finding {
         self
     }
 
-    fn to_json(&self) -> Value {
+    fn underway_if(mut self, early: bool) -> Self {
+        self.underway |= early;
+        self
+    }
+
+    fn probably(mut self) -> Self {
+        self.probably = true;
+        self
+    }
+
+    fn note(mut self) -> Self {
+        self.note = true;
+        self
+    }
+
+    /// What holds up one of its parts holds it up: the part's cause, details and advice.
+    fn because_of(mut self, inner: Self) -> Self {
+        self.details.push(format!("{}: {}", inner.about, inner.sentence()));
+        self.details.extend(inner.details);
+        self.advice.extend(inner.advice);
+        self.underway |= inner.underway;
+        self
+    }
+
+    /// The cause, with how sure it is.
+    pub(crate) fn sentence(&self) -> String {
+        if self.probably { format!("probably: {}", self.cause) } else { self.cause.clone() }
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
         json!({
-            "hop": self.hop.name(), "about": self.about, "cause": self.cause, "details": self.details,
-            "advice": self.advice, "underway": self.underway,
+            "reason": self.reason.name(), "hop": self.hop.name(), "about": self.about, "cause": self.cause,
+            "details": self.details, "advice": self.advice, "underway": self.underway, "probably": self.probably,
+            "note": self.note,
         })
     }
 }
@@ -100,25 +185,44 @@ impl Finding {
 /// One cause: None where it is not the one.
 type Cause = fn(&World, &Value) -> Option<Finding>;
 
-/// What holds the target up, the first hop first. Empty: nothing does.
+/// What holds the target up, the first hop first, then the notes. Nothing but notes: nothing does.
 pub fn findings(world: &World) -> Vec<Finding> {
+    let mut found = all_findings(world);
+    found.sort_by_key(|finding| finding.note);
+    found
+}
+
+/// What holds it up before anything else does.
+pub fn held(findings: &[Finding]) -> Option<&Finding> {
+    findings.iter().find(|finding| !finding.note)
+}
+
+fn all_findings(world: &World) -> Vec<Finding> {
     let target = &world.target;
     if let Some(held) = deletion::held(world, target) {
         return vec![held];
     }
-    match object::text(target, "/kind") {
+    let one = |finding: Option<Finding>| finding.into_iter().collect::<Vec<_>>();
+    match known_kind(target) {
         "Pod" => pod::findings(world, target),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
             workload::findings(world, target)
         }
-        "Job" => workload::job(world, target),
-        "CronJob" => workload::cron_job(world, target),
+        "Job" => job::findings(world, target),
+        "CronJob" => cron_job::findings(world, target),
         "Service" => service::findings(world, target),
-        "PersistentVolumeClaim" => claim::unbound(world, target).into_iter().collect(),
-        "Node" => cluster_objects::node(world, target),
-        "PodDisruptionBudget" => cluster_objects::budget(world, target).into_iter().collect(),
-        "HorizontalPodAutoscaler" => scaling::autoscaler(world, target),
-        _ => other(world, target).into_iter().collect(),
+        "Ingress" => ingress::findings(world, target),
+        "NetworkPolicy" => one(network_policy::policy(world, target)),
+        "PersistentVolumeClaim" => one(claim::findings(world, target)),
+        "PersistentVolume" => one(volume::persistent(world, target)),
+        "Node" => node::findings(world, target),
+        "PodDisruptionBudget" => one(cluster_objects::budget(world, target)),
+        "ResourceQuota" => cluster_objects::quota(target),
+        "CertificateSigningRequest" => one(cluster_objects::certificate_request(world, target)),
+        "HorizontalPodAutoscaler" => autoscaler::findings(world, target),
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => webhook::configuration(world, target),
+        "APIService" => one(webhook::api_service(world, target)),
+        _ => one(cluster_objects::other(world, target)),
     }
 }
 
@@ -127,29 +231,27 @@ pub fn to_json(world: &World, findings: &[Finding]) -> Value {
     json!({
         "object": title(&world.target),
         "namespace": object::namespace(&world.target),
-        "fine": findings.is_empty(),
+        "fine": held(findings).is_none(),
         "findings": findings.iter().map(Finding::to_json).collect::<Vec<_>>(),
         "unseen": world.unseen,
     })
 }
 
-/// Kinds that nobody here knows say themselves how they are.
-fn other(world: &World, target: &Value) -> Option<Finding> {
-    for name in ["Ready", "Available", "Established", "Healthy", "Programmed", "Accepted", "Synced"] {
-        let Some(standing) = condition(target, name) else { continue };
-        if object::text(standing, "/status") != "True" {
-            let cause = format!("it says {name}={}: {}", object::text(standing, "/status"), said(standing));
-            let warning = world.events(target).into_iter().rfind(|event| object::text(event, "/type") == "Warning");
-            let told = warning.map(|event| object::text(event, "/message")).unwrap_or_default();
-            return Some(Finding::new(Hop::Controller, target, cause).detail(told));
-        }
-    }
-    None
+/// What others do within this time is on its way.
+const SOON_SECONDS: i64 = 30;
+
+/// It was made a moment ago, and whoever takes care of it has not had the time.
+fn is_young(world: &World, item: &Value) -> bool {
+    time_at(item, "/metadata/creationTimestamp").is_some_and(|made| is_soon(world, made))
+}
+
+fn is_soon(world: &World, then: Timestamp) -> bool {
+    world.now.as_second().saturating_sub(then.as_second()) < SOON_SECONDS
 }
 
 /// Reason and message of a condition, a state or an event.
 fn said(what: &Value) -> String {
-    match (object::text(what, "/reason"), object::text(what, "/message")) {
+    match (object::text(what, "/reason"), object::text(what, "/message").trim()) {
         (reason, "") => reason.to_owned(),
         ("", message) => message.to_owned(),
         (reason, message) => format!("{reason}: {message}"),
@@ -157,14 +259,37 @@ fn said(what: &Value) -> String {
 }
 
 /// `the first of 3`-lists do not grow without end.
-fn named(items: &[&str]) -> String {
+fn named<T: AsRef<str>>(items: &[T]) -> String {
     const SHOWN: usize = 4;
+    let texts: Vec<&str> = items.iter().take(SHOWN).map(AsRef::as_ref).collect();
     match items.len() {
-        ..=SHOWN => items.join(", "),
-        more => format!("{} and {} more", items[..SHOWN].join(", "), more - SHOWN),
+        ..=SHOWN => texts.join(", "),
+        more => format!("{} and {} more", texts.join(", "), more - SHOWN),
     }
 }
 
 fn plural(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// `key=value,key=value`
+fn pairs(map: &serde_json::Map<String, Value>) -> String {
+    let pairs = map.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+/// `-n namespace `, for commands.
+fn in_namespace(item: &Value) -> String {
+    let namespace = object::namespace(item);
+    if namespace.is_empty() { String::new() } else { format!("-n {namespace} ") }
+}
+
+/// The newest warning about an object.
+fn warning<'a>(world: &'a World, about: &Value) -> Option<&'a Value> {
+    world.events(about).into_iter().rfind(|event| object::text(event, "/type") == "Warning")
+}
+
+/// The condition where it does not stand at True.
+fn is_failing<'a>(item: &'a Value, name: &str) -> Option<&'a Value> {
+    condition(item, name).filter(|condition| object::text(condition, "/status") != "True")
 }

@@ -3,11 +3,15 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Cause, Finding, Hop, containers, deletion, said, scheduling, service};
-use crate::world::{World, ago, condition, is_true, standing, time_at};
+use super::containers::{edit, replace};
+use super::{
+    Cause, Finding, Reason, cluster_objects, containers, crash, deletion, image, network_policy, probes, said,
+    scheduling, service, volume,
+};
+use crate::world::{World, ago, condition, is_true, number, standing, time_at};
 
 /// In the order of the hops: the first that holds is the answer.
-const CAUSES: [Cause; 14] = [
+const CAUSES: [Cause; 17] = [
     deletion::held,
     ended,
     scheduling::gated,
@@ -15,28 +19,44 @@ const CAUSES: [Cause; 14] = [
     scheduling::scheduler_error,
     scheduling::unschedulable,
     lost_node,
-    containers::image,
+    image::image,
     containers::configuration,
-    containers::crash,
-    volumes,
+    crash::crash,
+    volume::mount,
     sandbox,
     containers::initialising,
-    containers::probes,
+    crash::between_restarts,
+    probes::probes,
+    gates,
+    starting,
 ];
 
 pub(super) fn findings(world: &World, pod: &Value) -> Vec<Finding> {
     match first(world, pod) {
         Some(finding) => vec![finding],
-        None => service::unlisted(world, pod).into_iter().collect(),
+        None => {
+            let reached = service::unlisted(world, pod).into_iter().chain(cut_off(world, pod));
+            reached.chain(network_policy::isolated(world, pod, network_policy::Traffic::Both)).collect()
+        }
     }
+}
+
+/// It runs, and somebody drops its packets.
+fn cut_off(world: &World, pod: &Value) -> Option<Finding> {
+    let name = object::text(pod, "/spec/nodeName");
+    let node = world.seen("nodes")?.iter().find(|node| object::name(node) == name)?;
+    cluster_objects::dropping(node, pod).filter(|_| is_serving(pod))
 }
 
 /// What holds this pod up.
 pub(super) fn first(world: &World, pod: &Value) -> Option<Finding> {
-    if object::text(pod, "/status/phase") == "Succeeded" || is_serving(pod) {
+    if object::text(pod, "/status/phase") == "Succeeded" {
         return None;
     }
-    CAUSES.iter().chain(&[gates as Cause, starting]).find_map(|cause| cause(world, pod))
+    if is_serving(pod) {
+        return crash::between_restarts(world, pod);
+    }
+    CAUSES.iter().find_map(|cause| cause(world, pod))
 }
 
 /// Ready and not about to go.
@@ -44,68 +64,70 @@ pub(super) fn is_serving(pod: &Value) -> bool {
     is_true(pod, "Ready") && !object::is_being_deleted(pod)
 }
 
-fn ended(_: &World, pod: &Value) -> Option<Finding> {
+fn ended(world: &World, pod: &Value) -> Option<Finding> {
     if object::text(pod, "/status/phase") != "Failed" {
         return None;
     }
     let (reason, message) = (object::text(pod, "/status/reason"), object::text(pod, "/status/message"));
-    let finding = match reason {
-        "Evicted" => Finding::new(Hop::Node, pod, "its node evicted it for want of resources").detail(message).advise(
-            "give the containers requests and limits that fit, or the node more room; delete the pod to tidy up",
-        ),
+    let node = object::text(pod, "/spec/nodeName");
+    let finding = |reason: Reason, cause: String| Finding::new(reason, pod, cause).detail(message.trim());
+    Some(match reason {
+        "Evicted" => finding(
+            Reason::Evicted,
+            format!("node {node} evicted it, for want of resources or because it used more than it may"),
+        )
+        .advise(format!(
+            "give the containers requests and limits that fit, or the node more room: {}",
+            edit(world, pod)
+        ))
+        .advise(replace(world, pod)),
         "DeadlineExceeded" => {
-            Finding::new(Hop::Kubelet, pod, "it ran longer than spec.activeDeadlineSeconds").detail(message)
+            let seconds = number(pod, "/spec/activeDeadlineSeconds");
+            finding(Reason::PodDeadline, format!("it ran longer than its activeDeadlineSeconds of {seconds} s"))
         }
-        "" => containers::failed(pod),
-        other => Finding::new(Hop::Node, pod, format!("it failed: {other}")).detail(message),
-    };
-    Some(finding)
+        "" => crash::failed(world, pod),
+        rejected
+            if rejected.starts_with("OutOf")
+                || matches!(rejected, "NodeAffinity" | "NodeName" | "NodePorts" | "UnexpectedAdmissionError") =>
+        {
+            finding(Reason::PodRejected, format!("the kubelet of {node} refused it: {rejected}"))
+                .detail("the node was chosen without the scheduler, or what it has changed since")
+                .advise(replace(world, pod))
+        }
+        other => finding(Reason::PodFailed, format!("it failed: {other}")).advise(replace(world, pod)),
+    })
 }
 
 fn lost_node(world: &World, pod: &Value) -> Option<Finding> {
     let (name, nodes) = (object::text(pod, "/spec/nodeName"), world.seen("nodes")?);
     let Some(node) = nodes.iter().find(|node| object::name(node) == name) else {
         let cause = format!("its node {name} does not exist");
-        return Some(Finding::new(Hop::Node, pod, cause).advise("delete the pod; its controller makes another one"));
+        return Some(Finding::new(Reason::PodNodeMissing, pod, cause).advise(replace(world, pod)));
     };
     let ready = condition(node, "Ready")?;
     if object::text(ready, "/status") == "True" {
         return None;
     }
     let since = time_at(ready, "/lastTransitionTime").map(|then| ago(world.now, then)).unwrap_or_default();
-    let finding =
-        Finding::new(Hop::Node, pod, format!("its node {name} is not ready since {since}")).detail(said(ready));
-    Some(finding.advise(format!("ferry why node/{name}")))
-}
-
-/// Volumes that cannot be had on the node.
-fn volumes(world: &World, pod: &Value) -> Option<Finding> {
-    if containers::any_started(pod) {
-        return None;
-    }
-    let event = world.event(pod, &["FailedMount", "FailedAttachVolume", "FailedMapVolume"])?;
-    let message = object::text(event, "/message");
-    let finding = Finding::new(Hop::Kubelet, pod, "a volume cannot be mounted").detail(message);
-    let missing = ["configmap", "secret"]
-        .into_iter()
-        .find(|kind| message.contains(&format!("{kind} \"")) && message.contains("not found"));
-    Some(match missing {
-        Some(kind) => finding.advise(format!("create the {kind} that it names, or mark the volume optional")),
-        None => finding.advise("kubectl describe pod shows all attempts; look at the claim and its volume"),
-    })
+    let cause = format!("its node {name} is not ready since {since}");
+    Some(Finding::new(Reason::PodNodeNotReady, pod, cause).detail(said(ready)).advise(format!("ferry why node/{name}")))
 }
 
 fn sandbox(world: &World, pod: &Value) -> Option<Finding> {
     if is_true(pod, "PodReadyToStartContainers") || containers::any_started(pod) {
         return None;
     }
-    let event = world.event(pod, &["FailedCreatePodSandBox"])?;
-    let finding = Finding::new(Hop::Kubelet, pod, "the runtime cannot make its sandbox and network");
-    Some(
-        finding
-            .detail(object::text(event, "/message"))
-            .advise("look at the network plug-in and the runtime of the node"),
-    )
+    let event = world.event(pod, &["FailedCreatePodSandBox", "FailedPrepareDynamicResources"])?;
+    let node = object::text(pod, "/spec/nodeName");
+    let finding =
+        Finding::new(Reason::Sandbox, pod, format!("the runtime of node {node} cannot make its sandbox and network"));
+    let finding = finding.detail(object::text(event, "/message"));
+    Some(match object::text(pod, "/spec/runtimeClassName") {
+        "" => finding.advise(format!("look at the network plug-in and the runtime on {node}; ferry why node/{node}")),
+        class => finding.detail(format!("it asks for the RuntimeClass {class:?}")).advise(format!(
+            "see that the runtime of {node} knows the handler of that class: kubectl get runtimeclass {class} -o yaml"
+        )),
+    })
 }
 
 fn gates(_: &World, pod: &Value) -> Option<Finding> {
@@ -117,16 +139,27 @@ fn gates(_: &World, pod: &Value) -> Option<Finding> {
         .collect();
     (!missing.is_empty()).then(|| {
         let cause = format!("its containers are ready, but its readiness gates are not: {}", super::named(&missing));
-        Finding::new(Hop::Ready, pod, cause).advise("whoever sets these conditions has not done so: see that it runs")
+        Finding::new(Reason::ReadinessGate, pod, cause)
+            .advise("whoever sets these conditions of the pod has not done so: see that this controller runs")
     })
 }
 
 /// Nothing is wrong that anybody has told of.
 fn starting(world: &World, pod: &Value) -> Option<Finding> {
     let node = object::text(pod, "/spec/nodeName");
-    let waiting: Vec<String> = object::items(pod, "/status/containerStatuses")
+    let statuses = object::items(pod, "/status/containerStatuses");
+    // A container that has done its work is not started again, and the others need not wait for it.
+    let starts_again = matches!(object::text(pod, "/spec/restartPolicy"), "" | "Always");
+    let is_done = |status: &Value| {
+        !starts_again && status.pointer("/state/terminated/exitCode").and_then(Value::as_i64) == Some(0)
+    };
+    let is_ready = |status: &Value| status["ready"].as_bool() == Some(true);
+    if statuses.iter().any(is_done) && statuses.iter().all(|status| is_done(status) || is_ready(status)) {
+        return None;
+    }
+    let waiting: Vec<String> = statuses
         .iter()
-        .filter(|status| status["ready"].as_bool() != Some(true))
+        .filter(|status| !is_ready(status) && !is_done(status))
         .map(|status| {
             let reason = object::text(status, "/state/waiting/reason");
             let name = object::text(status, "/name");
@@ -138,6 +171,7 @@ fn starting(world: &World, pod: &Value) -> Option<Finding> {
     let what =
         if waiting.is_empty() { "the kubelet has not said anything of it".to_owned() } else { waiting.join(", ") };
     let pulling = world.event(pod, &["Pulling"]).filter(|_| world.event(pod, &["Pulled"]).is_none());
-    let finding = Finding::new(Hop::Kubelet, pod, format!("it is starting on node {node}{since}: {what}")).underway();
+    let cause = format!("it is starting on node {node}{since}: {what}");
+    let finding = Finding::new(Reason::Starting, pod, cause).underway();
     Some(finding.detail(pulling.map(|event| object::text(event, "/message")).unwrap_or_default()))
 }

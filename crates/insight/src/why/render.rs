@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ferry_meta::object;
 
-use super::Finding;
+use super::{Finding, held};
 use crate::world::{World, title};
 
 pub fn render(world: &World, findings: &[Finding]) -> String {
@@ -12,24 +12,33 @@ pub fn render(world: &World, findings: &[Finding]) -> String {
     let namespace = object::namespace(&world.target);
     let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
     let name = title(&world.target);
-    let state = match findings.first() {
+    let state = match held(findings) {
         None => "nothing holds it up",
         Some(first) if first.underway => "it is on its way",
+        Some(first) if first.probably => "something probably holds it up",
         Some(_) => "it is stuck",
     };
     let _ = writeln!(out, "{name}{place}: {state}");
     for finding in findings {
         let _ = writeln!(out);
-        line(&mut out, if finding.underway { "now at" } else { "stuck at" }, finding.hop.name());
+        if !finding.note {
+            line(&mut out, if finding.underway { "now at" } else { "stuck at" }, finding.hop.name());
+        }
         if finding.about != name {
             line(&mut out, "object", &finding.about);
         }
-        line(&mut out, "because", &finding.cause);
+        let label = match (finding.note, finding.probably) {
+            (true, _) => "note",
+            (false, true) => "probably",
+            (false, false) => "because",
+        };
+        line(&mut out, label, &finding.cause);
         for detail in &finding.details {
             line(&mut out, "", detail);
         }
         for (index, advice) in finding.advice.iter().enumerate() {
-            line(&mut out, if index == 0 { "to do" } else { "" }, advice);
+            let label = if finding.note { "to change" } else { "to do" };
+            line(&mut out, if index == 0 { label } else { "" }, advice);
         }
     }
     if !world.unseen.is_empty() {

@@ -1,48 +1,58 @@
-//! Pods without a node: what the scheduler says of each node, put together.
+//! Pods without a node: what the scheduler says of each node, checked against the nodes.
 
 use std::collections::BTreeMap;
 
 use ferry_meta::object;
-use ferry_meta::quantity::Quantity;
 use serde_json::Value;
 
-use super::{Finding, Hop, claim, named, plural, said};
+use super::containers::edit;
+use super::{Finding, Reason, claim, fit, named, plural, said};
 use crate::world::{World, ago, condition, standing, time_at};
 
 pub(super) fn gated(_: &World, pod: &Value) -> Option<Finding> {
     let gates: Vec<&str> =
         object::items(pod, "/spec/schedulingGates").iter().map(|gate| object::text(gate, "/name")).collect();
-    if gates.is_empty() {
+    if gates.is_empty() || !object::text(pod, "/spec/nodeName").is_empty() {
         return None;
     }
     let cause = format!("scheduling gates hold it back: {}", named(&gates));
     Some(
-        Finding::new(Hop::Scheduler, pod, cause)
+        Finding::new(Reason::SchedulingGates, pod, cause)
             .advise("whoever set them removes them when it is time: see that this controller runs"),
     )
 }
 
 /// A claim that no volume is bound to keeps its pod from every node.
 pub(super) fn unbound_claim(world: &World, pod: &Value) -> Option<Finding> {
-    if !object::text(pod, "/spec/nodeName").is_empty() {
+    let claims = world.seen("persistentvolumeclaims")?;
+    // A pod whose containers run has what it needs.
+    if super::containers::any_started(pod) {
         return None;
     }
-    let claims = world.seen("persistentvolumeclaims")?;
-    for volume in object::items(pod, "/spec/volumes") {
-        let name = object::text(volume, "/persistentVolumeClaim/claimName");
-        if name.is_empty() {
-            continue;
-        }
+    for name in fit::volumes::claims(pod) {
         let Some(found) = claims.iter().find(|item| object::name(item) == name) else {
-            let cause =
-                format!("the claim {name} that its volume {} names does not exist", object::text(volume, "/name"));
-            return Some(
-                Finding::new(Hop::Storage, pod, cause).advise(format!("create the PersistentVolumeClaim {name}")),
+            let volume = object::items(pod, "/spec/volumes")
+                .iter()
+                .find(|volume| object::text(volume, "/persistentVolumeClaim/claimName") == name)?;
+            let cause = format!(
+                "its volume {:?} needs the PersistentVolumeClaim {name:?}, and there is none in namespace {}",
+                object::text(volume, "/name"),
+                object::namespace(pod)
             );
+            let near: Vec<&str> = claims.iter().map(object::name).collect();
+            let near = if near.is_empty() {
+                "the namespace has no claims".to_owned()
+            } else {
+                format!("the namespace has {}", named(&near))
+            };
+            return Some(Finding::new(Reason::ClaimMissing, pod, cause).detail(near).advise(format!(
+                "create the PersistentVolumeClaim {name}, or correct claimName: {}",
+                edit(world, pod)
+            )));
         };
         // A class that waits for its first pod waits for the scheduler, not the other way round.
-        if let Some(mut finding) = claim::unbound(world, found).filter(|finding| !finding.underway) {
-            finding.details.insert(0, format!("the pod waits for the claim {name}"));
+        if let Some(mut finding) = claim::findings(world, found).filter(|finding| !finding.underway && !finding.note) {
+            finding.details.insert(0, format!("{} waits for the claim {name}", crate::world::title(pod)));
             return Some(finding);
         }
     }
@@ -63,29 +73,47 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
     if message.is_empty() {
         return Some(unseen(world, pod));
     }
+    let checked = fit::check(world, pod);
+    if checked.as_ref().is_some_and(Vec::is_empty) {
+        let finding = Finding::new(Reason::NoNodes, pod, "the cluster has no nodes");
+        return Some(finding.advise("start one: `ferry join` on a machine, or `ferry up`"));
+    }
     let groups = match verdict.and_then(|verdict| verdict.get("nodes")?.as_array()).filter(|nodes| !nodes.is_empty()) {
         Some(nodes) => by_node(nodes),
         None => by_message(message),
     };
-    let mut finding = Finding::new(Hop::Scheduler, pod, "no node can take it");
+    let checked = checked.unwrap_or_default();
+    let looked = fit::lines(&checked);
+    let devices = !object::items(pod, "/spec/resourceClaims").is_empty();
+    let reason = if devices && looked.is_empty() { Reason::DeviceClaim } else { Reason::NoNodeFits };
+    let cause = match looked.as_slice() {
+        [] => "no node can take it".to_owned(),
+        [one] => format!("no node can take it: {one}"),
+        many => format!("no node can take it: {}", many.join("; ")),
+    };
+    let mut finding = Finding::new(reason, pod, cause);
     if groups.is_empty() {
-        finding = finding.detail(message);
+        finding = finding.detail(format!("the scheduler says: {message}"));
     }
     for Group { reason, count, nodes } in &groups {
         let which = if nodes.is_empty() { String::new() } else { format!(" ({})", named(nodes)) };
-        finding = finding.detail(format!("{}{which}: {reason}", plural(*count, "node")));
-        if let Some(detail) = comparison(world, pod, reason) {
-            finding = finding.detail(format!("  {detail}"));
-        }
-        let advice = advice(pod, reason);
-        if !finding.advice.contains(&advice) {
-            finding = finding.advise(advice);
-        }
+        finding = finding.detail(format!("the scheduler says of {}{which}: {reason}", plural(*count, "node")));
+    }
+    let free = checked.iter().filter(|one| one.obstacles.is_empty()).map(|one| one.node).collect::<Vec<_>>();
+    if !free.is_empty() && !looked.is_empty() {
+        finding = finding
+            .detail(format!("nothing was found against {}; the scheduler's words are all there is", named(&free)));
     }
     let nominated = object::text(pod, "/status/nominatedNodeName");
     if !nominated.is_empty() {
-        finding =
-            finding.detail(format!("pods of lower priority are ending on {nominated} to make room for it")).underway();
+        let cause = format!("pods of lower priority are ending on {nominated} to make room for it");
+        return Some(Finding { reason: Reason::Preempting, cause, ..finding }.underway());
+    }
+    for text in fit::advice(world, pod, &checked, &edit(world, pod)) {
+        finding = finding.advise(text);
+    }
+    if finding.advice.is_empty() {
+        finding = finding.advise("compare what the scheduler says with the nodes: kubectl describe nodes");
     }
     Some(finding)
 }
@@ -98,11 +126,18 @@ fn unseen(world: &World, pod: &Value) -> Finding {
     };
     let created = time_at(pod, "/metadata/creationTimestamp").unwrap_or(world.now);
     let waits = world.now.as_second() - created.as_second();
-    let finding = Finding::new(Hop::Scheduler, pod, format!("the scheduler {scheduler:?} has not looked at it yet"));
+    let finding =
+        Finding::new(Reason::NoSuchScheduler, pod, format!("the scheduler {scheduler:?} has not looked at it yet"));
     if condition(pod, "PodScheduled").is_none() && waits > 10 {
-        finding
-            .detail(format!("it waits for {}", ago(world.now, created)))
-            .advise(format!("see that a scheduler runs that answers to the name {scheduler:?}"))
+        finding.detail(format!("it waits for {}", ago(world.now, created))).advise(match scheduler {
+            "default-scheduler" => {
+                "see that the scheduler runs: ferry up, ferry scheduler or kube-scheduler".to_owned()
+            }
+            other => format!(
+                "start a scheduler of the name {other:?}, or take spec.schedulerName away: {}",
+                edit(world, pod)
+            ),
+        })
     } else {
         finding.underway()
     }
@@ -151,71 +186,12 @@ fn by_message(message: &str) -> Vec<Group<'static>> {
     groups
 }
 
-/// What a pod asks for, all containers together.
-fn requested(pod: &Value, resource: &str) -> Option<Quantity> {
-    let of = |container: &Value| {
-        let text = container.pointer("/resources/requests")?.get(resource)?.as_str()?;
-        Quantity::parse(text).ok()
-    };
-    let running = object::items(pod, "/spec/containers").iter().filter_map(of).reduce(|a, b| a.add(&b));
-    let largest = object::items(pod, "/spec/initContainers").iter().filter_map(of).reduce(Quantity::max);
-    match (running, largest) {
-        (Some(running), Some(largest)) => Some(running.max(largest)),
-        (running, largest) => running.or(largest),
-    }
-}
-
-/// What it asks for against what the largest node has.
-fn comparison(world: &World, pod: &Value, reason: &str) -> Option<String> {
-    let resource = reason.strip_prefix("Insufficient ")?.trim_end_matches('.');
-    let wanted = requested(pod, resource)?;
-    let has = |node: &Value| Quantity::parse(node.pointer("/status/allocatable")?.get(resource)?.as_str()?).ok();
-    let largest = world.all("nodes").iter().filter_map(has).reduce(Quantity::max)?;
-    let fits = largest.as_f64() >= wanted.as_f64();
-    let rest = if fits { "; other pods have taken it" } else { ", so that it will never fit" };
-    Some(format!("it asks for {resource} {wanted}; the largest node has {largest}{rest}"))
-}
-
-fn advice(pod: &Value, reason: &str) -> String {
-    let says = |text: &str| reason.contains(text);
-    if says("Insufficient") {
-        "ask for less in resources.requests, end pods that are not needed, or add a node".into()
-    } else if says("taint") {
-        "tolerate the taint in spec.tolerations, or take it from the node: kubectl taint nodes NODE KEY-".into()
-    } else if says("didn't match Pod's node affinity/selector") {
-        let selector = object::map(pod, "/spec/nodeSelector");
-        let asked: Vec<String> =
-            selector.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-        match asked.is_empty() {
-            true => "no node has the labels that spec.affinity.nodeAffinity asks for: kubectl get nodes --show-labels"
-                .into(),
-            false => format!("no node has the labels {}: kubectl label node NODE {}", asked.join(","), asked.join(" ")),
-        }
-    } else if says("unschedulable") {
-        "the nodes are cordoned: kubectl uncordon NODE".into()
-    } else if says("anti-affinity") {
-        "pods that it must not stand beside are on every node: add nodes, or soften the rule to preferred".into()
-    } else if says("pod affinity") {
-        "no node has the pods that it must stand beside: see that they run and their labels match".into()
-    } else if says("topology spread") {
-        "the spread would become too uneven: raise maxSkew, add nodes in the other zones, or use ScheduleAnyway".into()
-    } else if says("free ports") {
-        "its hostPort is taken on these nodes: use another one, or none".into()
-    } else if says("Too many pods") {
-        "the nodes are full (kubelet's --max-pods): add a node or end pods".into()
-    } else if says("volume") || says("PersistentVolume") {
-        "a volume can not be used on these nodes: look at the claim and at the node affinity of its volume".into()
-    } else {
-        "kubectl describe nodes shows what the nodes offer".into()
-    }
-}
-
 /// Why the scheduler waits, where its condition names another reason than that no node fits.
 pub(super) fn scheduler_error(_: &World, pod: &Value) -> Option<Finding> {
     let failed = standing(pod, "PodScheduled", "False")?;
     let reason = object::text(failed, "/reason");
     (reason == "SchedulerError")
-        .then(|| Finding::new(Hop::Scheduler, pod, "the scheduler could not place it").detail(said(failed)))
+        .then(|| Finding::new(Reason::SchedulerError, pod, "the scheduler could not place it").detail(said(failed)))
 }
 
 #[cfg(test)]

@@ -1,29 +1,112 @@
 //! Services that lead nowhere.
 
+use std::net::IpAddr;
+
 use ferry_meta::object;
 use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
-use super::{Finding, Hop, named, plural, pod};
-use crate::world::World;
+use super::network_policy::{self, Traffic};
+use super::{Finding, Reason, in_namespace, is_young, named, pairs, plural, pod, said};
+use crate::world::{World, ago, time_at, title};
 
 pub(super) fn findings(world: &World, service: &Value) -> Vec<Finding> {
     let kind = object::text(service, "/spec/type");
-    let selector = object::map(service, "/spec/selector");
     if kind == "ExternalName" {
-        return Vec::new();
+        return external(service).into_iter().collect();
     }
-    let ready = listed(world, service).iter().filter(|endpoint| is_ready(endpoint)).count();
-    let found = if ready == 0 { dark(world, service, selector) } else { None };
-    if let Some(finding) = found {
+    if is_dark(world, service)
+        && let Some(finding) = dark(world, service)
+    {
         return vec![finding];
     }
-    let pending = kind == "LoadBalancer" && object::items(service, "/status/loadBalancer/ingress").is_empty();
-    if pending {
-        let finding = Finding::new(Hop::Endpoints, service, "it waits for an address of a load balancer");
-        return vec![finding.advise("something must give these out: a cloud's controller, or MetalLB and its like")];
+    let selected = selected(world, service).unwrap_or_default();
+    let serving: Vec<&Value> = selected.into_iter().filter(|pod| pod::is_serving(pod)).collect();
+    let mut found: Vec<Finding> = unnamed_port(service, &serving).into_iter().collect();
+    if found.is_empty() {
+        found.extend(other_port(service, &serving));
     }
-    Vec::new()
+    if kind == "LoadBalancer" && object::items(service, "/status/loadBalancer/ingress").is_empty() {
+        found.push(balancer(world, service));
+    }
+    if found.is_empty() {
+        let isolated = |pod: &&Value| network_policy::isolated(world, pod, Traffic::Ingress);
+        found.extend(serving.iter().find_map(isolated));
+    }
+    found
+}
+
+/// A name in DNS that must be a name.
+fn external(service: &Value) -> Option<Finding> {
+    let name = object::text(service, "/spec/externalName");
+    let edit = format!("kubectl edit {}{}", in_namespace(service), title(service));
+    let finding = |cause: String| Finding::new(Reason::ExternalNameAddress, service, cause);
+    if name.trim_end_matches('.').parse::<IpAddr>().is_ok() {
+        let cause =
+            format!("its externalName {name} is an address: DNS answers with a name (CNAME), and an address is none");
+        return Some(
+            finding(cause)
+                .advise(format!("put a name there: {edit}"))
+                .advise("or make it a Service without selector, and an EndpointSlice with that address"),
+        );
+    }
+    if name.is_empty() {
+        return Some(finding("its type is ExternalName, and externalName is empty".into()).advise(edit));
+    }
+    None
+}
+
+fn balancer(world: &World, service: &Value) -> Finding {
+    if let Some(event) = world.event(service, &["PortNotAvailable"]) {
+        return Finding::new(
+            Reason::LoadBalancerPort,
+            service,
+            "it gets no address of a load balancer: its port is taken",
+        )
+        .detail(object::text(event, "/message"))
+        .advise("give it another port, or free the one that is in use");
+    }
+    if let Some(event) = world.event(service, &["SyncLoadBalancerFailed"]) {
+        return Finding::new(Reason::LoadBalancerPending, service, "it gets no address of a load balancer")
+            .detail(object::text(event, "/message"));
+    }
+    let class = object::text(service, "/spec/loadBalancerClass");
+    if !class.is_empty() {
+        let cause = format!("it waits for a load balancer of the class {class:?}, and nobody has taken it up");
+        return Finding::new(Reason::LoadBalancerClass, service, cause)
+            .underway_if(is_young(world, service))
+            .detail("a Service with a loadBalancerClass is left alone by the cluster's own load balancer")
+            .advise(format!(
+                "install what serves the class {class:?}; or create the Service anew without loadBalancerClass"
+            ));
+    }
+    let age = time_at(service, "/metadata/creationTimestamp").map(|then| ago(world.now, then)).unwrap_or_default();
+    let finding = Finding::new(Reason::LoadBalancerPending, service, "it waits for an address of a load balancer");
+    finding
+        .underway_if(is_young(world, service))
+        .detail(format!("it was made {age} ago"))
+        .advise("something must give these out: Ferry's own (ferry up), a cloud's controller, or MetalLB and its like")
+}
+
+/// The pods that its selector means and that are not over; None where pods could not be looked at.
+fn selected<'a>(world: &'a World, service: &Value) -> Option<Vec<&'a Value>> {
+    let pods = world.seen("pods")?;
+    let selector = object::map(service, "/spec/selector");
+    let matcher = LabelSelector::from_map(selector);
+    let over = |pod: &Value| matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed");
+    let means = |pod: &&Value| matcher.matches(object::labels(pod)) && !over(pod);
+    Some(if selector.is_empty() { Vec::new() } else { pods.iter().filter(means).collect() })
+}
+
+/// Whether nothing answers behind it, as far as that can be seen: no endpoint is ready, or no pod could be one.
+pub(super) fn is_dark(world: &World, service: &Value) -> bool {
+    match world.seen("endpointslices") {
+        Some(_) => !listed(world, service).into_iter().any(is_ready),
+        None => {
+            let has_selector = !object::map(service, "/spec/selector").is_empty();
+            has_selector && selected(world, service).is_some_and(|pods| !pods.into_iter().any(pod::is_serving))
+        }
+    }
 }
 
 /// The endpoints in all slices of a Service.
@@ -39,99 +122,191 @@ fn is_ready(endpoint: &Value) -> bool {
 }
 
 /// Why no endpoint of it is ready.
-fn dark(world: &World, service: &Value, selector: &serde_json::Map<String, Value>) -> Option<Finding> {
-    let namespace = object::namespace(service);
+fn dark(world: &World, service: &Value) -> Option<Finding> {
+    let selector = object::map(service, "/spec/selector");
+    let edit = format!("kubectl edit {}{}", in_namespace(service), title(service));
     if selector.is_empty() {
+        // The API server's own Service has its slices from the API server.
         let cause = "it has no selector, and nobody has written an EndpointSlice for it";
-        let advice = "give it spec.selector, or write EndpointSlices with the label kubernetes.io/service-name";
-        return Some(Finding::new(Hop::Endpoints, service, cause).advise(advice));
+        return Some(
+            Finding::new(Reason::NoSelector, service, cause).advise(format!("give it spec.selector: {edit}")).advise(
+                format!(
+                    "or write an EndpointSlice with the label kubernetes.io/service-name={}",
+                    object::name(service)
+                ),
+            ),
+        );
     }
-    let wanted: Vec<String> =
-        selector.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    let wanted = wanted.join(",");
-    let matcher = LabelSelector::from_map(selector);
-    let selected: Vec<&Value> = world.all("pods").iter().filter(|pod| matcher.matches(object::labels(pod))).collect();
-    if selected.is_empty() {
-        let made = |set: &&Value| matcher.matches(object::map(set, "/spec/template/metadata/labels"));
-        if let Some(maker) = world.all("deployments").iter().find(made) {
-            let name = object::name(maker);
-            let cause = format!("deployment {name} makes the pods that its selector {wanted} matches, and has none");
-            return Some(
-                Finding::new(Hop::Endpoints, service, cause).advise(format!("ferry why -n {namespace} deploy/{name}")),
-            );
-        }
-        let finding =
-            Finding::new(Hop::Endpoints, service, format!("its selector {wanted} matches no pod in {namespace}"));
-        let finding = match near_miss(world, selector) {
-            Some(near) => finding.detail(near),
-            None => finding,
-        };
-        return Some(finding.advise("correct spec.selector, or the labels in the pods' template"));
-    }
+    let wanted = pairs(selector);
+    let Some(selected) = selected(world, service) else {
+        let cause = format!("none of its endpoints is ready; the pods of its selector {wanted} could not be looked at");
+        return Some(Finding::new(Reason::NoReadyEndpoint, service, cause).advise("ask somebody who may list pods"));
+    };
     let serving: Vec<&Value> = selected.iter().copied().filter(|pod| pod::is_serving(pod)).collect();
-    if serving.is_empty() {
-        let cause = format!("it selects {}, and none of them is ready", plural(selected.len(), "pod"));
-        let mut finding = Finding::new(Hop::Endpoints, service, cause);
-        if let Some(inner) = selected.iter().find_map(|pod| pod::first(world, pod)) {
-            finding = finding.detail(format!("{} at the {}: {}", inner.about, inner.hop.name(), inner.cause));
-            finding.details.extend(inner.details);
-            finding.advice = inner.advice;
-            finding.underway = inner.underway;
-        }
-        return Some(finding);
+    let serving = serving.as_slice();
+    if selected.is_empty() {
+        return Some(no_pods(world, service, selector, &wanted, &edit));
     }
-    if let Some(finding) = unnamed_port(service, &serving) {
+    if serving.is_empty() {
+        let cause = format!("it selects {} ({wanted}), and none of them is ready", plural(selected.len(), "pod"));
+        let finding = Finding::new(Reason::PodsNotReady, service, cause);
+        return Some(match selected.iter().find_map(|pod| pod::first(world, pod)) {
+            Some(inner) => finding.because_of(inner),
+            None => finding,
+        });
+    }
+    if let Some(finding) = unnamed_port(service, serving) {
         return Some(finding);
     }
     let cause = format!("{} ready, but its EndpointSlices do not list them yet", plural(serving.len(), "pod"));
     let advice = "see that the controllers run: the EndpointSlice controller writes them";
-    Some(Finding::new(Hop::Endpoints, service, cause).advise(advice).underway())
+    let told = world.event(service, &["FailedToUpdateEndpointSlices"]).map(said).unwrap_or_default();
+    let since =
+        serving.iter().filter_map(|pod| time_at(crate::world::condition(pod, "Ready")?, "/lastTransitionTime")).max();
+    let late = since.is_some_and(|at| world.now.as_second() - at.as_second() > 30);
+    let mut finding = Finding::new(Reason::EndpointsLate, service, cause).detail(told).advise(advice);
+    finding.underway = !late;
+    Some(finding)
+}
+
+/// The selector means no pod: whether somebody makes them, or the labels are others.
+fn no_pods(
+    world: &World,
+    service: &Value,
+    selector: &serde_json::Map<String, Value>,
+    wanted: &str,
+    edit: &str,
+) -> Finding {
+    let namespace = object::namespace(service);
+    let matcher = LabelSelector::from_map(selector);
+    let makers = ["deployments", "statefulsets", "daemonsets"].into_iter().flat_map(|list| world.all(list));
+    let made = |set: &&Value| matcher.matches(object::map(set, "/spec/template/metadata/labels"));
+    if let Some(maker) = makers.clone().find(made) {
+        let name = title(maker);
+        let zero = maker.pointer("/spec/replicas").and_then(Value::as_i64) == Some(0);
+        let why = if zero { "is scaled to zero" } else { "has none" };
+        let cause = format!("{name} makes the pods that its selector {wanted} matches, and {why}");
+        let finding = Finding::new(Reason::MakerHasNoPods, service, cause);
+        return match zero {
+            true => finding.note().advise(format!("kubectl scale -n {namespace} {name} --replicas=1")),
+            false => finding.advise(format!("ferry why -n {namespace} {name}")),
+        };
+    }
+    let cause = format!("its selector {wanted} matches no pod in {namespace}");
+    let finding = Finding::new(Reason::SelectorMatchesNothing, service, cause);
+    let templates: Vec<&serde_json::Map<String, Value>> =
+        makers.map(|maker| object::map(maker, "/spec/template/metadata/labels")).collect();
+    let finding = match near_miss(world, selector, &templates) {
+        Some(near) => finding.detail(near),
+        None => finding,
+    };
+    finding.advise(format!("correct spec.selector: {edit}")).advise("or the labels in the pods' template")
+}
+
+/// A targetPort that is a number which no container names: allowed, and worth a look where ports are named.
+fn other_port(service: &Value, pods: &[&Value]) -> Option<Finding> {
+    if pods.is_empty() {
+        return None;
+    }
+    for port in object::items(service, "/spec/ports") {
+        let protocol = protocol(port);
+        let target = port.get("targetPort").and_then(Value::as_i64).or_else(|| port.get("port")?.as_i64())?;
+        if port.get("targetPort").is_some_and(Value::is_string) {
+            continue;
+        }
+        let declared: Vec<(i64, String)> = container_ports(pods)
+            .map(|port| (port.get("containerPort").and_then(Value::as_i64).unwrap_or(0), self::protocol(port)))
+            .collect();
+        if declared.is_empty() || declared.contains(&(target, protocol.clone())) {
+            continue;
+        }
+        let mut known: Vec<String> = declared.iter().map(|(number, protocol)| format!("{number}/{protocol}")).collect();
+        known.sort();
+        known.dedup();
+        let cause = format!(
+            "no container names port {target}/{protocol}, which is its targetPort; its pods name {}",
+            named(&known)
+        );
+        return Some(
+            Finding::new(Reason::PortMismatch, service, cause)
+                .note()
+                .detail("containers may listen on ports that they do not name; then nothing is wrong")
+                .advise(format!(
+                    "if it is a mistake, correct targetPort: kubectl edit {}{}",
+                    in_namespace(service),
+                    title(service)
+                )),
+        );
+    }
+    None
+}
+
+fn protocol(port: &Value) -> String {
+    match object::text(port, "/protocol") {
+        "" => "TCP".to_owned(),
+        protocol => protocol.to_owned(),
+    }
+}
+
+fn container_ports<'a>(pods: &'a [&Value]) -> impl Iterator<Item = &'a Value> {
+    pods.iter()
+        .flat_map(|pod| {
+            ["/spec/containers", "/spec/initContainers"].into_iter().flat_map(|list| object::items(pod, list))
+        })
+        .flat_map(|container| object::items(container, "/ports"))
 }
 
 /// A port that is named must be named in the pods too.
 fn unnamed_port(service: &Value, pods: &[&Value]) -> Option<Finding> {
+    if pods.is_empty() {
+        return None;
+    }
     for port in object::items(service, "/spec/ports") {
         let Some(name) = port.get("targetPort").and_then(Value::as_str) else { continue };
-        let has = |pod: &&Value| {
-            object::items(pod, "/spec/containers")
-                .iter()
-                .chain(object::items(pod, "/spec/initContainers"))
-                .flat_map(|container| object::items(container, "/ports"))
-                .any(|port| object::text(port, "/name") == name)
-        };
-        if !pods.iter().any(has) {
-            let named_ports: Vec<&str> = pods
-                .iter()
-                .flat_map(|pod| object::items(pod, "/spec/containers"))
-                .flat_map(|container| object::items(container, "/ports"))
-                .map(|port| object::text(port, "/name"))
-                .filter(|name| !name.is_empty())
-                .collect();
-            let has = if named_ports.is_empty() {
-                "they name none".to_owned()
-            } else {
-                format!("they have {}", named(&named_ports))
-            };
-            let cause = format!("its targetPort is called {name:?}, and no container port of its pods is; {has}");
-            let advice = "use that name in the container's ports, or a number as targetPort";
-            return Some(Finding::new(Hop::Endpoints, service, cause).advise(advice));
+        let protocol = protocol(port);
+        let is = |port: &Value| object::text(port, "/name") == name && self::protocol(port) == protocol;
+        if container_ports(pods).any(is) {
+            continue;
         }
+        let mut names: Vec<&str> =
+            container_ports(pods).map(|port| object::text(port, "/name")).filter(|name| !name.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let has = if names.is_empty() { "they name none".to_owned() } else { format!("they have {}", named(&names)) };
+        let cause = format!(
+            "its targetPort {name:?} (port {}/{protocol}) is the name of no container port of its pods; {has}",
+            port.get("port").and_then(Value::as_i64).unwrap_or(0)
+        );
+        return Some(
+            Finding::new(Reason::PortName, service, cause)
+                .advise(format!(
+                    "correct targetPort, or use a number: kubectl edit {}{}",
+                    in_namespace(service),
+                    title(service)
+                ))
+                .advise("or give a container's port that name"),
+        );
     }
     None
 }
 
 /// Pods that have the label with another value, or the value under another label.
-fn near_miss(world: &World, selector: &serde_json::Map<String, Value>) -> Option<String> {
+fn near_miss(
+    world: &World,
+    selector: &serde_json::Map<String, Value>,
+    templates: &[&serde_json::Map<String, Value>],
+) -> Option<String> {
+    let labels: Vec<&serde_json::Map<String, Value>> =
+        world.all("pods").iter().map(object::labels).chain(templates.iter().copied()).collect();
     for (key, value) in selector {
-        let mut others: Vec<&str> =
-            world.all("pods").iter().filter_map(|pod| object::labels(pod).get(key)?.as_str()).collect();
+        let mut others: Vec<&str> = labels.iter().filter_map(|labels| labels.get(key)?.as_str()).collect();
         others.sort_unstable();
         others.dedup();
         if !others.is_empty() && !others.contains(&value.as_str().unwrap_or_default()) {
             return Some(format!("pods there have {key}={}", named(&others)));
         }
-        let elsewhere = world.all("pods").iter().find_map(|pod| {
-            object::labels(pod).iter().find(|(other, have)| *have == value && *other != key).map(|(other, _)| other)
+        let elsewhere = labels.iter().find_map(|labels| {
+            labels.iter().find(|(other, have)| *have == value && *other != key).map(|(other, _)| other)
         });
         if let Some(other) = elsewhere.filter(|_| others.is_empty()) {
             return Some(format!(
@@ -148,7 +323,9 @@ pub(super) fn unlisted(world: &World, pod: &Value) -> Option<Finding> {
     if !pod::is_serving(pod) {
         return None;
     }
+    let listed_as = object::items(pod, "/status/podIPs").iter().map(|one| object::text(one, "/ip"));
     let address = object::text(pod, "/status/podIP");
+    let addresses: Vec<&str> = listed_as.chain(std::iter::once(address)).collect();
     world.seen("endpointslices")?;
     for service in world.all("services") {
         let selector = object::map(service, "/spec/selector");
@@ -157,7 +334,8 @@ pub(super) fn unlisted(world: &World, pod: &Value) -> Option<Finding> {
             continue;
         }
         let known = listed(world, service).iter().any(|endpoint| {
-            is_ready(endpoint) && object::items(endpoint, "/addresses").iter().any(|a| a.as_str() == Some(address))
+            let own = |listed: &Value| listed.as_str().is_some_and(|listed| addresses.contains(&listed));
+            is_ready(endpoint) && object::items(endpoint, "/addresses").iter().any(own)
         });
         if !known {
             if let Some(finding) = unnamed_port(service, &[pod]) {
@@ -168,7 +346,8 @@ pub(super) fn unlisted(world: &World, pod: &Value) -> Option<Finding> {
                 object::name(service)
             );
             let advice = "see that the controllers run: the EndpointSlice controller writes the slices";
-            return Some(Finding::new(Hop::Endpoints, pod, cause).advise(advice).underway());
+            let told = world.event(service, &["FailedToUpdateEndpointSlices"]).map(said).unwrap_or_default();
+            return Some(Finding::new(Reason::EndpointsLate, pod, cause).detail(told).advise(advice).underway());
         }
     }
     None

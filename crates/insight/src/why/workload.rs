@@ -3,33 +3,230 @@
 use std::collections::BTreeMap;
 
 use ferry_meta::object;
-use serde_json::Value;
+use ferry_meta::selector::LabelSelector;
+use serde_json::{Value, json};
 
-use super::{Finding, Hop, deletion, plural, pod, said, service};
-use crate::world::{World, condition, number, standing, time_at, title};
+use super::{Finding, Reason, admission, deletion, fit, named, pairs, plural, pod, said, service, warning};
+use crate::world::{World, condition, event_time, is_owned_by, number, standing, time_at, title};
 
 pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
-    if let Some(finding) = unseen(world, target).or_else(|| paused(target)).or_else(|| refused(world, target)) {
-        return vec![finding];
+    let first = unseen(world, target);
+    let wanted_so: Vec<Finding> = paused(world, target).into_iter().chain(scaled_to_zero(target)).collect();
+    let first = first.or_else(|| refused(world, target).filter(|_| wanted(target) > 0));
+    let first = first.or_else(|| name_taken(world, target));
+    if let Some(finding) = first {
+        return std::iter::once(finding).chain(wanted_so).collect();
     }
     let pods = current_pods(world, target);
-    let mut found = of_pods(world, &pods);
+    // What ended is replaced: it tells why there are too few, and nothing where there are enough.
+    let over = |pod: &Value| matches!(object::text(pod, "/status/phase"), "Failed" | "Succeeded");
+    let enough = pods.iter().filter(|pod| pod::is_serving(pod)).count() as i64 >= wanted(target);
+    let looked_at: Vec<&Value> = pods.iter().copied().filter(|pod| !enough || !over(pod)).collect();
+    let mut found = of_pods(world, &looked_at);
+    if pods.is_empty() && !wanted_so.is_empty() {
+        return wanted_so;
+    }
     if let Some(late) = standing(target, "Progressing", "False") {
         match found.first_mut() {
             Some(first) => first.details.push(said(late)),
             None => found.push(
-                Finding::new(Hop::Controller, target, "its rollout made no progress within its deadline")
-                    .detail(said(late)),
+                Finding::new(Reason::ProgressDeadline, target, "its rollout made no progress within its deadline")
+                    .detail(said(late))
+                    .advise(format!("kubectl rollout status {}{}", super::in_namespace(target), title(target))),
             ),
         }
     }
+    if object::text(target, "/kind") == "StatefulSet" && (pods.len() as i64) < wanted(target) && is_ordered(target) {
+        for finding in &mut found {
+            finding.details.push(format!(
+                "{} of {} pods are made: the next one waits until all before it are ready (podManagementPolicy OrderedReady)",
+                pods.len(),
+                wanted(target)
+            ));
+        }
+    }
     if found.is_empty() {
-        found.extend(missing(world, target, &pods));
+        let causes = [missing, available_later, on_delete];
+        found.extend(causes.iter().find_map(|cause| cause(world, target, &pods)));
     }
     if found.is_empty() {
         found.extend(pods.iter().find_map(|pod| service::unlisted(world, pod)));
     }
+    found.extend(governing_service(world, target));
+    found.extend(skipped_nodes(world, target, &pods));
+    found.extend(wanted_so);
     found
+}
+
+fn is_ordered(set: &Value) -> bool {
+    object::text(set, "/spec/podManagementPolicy") != "Parallel"
+}
+
+/// Nothing runs because nothing is wanted. A ReplicaSet that its Deployment has left behind is as it should be.
+fn scaled_to_zero(target: &Value) -> Option<Finding> {
+    let none = target.pointer("/spec/replicas").and_then(Value::as_i64) == Some(0);
+    let owned = !object::items(target, "/metadata/ownerReferences").is_empty();
+    (none && !owned && object::text(target, "/kind") != "DaemonSet").then(|| {
+        let command = format!("kubectl scale {}{} --replicas=1", super::in_namespace(target), title(target));
+        let cause = "it is scaled to zero: spec.replicas is 0, and so it has no pods";
+        Finding::new(Reason::ScaledToZero, target, cause).note().advise(format!("if pods are wanted: {command}"))
+    })
+}
+
+/// Pods of a StatefulSet have fixed names; somebody else may have one.
+fn name_taken(world: &World, target: &Value) -> Option<Finding> {
+    if object::text(target, "/kind") != "StatefulSet" {
+        return None;
+    }
+    let start = number(target, "/spec/ordinals/start");
+    let names = (start..start + wanted(target)).map(|ordinal| format!("{}-{ordinal}", object::name(target)));
+    let taken = names
+        .take(1000)
+        .find_map(|name| world.find("pods", &name).filter(|pod| !is_owned_by(pod, object::uid(target))))?;
+    let name = object::name(taken);
+    if let Some(going) = deletion::held(world, taken) {
+        let cause =
+            format!("it makes its pod {name:?} when the pod of that name, which does not belong to it, is gone");
+        return Some(Finding::new(Reason::NotOwned, target, cause).because_of(going));
+    }
+    let cause =
+        format!("it cannot make its pod {name:?}: a pod of that name is there already and does not belong to it");
+    Some(
+        Finding::new(Reason::NotOwned, target, cause)
+            .detail(super::containers::maker(world, taken).map(|by| format!("it belongs to {by}")).unwrap_or_default())
+            .advise(format!("if it is not needed: kubectl delete {}pod/{name}", super::in_namespace(target))),
+    )
+}
+
+/// All pods are ready, but not for long enough.
+fn available_later(world: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
+    let least = number(target, "/spec/minReadySeconds");
+    let available = match object::text(target, "/kind") {
+        "DaemonSet" => number(target, "/status/numberAvailable"),
+        _ => number(target, "/status/availableReplicas"),
+    };
+    if least == 0 || available >= wanted(target) {
+        return None;
+    }
+    let ready = pods.iter().filter_map(|pod| time_at(condition(pod, "Ready")?, "/lastTransitionTime")).max();
+    let left = ready.map(|at| at.as_second() + least - world.now.as_second()).filter(|left| *left > 0);
+    let left = left.map(|left| format!("; the last of them counts in {left} s")).unwrap_or_default();
+    let cause = format!(
+        "its pods are ready, and count as available when they have been so for {least} s (minReadySeconds): {available} of {} do{left}",
+        wanted(target)
+    );
+    Some(Finding::new(Reason::MinReadySeconds, target, cause).underway())
+}
+
+/// The template has changed, and nobody replaces the pods.
+fn on_delete(_: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
+    let kind = object::text(target, "/kind");
+    let by_hand = object::text(target, "/spec/updateStrategy/type") == "OnDelete";
+    let (all, updated) = match kind {
+        "DaemonSet" => {
+            (number(target, "/status/currentNumberScheduled"), number(target, "/status/updatedNumberScheduled"))
+        }
+        _ => (number(target, "/status/replicas"), number(target, "/status/updatedReplicas")),
+    };
+    let changed = match kind {
+        "StatefulSet" => {
+            object::text(target, "/status/currentRevision") != object::text(target, "/status/updateRevision")
+        }
+        _ => true,
+    };
+    (by_hand && changed && updated < all && !pods.is_empty()).then(|| {
+        let cause = format!("{} of {all} pods have the old template: its updateStrategy is OnDelete, and so they are replaced when somebody deletes them", all - updated);
+        let names: Vec<&str> = pods.iter().map(|pod| object::name(pod)).collect();
+        let command = format!("kubectl delete pod {}{}", super::in_namespace(target), names.join(" "));
+        Finding::new(Reason::OnDelete, target, cause).note().advise(format!("one after the other: {command}"))
+    })
+}
+
+/// Without its Service, the pods of a StatefulSet have no names of their own in DNS.
+fn governing_service(world: &World, target: &Value) -> Option<Finding> {
+    let name = object::text(target, "/spec/serviceName");
+    if object::text(target, "/kind") != "StatefulSet" || name.is_empty() {
+        return None;
+    }
+    let namespace = object::namespace(target);
+    let finding = |cause: String| Finding::new(Reason::ServiceMissing, target, cause);
+    let labels = object::map(target, "/spec/template/metadata/labels");
+    match world.seen("services")?.iter().find(|service| object::name(service) == name) {
+        None => Some(
+            finding(format!("its Service {name:?} (spec.serviceName) does not exist in namespace {namespace}: its pods have no names in DNS"))
+                .advise(format!("create it, headless, with the selector {}: kubectl create service clusterip -n {namespace} {name} --clusterip=None", pairs(labels))),
+        ),
+        Some(service) => {
+            let selector = object::map(service, "/spec/selector");
+            let selects = LabelSelector::from_map(selector).matches(labels);
+            (!selector.is_empty() && !selects).then(|| {
+                finding(format!("its Service {name:?} selects {}, and its pods have {}: they have no names in DNS", pairs(selector), pairs(labels)))
+                    .advise(format!("correct the selector: kubectl edit -n {namespace} service/{name}"))
+            })
+        }
+    }
+}
+
+/// The tolerations that the controller gives to every daemon pod.
+const DAEMON_TOLERATES: [&str; 6] =
+    ["not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"];
+
+/// A pod of a DaemonSet as it would be on any node.
+fn daemon(target: &Value) -> Value {
+    let mut pod =
+        json!({ "metadata": target.pointer("/spec/template/metadata"), "spec": target.pointer("/spec/template/spec") });
+    if let Some(metadata) = pod["metadata"].as_object_mut() {
+        metadata.insert("namespace".into(), object::namespace(target).into());
+    }
+    let mut tolerations = object::items(&pod, "/spec/tolerations").to_vec();
+    let host = pod.pointer("/spec/hostNetwork").and_then(Value::as_bool) == Some(true);
+    for name in DAEMON_TOLERATES.into_iter().chain(host.then_some("network-unavailable")) {
+        tolerations.push(json!({ "key": format!("node.kubernetes.io/{name}"), "operator": "Exists" }));
+    }
+    if let Some(spec) = pod["spec"].as_object_mut() {
+        spec.insert("tolerations".into(), tolerations.into());
+    }
+    pod
+}
+
+/// Nodes that its selector means and whose taints keep it away.
+fn skipped_nodes(world: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
+    if object::text(target, "/kind") != "DaemonSet" || number(target, "/status/desiredNumberScheduled") == 0 {
+        return None;
+    }
+    let template = daemon(target);
+    let mut taints: Vec<String> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for one in fit::check(world, &template)? {
+        let here = pods.iter().any(|pod| object::text(pod, "/spec/nodeName") == one.node);
+        let own: Vec<String> = one
+            .obstacles
+            .iter()
+            .filter_map(|obstacle| match obstacle {
+                fit::Obstacle::Taint { taint, .. } => Some(taint.clone()),
+                _ => None,
+            })
+            .collect();
+        let meant = !one.obstacles.iter().any(fit::Obstacle::is_choice);
+        if !here && meant && !own.is_empty() {
+            names.push(one.node);
+            taints.extend(own);
+        }
+    }
+    taints.sort();
+    taints.dedup();
+    (!names.is_empty()).then(|| {
+        let cause = format!(
+            "it leaves out {} ({}): it does not tolerate {}",
+            plural(names.len(), "node"),
+            named(&names),
+            named(&taints)
+        );
+        let edit = format!("kubectl edit {}{}", super::in_namespace(target), title(target));
+        Finding::new(Reason::NodesSkipped, target, cause)
+            .note()
+            .advise(format!("if it is to run there, add tolerations to its template: {edit}"))
+    })
 }
 
 /// The controller writes down which generation it has acted on.
@@ -47,62 +244,49 @@ fn unseen(world: &World, target: &Value) -> Option<Finding> {
         .filter_map(|entry| time_at(entry, "/time"))
         .max();
     let late = changed.is_some_and(|at| world.now.as_second() - at.as_second() > 10);
-    let mut finding = Finding::new(Hop::Controller, target, cause)
+    let mut finding = Finding::new(Reason::ControllerBehind, target, cause)
         .advise("see that the controllers run: ferry controller-manager, or kube-controller-manager");
     finding.underway = !late;
     Some(finding)
 }
 
-fn paused(target: &Value) -> Option<Finding> {
+fn paused(world: &World, target: &Value) -> Option<Finding> {
     (target.pointer("/spec/paused").and_then(Value::as_bool) == Some(true)).then(|| {
-        let name = title(target).replace('/', " ");
-        let resume = format!("kubectl rollout resume -n {} {name}", object::namespace(target));
-        Finding::new(Hop::Controller, target, "it is paused: changes of its template are not rolled out").advise(resume)
+        let resume = format!("kubectl rollout resume {}{}", super::in_namespace(target), title(target));
+        let none = world.seen("replicasets").is_some() && newest_set(world, target).is_none();
+        let cause = if none {
+            "it is paused (spec.paused), and so it has no pods yet"
+        } else {
+            "it is paused (spec.paused): changes of its template are not rolled out"
+        };
+        Finding::new(Reason::Paused, target, cause).note().advise(resume)
     })
 }
 
 /// Pods that were refused on their way in: quotas, policies, webhooks.
-fn refused(world: &World, target: &Value) -> Option<Finding> {
+pub(super) fn refused(world: &World, target: &Value) -> Option<Finding> {
     let newest = newest_set(world, target);
     let owners = [Some(target), newest];
     for owner in owners.into_iter().flatten() {
         let said_by_condition = standing(owner, "ReplicaFailure", "True").map(|c| object::text(c, "/message"));
-        let wants = wanted(owner);
-        let short = number(owner, "/status/replicas").max(number(owner, "/status/currentNumberScheduled")) < wants;
-        let event = world.event(owner, &["FailedCreate"]).filter(|_| short);
+        let event = world.event(owner, &["FailedCreate"]).filter(|event| {
+            // One that could be made later shows that what was in the way is gone.
+            let made = world.event(owner, &["SuccessfulCreate"]).and_then(event_time);
+            is_short(owner) && made <= event_time(event)
+        });
         let message = said_by_condition.or_else(|| event.map(|event| object::text(event, "/message")));
         if let Some(message) = message.filter(|message| !message.is_empty()) {
-            return Some(refusal(owner, message));
+            return Some(admission::refusal(world, owner, message));
         }
     }
     None
 }
 
-fn refusal(owner: &Value, message: &str) -> Finding {
-    let finding = |cause: &str| Finding::new(Hop::Admission, owner, cause).detail(message);
-    if message.contains("exceeded quota") {
-        finding("its pods are refused: the namespace's quota is used up").advise(format!(
-            "kubectl describe resourcequota -n {}: raise it, or ask for less",
-            object::namespace(owner)
-        ))
-    } else if message.contains("failed quota") || message.contains("must specify") {
-        finding("its pods are refused: the quota wants resources that they do not name")
-            .advise("name requests and limits in the template, or give the namespace a LimitRange with defaults")
-    } else if message.contains("violates PodSecurity") {
-        finding("its pods are refused: they ask for more than the namespace's security level allows").advise(
-            "correct the securityContext in the template, or change the label pod-security.kubernetes.io/enforce",
-        )
-    } else if message.contains("admission webhook") || message.contains("calling webhook") {
-        finding("its pods are refused by an admission webhook")
-            .advise("what the webhook wants is in its message; if it does not answer, look at the Service behind it")
-    } else if message.contains("ValidatingAdmissionPolicy") {
-        finding("its pods are refused by a ValidatingAdmissionPolicy").advise("change the template as the message says")
-    } else if message.contains("serviceaccount") && message.contains("not found") {
-        finding("its pods are refused: their service account does not exist").advise("create it, or name another")
-    } else if message.contains("forbidden") {
-        finding("its pods are refused").advise("see what the message names")
-    } else {
-        finding("its pods cannot be created").advise("change the template as the message says")
+fn is_short(owner: &Value) -> bool {
+    let status = |field: &str| number(owner, &format!("/status/{field}"));
+    match object::text(owner, "/kind") {
+        "Job" => status("active") + status("ready") + status("succeeded") == 0,
+        _ => status("replicas").max(status("currentNumberScheduled")) < wanted(owner),
     }
 }
 
@@ -130,7 +314,7 @@ pub(crate) fn current_pods<'a>(world: &'a World, target: &'a Value) -> Vec<&'a V
 }
 
 /// One finding per cause, with how many pods it holds up.
-fn of_pods(world: &World, pods: &[&Value]) -> Vec<Finding> {
+pub(super) fn of_pods(world: &World, pods: &[&Value]) -> Vec<Finding> {
     let mut groups: BTreeMap<String, (usize, usize, Finding)> = BTreeMap::new();
     for (order, pod) in pods.iter().enumerate() {
         // A pod that goes is replaced; it only counts when it does not go.
@@ -162,87 +346,32 @@ fn missing(world: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
         let nodes = world.seen("nodes").map(<[Value]>::len);
         return nodes.filter(|count| *count > 0).map(|count| {
             let cause = format!("none of the {} is meant for it", plural(count, "node"));
-            Finding::new(Hop::Controller, target, cause)
-                .advise("compare its nodeSelector, affinity and tolerations with the nodes")
+            let template = daemon(target);
+            let checked = fit::check(world, &template).unwrap_or_default();
+            let found = fit::lines(&checked)
+                .into_iter()
+                .fold(Finding::new(Reason::NoNodeForDaemon, target, cause), Finding::detail);
+            let edit = format!("kubectl edit {}{}", super::in_namespace(target), title(target));
+            let found = fit::advice(world, &template, &checked, &edit).into_iter().fold(found, Finding::advise);
+            if found.advice.is_empty() {
+                return found
+                    .advise(format!("compare its nodeSelector, affinity and tolerations with the nodes: {edit}"));
+            }
+            found
         });
+    }
+    let by_sets = object::text(target, "/kind") == "Deployment";
+    if world.seen("pods").is_none() || (by_sets && world.seen("replicasets").is_none()) {
+        let ready = number(target, "/status/readyReplicas").max(number(target, "/status/numberReady"));
+        let cause = format!("{ready} of {wanted} pods are ready, and its pods could not be looked at");
+        return (ready < wanted).then(|| Finding::new(Reason::PodsMissing, target, cause).underway());
     }
     if ready >= wanted {
         return None;
     }
     let cause = format!("{ready} of {wanted} pods are ready, and its controller has not made the others yet");
-    let warning = world.events(target).into_iter().rfind(|event| object::text(event, "/type") == "Warning");
-    let told = warning.map(|event| object::text(event, "/message")).unwrap_or_default();
-    Some(Finding::new(Hop::Controller, target, cause).detail(told).underway())
-}
-
-pub(super) fn job(world: &World, job: &Value) -> Vec<Finding> {
-    if standing(job, "Complete", "True").is_some() {
-        return Vec::new();
-    }
-    if let Some(failed) = standing(job, "Failed", "True").or_else(|| standing(job, "FailureTarget", "True")) {
-        return vec![failed_job(world, job, failed)];
-    }
-    if job.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true) {
-        let advice = format!(
-            "kubectl patch job -n {} {} -p '{{\"spec\":{{\"suspend\":false}}}}'",
-            object::namespace(job),
-            object::name(job)
-        );
-        return vec![Finding::new(Hop::Controller, job, "it is suspended: spec.suspend is true").advise(advice)];
-    }
-    if let Some(finding) = refused(world, job) {
-        return vec![finding];
-    }
-    let pods: Vec<&Value> = world.owned("pods", job).collect();
-    // A pod that is ready is at work.
-    let found = of_pods(world, &pods);
-    if !found.is_empty() {
-        return found;
-    }
-    let (active, done) = (number(job, "/status/active"), number(job, "/status/succeeded"));
-    let wanted = job.pointer("/spec/completions").and_then(Value::as_i64).unwrap_or(1);
-    let cause = format!("{done} of {wanted} are done, {active} at work");
-    vec![Finding::new(Hop::Controller, job, cause).underway()]
-}
-
-fn failed_job(world: &World, job: &Value, failed: &Value) -> Finding {
-    let reason = object::text(failed, "/reason");
-    let cause = match reason {
-        "BackoffLimitExceeded" => {
-            let limit = job.pointer("/spec/backoffLimit").and_then(Value::as_i64).unwrap_or(6);
-            format!("its pods failed more often than backoffLimit={limit} allows")
-        }
-        "DeadlineExceeded" => "it took longer than activeDeadlineSeconds allows".to_owned(),
-        "PodFailurePolicy" => "a rule of podFailurePolicy ended it".to_owned(),
-        "FailedIndexes" | "MaxFailedIndexesExceeded" => "some of its indexes failed".to_owned(),
-        other => format!("it failed: {other}"),
-    };
-    let mut finding = Finding::new(Hop::Controller, job, cause).detail(object::text(failed, "/message"));
-    let broken = world.owned("pods", job).filter_map(|pod| pod::first(world, pod)).find(|finding| !finding.underway);
-    if let Some(broken) = broken {
-        finding = finding.detail(format!("{}: {}", broken.about, broken.cause));
-        finding.details.extend(broken.details);
-        finding.advice.extend(broken.advice);
-    }
-    finding.advise("a Job that failed stays so: delete it and create it anew when the cause is gone")
-}
-
-pub(super) fn cron_job(world: &World, target: &Value) -> Vec<Finding> {
-    if target.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true) {
-        return vec![Finding::new(Hop::Controller, target, "it is suspended: spec.suspend is true")];
-    }
-    let newest =
-        world.owned("jobs", target).max_by_key(|job| object::text(job, "/metadata/creationTimestamp").to_owned());
-    let Some(newest) = newest else {
-        let warning = world.events(target).into_iter().rfind(|event| object::text(event, "/type") == "Warning");
-        let schedule = object::text(target, "/spec/schedule");
-        let cause = format!("it has not started any Job yet; its schedule is {schedule:?}");
-        let finding = Finding::new(Hop::Controller, target, cause);
-        return vec![match warning {
-            Some(warning) => finding.detail(said(warning)),
-            None => finding.underway(),
-        }];
-    };
-    let failed = condition(newest, "Failed").is_some() || standing(newest, "Complete", "True").is_none();
-    if failed { job(world, newest) } else { Vec::new() }
+    let told = warning(world, target).map(|event| object::text(event, "/message")).unwrap_or_default();
+    let going = pods.iter().filter(|pod| object::is_being_deleted(pod)).count();
+    let going = if going > 0 { format!("{} on the way out", plural(going, "pod")) } else { String::new() };
+    Some(Finding::new(Reason::PodsMissing, target, cause).detail(told).detail(going).underway())
 }

@@ -1,6 +1,7 @@
 //! What a pod as a whole may use, from what its containers ask for.
 
 use ferry_meta::quantity::Quantity;
+use ferry_semantics::pod_resources::peak;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 
 use crate::spec::resources::{quota, shares};
@@ -74,18 +75,8 @@ fn total(pod: &Pod, read: impl Fn(&ResourceRequirements) -> Option<i64>) -> Opti
     let of = |c: &Container| c.resources.as_ref().and_then(&read).unwrap_or(0);
     let own = pod::spec(pod).resources.as_ref().and_then(&read);
     let most = own.unwrap_or_else(|| {
-        let (mut sidecars, mut most) = (0_i64, 0_i64);
-        for container in pod::init_containers(pod) {
-            let amount = of(container);
-            if pod::is_sidecar(container) {
-                sidecars = sidecars.saturating_add(amount);
-                most = most.max(sidecars);
-            } else {
-                most = most.max(sidecars.saturating_add(amount));
-            }
-        }
-        let together = pod::containers(pod).iter().fold(sidecars, |sum, c| sum.saturating_add(of(c)));
-        most.max(together)
+        let init = pod::init_containers(pod).iter().map(|container| (pod::is_sidecar(container), of(container)));
+        peak(init, pod::containers(pod).iter().map(of))
     });
     let overhead = pod::spec(pod).overhead.clone();
     let above =

@@ -41,6 +41,24 @@ impl ControlGroups {
         }
     }
 
+    /// Without them no pod can run; said when the kubelet starts, not by every pod.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let offered = fs::read_to_string(self.mounts.join("cgroup.controllers")).unwrap_or_default();
+        let is_there = |controller: &str| {
+            if self.unified {
+                offered.split_whitespace().any(|known| known == controller)
+            } else {
+                self.mounts.join(controller).join("cgroup.procs").exists()
+            }
+        };
+        let missing: Vec<&str> = ["cpu", "memory"].into_iter().filter(|controller| !is_there(controller)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let (missing, mounts) = (missing.join(" and "), self.mounts.display());
+        Err(format!("control groups for {missing} are not mounted at {mounts}; in a container, mount the host's there"))
+    }
+
     fn class(pod: &Pod) -> &'static str {
         match pod::qos_class(pod) {
             "Guaranteed" => "",
@@ -144,7 +162,7 @@ impl ControlGroups {
 
     fn make(&self, group: &Path) -> io::Result<()> {
         if !self.unified {
-            return ["cpu", "memory"].into_iter().try_for_each(|c| fs::create_dir_all(self.folder(c, group)));
+            return ["cpu", "memory"].into_iter().try_for_each(|c| make_folder(&self.folder(c, group)));
         }
         // A controller works in a group only when every group above hands it down.
         let offered = fs::read_to_string(self.mounts.join("cgroup.controllers"))?;
@@ -154,7 +172,7 @@ impl ControlGroups {
         for part in group.components() {
             put(&folder, "cgroup.subtree_control", &enable.join(" "))?;
             folder.push(part);
-            fs::create_dir_all(&folder)?;
+            make_folder(&folder)?;
         }
         Ok(())
     }
@@ -178,7 +196,15 @@ fn processors() -> i64 {
 
 fn put(folder: &Path, file: &str, text: &str) -> io::Result<()> {
     let path = folder.join(file);
-    fs::write(&path, text).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    fs::write(&path, text).map_err(|error| named(&path, &error))
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path).map_err(|error| named(path, &error))
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// rmdir from the leaves up: the files of a group cannot be deleted and need not be.
@@ -224,6 +250,22 @@ mod tests {
         assert_eq!(known, ["a", "b"]);
         groups.remove("b");
         assert_eq!(read("cpu/box/kubepods/burstable/cpu.shares"), "256");
+    }
+
+    #[test]
+    fn a_machine_without_control_groups_is_refused() {
+        let mounts = tempfile::tempdir().expect("a folder");
+        let check = || ControlGroups::new(mounts.path(), Path::new("/")).check();
+        assert!(check().is_err_and(|why| why.starts_with("control groups for cpu and memory are not mounted")));
+        for controller in ["cpu", "memory"] {
+            fs::create_dir(mounts.path().join(controller)).expect("a folder");
+            fs::write(mounts.path().join(controller).join("cgroup.procs"), "").expect("written");
+        }
+        assert_eq!(check(), Ok(()));
+        fs::write(mounts.path().join("cgroup.controllers"), "cpu io\n").expect("written");
+        assert!(check().is_err_and(|why| why.starts_with("control groups for memory are")));
+        fs::write(mounts.path().join("cgroup.controllers"), "cpu io memory\n").expect("written");
+        assert_eq!(check(), Ok(()));
     }
 
     #[test]

@@ -24,7 +24,7 @@ const IMAGES_PERIOD: Duration = Duration::from_secs(300);
 pub(crate) async fn images(context: Arc<Context>) {
     let settings = &context.config.images;
     if settings.high_percent >= 100 && settings.maximum_age.is_zero() {
-        return;
+        return std::future::pending().await;
     }
     loop {
         context.collected.collect(&context).await;

@@ -47,17 +47,17 @@ const CLEANED_WITHIN: Duration = Duration::from_secs(30);
 /// How many pods the kubelet ended, for `/metrics`: by what was short, or by the limit that they exceeded.
 #[derive(Default)]
 pub(crate) struct Ended {
-    evicted: Mutex<BTreeMap<&'static str, u64>>,
-    preempted: Mutex<BTreeMap<&'static str, u64>>,
+    evicted: Mutex<BTreeMap<String, u64>>,
+    preempted: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Ended {
-    fn evicted(&self, signal: &'static str) {
-        *self.evicted.lock().entry(signal).or_default() += 1;
+    fn evicted(&self, signal: &str) {
+        *self.evicted.lock().entry(signal.to_owned()).or_default() += 1;
     }
 
-    pub(crate) fn preempted(&self, resource: &'static str) {
-        *self.preempted.lock().entry(resource).or_default() += 1;
+    pub(crate) fn preempted(&self, resource: &str) {
+        *self.preempted.lock().entry(resource.to_owned()).or_default() += 1;
     }
 
     /// In the format of Prometheus.

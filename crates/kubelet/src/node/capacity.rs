@@ -58,6 +58,51 @@ pub(crate) fn processes() -> (u64, u64) {
     (limit.unwrap_or(32_768), running.unwrap_or(0))
 }
 
+/// Huge pages of one size, in bytes, and how many the kernel keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HugePages {
+    pub(crate) size: u64,
+    pub(crate) count: u64,
+}
+
+impl HugePages {
+    /// `hugepages-2Mi`.
+    pub(crate) fn resource(&self) -> String {
+        format!("hugepages-{}", binary(self.size))
+    }
+
+    fn amount(&self) -> Quantity {
+        Quantity(binary(self.size.saturating_mul(self.count)))
+    }
+
+    /// As control groups name the size: `2MB`.
+    pub(crate) fn cgroup_name(&self) -> String {
+        binary(self.size).trim_end_matches('i').to_owned() + "B"
+    }
+}
+
+/// A number of bytes in the largest unit that leaves it whole.
+fn binary(bytes: u64) -> String {
+    let units = [(1_u64 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+    let fits = units.into_iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit));
+    fits.map_or_else(|| bytes.to_string(), |(unit, name)| format!("{}{name}", bytes / unit))
+}
+
+/// The sizes of huge pages that the kernel knows.
+pub(crate) fn huge_pages() -> Vec<HugePages> {
+    let entries = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
+    let mut found: Vec<HugePages> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let kibibytes: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+            let count = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?.trim().parse().ok()?;
+            Some(HugePages { size: kibibytes * 1024, count })
+        })
+        .collect();
+    found.sort_by_key(|pages| pages.size);
+    found
+}
+
 pub(crate) struct Amounts {
     pub(crate) capacity: BTreeMap<String, Quantity>,
     pub(crate) allocatable: BTreeMap<String, Quantity>,
@@ -65,6 +110,7 @@ pub(crate) struct Amounts {
 
 pub(crate) fn amounts(config: &Config) -> Amounts {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let pages = huge_pages();
     let memory = memory("MemTotal");
     let storage = disk(&config.root_dir).size;
     let left = |signal: Signal, size: u64| {
@@ -75,8 +121,8 @@ pub(crate) fn amounts(config: &Config) -> Amounts {
     let fixed = |capacity: &mut BTreeMap<String, Quantity>| {
         capacity.insert("cpu".into(), Quantity(processors.to_string()));
         capacity.insert("pods".into(), Quantity(config.max_pods.to_string()));
-        for size in ["hugepages-1Gi", "hugepages-2Mi"] {
-            capacity.insert(size.into(), Quantity("0".into()));
+        for pages in &pages {
+            capacity.insert(pages.resource(), pages.amount());
         }
     };
     let (mut capacity, mut allocatable) = (BTreeMap::new(), BTreeMap::new());
@@ -84,7 +130,9 @@ pub(crate) fn amounts(config: &Config) -> Amounts {
     fixed(&mut allocatable);
     capacity.insert("memory".into(), kibi(memory));
     capacity.insert("ephemeral-storage".into(), kibi(storage));
-    allocatable.insert("memory".into(), kibi(left(Signal::MemoryAvailable, memory)));
+    // Huge pages are memory that nobody else can have.
+    let huge = pages.iter().fold(0_u64, |sum, pages| sum.saturating_add(pages.size.saturating_mul(pages.count)));
+    allocatable.insert("memory".into(), kibi(left(Signal::MemoryAvailable, memory).saturating_sub(huge)));
     let usable = left(Signal::NodeFsAvailable, storage);
     allocatable.insert("ephemeral-storage".into(), Quantity(usable.to_string()));
     Amounts { capacity, allocatable }
@@ -107,5 +155,24 @@ pub(crate) fn system_info(version: &str, runtime: (&str, &str)) -> NodeSystemInf
         system_uuid: if system.is_empty() { machine.clone() } else { system },
         machine_id: machine,
         ..NodeSystemInfo::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_are_named_by_their_size() {
+        for (size, count, resource, amount, group) in [
+            (2 << 20, 0, "hugepages-2Mi", "0", "2MB"),
+            (2 << 20, 512, "hugepages-2Mi", "1Gi", "2MB"),
+            (1 << 30, 3, "hugepages-1Gi", "3Gi", "1GB"),
+            (64 << 10, 1, "hugepages-64Ki", "64Ki", "64KB"),
+        ] {
+            let pages = HugePages { size, count };
+            let seen = (pages.resource(), pages.amount().0, pages.cgroup_name());
+            assert_eq!(seen, (resource.to_owned(), amount.to_owned(), group.to_owned()));
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ferry_client::Api;
 use ferry_client::write;
+use ferry_semantics::backoff::Backoff;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use kube::api::PostParams;
@@ -22,7 +23,7 @@ pub(crate) async fn keep_lease(context: Arc<Context>, node_uid: Option<String>) 
     let api: Api<Lease> = Api::namespaced(context.client.clone(), NAMESPACE);
     let name = context.config.node_name.clone();
     let mut known: Option<Lease> = None;
-    let mut retry = FIRST_RETRY;
+    let mut retry = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
     loop {
         let renewed = match known.take() {
             Some(mut lease) => {
@@ -41,13 +42,12 @@ pub(crate) async fn keep_lease(context: Arc<Context>, node_uid: Option<String>) 
         match renewed {
             Ok(lease) => {
                 known = Some(lease);
-                retry = FIRST_RETRY;
+                retry.reset();
                 tokio::time::sleep(PERIOD).await;
             }
             Err(error) => {
                 tracing::debug!("the node's lease: {}", write::short(&error));
-                tokio::time::sleep(retry).await;
-                retry = (retry * 2).min(LONGEST_RETRY);
+                tokio::time::sleep(retry.next_delay()).await;
             }
         }
     }

@@ -28,7 +28,7 @@ pub(crate) fn api(client: &Client) -> Api<Node> {
     Api::all(client.clone())
 }
 
-fn object(context: &Context) -> Node {
+pub(crate) fn object(context: &Context) -> Node {
     let config = &context.config;
     let (os, arch) = ("linux", capacity::architecture());
     let mut labels = config.labels.clone();
@@ -99,6 +99,9 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
     let mut pressures = context.pressures.subscribe();
     let mut in_use = context.volumes.csi.in_use();
     loop {
+        if let Err(error) = context.ask_abilities().await {
+            tracing::debug!("the runtime does not say what it can do: {error}");
+        }
         let next = status::status(&context, &known).await;
         let due = reported.is_none_or(|at| at.elapsed() >= REPORT_AT_LEAST);
         if due || !status::same(&known, &next) {

@@ -34,6 +34,8 @@ pub(super) fn same(a: &NodeStatus, b: &NodeStatus) -> bool {
             status.images,
             status.daemon_endpoints,
             status.volumes_in_use,
+            status.features,
+            status.runtime_handlers,
         )
     };
     still(a) == still(b)
@@ -45,7 +47,10 @@ pub(super) async fn status(context: &Context, old: &NodeStatus) -> NodeStatus {
     let address = |kind: &str, address: &str| NodeAddress { type_: kind.to_owned(), address: address.to_owned() };
     let mut addresses: Vec<NodeAddress> = context.host_addresses.iter().map(|ip| address("InternalIP", ip)).collect();
     addresses.push(address("Hostname", &config.node_name));
+    let abilities = context.abilities.borrow().clone().unwrap_or_default();
     NodeStatus {
+        features: abilities.features(),
+        runtime_handlers: abilities.runtime_handlers(),
         addresses: Some(addresses),
         capacity: Some(amounts.capacity),
         allocatable: Some(amounts.allocatable),

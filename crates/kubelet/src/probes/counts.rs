@@ -1,8 +1,8 @@
 //! How often probes passed and failed, for `/metrics/probes`.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
+use ferry_metrics::{Kind, Page};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
@@ -47,21 +47,25 @@ impl Counts {
         let mut lines = Vec::new();
         for (uid, OfPod { namespace, name, counts }) in self.0.lock().iter() {
             for ((container, kind, result), count) in counts {
-                lines.push(format!(
-                    "prober_probe_total{{container={container:?},namespace={namespace:?},pod={name:?},pod_uid={uid:?},\
-                     probe_type=\"{kind}\",result=\"{result}\"}} {count}"
-                ));
+                let labels = ferry_metrics::labels([
+                    ("container", container.as_str()),
+                    ("namespace", namespace.as_str()),
+                    ("pod", name.as_str()),
+                    ("pod_uid", uid.as_str()),
+                    ("probe_type", *kind),
+                    ("result", *result),
+                ]);
+                lines.push((labels, *count));
             }
         }
         lines.sort();
-        let mut text =
-            "# HELP prober_probe_total [BETA] Cumulative number of a liveness, readiness or startup probe for \
-                        a container by result.\n# TYPE prober_probe_total counter\n"
-                .to_owned();
-        for line in lines {
-            let _ = writeln!(text, "{line}");
+        let mut page = Page::new();
+        let help = "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.";
+        let mut family = page.family("prober_probe_total", Kind::Counter, help);
+        for (labels, count) in lines {
+            family.sample(&labels, count);
         }
-        text
+        page.into_text()
     }
 }
 

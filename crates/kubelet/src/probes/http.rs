@@ -1,14 +1,12 @@
 //! HTTP requests to containers, for probes and lifecycle hooks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -117,7 +115,8 @@ async fn send(request: &Request, timeout: Duration) -> Result<Answer, Failure> {
     }
     let plain = |message: String| Failure { message, refused: false };
     let name = ServerName::try_from(request.host.clone()).map_err(|e| plain(e.to_string()))?;
-    let connector = tokio_rustls::TlsConnector::from(unverified().map_err(|e| plain(e.to_string()))?);
+    // Probes check whether a container answers, not who it is.
+    let connector = tokio_rustls::TlsConnector::from(ferry_tls::unverified_client().map_err(|e| plain(e.to_string()))?);
     let stream = connector.connect(name, stream).await.map_err(|e| plain(e.to_string()))?;
     exchange(request, stream).await
 }
@@ -157,52 +156,32 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// Probes check whether a container answers, not who it is.
-fn unverified() -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = Arc::new(Unverified(provider.clone()));
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-#[derive(Debug)]
-struct Unverified(Arc<rustls::crypto::CryptoProvider>);
+    use super::*;
 
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+    #[test]
+    fn requests_are_made_as_they_are_described() {
+        let container: Container =
+            serde_json::from_value(json!({"name": "c", "ports": [{"name": "web", "containerPort": 8443}]}))
+                .expect("one");
+        let request = |action: serde_json::Value| {
+            let action: HTTPGetAction = serde_json::from_value(action).expect("an action");
+            Request::of(&action, &container, "10.0.0.7", "agent/1").expect("a request")
+        };
+        let full = request(json!({"path": "health", "port": "web", "host": "other.example", "scheme": "HTTPS",
+            "httpHeaders": [{"name": "X-Probe", "value": "1"}, {"name": "user-agent", "value": "mine"}]}));
+        assert_eq!(full.url(), "https://other.example:8443/health");
+        let header = |request: &Request, name: &str| {
+            let mut all = request.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+            all.next().map(|(_, value)| value.clone())
+        };
+        assert_eq!(header(&full, "x-probe").as_deref(), Some("1"));
+        assert_eq!(header(&full, "User-Agent").as_deref(), Some("mine"));
+        let plain = request(json!({"port": 80}));
+        assert_eq!(plain.url(), "http://10.0.0.7:80/");
+        assert_eq!(header(&plain, "User-Agent").as_deref(), Some("agent/1"));
     }
 }

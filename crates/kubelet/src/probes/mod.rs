@@ -168,6 +168,12 @@ impl Probes {
     }
 }
 
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 /// What the API server already knows of a container that was found running: a restart of the kubelet does not make
 /// a ready container unready.
 fn first_health(pod: &Pod, record: &Record) -> Option<Health> {

@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use parking_lot::Mutex;
 
 use super::model::{self, PodState, Record, RunState, Sandbox, label};
-use super::{Glimpse, Result, Runtime, RuntimeError};
+use super::{Abilities, Glimpse, Result, Runtime, RuntimeError};
 
 pub(crate) struct CriRuntime {
     client: CriClient,
@@ -120,6 +120,10 @@ impl Runtime for CriRuntime {
     async fn conditions(&self) -> Result<Vec<v1::RuntimeCondition>> {
         let response = self.client.status(v1::StatusRequest { verbose: false }).await?;
         Ok(response.status.unwrap_or_default().conditions)
+    }
+
+    async fn abilities(&self) -> Result<Abilities> {
+        Ok(Abilities::read(self.client.status(v1::StatusRequest { verbose: false }).await?))
     }
 
     async fn glimpse(&self) -> Result<HashMap<String, Glimpse>> {

@@ -1,5 +1,6 @@
 //! The container runtime as the kubelet sees it: a trait, and CRI behind it.
 
+mod abilities;
 mod cri;
 pub(crate) mod model;
 
@@ -10,6 +11,7 @@ use async_trait::async_trait;
 use ferry_cri::v1;
 use futures::stream::BoxStream;
 
+pub(crate) use abilities::Abilities;
 pub(crate) use cri::CriRuntime;
 pub(crate) use model::{PodState, Record, RunState, label};
 
@@ -51,6 +53,8 @@ pub(crate) trait Runtime: Send + Sync + 'static {
     /// `containerd`, and its version.
     fn identity(&self) -> (&str, &str);
     async fn conditions(&self) -> Result<Vec<v1::RuntimeCondition>>;
+    /// What it can do beyond what every runtime can.
+    async fn abilities(&self) -> Result<Abilities>;
     /// All pods of the node by uid, cheaply.
     async fn glimpse(&self) -> Result<HashMap<String, Glimpse>>;
     /// One pod in full.

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use ferry_client::Api;
+use ferry_connections::Peer;
 use http::{Method, Request, Response, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -31,8 +32,8 @@ pub(crate) struct Caller {
 }
 
 /// Who a connection belongs to, by the certificate that the handshake has verified.
-pub(crate) fn of_certificate(certificates: Option<&[CertificateDer<'_>]>) -> Option<Caller> {
-    let subject = ferry_x509::subject_of_certificate(certificates?.first()?).ok()?;
+fn of_certificate(certificates: &[CertificateDer<'_>]) -> Option<Caller> {
+    let subject = ferry_x509::subject_of_certificate(certificates.first()?).ok()?;
     let name = subject.common_name()?.to_owned();
     let groups = subject.organizations.into_iter();
     let groups = groups.chain(["system:authenticated".to_owned()]).collect();
@@ -56,13 +57,14 @@ impl Access {
     }
 
     /// Whether the request may pass; the answer to it when not.
-    pub(crate) async fn check<B>(&self, caller: Option<&Caller>, request: &Request<B>) -> Result<(), Response<Body>> {
+    pub(crate) async fn check<B>(&self, peer: &Peer, request: &Request<B>) -> Result<(), Response<Body>> {
         let unauthorized = || text(StatusCode::UNAUTHORIZED, "Unauthorized");
-        let caller = match caller {
-            Some(caller) => caller.clone(),
+        let caller = match of_certificate(&peer.certificates) {
+            Some(caller) => caller,
             None => self.of_token(request).await.ok_or_else(unauthorized)?,
         };
-        let verb = verb(request.method());
+        peer.authenticated(&caller.name);
+        let verb = verb(request.method(), request.uri().path());
         let wanted = subresources(request.uri().path());
         for subresource in &wanted {
             if self.may(&caller, verb, subresource).await {
@@ -144,7 +146,11 @@ fn keep<K: Eq + std::hash::Hash, V>(kept: &Mutex<HashMap<K, (Instant, V)>>, key:
     kept.insert(key, (Instant::now() + time, value));
 }
 
-fn verb(method: &Method) -> &'static str {
+fn verb(method: &Method, path: &str) -> &'static str {
+    // A browser opens a WebSocket with GET; a session inside a container is not for readers.
+    if matches!(first(path), "exec" | "attach" | "portForward") {
+        return "create";
+    }
     match *method {
         Method::POST => "create",
         Method::PUT => "update",
@@ -154,9 +160,13 @@ fn verb(method: &Method) -> &'static str {
     }
 }
 
+fn first(path: &str) -> &str {
+    path.trim_start_matches('/').split('/').next().unwrap_or_default()
+}
+
 /// The part of a node that a path belongs to; any of them is right enough.
 fn subresources(path: &str) -> Vec<&'static str> {
-    match path.trim_start_matches('/').split('/').next().unwrap_or_default() {
+    match first(path) {
         "stats" => vec!["stats"],
         "metrics" => vec!["metrics"],
         "logs" => vec!["log"],
@@ -178,5 +188,15 @@ mod tests {
         assert_eq!(subresources("/pods"), ["pods", "proxy"]);
         assert_eq!(subresources("/exec/a/b/c"), ["proxy"]);
         assert_eq!(subresources("//stats"), ["stats"]);
+    }
+
+    #[test]
+    fn a_session_is_not_for_readers() {
+        for path in ["/exec/a/b/c", "//attach/a/b/c", "/portForward/a/b"] {
+            assert_eq!((verb(&Method::GET, path), verb(&Method::POST, path)), ("create", "create"), "{path}");
+        }
+        for path in ["/containerLogs/a/b/c", "/pods", "/metrics/exec"] {
+            assert_eq!((verb(&Method::GET, path), verb(&Method::POST, path)), ("get", "create"), "{path}");
+        }
     }
 }

@@ -29,9 +29,14 @@ impl Server {
                 let status = pod::container_status(pod::status(of), container);
                 let image = status.map(|s| s.image.as_str()).unwrap_or_default();
                 let (space, pod_name) = (pod::namespace(of), pod::name(of));
-                let labels = format!(
-                    "container={container:?},id=\"{parent}/{id}\",image={image:?},name={id:?},namespace={space:?},pod={pod_name:?}"
-                );
+                let labels = ferry_metrics::labels([
+                    ("container", container),
+                    ("id", &*format!("{parent}/{id}")),
+                    ("image", image),
+                    ("name", id),
+                    ("namespace", space),
+                    ("pod", pod_name),
+                ]);
                 if let Some(cpu) = &one.cpu {
                     let at = Some(cpu.timestamp / 1_000_000);
                     if let Some(used) = value(cpu.usage_core_nano_seconds.as_ref()) {

@@ -10,7 +10,6 @@ mod translate;
 mod tunnel;
 mod usage;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,16 +17,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_client::Informer;
+pub(crate) use ferry_connections::Body;
+use ferry_connections::{Connections, Handler, Limits, Protocols};
 use ferry_tasks::Tasks;
 use http::{Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use k8s_openapi::api::core::v1::Pod;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpListener;
 
 use access::Access;
 
@@ -35,17 +32,16 @@ use crate::config::Tls;
 use crate::context::Context;
 use crate::runtime::{self, PodState};
 
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than the API server ever holds open.
 const MOST_CONNECTIONS: usize = 1000;
-
-pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
+const HELD_BYTES: usize = 64 << 20;
 
 pub(crate) struct Server {
     pub(crate) context: Arc<Context>,
     pub(crate) pods: Informer<Pod>,
     pub(crate) tasks: Tasks,
     pub(crate) last_seen: usage::LastSeen,
+    pub(crate) connections: Connections,
 }
 
 /// Listens on the node's port.
@@ -53,60 +49,32 @@ pub(crate) async fn bind(address: IpAddr, port: u16) -> io::Result<TcpListener> 
     TcpListener::bind(SocketAddr::new(address, port)).await
 }
 
-pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, tls: Tls) {
-    // HTTP/1.1 alone: streams are upgrades, which HTTP/2 does not have.
-    let mut offered = (*tls.server).clone();
-    offered.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(offered));
+pub(crate) async fn serve(server: Arc<Server>, listener: Arc<TcpListener>, tls: Tls) {
     let context = &server.context;
     let access = Arc::new(Access::new(context.client.clone(), &context.config.node_name));
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    loop {
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of descriptors, most likely: a moment later some may be free.
-                tracing::debug!("accepting a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let (acceptor, access, own) = (acceptor.clone(), access.clone(), server.clone());
-        server.tasks.spawn_until_stopped("connection", async move {
-            let _permit = permit;
-            if let Err(error) = connection(own, acceptor, access, stream).await {
-                tracing::debug!("a connection ended: {error}");
-            }
-        });
-    }
-}
-
-async fn connection(
-    server: Arc<Server>,
-    acceptor: tokio_rustls::TlsAcceptor,
-    access: Arc<Access>,
-    stream: TcpStream,
-) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
-    let caller = Arc::new(access::of_certificate(stream.get_ref().1.peer_certificates()));
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (server, access, caller) = (server.clone(), access.clone(), caller.clone());
-        async move {
-            Ok::<_, Infallible>(match access.check(caller.as_ref().as_ref(), &request).await {
+    let tasks = server.tasks.clone();
+    let connections = server.connections.clone();
+    let handler: Handler = Arc::new(move |request, peer| {
+        let (server, access) = (server.clone(), access.clone());
+        Box::pin(async move {
+            match access.check(&peer, &request).await {
                 Ok(()) => server.answer(request).await,
                 Err(refused) => refused,
-            })
-        }
+            }
+        })
     });
-    hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HANDSHAKE_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades()
-        .await
-        .map_err(io::Error::other)
+    // HTTP/1.1 alone: streams are upgrades, which HTTP/2 does not have.
+    ferry_connections::serve(listener, tls.server, Protocols::Http1, connections, tasks, handler).await;
+}
+
+/// What clients may take of this server.
+pub(crate) fn connections() -> Connections {
+    Connections::new(Limits {
+        // Who reads a log may stop for as long as upstream lets a stream stand still.
+        stalled_authenticated: Duration::from_secs(4 * 3600),
+        farewell: Duration::from_secs(2),
+        ..Limits::new(MOST_CONNECTIONS, HELD_BYTES)
+    })
 }
 
 pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> {
@@ -138,7 +106,10 @@ impl Server {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         match parts.as_slice() {
-            ["healthz"] => text(StatusCode::OK, "ok"),
+            ["healthz"] => match self.tasks.failure().or_else(|| self.tasks.runtime_failure("node")) {
+                None => text(StatusCode::OK, "ok"),
+                Some(why) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
+            },
             ["pods"] => self.pod_list(),
             ["metrics"] => self.metrics(),
             ["metrics", "cadvisor"] => self.cadvisor_metrics().await,
@@ -174,9 +145,11 @@ impl Server {
                 "# HELP kubelet_running_pods Number of pods that have a running pod sandbox\n\
                  # TYPE kubelet_running_pods gauge\nkubelet_running_pods {running}\n\
                  # HELP kubelet_node_name The node's name. The count is always 1.\n\
-                 # TYPE kubelet_node_name gauge\nkubelet_node_name{{node={:?}}} 1\n{}",
+                 # TYPE kubelet_node_name gauge\nkubelet_node_name{{node={:?}}} 1\n{}{}{}",
                 self.context.config.node_name,
-                self.context.ended.text()
+                self.context.ended.text(),
+                self.connections.metrics("kubelet"),
+                self.tasks.runtime_metrics()
             ),
         )
     }

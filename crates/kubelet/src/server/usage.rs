@@ -1,10 +1,10 @@
 //! What pods and the node use: `/stats/summary` and `/metrics/resource`, from the runtime's figures and the kernel's.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use ferry_cri::v1::{ContainerStats, FilesystemUsage};
+use ferry_metrics::{Kind, Page};
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -154,9 +154,10 @@ impl Server {
         let used = size.saturating_sub(free);
         families.add("node_memory_working_set_bytes", "", used, Some(now));
         for usage in pods.iter().flatten() {
-            let of_pod = format!("namespace={:?},pod={:?}", pod::namespace(&usage.pod), pod::name(&usage.pod));
+            let of_pod = [("namespace", pod::namespace(&usage.pod)), ("pod", pod::name(&usage.pod))];
+            let of_pod = ferry_metrics::labels(of_pod);
             for one in &usage.containers {
-                let labels = format!("container={:?},{of_pod}", name(one));
+                let labels = format!("{},{of_pod}", ferry_metrics::labels([("container", name(one))]));
                 let at = |nanoseconds: i64| Some(nanoseconds / 1_000_000);
                 if let (Some(time), Some(cpu)) = (processor_time(one), &one.cpu) {
                     families.add("container_cpu_usage_seconds_total", &labels, seconds(time), at(cpu.timestamp));
@@ -266,16 +267,20 @@ fn of_container(pod: &Pod, stats: &ContainerStats) -> Value {
     one
 }
 
-/// Lines of metrics, kept together by name as the format wants them.
+/// Samples of metrics, kept together by name as the format wants them.
 #[derive(Default)]
-pub(super) struct Families(BTreeMap<&'static str, String>);
+pub(super) struct Families(BTreeMap<&'static str, Vec<Sample>>);
+
+struct Sample {
+    labels: String,
+    value: String,
+    at: Option<i64>,
+}
 
 impl Families {
     pub(super) fn add(&mut self, name: &'static str, labels: &str, value: impl std::fmt::Display, at: Option<i64>) {
-        let lines = self.0.entry(name).or_default();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-        let at = at.map(|at| format!(" {at}")).unwrap_or_default();
-        let _ = writeln!(lines, "{name}{labels} {value}{at}");
+        let sample = Sample { labels: labels.to_owned(), value: value.to_string(), at };
+        self.0.entry(name).or_default().push(sample);
     }
 
     pub(super) fn response(&self) -> http::Response<Body> {
@@ -286,12 +291,18 @@ impl Families {
     }
 
     fn text(&self) -> String {
-        let mut all = String::new();
-        for (name, lines) in &self.0 {
-            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-            let _ = write!(all, "# HELP {name} {}\n# TYPE {name} {kind}\n{lines}", help(name));
+        let mut page = Page::new();
+        for (name, samples) in &self.0 {
+            let kind = if name.ends_with("_total") { Kind::Counter } else { Kind::Gauge };
+            let mut family = page.family(name, kind, help(name));
+            for Sample { labels, value, at } in samples {
+                match at {
+                    Some(at) => family.sample_at(labels, value, *at),
+                    None => family.sample(labels, value),
+                };
+            }
         }
-        all
+        page.into_text()
     }
 }
 

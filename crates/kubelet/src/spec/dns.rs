@@ -1,6 +1,9 @@
 //! The resolver of a pod: `/etc/resolv.conf` as its DNS policy asks for.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::IpAddr;
+use std::path::Path;
 
 use ferry_cri::v1::DnsConfig;
 use k8s_openapi::api::core::v1::Pod;
@@ -11,6 +14,8 @@ use crate::pod;
 const MOST_SERVERS: usize = 3;
 const MOST_SEARCHES: usize = 32;
 const LONGEST_SEARCH: usize = 2048;
+/// More of the node's file is not read.
+const LONGEST_FILE: u64 = 64 * 1024;
 
 /// The node's own resolver configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +26,16 @@ pub(crate) struct HostResolver {
 }
 
 impl HostResolver {
+    /// As the file is now: the host may have moved to another network since the last pod.
+    pub(crate) fn read(path: &Path) -> Self {
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text));
+        if let Err(error) = read {
+            tracing::warn!("pods get no resolver of the node's: {}: {error}", path.display());
+        }
+        Self::parse(&text)
+    }
+
     pub(crate) fn parse(text: &str) -> Self {
         let mut resolver = Self::default();
         for line in text.lines() {
@@ -28,7 +43,11 @@ impl HostResolver {
             match words.next() {
                 Some("nameserver") => resolver.servers.extend(words.next().map(str::to_owned)),
                 // The last `search` or `domain` line counts.
-                Some("search" | "domain") => resolver.searches = words.map(str::to_owned).collect(),
+                Some("search" | "domain") => {
+                    // systemd-resolved writes `search .` for none at all; a musl resolver asks for names of the root then.
+                    let names = words.map(|name| name.trim_end_matches('.')).filter(|name| !name.is_empty());
+                    resolver.searches = names.map(str::to_owned).collect();
+                }
                 Some("options") => resolver.options.extend(words.map(str::to_owned)),
                 _ => {}
             }
@@ -46,7 +65,15 @@ pub(crate) fn config(pod: &Pod, cluster_dns: &[IpAddr], cluster_domain: &str, ho
     let mut config = match policy {
         "None" => DnsConfig::default(),
         "Default" => {
-            DnsConfig { servers: host.servers.clone(), searches: host.searches.clone(), options: host.options.clone() }
+            // A pod has a loopback of its own, where none of the node's servers listens. The cluster's DNS asks them for it.
+            let reachable = |server: &&String| {
+                pod::host_network(pod) || !server.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+            };
+            let mut servers: Vec<String> = host.servers.iter().filter(reachable).cloned().collect();
+            if servers.is_empty() && !host.servers.is_empty() {
+                servers = cluster_dns.iter().map(ToString::to_string).collect();
+            }
+            DnsConfig { servers, searches: host.searches.clone(), options: host.options.clone() }
         }
         _ => {
             let namespace = pod::namespace(pod);
@@ -127,5 +154,35 @@ mod tests {
             &["a.test"],
             &["ndots:2"],
         );
+    }
+    #[test]
+    fn a_stub_on_the_nodes_loopback_is_of_no_use_to_a_pod() {
+        let stub = HostResolver::parse("nameserver 127.0.0.53\noptions edns0 trust-ad\nsearch .\n");
+        let check = |spec: serde_json::Value, host: &HostResolver, servers: &[&str], searches: &[&str]| {
+            let pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "web"}, "spec": spec}));
+            let config = config(&pod.expect("a pod"), &["10.96.0.10".parse().expect("ip")], "c.test", host);
+            assert_eq!(
+                (config.servers, config.searches),
+                (servers.iter().map(|s| (*s).to_owned()).collect(), searches.iter().map(|s| (*s).to_owned()).collect()),
+                "{spec}"
+            );
+        };
+        let of_the_node = json!({"containers": [], "dnsPolicy": "Default"});
+        check(of_the_node.clone(), &stub, &["10.96.0.10"], &[]);
+        check(json!({"containers": [], "hostNetwork": true}), &stub, &["127.0.0.53"], &[]);
+        check(json!({"containers": []}), &stub, &["10.96.0.10"], &["web.svc.c.test", "svc.c.test", "c.test"]);
+        let both = HostResolver::parse("nameserver ::1\nnameserver 192.0.2.53\nsearch example.test. . corp.test\n");
+        check(of_the_node, &both, &["192.0.2.53"], &["example.test", "corp.test"]);
+    }
+
+    #[test]
+    fn the_nodes_file_is_read_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("resolv.conf");
+        assert_eq!(HostResolver::read(&path), HostResolver::default());
+        for server in ["192.0.2.1", "192.0.2.2"] {
+            std::fs::write(&path, format!("nameserver {server}\n")).expect("written");
+            assert_eq!(HostResolver::read(&path).servers, [server]);
+        }
     }
 }

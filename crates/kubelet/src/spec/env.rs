@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
 
+use super::env_file;
 use super::fields::{self, Surroundings};
 use crate::pod;
 
@@ -12,6 +13,8 @@ use crate::pod;
 pub(crate) struct Objects {
     pub(crate) config_maps: HashMap<String, std::sync::Arc<ConfigMap>>,
     pub(crate) secrets: HashMap<String, std::sync::Arc<Secret>>,
+    /// By volume and path in it: where the file is on this node, and its content.
+    pub(crate) files: HashMap<(String, String), (String, String)>,
 }
 
 /// A name, and whether its absence is an error.
@@ -105,7 +108,19 @@ fn sourced(
         }
         return Ok(value.map(|v| String::from_utf8_lossy(&v.0).into_owned()));
     }
-    Ok(Some(String::new()))
+    if let Some(one) = &source.file_key_ref {
+        let Some((place, content)) = objects.files.get(&(one.volume_name.clone(), one.path.clone())) else {
+            return Err(format!("cannot find the volume {:?} referenced by FileKeyRef", one.volume_name));
+        };
+        // What is wrong with the file may be a secret.
+        let value = env_file::value(content, &one.key).map_err(|_| "couldn't parse env file".to_owned())?;
+        if value.is_none() && one.optional != Some(true) {
+            return Err(format!("environment variable key {:?} not found in file {place:?}", one.key));
+        }
+        return Ok(value);
+    }
+    // A source that nobody here knows has no value.
+    Err("the variable has no source that is known here".to_owned())
 }
 
 /// Replaces `$(NAME)`; `$$` is a dollar sign, and what names no variable stays as it is.

@@ -2,9 +2,11 @@
 //!
 //! Everything here is computed from its arguments; files and requests are others' work.
 
+pub(crate) mod apparmor;
 pub(crate) mod container;
 pub(crate) mod dns;
 pub(crate) mod env;
+pub(crate) mod env_file;
 pub(crate) mod fields;
 pub(crate) mod hosts;
 pub(crate) mod resources;

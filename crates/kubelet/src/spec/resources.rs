@@ -1,8 +1,9 @@
 //! Requests and limits as the kernel counts them.
 
-use ferry_cri::v1::LinuxContainerResources;
+use ferry_cri::v1::{HugepageLimit, LinuxContainerResources};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
+use crate::node::capacity::{self, HugePages};
 use crate::pod::{self, Role};
 use crate::quantity;
 
@@ -46,6 +47,14 @@ pub(crate) fn size(container: &Container) -> Size {
     }
 }
 
+/// How many bytes of each size of huge pages the container may have: those it asks for, and none besides.
+fn huge_page_limits(container: &Container, sizes: &[HugePages]) -> Vec<HugepageLimit> {
+    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let limit = |pages: &HugePages| limits.and_then(|all| all.get(&pages.resource())).and_then(quantity::value);
+    let bytes = |pages: &HugePages| limit(pages).and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
+    sizes.iter().map(|pages| HugepageLimit { page_size: pages.cgroup_name(), limit: bytes(pages) }).collect()
+}
+
 pub(crate) fn linux(pod: &Pod, container: &Container, node_memory: i64) -> LinuxContainerResources {
     let size = size(container);
     LinuxContainerResources {
@@ -54,6 +63,7 @@ pub(crate) fn linux(pod: &Pod, container: &Container, node_memory: i64) -> Linux
         cpu_quota: size.quota,
         memory_limit_in_bytes: size.memory,
         oom_score_adj: oom_score(pod, container, node_memory),
+        hugepage_limits: huge_page_limits(container, &capacity::huge_pages()),
         ..LinuxContainerResources::default()
     }
 }
@@ -90,6 +100,17 @@ fn oom_score(pod: &Pod, container: &Container, node_memory: i64) -> i64 {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn huge_pages_are_for_those_who_ask() {
+        let container: Container =
+            serde_json::from_value(json!({"name": "c", "resources": {"limits": {"hugepages-2Mi": "64Mi"}}}))
+                .expect("one");
+        let sizes = [HugePages { size: 2 << 20, count: 100 }, HugePages { size: 1 << 30, count: 1 }];
+        let limits = huge_page_limits(&container, &sizes);
+        let seen: Vec<(&str, u64)> = limits.iter().map(|limit| (limit.page_size.as_str(), limit.limit)).collect();
+        assert_eq!(seen, [("2MB", 64 << 20), ("1GB", 0)]);
+    }
 
     #[test]
     fn amounts_become_kernel_numbers() {

@@ -8,6 +8,7 @@ use ferry_cri::v1::{
 };
 use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions, SeccompProfile};
 
+use super::apparmor;
 use crate::pod;
 
 /// What the runtime hides of `/proc` and `/sys` from containers that are not privileged.
@@ -119,7 +120,12 @@ pub(crate) fn context(
     let profile = own.seccomp_profile.as_ref().or(shared.seccomp_profile.as_ref());
     let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked") || privileged;
+    let (apparmor, apparmor_profile) = apparmor::for_runtime(pod, container);
+    // Older runtimes know the older field alone.
+    #[expect(deprecated, reason = "CRI keeps it for them")]
     Ok(LinuxContainerSecurityContext {
+        apparmor,
+        apparmor_profile,
         capabilities: own.capabilities.map(|c| Capability {
             add_capabilities: c.add.unwrap_or_default(),
             drop_capabilities: c.drop.unwrap_or_default(),
@@ -204,5 +210,53 @@ mod tests {
         check(json!({}), ImageUser::default(), false);
         check(json!({}), ImageUser { uid: Some(5), name: String::new() }, true);
         check(json!({}), named(), false);
+    }
+
+    #[test]
+    fn namespaces_are_the_pods_or_the_nodes() {
+        let check = |spec: serde_json::Value, want: [NamespaceMode; 3]| {
+            let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).expect("a pod");
+            let made = namespaces(&pod);
+            assert_eq!([made.network(), made.ipc(), made.pid()], want, "{spec}");
+        };
+        let (pod, node, container) = (NamespaceMode::Pod, NamespaceMode::Node, NamespaceMode::Container);
+        check(json!({"containers": []}), [pod, pod, container]);
+        check(json!({"containers": [], "hostNetwork": true}), [node, pod, container]);
+        check(json!({"containers": [], "hostIPC": true}), [pod, node, container]);
+        check(json!({"containers": [], "hostPID": true, "shareProcessNamespace": false}), [pod, pod, node]);
+        check(json!({"containers": [], "shareProcessNamespace": true}), [pod, pod, pod]);
+    }
+
+    #[test]
+    fn profiles_of_the_node_are_files() {
+        let profile =
+            |kind: &str| SeccompProfile { type_: kind.to_owned(), localhost_profile: Some("a/b.json".to_owned()) };
+        let check = |kind: &str, privileged: bool, want: (ProfileType, &str)| {
+            let made = seccomp(Some(&profile(kind)), privileged, "/var/lib/kubelet/seccomp");
+            assert_eq!((made.profile_type(), made.localhost_ref.as_str()), want);
+        };
+        check("Localhost", false, (ProfileType::Localhost, "/var/lib/kubelet/seccomp/a/b.json"));
+        check("RuntimeDefault", false, (ProfileType::RuntimeDefault, ""));
+        check("Unconfined", false, (ProfileType::Unconfined, ""));
+        check("Localhost", true, (ProfileType::Unconfined, ""));
+    }
+
+    #[test]
+    fn windows_says_nothing_here() {
+        let options = json!({"windowsOptions": {"runAsUserName": "x", "hostProcess": true}});
+        let (plain, with) = (pod(json!({}), json!({})), pod(options.clone(), options));
+        let made = |pod: &Pod| context(pod, &pod::containers(pod)[0], &ImageUser::default(), "/x").expect("a context");
+        assert_eq!(made(&plain), made(&with));
+    }
+
+    #[test]
+    fn unmasked_is_what_it_says() {
+        let made = |own: serde_json::Value| {
+            let pod = pod(json!({}), own);
+            context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), "/x").expect("a context")
+        };
+        let (usual, unmasked) = (made(json!({"procMount": "Default"})), made(json!({"procMount": "Unmasked"})));
+        assert!(!usual.masked_paths.is_empty() && !usual.readonly_paths.is_empty());
+        assert!(unmasked.masked_paths.is_empty() && unmasked.readonly_paths.is_empty() && !unmasked.privileged);
     }
 }

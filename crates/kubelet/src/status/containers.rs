@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    VolumeMountStatus,
+    Pod, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -26,10 +26,42 @@ impl Statuses {
 
 pub(super) fn statuses(observed: &Observed<'_>) -> Statuses {
     let pod = observed.pod;
-    Statuses {
+    let mut statuses = Statuses {
         init: pod::init_containers(pod).iter().map(|c| status(observed, c, pod::role_of_init(c))).collect(),
         regular: pod::containers(pod).iter().map(|c| status(observed, c, Role::Regular)).collect(),
         ephemeral: pod::ephemeral_containers(pod).iter().map(|c| status(observed, c, Role::Ephemeral)).collect(),
+    };
+    if observed.over {
+        end(pod, &mut statuses);
+    }
+    statuses
+}
+
+/// Whether the container is known to have run.
+fn has_run(status: &ContainerStatus) -> bool {
+    let ran = |state: &Option<ContainerState>| {
+        state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    ran(&status.state) || ran(&status.last_state)
+}
+
+/// The pod has ended: a container without an end of its own has failed, if its turn had come.
+fn end(pod: &Pod, statuses: &mut Statuses) {
+    let completed = |status: &ContainerStatus| {
+        let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+        ended.is_some_and(|end| end.exit_code == 0)
+    };
+    let done = pod::init_containers(pod).iter().zip(&statuses.init).all(|(container, status)| {
+        if pod::role_of_init(container) == Role::Sidecar { has_run(status) } else { completed(status) }
+    });
+    let initialised = done || statuses.regular.iter().any(has_run);
+    let reached = statuses.init.iter().rposition(has_run).map_or(0, |last| last + 1);
+    let regular = statuses.regular.iter_mut().filter(|_| initialised);
+    for status in statuses.init[..reached].iter_mut().chain(regular) {
+        if status.state.as_ref().is_none_or(|state| state.terminated.is_none()) {
+            let message = "The container could not be located when the pod was terminated";
+            status.state = Some(lost(137, "ContainerStatusUnknown", message));
+        }
     }
 }
 
@@ -55,17 +87,20 @@ fn status(observed: &Observed<'_>, container: &Container, role: Role) -> Contain
     };
     explain_waiting(observed, container, role, latest, &mut status);
     judge(observed, role, latest, &mut status);
-    status.volume_mounts = super::some(container.volume_mounts.iter().flatten().map(mount_status).collect());
+    let mounts = container.volume_mounts.iter().flatten();
+    let mounts = mounts.map(|mount| mount_status(mount, observed.recursive_read_only)).collect();
+    status.volume_mounts = super::some(mounts);
     status
 }
 
-fn mount_status(mount: &k8s_openapi::api::core::v1::VolumeMount) -> VolumeMountStatus {
+fn mount_status(mount: &k8s_openapi::api::core::v1::VolumeMount, able: bool) -> VolumeMountStatus {
     let read_only = mount.read_only == Some(true);
+    let recursive = crate::volumes::recursive_read_only(mount, able) == Ok(true);
     VolumeMountStatus {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
         read_only: read_only.then_some(true),
-        recursive_read_only: read_only.then(|| "Disabled".to_owned()),
+        recursive_read_only: read_only.then(|| if recursive { "Enabled" } else { "Disabled" }.to_owned()),
         volume_status: None,
     }
 }

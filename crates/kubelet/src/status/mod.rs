@@ -44,6 +44,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) sizes: &'a HashMap<String, Size>,
     /// Some container is about to get other amounts: the newest generation is not in force yet.
     pub(crate) resizing: bool,
+    /// Whether the pod's runtime makes mounts read-only all the way down.
+    pub(crate) recursive_read_only: bool,
     /// `containerd` in `containerd://1234`.
     pub(crate) runtime_name: &'a str,
     pub(crate) host_addresses: &'a [String],
@@ -57,6 +59,8 @@ pub(crate) fn status(observed: &Observed<'_>) -> PodStatus {
         // What others wrote is theirs.
         resize: old.resize.clone(),
         resource_claim_statuses: old.resource_claim_statuses.clone(),
+        extended_resource_claim_status: old.extended_resource_claim_status.clone(),
+        node_allocatable_resource_claim_statuses: old.node_allocatable_resource_claim_statuses.clone(),
         nominated_node_name: old.nominated_node_name.clone(),
         qos_class: Some(pod::qos_class(pod).to_owned()),
         observed_generation: match old.observed_generation.filter(|_| observed.resizing) {
@@ -78,6 +82,10 @@ pub(crate) fn status(observed: &Observed<'_>) -> PodStatus {
         status.phase = Some("Failed".to_owned());
         status.reason = Some(verdict.reason.clone());
         status.message = Some(verdict.message.clone());
+    }
+    // Whoever counts the pod, a Job above all, waits for an end: one that never began has failed.
+    if observed.over && !pod::is_static(pod) && !pod::is_terminal(&status) {
+        status.phase = Some("Failed".to_owned());
     }
     if pod::is_terminal(pod::status(pod)) {
         status.phase = pod::status(pod).phase.clone();

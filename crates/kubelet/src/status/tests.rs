@@ -62,6 +62,7 @@ impl Case {
             verdict: None,
             sizes: &self.sizes,
             resizing: self.resizing,
+            recursive_read_only: false,
             runtime_name: "containerd",
             host_addresses: &["192.0.2.1".to_owned()],
             now: at(100),
@@ -185,4 +186,37 @@ fn amounts_are_reported_once_they_are_given() {
         assert_eq!(status["resources"], resources(want));
         assert_eq!(status["allocatedResources"]["cpu"], want);
     }
+}
+
+#[test]
+fn a_pod_that_ended_has_an_end() {
+    let mut over = case();
+    over.over = true;
+    let plain = pod(json!({"containers": [{"name": "a", "image": "web:1"}, {"name": "b", "image": "web:1"}]}));
+    let ends = |statuses: &Option<Vec<k8s_openapi::api::core::v1::ContainerStatus>>| -> Vec<Option<i32>> {
+        let code = |state: &k8s_openapi::api::core::v1::ContainerState| state.terminated.as_ref().map(|t| t.exit_code);
+        statuses.iter().flatten().map(|s| s.state.as_ref().and_then(code)).collect()
+    };
+    // Deleted while it was being made: a Job counts it, and its finalizer goes.
+    let status = over.of(&plain, vec![]);
+    assert_eq!((status.phase.as_deref(), ends(&status.container_statuses)), (Some("Failed"), vec![Some(137); 2]));
+    // One container is made and never started, the other has completed.
+    let records = vec![record("a", RunState::Exited, 0, 0), record("b", RunState::Created, 0, 0)];
+    let status = over.of(&plain, records);
+    assert_eq!((status.phase.as_deref(), ends(&status.container_statuses)), (Some("Failed"), vec![Some(0), Some(137)]));
+    // Init containers whose turn never came have not failed; neither have the containers behind them.
+    let image = "web:1";
+    let first = pod(json!({
+        "initContainers": [{"name": "one", "image": image}, {"name": "two", "image": image}],
+        "containers": [{"name": "a", "image": image}],
+    }));
+    let status = over.of(&first, vec![]);
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(
+        (ends(&status.init_container_statuses), ends(&status.container_statuses)),
+        (vec![None, None], vec![None])
+    );
+    let status = over.of(&first, vec![record("one", RunState::Exited, 3, 0)]);
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(ends(&status.init_container_statuses), [Some(3), None]);
 }

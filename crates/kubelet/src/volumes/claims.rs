@@ -50,12 +50,16 @@ impl Volumes {
             return Ok(made);
         }
         let kind = |kind: &str| if device { "BlockDevice".to_owned() } else { kind.to_owned() };
+        let is_local = spec.local.is_some();
         let (path, kind) = match (spec.local, spec.host_path) {
             (Some(local), _) => (local.path, kind("Directory")),
             (None, Some(host)) => (host.path, kind(host.type_.as_deref().unwrap_or("DirectoryOrCreate"))),
             (None, None) => return Err("no volume plugin matched".to_owned().into()),
         };
         let path = blocking(move || directory::host_path(&path, &kind)).await?;
+        if is_local && !device && !claimed.read_only {
+            super::give(pod, &path).await?;
+        }
         Ok(Made { device, ..Made::folder(path) })
     }
 

@@ -38,12 +38,8 @@ pub(super) fn memory(folder: &Path, size: Option<i64>, mode: u32) -> io::Result<
     };
     let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    match rustix::mount::mount("tmpfs", folder, "tmpfs", flags, options.as_c_str()) {
-        Ok(()) => Ok(()),
-        // Without the right to mount, a folder on disk has to do.
-        Err(rustix::io::Errno::PERM) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    // Where that may not be, the volume may not be: a folder on disk is not what was asked for.
+    Ok(rustix::mount::mount("tmpfs", folder, "tmpfs", flags, options.as_c_str())?)
 }
 
 pub(super) fn is_mount_point(folder: &Path) -> io::Result<bool> {

@@ -6,6 +6,7 @@ mod claims;
 mod content;
 mod csi;
 mod directory;
+mod huge_pages;
 mod mounts;
 mod subpath;
 mod tokens;
@@ -19,7 +20,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use kube::Client;
 
-pub(crate) use mounts::{Mounts, container_devices, container_mounts};
+pub(crate) use mounts::{Mounts, container_devices, container_mounts, recursive_read_only};
 
 use crate::plugins::Plugins;
 use crate::pod;
@@ -140,7 +141,12 @@ impl Volumes {
         if let Some(source) = &volume.empty_dir {
             let folder = self.folder(pod, "empty-dir", &volume.name);
             let (made, source) = (folder.clone(), source.clone());
-            blocking(move || directory::empty(&made, &source, group).map_err(|e| e.to_string())).await?;
+            let pages = huge_pages::wanted(pod, source.medium.as_deref().unwrap_or_default())?;
+            blocking(move || match pages {
+                Some(size) => huge_pages::mount(&made, size, group),
+                None => directory::empty(&made, &source, group).map_err(|e| e.to_string()),
+            })
+            .await?;
             return Ok(Made::folder(folder));
         }
         if let Some(claimed) = Claimed::of(pod, volume) {
@@ -183,6 +189,20 @@ impl Volumes {
         });
         listed.await.unwrap_or_default()
     }
+}
+
+/// Gives the files of a volume to the pod's group, if it has one.
+async fn give(pod: &Pod, root: &Path) -> Result<(), String> {
+    let context = pod::spec(pod).security_context.as_ref();
+    let group = context.and_then(|context| context.fs_group).and_then(|group| u32::try_from(group).ok());
+    let Some(group) = group else { return Ok(()) };
+    let policy = context.and_then(|context| context.fs_group_change_policy.as_deref());
+    let (root, unless_given) = (root.to_owned(), policy == Some("OnRootMismatch"));
+    blocking(move || {
+        let given = ferry_podfs::give(&root, group, ferry_podfs::Access::ReadWrite, unless_given);
+        given.map_err(|error| format!("applyFSGroup failed for vol {}: {error}", root.display()))
+    })
+    .await
 }
 
 /// Runs file work off the async workers.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ferry_cri::v1::{Device, ImageSpec, Mount, MountPropagation};
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
 use super::{Mounted, Place, subpath};
 use crate::spec::env::expand;
@@ -21,6 +21,8 @@ pub(crate) struct Mounts {
     /// The content of `/etc/hosts`; none leaves the image's own.
     pub(crate) hosts: Option<String>,
     pub(crate) variables: Vec<(String, String)>,
+    /// Whether the runtime can make a mount read-only together with what is mounted below it.
+    pub(crate) recursive_read_only: bool,
 }
 
 /// Makes what has to exist and gives the mounts. Blocks.
@@ -68,6 +70,7 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
         mounts.push(Mount {
             container_path: absolute(&mount.mount_path),
             host_path: host.to_string_lossy().into_owned(),
+            recursive_read_only: recursive_read_only(mount, input.recursive_read_only)?,
             readonly: *read_only || mount.read_only == Some(true),
             propagation: propagation.into(),
             ..Mount::default()
@@ -89,6 +92,28 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
     }
     mounts.extend(own);
     Ok(mounts)
+}
+
+/// Whether what is mounted below a mount is read-only too. Where that is wanted and cannot be, the container is not made.
+pub(crate) fn recursive_read_only(mount: &VolumeMount, able: bool) -> Result<bool, String> {
+    let name = &mount.name;
+    let refused = |why: &str| Err(format!("volume {name:?} requested recursive read-only mode, but it is {why}"));
+    let wanted = match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => return Ok(false),
+        Some(wanted) => wanted,
+    };
+    if mount.read_only != Some(true) {
+        return refused("not read-only");
+    }
+    if let Some(propagation) = mount.mount_propagation.as_deref().filter(|propagation| *propagation != "None") {
+        return refused(&format!("not compatible with propagation {propagation:?}"));
+    }
+    match wanted {
+        "IfPossible" => Ok(able),
+        "Enabled" if able => Ok(true),
+        "Enabled" => refused("not supported by the runtime"),
+        other => Err(format!("unknown recursive read-only mode {other:?}")),
+    }
 }
 
 /// The devices that a container opens.
@@ -143,10 +168,39 @@ mod tests {
             pod_folder: folder.path().to_owned(),
             hosts: None,
             variables: Vec::new(),
+            recursive_read_only: false,
         };
         let made = container_mounts(&input(json!([mounts[0]]))).expect("a mount");
         let image = made[0].image.as_ref().map(|image| image.image.as_str());
         assert_eq!((image, made[0].image_sub_path.as_str(), made[0].readonly), (Some("sha256:0"), "etc", true));
         assert!(container_mounts(&input(mounts)).is_err());
+    }
+
+    #[test]
+    fn read_only_all_the_way_down_or_not_at_all() {
+        let not = |why: &str| Err(format!("volume \"v\" requested recursive read-only mode, but it is {why}"));
+        for (mode, read_only, propagation, able, want) in [
+            (None, true, None, true, Ok(false)),
+            (Some("Disabled"), true, None, true, Ok(false)),
+            (Some("IfPossible"), true, None, true, Ok(true)),
+            (Some("IfPossible"), true, Some("None"), false, Ok(false)),
+            (Some("Enabled"), true, None, true, Ok(true)),
+            (Some("Enabled"), true, None, false, not("not supported by the runtime")),
+            (Some("Enabled"), false, None, true, not("not read-only")),
+            (
+                Some("Enabled"),
+                true,
+                Some("HostToContainer"),
+                true,
+                not("not compatible with propagation \"HostToContainer\""),
+            ),
+            (Some("Always"), true, None, true, Err("unknown recursive read-only mode \"Always\"".to_owned())),
+        ] {
+            let mount: VolumeMount =
+                serde_json::from_value(json!({"name": "v", "mountPath": "/v", "readOnly": read_only,
+                "recursiveReadOnly": mode, "mountPropagation": propagation}))
+                .expect("a mount");
+            assert_eq!(recursive_read_only(&mount, able), want, "{mount:?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! One worker per pod: looks at the runtime, asks the planner what to do, does it, tells the API server, and again.
 
+mod devices;
 mod end;
 mod kill;
 mod mailbox;
@@ -64,6 +65,10 @@ pub(crate) struct Worker {
     /// Everything of the pod has been stopped.
     ended: bool,
     sizes: resize::Sizes,
+    /// Whether the pod's runtime makes mounts read-only all the way down, once somebody wanted to know.
+    recursive_read_only: bool,
+    /// The sandbox whose network has its rules.
+    gated: Option<String>,
 }
 
 /// What to do after one look.
@@ -99,6 +104,8 @@ impl Worker {
             told: HashMap::new(),
             ended: false,
             sizes: resize::Sizes::default(),
+            recursive_read_only: false,
+            gated: None,
         }
     }
 
@@ -157,6 +164,7 @@ impl Worker {
         }
         self.adopt_sizes(&state);
         self.probes.follow(&self.pod, &state, self.context.host_address());
+        self.know_recursive_read_only().await;
         let health = self.probes.health();
         let step = plan::plan(&plan::Observed {
             pod: &self.pod,
@@ -204,6 +212,7 @@ impl Worker {
             verdict: self.verdict.as_ref(),
             sizes: self.sizes.given(),
             resizing: self.sizes.unsettled(&self.pod, state),
+            recursive_read_only: self.recursive_read_only,
             runtime_name: self.context.runtime.identity().0,
             host_addresses: &self.context.host_addresses,
             now: Timestamp::now(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ferry_client::Api;
 use ferry_client::write;
+use ferry_semantics::backoff::Backoff;
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Patch, PatchParams};
@@ -71,7 +72,7 @@ async fn write_statuses(
     mut wanted: watch::Receiver<Wanted>,
     done: watch::Sender<u64>,
 ) {
-    let mut delay = FIRST_DELAY;
+    let mut delays = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
     while wanted.changed().await.is_ok() {
         loop {
             let next = wanted.borrow_and_update().clone();
@@ -84,7 +85,7 @@ async fn write_statuses(
             match patched {
                 Ok(_) => {
                     known = next.status;
-                    delay = FIRST_DELAY;
+                    delays.reset();
                     let _ = done.send(next.number);
                     break;
                 }
@@ -95,8 +96,7 @@ async fn write_statuses(
                 }
                 Err(error) => {
                     tracing::warn!(pod = pod::name(&pod), "status not written: {}", write::short(&error));
-                    tokio::time::sleep(delay).await;
-                    delay = (delay * 2).min(LONGEST_DELAY);
+                    tokio::time::sleep(delays.next_delay()).await;
                 }
             }
         }
@@ -105,7 +105,7 @@ async fn write_statuses(
 
 /// The status of a pod from a file goes to its mirror, whichever that is at the time.
 async fn write_mirror(api: Api<Pod>, mut mirror: Mirror, mut wanted: watch::Receiver<Wanted>) {
-    let mut delay = FIRST_DELAY;
+    let mut delays = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
     loop {
         let current = mirror.borrow_and_update().clone();
         let next = wanted.borrow_and_update().clone();
@@ -116,12 +116,11 @@ async fn write_mirror(api: Api<Pod>, mut mirror: Mirror, mut wanted: watch::Rece
             let patched =
                 api.patch_status(pod::name(&current), &PatchParams::default(), &Patch::Strategic(patch)).await;
             match patched {
-                Ok(_) => delay = FIRST_DELAY,
+                Ok(_) => delays.reset(),
                 Err(error) if write::is_not_found(&error) || write::is_conflict(&error) => {}
                 Err(error) => {
                     tracing::warn!(pod = pod::name(&current), "status not written: {}", write::short(&error));
-                    tokio::time::sleep(delay).await;
-                    delay = (delay * 2).min(LONGEST_DELAY);
+                    tokio::time::sleep(delays.next_delay()).await;
                     continue;
                 }
             }

@@ -19,7 +19,8 @@ impl Worker {
             return Err("can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned());
         }
         let config = &self.context.config;
-        let resolver = dns::config(&self.pod, &config.cluster_dns, &config.cluster_domain, &self.context.resolver);
+        let host = dns::HostResolver::read(&config.resolv_conf);
+        let resolver = dns::config(&self.pod, &config.cluster_dns, &config.cluster_domain, &host);
         sandbox::config(
             &self.pod,
             attempt,
@@ -31,7 +32,7 @@ impl Worker {
     }
 
     /// How the pod's RuntimeClass is called in the runtime; nothing for the usual way.
-    async fn runtime_handler(&self) -> Result<String, String> {
+    pub(super) async fn runtime_handler(&self) -> Result<String, String> {
         let Some(class) = pod::spec(&self.pod).runtime_class_name.as_deref().filter(|c| !c.is_empty()) else {
             return Ok(String::new());
         };
@@ -46,6 +47,11 @@ impl Worker {
         if attempt > 0 && self.sandbox_failures == 0 {
             let message = "Pod sandbox changed, it will be killed and re-created.";
             self.events().pod(EventType::Normal, "SandboxChanged", message);
+        }
+        if let Err(why) = self.prepare_devices().await {
+            let message = format!("Failed to prepare dynamic resources: {why}");
+            self.events().pod(EventType::Warning, "FailedPrepareDynamicResources", message);
+            return self.sandbox_failed();
         }
         let made = match self.sandbox_config(attempt) {
             Ok(config) => {
@@ -74,11 +80,16 @@ impl Worker {
                     "FailedCreatePodSandBox",
                     format!("Failed to create pod sandbox: {why}"),
                 );
-                let wait = Duration::from_secs(1 << self.sandbox_failures.min(6)).min(Duration::from_secs(60));
-                self.sandbox_failures += 1;
-                self.sandbox_not_before = Timestamp::now().checked_add(wait).ok();
+                self.sandbox_failed();
             }
         }
+    }
+
+    /// Each failure is followed by a longer wait.
+    fn sandbox_failed(&mut self) {
+        let wait = Duration::from_secs(1 << self.sandbox_failures.min(6)).min(Duration::from_secs(60));
+        self.sandbox_failures += 1;
+        self.sandbox_not_before = Timestamp::now().checked_add(wait).ok();
     }
 
     pub(super) async fn stop_changed_sandbox(&mut self, state: &PodState, id: &str) {

@@ -18,12 +18,14 @@ use crate::pod::{self, Role};
 use crate::runtime::{PodState, RunState};
 use crate::sources::missing;
 use crate::spec::container::Prepared;
-use crate::spec::{container, env, hosts, resources, services};
+use crate::spec::{container, env, env_file, hosts, resources, services};
 use crate::status::WaitReason;
 use crate::volumes::{self, Mounts};
 
 /// Before a container that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+/// The gate has waited already.
+const GATE_RETRY: Duration = Duration::from_secs(1);
 
 /// Why a container was not started: the reason it waits, and since when.
 struct NotStarted {
@@ -72,6 +74,7 @@ impl Worker {
         let Some(sandbox) = state.ready_sandbox() else {
             return Err(NotStarted::new("CreateContainerError", "there is no sandbox"));
         };
+        self.pass_network_gate(state, &sandbox.id).await?;
         let sandbox_config =
             self.sandbox_config(sandbox.attempt).map_err(|why| NotStarted::new("CreateContainerConfigError", why))?;
         let image = self.image(container, &sandbox_config).await?;
@@ -108,6 +111,23 @@ impl Worker {
         }
         self.events().container(name, EventType::Normal, "Started", "Container started");
         self.after_start(state, container, &id).await
+    }
+
+    /// A pod that a policy selects is closed before its first process can send anything.
+    async fn pass_network_gate(&mut self, state: &PodState, sandbox: &str) -> Result<(), NotStarted> {
+        let Some(gate) = self.context.config.network_gate.clone() else { return Ok(()) };
+        if pod::host_network(&self.pod) || self.gated.as_deref() == Some(sandbox) {
+            return Ok(());
+        }
+        let addresses = state.addresses().iter().filter_map(|address| address.parse().ok()).collect();
+        if let Err(why) = gate(self.pod.clone(), addresses).await {
+            let message = format!("network is not ready: {why}");
+            self.events().pod(EventType::Warning, "NetworkNotReady", message.clone());
+            let not_before = Timestamp::now().checked_add(GATE_RETRY).ok();
+            return Err(NotStarted { not_before, ..NotStarted::new("ContainerCreating", message) });
+        }
+        self.gated = Some(sandbox.to_owned());
+        Ok(())
     }
 
     async fn after_start(&mut self, state: &PodState, container: &Container, id: &str) -> Result<(), NotStarted> {
@@ -183,7 +203,11 @@ impl Worker {
         let links = pod::spec(&self.pod).enable_service_links != Some(false);
         let services = services::variables(&self.context.services.list(), pod::namespace(&self.pod), links);
         let variables = env::variables(&self.pod, container, &objects, services, &around)?;
-        let mounts = self.container_mounts(container, &around.pod_addresses, variables.clone(), volume_images).await?;
+        let recursive_read_only = self.recursive_read_only(container).await?;
+        self.check_groups_policy().await?;
+        let mounts = self
+            .container_mounts(container, &around.pod_addresses, variables.clone(), volume_images, recursive_read_only)
+            .await?;
         let devices = volumes::container_devices(container, &self.mounted.clone().unwrap_or_default())?;
         let target = match role {
             Role::Ephemeral => self.ephemeral_target(state, &container.name),
@@ -202,6 +226,43 @@ impl Worker {
             seccomp_root: self.context.config.root_dir.join("seccomp").to_string_lossy().into_owned(),
             target,
         })
+    }
+
+    /// Whether the pod's runtime can make mounts read-only all the way down; asked only where somebody wants to know.
+    async fn recursive_read_only(&self, container: &Container) -> Result<bool, String> {
+        if !wants_recursive_read_only(container) {
+            return Ok(false);
+        }
+        let handler = self.runtime_handler().await?;
+        let abilities = self.context.abilities().await.map_err(|error| error.to_string())?;
+        Ok(abilities.handler(&handler).recursive_read_only)
+    }
+
+    /// For the statuses of mounts, where a container of the pod wants them read-only all the way down.
+    pub(super) async fn know_recursive_read_only(&mut self) {
+        if self.recursive_read_only {
+            return;
+        }
+        let pod = self.pod.clone();
+        let ephemeral = pod::ephemeral_containers(&pod);
+        let mut all = pod::init_containers(&pod).iter().chain(pod::containers(&pod)).chain(&ephemeral);
+        if let Some(container) = all.find(|container| wants_recursive_read_only(container)) {
+            self.recursive_read_only = self.recursive_read_only(container).await.unwrap_or_default();
+        }
+    }
+
+    /// The runtime may have been unknown when the pod was taken, or another one then.
+    async fn check_groups_policy(&self) -> Result<(), String> {
+        let context = pod::spec(&self.pod).security_context.as_ref();
+        if context.and_then(|context| context.supplemental_groups_policy.as_deref()) != Some("Strict") {
+            return Ok(());
+        }
+        let abilities = self.context.abilities().await.map_err(|error| error.to_string())?;
+        if abilities.supplemental_groups_policy {
+            Ok(())
+        } else {
+            Err("SupplementalGroupsPolicy=Strict is not supported in this node".to_owned())
+        }
     }
 
     fn ephemeral_target(&self, state: &PodState, name: &str) -> Option<String> {
@@ -231,7 +292,27 @@ impl Worker {
                 None => {}
             }
         }
+        objects.files = self.env_files(container).await?;
         Ok(objects)
+    }
+
+    /// The files of variables that the container refers to, as they are now.
+    async fn env_files(&self, container: &Container) -> Result<HashMap<(String, String), (String, String)>, String> {
+        let sources = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+        let mounted = self.mounted.clone().unwrap_or_default();
+        let mut files = HashMap::new();
+        for source in sources.filter_map(|source| source.file_key_ref.as_ref()) {
+            let Some(place) = mounted.places.get(&source.volume_name) else { continue };
+            let (folder, path) = (place.path.clone(), source.path.clone());
+            let shown = folder.join(&path).to_string_lossy().into_owned();
+            let read = volumes::blocking(move || env_file::read(&folder, &path).map_err(|error| error.to_string()));
+            let content = read.await.map_err(|why| {
+                tracing::debug!(pod = pod::name(&self.pod), file = shown, "a file of variables: {why}");
+                "couldn't parse env file".to_owned()
+            })?;
+            files.insert((source.volume_name.clone(), source.path.clone()), (shown, content));
+        }
+        Ok(files)
     }
 
     async fn container_mounts(
@@ -240,6 +321,7 @@ impl Worker {
         addresses: &[String],
         variables: Vec<(String, String)>,
         images: HashMap<String, String>,
+        recursive_read_only: bool,
     ) -> Result<Vec<v1::Mount>, String> {
         let hosts = if pod::host_network(&self.pod) {
             let own = tokio::fs::read_to_string("/etc/hosts").await.unwrap_or_default();
@@ -254,7 +336,13 @@ impl Worker {
             pod_folder: self.context.volumes.pod_folder(&self.uid),
             hosts: Some(hosts),
             variables,
+            recursive_read_only,
         };
         volumes::blocking(move || volumes::container_mounts(&mounts)).await
     }
+}
+
+fn wants_recursive_read_only(container: &Container) -> bool {
+    let modes = container.volume_mounts.iter().flatten().filter_map(|mount| mount.recursive_read_only.as_deref());
+    modes.into_iter().any(|mode| mode != "Disabled")
 }

@@ -8,8 +8,8 @@ use ferry_meta::{FieldError, FieldErrors, GroupVersion, names};
 use serde_json::Value;
 
 use super::rules::{self, enumerated};
-use crate::at::{At, Report, default_absent, object_at};
 use crate::check;
+use crate::cursor::{Cursor, Report, default_absent, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -41,7 +41,7 @@ impl Strategy for Policy {
             return self.validate_create(context, object);
         }
         let mut errors = FieldErrors::new();
-        let status = At::root(object).get("status");
+        let status = Cursor::root(object).get("status");
         for warning in status.get("typeChecking").items("expressionWarnings") {
             for key in ["warning", "fieldRef"].into_iter().filter(|key| warning.text(key).is_empty()) {
                 errors.required(warning.at(key), "");
@@ -53,7 +53,7 @@ impl Strategy for Policy {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let policy = At::root(object);
+        let policy = Cursor::root(object);
         let spec = policy.get("spec");
         enumerated(&mut errors, &spec, "failurePolicy", &["Fail", "Ignore"]);
         param_kind(&mut errors, &spec.get("paramKind"));
@@ -82,7 +82,7 @@ impl Strategy for Policy {
     }
 }
 
-fn param_kind(errors: &mut FieldErrors, kind: &At<'_>) {
+fn param_kind(errors: &mut FieldErrors, kind: &Cursor<'_>) {
     if !kind.exists() {
         return;
     }
@@ -116,7 +116,7 @@ fn param_kind(errors: &mut FieldErrors, kind: &At<'_>) {
     }
 }
 
-fn matching(errors: &mut FieldErrors, resources: &At<'_>) {
+fn matching(errors: &mut FieldErrors, resources: &Cursor<'_>) {
     let policies = ["Equivalent", "Exact"];
     match resources.raw("matchPolicy").as_str() {
         None => errors.required(resources.at("matchPolicy"), ""),
@@ -140,7 +140,7 @@ fn matching(errors: &mut FieldErrors, resources: &At<'_>) {
     }
 }
 
-fn only_writes(errors: &mut FieldErrors, resources: &At<'_>) {
+fn only_writes(errors: &mut FieldErrors, resources: &Cursor<'_>) {
     let path = resources.at("resourceRules").child("operations");
     for rule in resources.items("resourceRules") {
         for operation in rule.texts("operations").filter(|o| !MUTATING_OPERATIONS.contains(o)) {
@@ -152,7 +152,7 @@ fn only_writes(errors: &mut FieldErrors, resources: &At<'_>) {
 /// More expressions are not compiled: each takes all variables into account.
 const MOST: usize = 1000;
 
-fn few(errors: &mut FieldErrors, spec: &At<'_>, list: &str) -> bool {
+fn few(errors: &mut FieldErrors, spec: &Cursor<'_>, list: &str) -> bool {
     let count = spec.array(list).len();
     if count > MOST {
         errors.push(FieldError::too_many(&spec.at(list), count, MOST));
@@ -161,7 +161,7 @@ fn few(errors: &mut FieldErrors, spec: &At<'_>, list: &str) -> bool {
 }
 
 /// Each variable sees those before it; the scope in which all are known.
-fn variables(errors: &mut FieldErrors, spec: &At<'_>, mut scope: Scope, always: bool) -> Scope {
+fn variables(errors: &mut FieldErrors, spec: &Cursor<'_>, mut scope: Scope, always: bool) -> Scope {
     let list = spec.items("variables");
     if always || !list.is_empty() {
         scope.variables = Some(Vec::new());
@@ -195,7 +195,7 @@ fn variables(errors: &mut FieldErrors, spec: &At<'_>, mut scope: Scope, always: 
     scope
 }
 
-fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>, scope: &Scope) {
+fn validations(errors: &mut FieldErrors, policy: &Cursor<'_>, spec: &Cursor<'_>, scope: &Scope) {
     let quiet = Scope { authorizer: false, ..scope.clone() };
     let (checks, audits) = (spec.items("validations"), spec.items("auditAnnotations"));
     if checks.is_empty() && audits.is_empty() {
@@ -254,7 +254,7 @@ fn validations(errors: &mut FieldErrors, policy: &At<'_>, spec: &At<'_>, scope: 
     }
 }
 
-fn mutations(errors: &mut FieldErrors, spec: &At<'_>, scope: &Scope) {
+fn mutations(errors: &mut FieldErrors, spec: &Cursor<'_>, scope: &Scope) {
     let list = spec.items("mutations");
     if list.is_empty() {
         errors.required(spec.at("mutations"), "mutations must contain at least one item");
@@ -302,7 +302,7 @@ impl Strategy for PolicyBinding {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         // What is missing altogether is found by a later pass.
         let mut missing = FieldErrors::new();
         let name = spec.text("policyName");
@@ -327,7 +327,7 @@ impl Strategy for PolicyBinding {
     }
 }
 
-fn param_reference(errors: &mut FieldErrors, reference: &At<'_>) {
+fn param_reference(errors: &mut FieldErrors, reference: &Cursor<'_>) {
     if !reference.exists() {
         return;
     }
@@ -351,7 +351,7 @@ fn param_reference(errors: &mut FieldErrors, reference: &At<'_>) {
     errors.one_of(reference.at(action), reference.text(action), &["Deny", "Allow"]);
 }
 
-fn actions(errors: &mut FieldErrors, missing: &mut FieldErrors, spec: &At<'_>) {
+fn actions(errors: &mut FieldErrors, missing: &mut FieldErrors, spec: &Cursor<'_>) {
     let mut seen: HashSet<&str> = HashSet::new();
     for action in spec.items("validationActions") {
         let text = action.as_text();

@@ -7,7 +7,7 @@ use ferry_cel::admission::{self, Scope};
 use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::{Map, Value, json};
 
-use crate::at::{At, Report, default_absent, default_to, map_mut, maps_mut};
+use crate::cursor::{Cursor, Report, default_absent, default_to, map_mut, maps_mut};
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
@@ -26,20 +26,20 @@ pub(super) fn default_match(parent: &mut Map<String, Value>, key: &str) {
     }
 }
 
-pub(super) fn enumerated(errors: &mut FieldErrors, parent: &At<'_>, key: &str, values: &[&str]) {
+pub(super) fn enumerated(errors: &mut FieldErrors, parent: &Cursor<'_>, key: &str, values: &[&str]) {
     if let Some(value) = parent.raw(key).as_str().filter(|value| !values.contains(value)) {
         errors.unsupported(parent.at(key), value, values);
     }
 }
 
-fn alone(errors: &mut FieldErrors, rule: &At<'_>, key: &str, what: &str) {
+fn alone(errors: &mut FieldErrors, rule: &Cursor<'_>, key: &str, what: &str) {
     if rule.array(key).len() > 1 && rule.texts(key).any(|value| value == "*") {
         let detail = format!("if '*' is present, must not specify other {what}");
         errors.invalid(rule.at(key), rule.raw(key).clone(), detail);
     }
 }
 
-pub(super) fn rule_with_operations(errors: &mut FieldErrors, rule: &At<'_>) {
+pub(super) fn rule_with_operations(errors: &mut FieldErrors, rule: &Cursor<'_>) {
     if rule.array("operations").is_empty() {
         errors.required(rule.at("operations"), "");
     }
@@ -60,7 +60,7 @@ pub(super) fn rule_with_operations(errors: &mut FieldErrors, rule: &At<'_>) {
     enumerated(errors, rule, "scope", &["*", "Cluster", "Namespaced"]);
 }
 
-fn resources(errors: &mut FieldErrors, rule: &At<'_>) {
+fn resources(errors: &mut FieldErrors, rule: &Cursor<'_>) {
     let items = rule.items("resources");
     if items.is_empty() {
         errors.required(rule.at("resources"), "");
@@ -111,7 +111,7 @@ pub(super) fn expression(errors: &mut FieldErrors, path: Path, scope: &Scope, te
 }
 
 /// Conditions under which a webhook or policy is asked at all; `params` tells whether they see parameters.
-pub(super) fn match_conditions(errors: &mut FieldErrors, parent: &At<'_>, params: bool) {
+pub(super) fn match_conditions(errors: &mut FieldErrors, parent: &Cursor<'_>, params: bool) {
     let scope = Scope { params, authorizer: true, ..Scope::default() };
     let conditions = parent.items("matchConditions");
     if conditions.len() > 64 {
@@ -133,7 +133,7 @@ pub(super) fn match_conditions(errors: &mut FieldErrors, parent: &At<'_>, params
 }
 
 /// Where a webhook is: an address or a Service, not both.
-pub fn client_config(errors: &mut FieldErrors, config: &At<'_>) {
+pub fn client_config(errors: &mut FieldErrors, config: &Cursor<'_>) {
     let service = config.get("service");
     match (config.raw("url").as_str(), service.exists()) {
         (Some(url), false) => address(errors, config, url),
@@ -142,7 +142,7 @@ pub fn client_config(errors: &mut FieldErrors, config: &At<'_>) {
     }
 }
 
-fn address(errors: &mut FieldErrors, config: &At<'_>, url: &str) {
+fn address(errors: &mut FieldErrors, config: &Cursor<'_>, url: &str) {
     const FORM: &str = "; desired format: https://host[/path]";
     let path = || config.at("url");
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
@@ -167,7 +167,7 @@ fn address(errors: &mut FieldErrors, config: &At<'_>, url: &str) {
     }
 }
 
-fn service(errors: &mut FieldErrors, service: &At<'_>) {
+fn service(errors: &mut FieldErrors, service: &Cursor<'_>) {
     // Upstream hands the two over in the wrong order, so that each is missed under the other's name.
     for (key, shown) in [("namespace", "name"), ("name", "namespace")] {
         if service.text(key).is_empty() {
@@ -202,7 +202,7 @@ fn service(errors: &mut FieldErrors, service: &At<'_>) {
 }
 
 /// Versions of a review a webhook understands.
-pub fn review_versions(errors: &mut FieldErrors, parent: &At<'_>, key: &str, missing: &str) {
+pub fn review_versions(errors: &mut FieldErrors, parent: &Cursor<'_>, key: &str, missing: &str) {
     let versions = parent.items(key);
     if versions.is_empty() {
         return errors.required(parent.at(key), missing);

@@ -6,8 +6,8 @@ use ferry_meta::{FieldErrors, names};
 use serde_json::{Map, Value, json};
 
 use super::rules::{self, enumerated};
-use crate::at::{At, Report, default_absent, default_to, map_mut, maps_mut};
 use crate::check;
+use crate::cursor::{Cursor, Report, default_absent, default_to, map_mut, maps_mut};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -44,7 +44,7 @@ impl Strategy for WebhookConfiguration {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let mut seen: HashSet<&str> = HashSet::new();
-        for hook in At::root(object).items("webhooks") {
+        for hook in Cursor::root(object).items("webhooks") {
             self.one(&mut errors, &hook);
             let missing = "must specify one of v1, v1beta1";
             review_versions(&mut errors, &hook, "admissionReviewVersions", missing);
@@ -59,7 +59,7 @@ impl Strategy for WebhookConfiguration {
 }
 
 impl WebhookConfiguration {
-    fn one(&self, errors: &mut FieldErrors, hook: &At<'_>) {
+    fn one(&self, errors: &mut FieldErrors, hook: &Cursor<'_>) {
         qualified_domain(errors, hook, "name");
         hook.items("rules").iter().for_each(|rule| rules::rule_with_operations(errors, rule));
         enumerated(errors, hook, "failurePolicy", &["Fail", "Ignore"]);
@@ -82,7 +82,7 @@ impl WebhookConfiguration {
     }
 }
 
-fn qualified_domain(errors: &mut FieldErrors, parent: &At<'_>, key: &str) {
+fn qualified_domain(errors: &mut FieldErrors, parent: &Cursor<'_>, key: &str) {
     let name = parent.text(key);
     let reasons = names::dns1123_subdomain(name);
     if name.is_empty() {

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::json_path::JsonPath;
 use super::rules::Rules;
-use crate::at::Report;
 use crate::cells;
+use crate::cursor::Report;
 use crate::object_meta;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};

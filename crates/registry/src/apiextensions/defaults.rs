@@ -5,15 +5,15 @@ use ferry_schema::structural::Schema;
 use serde_json::Value;
 
 use super::rules::Rules;
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
-pub(super) fn validate(errors: &mut FieldErrors, schema: &At<'_>) {
+pub(super) fn validate(errors: &mut FieldErrors, schema: &Cursor<'_>) {
     let default = schema.raw("default");
     if !default.is_null() {
         one(errors, schema.value, default, &schema.at("default"));
     }
     for (name, of) in schema.raw("properties").as_object().into_iter().flatten() {
-        validate(errors, &At::new(of, schema.at("properties").key(name)));
+        validate(errors, &Cursor::new(of, schema.at("properties").key(name)));
     }
     // What stands below additionalProperties is not looked at, as upstream does not.
     if schema.raw("items").is_object() {
@@ -108,7 +108,7 @@ mod tests {
             // Rules are part of what a schema allows.
             let whole = json!({"type": "object", "properties": {"a": schema}});
             let mut errors = FieldErrors::new();
-            validate(&mut errors, &At::new(&whole, Path::new("s")));
+            validate(&mut errors, &Cursor::new(&whole, Path::new("s")));
             assert_eq!(errors.first().map(FieldError::line).as_deref(), want);
         }
     }

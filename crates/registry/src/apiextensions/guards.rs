@@ -3,7 +3,7 @@
 use ferry_meta::{FieldErrors, Path, object};
 use serde_json::Value;
 
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 const APPROVED: &str = "api-approved.kubernetes.io";
 
@@ -49,7 +49,7 @@ pub(super) const KEEPS_UNKNOWN: &str =
     "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
 
 /// Defaults are for those who prune.
-pub(super) fn keeps_unknown_fields(errors: &mut FieldErrors, spec: &At<'_>) {
+pub(super) fn keeps_unknown_fields(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     fn has_default(schema: &Value) -> bool {
         match schema {
             Value::Object(map) => map.iter().any(|(key, value)| {
@@ -108,7 +108,7 @@ mod tests {
         ] {
             let spec = json!({"versions": [{"schema": {"openAPIV3Schema": schema}}]});
             let mut errors = FieldErrors::new();
-            keeps_unknown_fields(&mut errors, &At::root(&spec));
+            keeps_unknown_fields(&mut errors, &Cursor::root(&spec));
             assert_eq!(!errors.is_empty(), refused, "{spec}");
         }
     }

@@ -24,7 +24,7 @@ impl JsonPath {
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
         let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
-        Self(steps(inner.strip_prefix('$').unwrap_or(inner)))
+        Self(steps(inner.strip_prefix('$').unwrap_or(inner), 0))
     }
 
     pub fn find<'a>(&self, object: &'a Value) -> Vec<&'a Value> {
@@ -41,7 +41,10 @@ impl JsonPath {
     }
 }
 
-fn steps(text: &str) -> Vec<Step> {
+/// As many filters may stand in each other; what is deeper cannot be read.
+const DEEPEST: usize = 8;
+
+fn steps(text: &str, depth: usize) -> Vec<Step> {
     let mut out = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -57,7 +60,7 @@ fn steps(text: &str) -> Vec<Step> {
             let Some(end) = closing(after) else { break };
             let (inner, behind) = (&after[..end], &after[end + 1..]);
             rest = behind;
-            match bracket(inner.trim()) {
+            match bracket(inner.trim(), depth) {
                 Some(step) => out.push(step),
                 None => break,
             }
@@ -104,7 +107,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-fn bracket(text: &str) -> Option<Step> {
+fn bracket(text: &str, depth: usize) -> Option<Step> {
     if text == "*" {
         return Some(Step::Every);
     }
@@ -112,13 +115,16 @@ fn bracket(text: &str) -> Option<Step> {
         return Some(Step::Index(index));
     }
     if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
+        if depth >= DEEPEST {
+            return None;
+        }
         let operator = ["==", "!=", ">=", "<=", ">", "<"].into_iter().find(|operator| filter.contains(operator));
         let Some(operator) = operator else {
-            let path = steps(filter.trim().trim_start_matches('@'));
+            let path = steps(filter.trim().trim_start_matches('@'), depth + 1);
             return Some(Step::Filter { path, operator: String::new(), literal: Value::Null });
         };
         let (left, right) = filter.split_once(operator)?;
-        let path = steps(left.trim().trim_start_matches('@'));
+        let path = steps(left.trim().trim_start_matches('@'), depth + 1);
         return Some(Step::Filter { path, operator: operator.into(), literal: literal(right.trim()) });
     }
     let quoted = |mark: char| text.strip_prefix(mark).and_then(|t| t.strip_suffix(mark));
@@ -202,5 +208,11 @@ mod tests {
             let found: Vec<Value> = JsonPath::parse(path).find(&object).into_iter().cloned().collect();
             assert_eq!(found, want, "{path}");
         }
+    }
+
+    #[test]
+    fn filters_do_not_stand_in_each_other_without_end() {
+        let path = format!("{}.a{}", ".a[?(@".repeat(300_000), ")]".repeat(300_000));
+        assert!(JsonPath::parse(&path).find(&serde_json::json!({"a": [{"a": 1}]})).is_empty());
     }
 }

@@ -8,10 +8,10 @@ mod structural;
 
 pub mod custom;
 mod defaults;
-mod doubtful;
 mod guards;
 pub mod json_path;
 pub mod rows;
+mod warnings;
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::admissionregistration::webhook::{client_config, review_versions};
-use crate::at::{At, Report, default_to, map_mut, object_at};
+use crate::cursor::{Cursor, Report, default_to, map_mut, object_at};
 use crate::internal;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
@@ -32,7 +32,7 @@ pub struct CustomResourceDefinition(pub Plain);
 
 fn storage_version(object: &Value) -> Option<String> {
     let versions = object::items(object, "/spec/versions").iter();
-    let stored = versions.map(At::root).find(|version| version.is_true("storage"))?;
+    let stored = versions.map(Cursor::root).find(|version| version.is_true("storage"))?;
     Some(stored.text("name").to_owned())
 }
 
@@ -52,12 +52,16 @@ fn remember_storage_version(object: &mut Value) {
 
 pub fn has_condition(definition: &Value, kind: &str) -> bool {
     let conditions = object::items(definition, "/status/conditions").iter();
-    conditions.map(At::root).any(|c| c.text("type") == kind && c.text("status") == "True")
+    conditions.map(Cursor::root).any(|c| c.text("type") == kind && c.text("status") == "True")
 }
 
 impl Strategy for CustomResourceDefinition {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn precondition_refusal(&self) -> Option<&'static str> {
+        Some("precondition failed")
     }
 
     fn default(&self, object: &mut Value) {
@@ -123,13 +127,13 @@ impl Strategy for CustomResourceDefinition {
         if !context.subresource.is_empty() {
             return Vec::new();
         }
-        let before: HashSet<String> = old.map(doubtful::of).unwrap_or_default().into_iter().collect();
-        doubtful::of(object).into_iter().filter(|warning| !before.contains(warning)).collect()
+        let before: HashSet<String> = old.map(warnings::of).unwrap_or_default().into_iter().collect();
+        warnings::of(object).into_iter().filter(|warning| !before.contains(warning)).collect()
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let definition = At::root(object);
+        let definition = Cursor::root(object);
         let spec = definition.get("spec");
         let name = object::name(object);
         let detail = "must be spec.names.plural+\".\"+spec.group";
@@ -152,10 +156,10 @@ impl Strategy for CustomResourceDefinition {
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         if !context.subresource.is_empty() {
-            validate_names(&mut errors, &At::root(object).get("status").get("acceptedNames"));
+            validate_names(&mut errors, &Cursor::root(object).get("status").get("acceptedNames"));
             return errors;
         }
-        let (definition, was) = (At::root(object), At::root(old));
+        let (definition, was) = (Cursor::root(object), Cursor::root(old));
         let (spec, before) = (definition.get("spec"), was.get("spec"));
         validate_spec(&mut errors, &spec);
         if spec.is_true("preserveUnknownFields") {
@@ -177,7 +181,7 @@ impl Strategy for CustomResourceDefinition {
     }
 
     fn cells(&self, object: &Value, _now: Timestamp) -> Vec<Value> {
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let mut versions: Vec<String> = spec
             .items("versions")
             .iter()
@@ -200,7 +204,7 @@ impl Strategy for CustomResourceDefinition {
 }
 
 /// Versions in which objects may still lie cannot go.
-fn stored_versions(errors: &mut FieldErrors, definition: &At<'_>) {
+fn stored_versions(errors: &mut FieldErrors, definition: &Cursor<'_>) {
     let status = definition.get("status");
     let stored = status.items("storedVersions");
     let whole = || (status.at("storedVersions"), status.raw("storedVersions").clone());
@@ -228,7 +232,7 @@ fn stored_versions(errors: &mut FieldErrors, definition: &At<'_>) {
     }
 }
 
-fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
+fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let group = spec.text("group");
     let reasons = names::dns1123_subdomain(group);
     if group.is_empty() {
@@ -296,22 +300,23 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
     }
     validate_names(errors, &names);
     if let Some(version) = versions.first() {
-        let own = At::new(&version.raw("schema")["openAPIV3Schema"], spec.at("validation").child("openAPIV3Schema"));
+        let own =
+            Cursor::new(&version.raw("schema")["openAPIV3Schema"], spec.at("validation").child("openAPIV3Schema"));
         if shared("schema") {
             let has_status = versions.iter().any(|version| version.get("subresources").has("status"));
             errors.extend(schema::validate(&own, has_status));
         }
         if shared("subresources") {
-            subresources(errors, &At::new(version.raw("subresources"), spec.at("subresources")));
+            subresources(errors, &Cursor::new(version.raw("subresources"), spec.at("subresources")));
         }
         if shared("additionalPrinterColumns") {
             let path = spec.at("additionalPrinterColumns");
             for (index, column) in version.array("additionalPrinterColumns").iter().enumerate() {
-                one_column(errors, &At::new(column, path.index(index)));
+                one_column(errors, &Cursor::new(column, path.index(index)));
             }
         }
         if shared("selectableFields") && own.exists() {
-            let list = At::new(version.raw("selectableFields"), spec.at("selectableFields"));
+            let list = Cursor::new(version.raw("selectableFields"), spec.at("selectableFields"));
             paths::selectable_fields(errors, &list, own.value);
         }
     }
@@ -319,7 +324,7 @@ fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
 }
 
 /// Versions as upstream holds them: without what they all share.
-fn shown(versions: &[At<'_>], shared: &dyn Fn(&str) -> bool) -> String {
+fn shown(versions: &[Cursor<'_>], shared: &dyn Fn(&str) -> bool) -> String {
     let texts = versions.iter().map(|version| {
         let mut copy = version.value.clone();
         if let Some(map) = copy.as_object_mut() {
@@ -333,7 +338,7 @@ fn shown(versions: &[At<'_>], shared: &dyn Fn(&str) -> bool) -> String {
     format!("[{}]", texts.collect::<Vec<_>>().join(","))
 }
 
-fn deprecation(errors: &mut FieldErrors, version: &At<'_>) {
+fn deprecation(errors: &mut FieldErrors, version: &Cursor<'_>) {
     let Some(text) = version.raw("deprecationWarning").as_str() else { return };
     let mut refuse = |detail: &str| errors.invalid(version.at("deprecationWarning"), text, detail);
     if !version.is_true("deprecated") {
@@ -350,7 +355,7 @@ fn deprecation(errors: &mut FieldErrors, version: &At<'_>) {
     }
 }
 
-fn validate_names(errors: &mut FieldErrors, all: &At<'_>) {
+fn validate_names(errors: &mut FieldErrors, all: &Cursor<'_>) {
     for key in ["plural", "singular"] {
         label(errors, all.at(key), all.text(key));
     }
@@ -386,7 +391,7 @@ fn label(errors: &mut FieldErrors, path: Path, text: &str) {
     }
 }
 
-fn one_column(errors: &mut FieldErrors, column: &At<'_>) {
+fn one_column(errors: &mut FieldErrors, column: &Cursor<'_>) {
     const TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
     const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
     if column.text("name").is_empty() {
@@ -415,7 +420,7 @@ fn json_path(errors: &mut FieldErrors, path: Path, text: &str) -> bool {
     false
 }
 
-fn subresources(errors: &mut FieldErrors, subresources: &At<'_>) {
+fn subresources(errors: &mut FieldErrors, subresources: &Cursor<'_>) {
     let scale = subresources.get("scale");
     if !scale.exists() {
         return;
@@ -437,7 +442,7 @@ fn subresources(errors: &mut FieldErrors, subresources: &At<'_>) {
     }
 }
 
-fn conversion(errors: &mut FieldErrors, conversion: &At<'_>) {
+fn conversion(errors: &mut FieldErrors, conversion: &Cursor<'_>) {
     if !conversion.exists() {
         return;
     }
@@ -446,12 +451,12 @@ fn conversion(errors: &mut FieldErrors, conversion: &At<'_>) {
     let (config, versions) = (webhook.get("clientConfig"), webhook.array("conversionReviewVersions"));
     if conversion.text("strategy") == "Webhook" {
         if config.exists() {
-            client_config(errors, &At::new(config.value, conversion.at("webhookClientConfig")));
+            client_config(errors, &Cursor::new(config.value, conversion.at("webhookClientConfig")));
         } else {
             let detail = "required when strategy is set to Webhook";
             errors.required(conversion.at("webhookClientConfig"), detail);
         }
-        let review = At::new(webhook.value, conversion.path.clone());
+        let review = Cursor::new(webhook.value, conversion.path.clone());
         review_versions(errors, &review, "conversionReviewVersions", "");
         return;
     }

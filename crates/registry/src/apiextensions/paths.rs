@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use ferry_meta::{FieldError, FieldErrors};
 use serde_json::Value;
 
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 /// Fields by which lists of a custom resource may be selected.
-pub(super) fn selectable_fields(errors: &mut FieldErrors, list: &At<'_>, schema: &Value) {
+pub(super) fn selectable_fields(errors: &mut FieldErrors, list: &Cursor<'_>, schema: &Value) {
     let mut seen: HashSet<String> = HashSet::new();
     for (index, field) in list.value.as_array().into_iter().flatten().enumerate() {
         let at = list.path.index(index).child("jsonPath");

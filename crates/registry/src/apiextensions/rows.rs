@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::custom::{Custom, ScalePaths};
 use super::json_path::JsonPath;
 use super::rules::Rules;
-use crate::at::At;
+use crate::cursor::Cursor;
 use crate::plain::Plain;
 use crate::resource::{Column, Resource, Subresource};
 
@@ -22,13 +22,13 @@ const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", 
 
 /// Where the objects of a definition lie in the store.
 pub fn storage_prefix(definition: &Value) -> String {
-    let spec = At::root(definition).get("spec");
+    let spec = Cursor::root(definition).get("spec");
     format!("{}/{}", spec.text("group"), spec.get("names").text("plural"))
 }
 
 /// The kind and the type in which objects are stored.
 pub fn stored_type(definition: &Value) -> Option<(GroupVersionKind, Type)> {
-    let spec = At::root(definition).get("spec");
+    let spec = Cursor::root(definition).get("spec");
     let versions = spec.items("versions");
     let version = versions.iter().find(|version| version.is_true("storage"))?;
     let kind = GroupVersionKind::new(spec.text("group"), version.text("name"), spec.get("names").text("kind"));
@@ -37,22 +37,22 @@ pub fn stored_type(definition: &Value) -> Option<(GroupVersionKind, Type)> {
 }
 
 /// The webhook that converts between the versions of a definition; None where only the version's name changes.
-pub fn conversion(spec: &At<'_>) -> Option<Value> {
+pub fn conversion(spec: &Cursor<'_>) -> Option<Value> {
     let conversion = spec.get("conversion");
     (conversion.text("strategy") == "Webhook").then(|| conversion.raw("webhook").clone())
 }
 
 /// The rows of a definition whose names were accepted, the preferred version first.
 pub fn rows(definition: &Value) -> Vec<Arc<Resource>> {
-    let spec = At::root(definition).get("spec");
-    let names = At::root(definition).get("status").get("acceptedNames");
+    let spec = Cursor::root(definition).get("spec");
+    let names = Cursor::root(definition).get("status").get("acceptedNames");
     let group = spec.text("group");
     let kind = |version: &str| GroupVersionKind::new(group, version, names.text("kind"));
     let versions = spec.items("versions");
     let Some(storage) = versions.iter().find(|version| version.is_true("storage")) else { return Vec::new() };
     let storage_gvk = kind(storage.text("name"));
     let stored = custom_type(&storage_gvk, Schema::parse(storage.get("schema").raw("openAPIV3Schema")));
-    let mut served: Vec<&At<'_>> = versions.iter().filter(|version| version.is_true("served")).collect();
+    let mut served: Vec<&Cursor<'_>> = versions.iter().filter(|version| version.is_true("served")).collect();
     served.sort_by_cached_key(|version| Reverse(priority(version.text("name"))));
     let mut rows = Vec::with_capacity(served.len());
     for version in served {
@@ -118,7 +118,7 @@ pub fn rows(definition: &Value) -> Vec<Arc<Resource>> {
     rows
 }
 
-fn deprecation(version: &At<'_>, gvk: &GroupVersionKind) -> Option<String> {
+fn deprecation(version: &Cursor<'_>, gvk: &GroupVersionKind) -> Option<String> {
     if !version.is_true("deprecated") {
         return None;
     }
@@ -128,7 +128,7 @@ fn deprecation(version: &At<'_>, gvk: &GroupVersionKind) -> Option<String> {
     })
 }
 
-fn columns(version: &At<'_>) -> (Vec<Column>, Vec<(String, JsonPath)>) {
+fn columns(version: &Cursor<'_>) -> (Vec<Column>, Vec<(String, JsonPath)>) {
     let mut columns = vec![Column {
         name: "Name".into(),
         kind: "string".into(),
@@ -186,12 +186,12 @@ pub fn priority(version: &str) -> (u8, u64, u64, Reverse<String>) {
 /// What a definition's names are refused for: another one of the group has them. The names that can be given, and why not the
 /// others.
 pub fn accept_names(definition: &Value, others: &[Value]) -> (Value, Option<(&'static str, String)>) {
-    let spec = At::root(definition).get("spec");
+    let spec = Cursor::root(definition).get("spec");
     let wanted = spec.get("names");
-    let before = At::root(definition).get("status").get("acceptedNames");
+    let before = Cursor::root(definition).get("status").get("acceptedNames");
     let (mut resources, mut kinds): (Vec<String>, Vec<String>) = Default::default();
     for other in others.iter().filter(|other| object::name(other) != object::name(definition)) {
-        let at = At::root(other);
+        let at = Cursor::root(other);
         if at.get("spec").text("group") != spec.text("group") {
             continue;
         }

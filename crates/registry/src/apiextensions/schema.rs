@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::structural::{self, inconvertible};
 use super::{defaults, paths, rules};
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
@@ -46,7 +46,7 @@ const AT_ROOT: [(&str, &str); 22] = [
 ];
 
 /// Judges one schema; `has_status` tells whether its resource has a status subresource.
-pub fn validate(schema: &At<'_>, has_status: bool) -> FieldErrors {
+pub fn validate(schema: &Cursor<'_>, has_status: bool) -> FieldErrors {
     let mut errors = FieldErrors::new();
     if !schema.exists() {
         return errors;
@@ -86,7 +86,7 @@ pub(super) fn is_set(value: &Value) -> bool {
     }
 }
 
-fn root_with_status(errors: &mut FieldErrors, schema: &At<'_>) {
+fn root_with_status(errors: &mut FieldErrors, schema: &Cursor<'_>) {
     for (key, _) in schema.value.as_object().into_iter().flatten().filter(|(_, value)| is_set(value)) {
         if key == "type" && schema.text("type") != "object" {
             let detail =
@@ -107,12 +107,12 @@ fn root_with_status(errors: &mut FieldErrors, schema: &At<'_>) {
 }
 
 /// The properties of a schema with paths as upstream writes them.
-pub(super) fn fields<'a>(schema: &At<'a>) -> Vec<(&'a str, At<'a>)> {
+pub(super) fn fields<'a>(schema: &Cursor<'a>) -> Vec<(&'a str, Cursor<'a>)> {
     let path = schema.at("properties");
-    schema.map("properties").iter().map(|(name, field)| (name.as_str(), At::new(field, path.key(name)))).collect()
+    schema.map("properties").iter().map(|(name, field)| (name.as_str(), Cursor::new(field, path.key(name)))).collect()
 }
 
-pub(super) fn not_of_type(errors: &mut FieldErrors, schema: &At<'_>, detail: &str) {
+pub(super) fn not_of_type(errors: &mut FieldErrors, schema: &Cursor<'_>, detail: &str) {
     match schema.text("type") {
         "" => errors.required(schema.at("type"), detail),
         kind => errors.invalid(schema.at("type"), kind, detail),
@@ -128,7 +128,7 @@ struct Surroundings {
 }
 
 /// What holds for each schema on its own, wherever it stands.
-fn properties_of_schema(errors: &mut FieldErrors, schema: &At<'_>, around: &Surroundings) {
+fn properties_of_schema(errors: &mut FieldErrors, schema: &Cursor<'_>, around: &Surroundings) {
     if !schema.exists() {
         return;
     }
@@ -178,7 +178,7 @@ fn properties_of_schema(errors: &mut FieldErrors, schema: &At<'_>, around: &Surr
     schema.items(RULES).iter().for_each(|rule| one_rule(errors, rule, schema.value));
 }
 
-fn unsupported_parts(errors: &mut FieldErrors, schema: &At<'_>, around: &Surroundings) {
+fn unsupported_parts(errors: &mut FieldErrors, schema: &Cursor<'_>, around: &Surroundings) {
     let kind = schema.text("type");
     if !kind.is_empty() && !TYPES.contains(&kind) {
         errors.unsupported(schema.at("type"), kind, &TYPES);
@@ -204,7 +204,7 @@ fn unsupported_parts(errors: &mut FieldErrors, schema: &At<'_>, around: &Surroun
     }
 }
 
-fn map_kind(errors: &mut FieldErrors, schema: &At<'_>) {
+fn map_kind(errors: &mut FieldErrors, schema: &Cursor<'_>) {
     let Some(kind) = schema.raw(MAP_TYPE).as_str() else { return };
     if schema.text("type") != "object" {
         not_of_type(errors, schema, &format!("must be object if {MAP_TYPE} is specified"));
@@ -214,7 +214,7 @@ fn map_kind(errors: &mut FieldErrors, schema: &At<'_>) {
     }
 }
 
-fn list_kind(errors: &mut FieldErrors, schema: &At<'_>) {
+fn list_kind(errors: &mut FieldErrors, schema: &Cursor<'_>) {
     let kind = schema.raw(LIST_TYPE).as_str();
     let items = schema.get("items");
     if kind.is_some() && schema.text("type") != "array" {
@@ -257,7 +257,7 @@ fn list_kind(errors: &mut FieldErrors, schema: &At<'_>) {
     }
 }
 
-fn keyed_list(errors: &mut FieldErrors, schema: &At<'_>, items: &At<'_>) {
+fn keyed_list(errors: &mut FieldErrors, schema: &Cursor<'_>, items: &Cursor<'_>) {
     if schema.array(LIST_KEYS).is_empty() {
         errors.required(schema.at(LIST_KEYS), &format!("must not be empty if {LIST_TYPE} is map"));
     }
@@ -301,7 +301,7 @@ fn keyed_list(errors: &mut FieldErrors, schema: &At<'_>, items: &At<'_>) {
 }
 
 /// Every item of a keyed list has its keys, given or by default.
-fn keys_are_there(errors: &mut FieldErrors, schema: &At<'_>, items: &At<'_>) {
+fn keys_are_there(errors: &mut FieldErrors, schema: &Cursor<'_>, items: &Cursor<'_>) {
     let fields: HashMap<_, _> = fields(items).into_iter().collect();
     let required: HashSet<&str> = items.texts("required").collect();
     for key in schema.texts(LIST_KEYS) {
@@ -316,7 +316,7 @@ fn keys_are_there(errors: &mut FieldErrors, schema: &At<'_>, items: &At<'_>) {
     }
 }
 
-fn one_rule(errors: &mut FieldErrors, rule: &At<'_>, schema: &Value) {
+fn one_rule(errors: &mut FieldErrors, rule: &Cursor<'_>, schema: &Value) {
     let (text, message, expression) = (rule.text("rule"), rule.text("message"), rule.text("messageExpression"));
     if text.trim().is_empty() {
         errors.required(rule.at("rule"), "rule is not specified");
@@ -355,7 +355,7 @@ mod tests {
     fn schemas_are_structural() {
         let check = |field: Value, want: &str| {
             let schema = json!({"type": "object", "properties": {"a": field}});
-            let errors = validate(&At::new(&schema, Path::new("s")), false);
+            let errors = validate(&Cursor::new(&schema, Path::new("s")), false);
             assert_eq!(errors.iter().map(FieldError::line).collect::<Vec<_>>().join("\n"), want, "{schema}");
         };
         check(json!({"type": "string", "anyOf": [{"minLength": 1}]}), "");

@@ -8,7 +8,7 @@ use super::pattern;
 use super::schema::{
     EMBEDDED, INT_OR_STRING, LIST_KEYS, LIST_TYPE, MAP_TYPE, PRESERVE, RULES, fields, is_set, not_of_type,
 };
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
@@ -18,7 +18,7 @@ enum Level {
 }
 
 /// Judges the structure as a whole; the order is that of the texts.
-pub(super) fn validate(schema: &At<'_>) -> FieldErrors {
+pub(super) fn validate(schema: &Cursor<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     structure(&mut errors, schema, Level::Root);
     complete(&mut errors, schema, schema.value, &schema.path);
@@ -50,7 +50,7 @@ pub(super) fn inconvertible(schema: &Value) -> Option<String> {
 }
 
 /// What holds at each place of the structure itself.
-fn structure(errors: &mut FieldErrors, schema: &At<'_>, level: Level) {
+fn structure(errors: &mut FieldErrors, schema: &Cursor<'_>, level: Level) {
     let kind = schema.text("type");
     let (embedded, preserves) = (schema.is_true(EMBEDDED), schema.is_true(PRESERVE));
     if kind == "array" && !schema.has("items") {
@@ -99,7 +99,7 @@ fn structure(errors: &mut FieldErrors, schema: &At<'_>, level: Level) {
 }
 
 /// `kind`, `apiVersion` and `metadata` of a resource are what they are.
-fn resource_fields(errors: &mut FieldErrors, schema: &At<'_>, level: Level) {
+fn resource_fields(errors: &mut FieldErrors, schema: &Cursor<'_>, level: Level) {
     let resource = level == Level::Root || schema.is_true(EMBEDDED);
     for (name, field) in fields(schema) {
         let kind = field.text("type");
@@ -129,7 +129,7 @@ fn either(any_of: &Value) -> bool {
 }
 
 /// The parts of a schema that only narrow values. `any_of` and `first_any_of` say that there the types of an int-or-string stand.
-fn narrowing(errors: &mut FieldErrors, schema: &At<'_>, any_of: bool, first_any_of: bool) {
+fn narrowing(errors: &mut FieldErrors, schema: &Cursor<'_>, any_of: bool, first_any_of: bool) {
     if !any_of {
         schema.items("anyOf").iter().for_each(|part| narrow(errors, part, false));
     }
@@ -145,7 +145,7 @@ fn narrowing(errors: &mut FieldErrors, schema: &At<'_>, any_of: bool, first_any_
     }
 }
 
-fn narrow(errors: &mut FieldErrors, part: &At<'_>, any_of: bool) {
+fn narrow(errors: &mut FieldErrors, part: &Cursor<'_>, any_of: bool) {
     if !part.exists() {
         return;
     }
@@ -184,14 +184,14 @@ fn narrow(errors: &mut FieldErrors, part: &At<'_>, any_of: bool) {
 }
 
 /// Whatever is narrowed at the root has its place in the structure.
-fn complete(errors: &mut FieldErrors, part: &At<'_>, structure: &Value, at: &Path) {
+fn complete(errors: &mut FieldErrors, part: &Cursor<'_>, structure: &Value, at: &Path) {
     for key in ["allOf", "anyOf", "oneOf"] {
         part.items(key).iter().for_each(|inner| complete_nested(errors, inner, structure, at));
     }
     complete_nested(errors, &part.get("not"), structure, at);
 }
 
-fn complete_nested(errors: &mut FieldErrors, part: &At<'_>, structure: &Value, at: &Path) {
+fn complete_nested(errors: &mut FieldErrors, part: &Cursor<'_>, structure: &Value, at: &Path) {
     if !part.exists() {
         return;
     }

@@ -3,7 +3,7 @@
 use ferry_meta::{FieldErrors, names, object};
 use serde_json::{Value, json};
 
-use crate::at::{At, Report, default_to, map_mut, object_at};
+use crate::cursor::{Cursor, Report, default_to, map_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -46,7 +46,7 @@ impl Strategy for ApiService {
 
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let (group, version) = (spec.text("group"), spec.text("version"));
         let name = object::name(object);
         let required = format!("{version}.{group}");
@@ -57,11 +57,11 @@ impl Strategy for ApiService {
             && object::resource_version(object).is_empty()
         {
             let detail = format!("must be `spec.version+\".\"+spec.group`: \"{required}\"");
-            errors.invalid(At::root(object).at("metadata").child("generateName"), generated, detail);
+            errors.invalid(Cursor::root(object).at("metadata").child("generateName"), generated, detail);
         }
         if name != required && !name.is_empty() && names::path_segment(name).is_empty() {
             let detail = format!("must be `spec.version+\".\"+spec.group`: \"{required}\"");
-            errors.invalid(At::root(object).at("metadata").child("name"), name, detail);
+            errors.invalid(Cursor::root(object).at("metadata").child("name"), name, detail);
         }
         if group.is_empty() && version != "v1" {
             errors.required(spec.at("group"), "only v1 may have an empty group and it better be legacy kube");
@@ -84,7 +84,7 @@ impl Strategy for ApiService {
         if context.subresource.is_empty() {
             // Metadata is looked at once more, as that of a new object.
             let path = ferry_meta::Path::new("metadata");
-            let spec = At::root(object).get("spec");
+            let spec = Cursor::root(object).get("spec");
             let required = format!("{}.{}", spec.text("version"), spec.text("group"));
             let named = |name: &str, prefix: bool| {
                 let detail = format!("must be `spec.version+\".\"+spec.group`: \"{required}\"");
@@ -95,7 +95,7 @@ impl Strategy for ApiService {
             return errors;
         }
         let mut errors = FieldErrors::new();
-        for condition in At::root(object).get("status").items("conditions") {
+        for condition in Cursor::root(object).get("status").items("conditions") {
             let (status, values) = (condition.text("status"), ["True", "False", "Unknown"]);
             if !values.contains(&status) {
                 errors.unsupported(condition.at("status"), status, &values);
@@ -105,7 +105,7 @@ impl Strategy for ApiService {
     }
 }
 
-fn origin(errors: &mut FieldErrors, spec: &At<'_>) {
+fn origin(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let (service, bundle) = (spec.get("service"), spec.text("caBundle"));
     let insecure = spec.is_true("insecureSkipTLSVerify");
     if !service.exists() {

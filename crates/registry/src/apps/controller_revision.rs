@@ -4,7 +4,7 @@ use ferry_meta::FieldErrors;
 use serde_json::Value;
 
 use super::counts;
-use crate::at::{At, IMMUTABLE, Report};
+use crate::cursor::{Cursor, IMMUTABLE, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -17,7 +17,7 @@ impl Strategy for ControllerRevision {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let revision = At::root(object);
+        let revision = Cursor::root(object);
         counts(&mut errors, &revision, &["revision"]);
         match revision.raw("data") {
             Value::Null => errors.required(revision.at("data"), "data is mandatory"),
@@ -29,7 +29,7 @@ impl Strategy for ControllerRevision {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, old) = (At::root(object), At::root(old));
+        let (new, old) = (Cursor::root(object), Cursor::root(old));
         counts(&mut errors, &new, &["revision"]);
         // Upstream compares the bytes as they came, and a patch writes them anew: it refuses what an update may do.
         let renumbered = context.patch && new.raw("revision") != old.raw("revision");

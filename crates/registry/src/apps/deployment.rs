@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::{
     amount, counts, default_template, name_warning, parts_of_replicas, replica_template, selector, template_warnings,
 };
-use crate::at::{At, Report, default_absent, default_to, map_mut, object_at};
 use crate::check;
+use crate::cursor::{Cursor, Report, default_absent, default_to, map_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -52,7 +52,7 @@ impl Strategy for Deployment {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         counts(&mut errors, &spec, &["replicas"]);
         selector(&mut errors, &spec, "deployment");
         replica_template(&mut errors, &spec);
@@ -68,7 +68,7 @@ impl Strategy for Deployment {
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let (new, was) = (At::root(object), At::root(old));
+        let (new, was) = (Cursor::root(object), Cursor::root(old));
         if context.subresource == "status" {
             return status(&new.get("status"), &was.get("status"));
         }
@@ -95,7 +95,7 @@ impl Strategy for Deployment {
     }
 }
 
-fn update_strategy(errors: &mut FieldErrors, strategy: &At<'_>) {
+fn update_strategy(errors: &mut FieldErrors, strategy: &Cursor<'_>) {
     let rolling = strategy.get("rollingUpdate");
     match strategy.text("type") {
         "Recreate" => {
@@ -121,7 +121,7 @@ fn update_strategy(errors: &mut FieldErrors, strategy: &At<'_>) {
     }
 }
 
-fn status(status: &At<'_>, old: &At<'_>) -> FieldErrors {
+fn status(status: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let keys = [
         "observedGeneration",

@@ -1,17 +1,17 @@
 //! The group apps, and what its workloads share with ReplicationControllers.
 
 pub mod controller_revision;
-pub mod daemon_set;
+pub mod daemonset;
 pub mod deployment;
-pub mod replica_set;
-pub mod stateful_set;
+pub mod replicaset;
+pub mod statefulset;
 
 use ferry_meta::{FieldErrors, names};
 use serde_json::{Map, Value};
 
-use crate::at::{At, Report, map_mut};
 use crate::check;
 use crate::core::pod;
+use crate::cursor::{Cursor, Report, map_mut};
 
 /// The defaults of `spec.template`.
 pub fn default_template(spec: &mut Map<String, Value>) {
@@ -22,7 +22,7 @@ pub fn default_template(spec: &mut Map<String, Value>) {
 }
 
 /// A selector that must be there, select something, and select the template's pods.
-pub fn selector(errors: &mut FieldErrors, spec: &At<'_>, kind: &str) {
+pub fn selector(errors: &mut FieldErrors, spec: &Cursor<'_>, kind: &str) {
     let selector = spec.get("selector");
     if !selector.exists() {
         return errors.required(selector.path, "");
@@ -33,7 +33,7 @@ pub fn selector(errors: &mut FieldErrors, spec: &At<'_>, kind: &str) {
     }
 }
 
-pub fn matches_template(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn matches_template(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let (selector, metadata) = (spec.get("selector"), spec.get("template").get("metadata"));
     let empty = selector.exists() && check::is_empty_selector(&selector);
     if !empty && !check::selects(selector.value, metadata.map("labels")) {
@@ -43,7 +43,7 @@ pub fn matches_template(errors: &mut FieldErrors, spec: &At<'_>) {
 }
 
 /// Pods that are replaced must restart for ever.
-pub fn long_running(errors: &mut FieldErrors, spec: &At<'_>, kind: &str) {
+pub fn long_running(errors: &mut FieldErrors, spec: &Cursor<'_>, kind: &str) {
     let pod = spec.get("template").get("spec");
     if pod.text("restartPolicy") != "Always" {
         errors.unsupported(pod.at("restartPolicy"), pod.text("restartPolicy"), &["Always"]);
@@ -55,7 +55,7 @@ pub fn long_running(errors: &mut FieldErrors, spec: &At<'_>, kind: &str) {
 }
 
 /// The template of a ReplicaSet or Deployment.
-pub fn replica_template(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn replica_template(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let selector = spec.get("selector");
     if !check::is_sound_selector(&selector) {
         return check::bad_selector(errors, &selector, "invalid label selector");
@@ -66,14 +66,14 @@ pub fn replica_template(errors: &mut FieldErrors, spec: &At<'_>) {
 }
 
 /// Counts that may not be negative.
-pub fn counts(errors: &mut FieldErrors, parent: &At<'_>, keys: &[&str]) {
+pub fn counts(errors: &mut FieldErrors, parent: &Cursor<'_>, keys: &[&str]) {
     for key in keys {
         errors.non_negative(parent.at(key), parent.number(key));
     }
 }
 
 /// Parts of `replicas` that cannot be more than the whole; available ones must be ready.
-pub fn parts_of_replicas(errors: &mut FieldErrors, status: &At<'_>, parts: &[&str], ready: &str) {
+pub fn parts_of_replicas(errors: &mut FieldErrors, status: &Cursor<'_>, parts: &[&str], ready: &str) {
     for part in parts {
         if status.number(part) > status.number("replicas") {
             errors.invalid(status.at(part), status.number(part), "cannot be greater than status.replicas");
@@ -107,5 +107,5 @@ pub fn template_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
     if old.is_some_and(|old| generation(old) == generation(object)) {
         return Vec::new();
     }
-    pod::warnings::of(&At::root(object).get("spec").get("template"))
+    pod::warnings::of(&Cursor::root(object).get("spec").get("template"))
 }

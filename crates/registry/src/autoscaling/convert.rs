@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::{Map, Value, json};
 
-use crate::at::{At, map_mut, object_at};
+use crate::cursor::{Cursor, map_mut, object_at};
 use crate::internal;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -17,13 +17,13 @@ pub(super) fn cpu_metric(share: i64) -> Value {
 }
 
 fn cpu_share(metric: &Value, side: &str) -> Option<i64> {
-    let source = At::root(metric).get("resource");
+    let source = Cursor::root(metric).get("resource");
     (metric["type"] == "Resource" && source.text("name") == "cpu")
         .then(|| source.get(side).int("averageUtilization"))?
 }
 
 pub(super) fn to_v1(mut object: Value) -> Value {
-    let at = At::root(&object);
+    let at = Cursor::root(&object);
     let (spec, status) = (at.get("spec"), at.get("status"));
     let mut annotations = object::annotations(&object).clone();
     annotations.retain(|key, _| !CARRIERS.contains(&key.as_str()));
@@ -73,7 +73,7 @@ pub(super) fn to_v1(mut object: Value) -> Value {
     object
 }
 
-fn condition_text(condition: &At<'_>) -> String {
+fn condition_text(condition: &Cursor<'_>) -> String {
     let keys = ["type", "status", "lastTransitionTime", "reason", "message"];
     ordered(keys.into_iter().map(|key| (key, condition.raw(key).clone())))
 }
@@ -89,11 +89,11 @@ fn ordered<'a>(fields: impl Iterator<Item = (&'a str, Value)>) -> String {
 fn metric_v1(metric: &Value, side: &str, prefix: &str) -> String {
     let kind = metric["type"].as_str().unwrap_or_default();
     let key = lower_first(kind);
-    let source = At::root(metric).get(&key);
+    let source = Cursor::root(metric).get(&key);
     let aim = source.get(side);
     let named = |suffix: &str| format!("{prefix}{suffix}");
     let (average, share, value) = (named("AverageValue"), named("AverageUtilization"), named("Value"));
-    let get = |from: &At<'_>, field: &str| from.raw(field).clone();
+    let get = |from: &Cursor<'_>, field: &str| from.raw(field).clone();
     let measured = source.get("metric");
     let fields: Vec<(&str, Value)> = match key.as_str() {
         "pods" => vec![
@@ -178,7 +178,7 @@ pub(super) fn to_v2(mut object: Value) -> Value {
 fn metric_v2(metric: &Value, side: &str, prefix: &str) -> Value {
     let kind = metric["type"].as_str().unwrap_or_default();
     let key = lower_first(kind);
-    let source = At::root(metric).get(&key);
+    let source = Cursor::root(metric).get(&key);
     let get = |suffix: &str| source.raw(&format!("{prefix}{suffix}")).clone();
     let (mut average, share, value) = (get("AverageValue"), get("AverageUtilization"), get("Value"));
     if key == "object" {

@@ -6,9 +6,9 @@ use ferry_meta::{FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::at::{At, NOT_NEGATIVE, Report, default_absent, default_to, map_mut, object_at};
 use crate::cells;
 use crate::core::pod::resources;
+use crate::cursor::{Cursor, NOT_NEGATIVE, Report, default_absent, default_to, map_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -47,7 +47,7 @@ fn default_v2(object: &mut Value) {
     }
 }
 
-fn validate_v2(autoscaler: &At<'_>) -> FieldErrors {
+fn validate_v2(autoscaler: &Cursor<'_>) -> FieldErrors {
     let mut found = FieldErrors::new();
     let errors = &mut found;
     let spec = autoscaler.get("spec");
@@ -86,7 +86,7 @@ fn validate_v2(autoscaler: &At<'_>) -> FieldErrors {
 
 fn validate_status(object: &Value) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let status = At::root(object).get("status");
+    let status = Cursor::root(object).get("status");
     crate::apps::counts(&mut errors, &status, &["currentReplicas", "desiredReplicas"]);
     for condition in status.items("conditions") {
         crate::apps::counts(&mut errors, &condition, &["observedGeneration"]);
@@ -95,14 +95,14 @@ fn validate_status(object: &Value) -> FieldErrors {
 }
 
 /// The object that is scaled, or that a metric describes.
-fn target(errors: &mut FieldErrors, reference: &At<'_>) {
+fn target(errors: &mut FieldErrors, reference: &Cursor<'_>) {
     for key in ["kind", "name"] {
         errors.named(reference.at(key), reference.text(key), names::path_segment);
     }
 }
 
 /// What is scaled is also of a known group.
-fn scaled(errors: &mut FieldErrors, reference: &At<'_>) {
+fn scaled(errors: &mut FieldErrors, reference: &Cursor<'_>) {
     target(errors, reference);
     let version = reference.text("apiVersion");
     let core = ["ReplicationController", "Pod", "Service", "Node"].contains(&reference.text("kind"));
@@ -113,7 +113,7 @@ fn scaled(errors: &mut FieldErrors, reference: &At<'_>) {
     }
 }
 
-fn one_metric(errors: &mut FieldErrors, metric: &At<'_>) {
+fn one_metric(errors: &mut FieldErrors, metric: &Cursor<'_>) {
     let kind = metric.text("type");
     let kinds: Vec<&str> = SOURCES.iter().map(|(kind, _)| *kind).collect();
     if kind.is_empty() {
@@ -146,7 +146,7 @@ fn one_metric(errors: &mut FieldErrors, metric: &At<'_>) {
     }
 }
 
-fn source(errors: &mut FieldErrors, key: &str, source: &At<'_>) {
+fn source(errors: &mut FieldErrors, key: &str, source: &Cursor<'_>) {
     let aim = source.get("target");
     if key == "object" {
         target(errors, &source.get("describedObject"));
@@ -199,7 +199,7 @@ fn source(errors: &mut FieldErrors, key: &str, source: &At<'_>) {
     }
 }
 
-fn metric_target(errors: &mut FieldErrors, aim: &At<'_>) {
+fn metric_target(errors: &mut FieldErrors, aim: &Cursor<'_>) {
     let kind = aim.text("type");
     if kind.is_empty() {
         errors.required(aim.at("type"), "must specify a metric target type");
@@ -217,7 +217,7 @@ fn metric_target(errors: &mut FieldErrors, aim: &At<'_>) {
     }
 }
 
-fn scaling_rules(errors: &mut FieldErrors, rules: &At<'_>) {
+fn scaling_rules(errors: &mut FieldErrors, rules: &Cursor<'_>) {
     if let Some(seconds) = rules.int("stabilizationWindowSeconds") {
         let path = rules.at("stabilizationWindowSeconds");
         if seconds < 0 {
@@ -252,7 +252,7 @@ fn scaling_rules(errors: &mut FieldErrors, rules: &At<'_>) {
     }
 }
 
-fn row(autoscaler: &At<'_>, now: Timestamp) -> Vec<Value> {
+fn row(autoscaler: &Cursor<'_>, now: Timestamp) -> Vec<Value> {
     let (spec, status) = (autoscaler.get("spec"), autoscaler.get("status"));
     let reference = spec.get("scaleTargetRef");
     vec![
@@ -266,7 +266,7 @@ fn row(autoscaler: &At<'_>, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-fn metrics_text(metrics: &[At<'_>], current: &[At<'_>]) -> String {
+fn metrics_text(metrics: &[Cursor<'_>], current: &[Cursor<'_>]) -> String {
     if metrics.is_empty() {
         return "<none>".to_owned();
     }
@@ -276,7 +276,7 @@ fn metrics_text(metrics: &[At<'_>], current: &[At<'_>]) -> String {
     if all.len() > 2 { format!("{shown} + {} more...", all.len() - 2) } else { shown }
 }
 
-fn metric_text(metric: &At<'_>, status: Option<&At<'_>>) -> String {
+fn metric_text(metric: &Cursor<'_>, status: Option<&Cursor<'_>>) -> String {
     let Some((_, key)) = SOURCES.iter().find(|(kind, _)| *kind == metric.text("type")) else {
         return "<unknown type>".to_owned();
     };
@@ -315,7 +315,7 @@ impl Strategy for HorizontalPodAutoscaler {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
-        validate_v2(&At::root(object))
+        validate_v2(&Cursor::root(object))
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
@@ -323,7 +323,7 @@ impl Strategy for HorizontalPodAutoscaler {
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        row(&At::root(object), now)
+        row(&Cursor::root(object), now)
     }
 }
 
@@ -337,7 +337,7 @@ impl Strategy for HorizontalPodAutoscalerV1 {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
-        validate_v2(&At::root(&convert::to_v2(object.clone())))
+        validate_v2(&Cursor::root(&convert::to_v2(object.clone())))
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
@@ -357,12 +357,12 @@ impl Strategy for HorizontalPodAutoscalerV1 {
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let mut stored = convert::to_v2(object.clone());
         // This version keeps the aim for cpu apart, and so loses its place among the others: it is the first as a rule.
-        if At::root(object).get("spec").has("targetCPUUtilizationPercentage")
+        if Cursor::root(object).get("spec").has("targetCPUUtilizationPercentage")
             && let Some(metrics) = stored.pointer_mut("/spec/metrics").and_then(Value::as_array_mut)
         {
             metrics.rotate_right(1);
         }
-        row(&At::root(&stored), now)
+        row(&Cursor::root(&stored), now)
     }
 
     fn carrier_annotations(&self) -> &[&str] {

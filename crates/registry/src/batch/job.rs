@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{job_policies, job_status};
 use crate::apps::{counts, default_template, name_warning, template_warnings};
-use crate::at::{At, Report, default_absent, default_to, map_mut, maps_mut, object_at};
 use crate::cells;
 use crate::check;
 use crate::core::pod;
+use crate::cursor::{Cursor, Report, default_absent, default_to, map_mut, maps_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -48,6 +48,13 @@ impl Strategy for Job {
         &self.0
     }
 
+    fn deletion_warning(&self) -> Option<&'static str> {
+        Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
+             set propagationPolicy=Orphan to suppress this warning",
+        )
+    }
+
     fn default(&self, object: &mut Value) {
         let spec = object_at(object, &["spec"]);
         let unset = |spec: &serde_json::Map<String, Value>, key: &str| spec.get(key).is_none_or(Value::is_null);
@@ -83,7 +90,7 @@ impl Strategy for Job {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let job = At::root(object);
+        let job = Cursor::root(object);
         let spec = job.get("spec");
         generated_selector(&mut errors, &job);
         validate_spec(&mut errors, &spec);
@@ -94,7 +101,7 @@ impl Strategy for Job {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, was) = (At::root(object), At::root(old));
+        let (new, was) = (Cursor::root(object), Cursor::root(old));
         if context.subresource == "status" {
             job_status::validate(&mut errors, &new, &was);
             return errors;
@@ -112,7 +119,7 @@ impl Strategy for Job {
             return Vec::new();
         }
         let mut found: Vec<String> = name_warning(object).filter(|_| old.is_none()).into_iter().collect();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let indexed = spec.text("completionMode") == "Indexed";
         if indexed && spec.number("completions") > 100_000 && spec.number("parallelism") > 10_000 {
             found.push("In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail".into());
@@ -126,11 +133,11 @@ impl Strategy for Job {
     }
 
     fn field(&self, object: &Value, _field: &str) -> String {
-        At::root(object).get("status").number("succeeded").to_string()
+        Cursor::root(object).get("status").number("succeeded").to_string()
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let job = At::root(object);
+        let job = Cursor::root(object);
         let (spec, status) = (job.get("spec"), job.get("status"));
         let done = status.number("succeeded");
         let completions = match (spec.int("completions"), spec.number("parallelism")) {
@@ -165,7 +172,7 @@ impl Strategy for Job {
 
 pub(super) fn has_condition(job: &Value, kind: &str) -> bool {
     let conditions = object::items(job, "/status/conditions").iter();
-    conditions.map(At::root).any(|c| c.text("type") == kind && c.text("status") == "True")
+    conditions.map(Cursor::root).any(|c| c.text("type") == kind && c.text("status") == "True")
 }
 
 fn state(job: &Value) -> &'static str {
@@ -181,7 +188,7 @@ fn state(job: &Value) -> &'static str {
 }
 
 /// The labels and the selector must be those that would be generated.
-fn generated_selector(errors: &mut FieldErrors, job: &At<'_>) {
+fn generated_selector(errors: &mut FieldErrors, job: &Cursor<'_>) {
     let (metadata, spec) = (job.get("metadata"), job.get("spec"));
     if spec.is_true("manualSelector") {
         return;
@@ -207,7 +214,7 @@ fn generated_selector(errors: &mut FieldErrors, job: &At<'_>) {
     }
 }
 
-fn selects_template(errors: &mut FieldErrors, spec: &At<'_>) {
+fn selects_template(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let (selector, metadata) = (spec.get("selector"), spec.get("template").get("metadata"));
     if !selector.exists() {
         errors.required(selector.path.clone(), "");
@@ -219,7 +226,7 @@ fn selects_template(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-pub(super) fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
+pub(super) fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let keys = [
         "parallelism",
         "completions",
@@ -258,7 +265,7 @@ pub(super) fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-fn managed_by(errors: &mut FieldErrors, spec: &At<'_>) {
+fn managed_by(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let Some(manager) = spec.raw("managedBy").as_str() else { return };
     let path = || spec.at("managedBy");
     match manager.split_once('/') {
@@ -273,7 +280,7 @@ fn managed_by(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-fn completion_mode(errors: &mut FieldErrors, spec: &At<'_>) {
+fn completion_mode(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let mode = spec.text("completionMode");
     if spec.has("completionMode") && !["NonIndexed", "Indexed"].contains(&mode) {
         errors.unsupported(spec.at("completionMode"), mode, &["NonIndexed", "Indexed"]);
@@ -303,7 +310,7 @@ fn completion_mode(errors: &mut FieldErrors, spec: &At<'_>) {
 }
 
 /// An indexed Job's pods carry their index in the name.
-fn name_allows_completions(errors: &mut FieldErrors, job: &At<'_>) {
+fn name_allows_completions(errors: &mut FieldErrors, job: &Cursor<'_>) {
     let spec = job.get("spec");
     let last = spec.number("completions") - 1;
     if spec.text("completionMode") != "Indexed" || last < 0 {
@@ -318,7 +325,7 @@ fn name_allows_completions(errors: &mut FieldErrors, job: &At<'_>) {
     }
 }
 
-fn changes(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
+fn changes(errors: &mut FieldErrors, job: &Cursor<'_>, old: &Cursor<'_>) {
     let (spec, was) = (job.get("spec"), old.get("spec"));
     let (completions, before) = (spec.raw("completions"), was.raw("completions"));
     if spec.text("completionMode") == "Indexed" {
@@ -335,7 +342,7 @@ fn changes(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
         if spec.raw(key) == was.raw(key) {
             continue;
         }
-        let error = FieldError::invalid(&spec.at(key), spec.raw(key).clone(), crate::at::IMMUTABLE);
+        let error = FieldError::invalid(&spec.at(key), spec.raw(key).clone(), crate::cursor::IMMUTABLE);
         errors.push(match key {
             "podFailurePolicy" => error.shown_as(crate::internal::show_pointer("PodFailurePolicy", spec.raw(key))),
             "successPolicy" => error.shown_as(crate::internal::show_pointer("SuccessPolicy", spec.raw(key))),
@@ -345,14 +352,14 @@ fn changes(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
 }
 
 /// A suspended Job without pods may still be told where its pods run and what they use.
-fn template_changes(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
+fn template_changes(errors: &mut FieldErrors, job: &Cursor<'_>, old: &Cursor<'_>) {
     let (spec, was) = (job.get("spec"), old.get("spec"));
     let (template, before) = (spec.raw("template"), was.raw("template"));
     let status = old.get("status");
     let idle = (!status.has("startTime") || has_condition(old.value, "Suspended")) && status.number("active") == 0;
     if !was.is_true("suspend") || !idle {
         if template != before {
-            let error = FieldError::invalid(&spec.at("template"), template.clone(), crate::at::IMMUTABLE);
+            let error = FieldError::invalid(&spec.at("template"), template.clone(), crate::cursor::IMMUTABLE);
             errors.push(error.shown_as(crate::internal::show("PodTemplateSpec", template)));
         }
         return;
@@ -360,7 +367,7 @@ fn template_changes(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
     let pod = template.get("spec").cloned().unwrap_or_default();
     let old_pod = before.get("spec").cloned().unwrap_or_default();
     if with_mutable_parts_of(pod.clone(), &old_pod) != old_pod {
-        let error = FieldError::invalid(&spec.at("template.spec"), pod.clone(), crate::at::IMMUTABLE);
+        let error = FieldError::invalid(&spec.at("template.spec"), pod.clone(), crate::cursor::IMMUTABLE);
         errors.push(error.shown_as(crate::internal::show("PodSpec", &pod)));
     }
 }

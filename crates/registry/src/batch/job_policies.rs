@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use ferry_meta::{FieldError, FieldErrors, names};
 
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 /// An error that shows no value.
 pub(super) fn without_value(path: &ferry_meta::Path, detail: &str) -> FieldError {
     FieldError::invalid(path, serde_json::Value::Null, detail).shown_as("")
 }
 
-pub(super) fn failure(errors: &mut FieldErrors, spec: &At<'_>) {
+pub(super) fn failure(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let policy = spec.get("podFailurePolicy");
     if !policy.exists() {
         return;
@@ -53,7 +53,7 @@ pub(super) fn failure(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-fn exit_codes(errors: &mut FieldErrors, codes: &At<'_>, containers: &[&str]) {
+fn exit_codes(errors: &mut FieldErrors, codes: &Cursor<'_>, containers: &[&str]) {
     match codes.text("operator") {
         "" => errors.required(codes.at("operator"), "valid values: [\"In\" \"NotIn\"]"),
         "In" | "NotIn" => {}
@@ -84,7 +84,7 @@ fn exit_codes(errors: &mut FieldErrors, codes: &At<'_>, containers: &[&str]) {
     }
 }
 
-fn pod_conditions(errors: &mut FieldErrors, rule: &At<'_>, conditions: &[At<'_>]) {
+fn pod_conditions(errors: &mut FieldErrors, rule: &Cursor<'_>, conditions: &[Cursor<'_>]) {
     if conditions.len() > 20 {
         errors.push(FieldError::too_many(&rule.at("onPodConditions"), conditions.len(), 20));
     }
@@ -99,7 +99,7 @@ fn pod_conditions(errors: &mut FieldErrors, rule: &At<'_>, conditions: &[At<'_>]
     }
 }
 
-pub(super) fn success(errors: &mut FieldErrors, spec: &At<'_>) {
+pub(super) fn success(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let policy = spec.get("successPolicy");
     if !policy.exists() {
         return;

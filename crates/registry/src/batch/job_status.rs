@@ -8,17 +8,17 @@ use ferry_meta::{FieldErrors, time};
 use super::job::has_condition;
 use super::job_policies::{self, indexes};
 use crate::apps::counts;
-use crate::at::{At, IMMUTABLE, Report};
+use crate::cursor::{Cursor, IMMUTABLE, Report};
 
-fn is_finished(job: &At<'_>) -> bool {
+fn is_finished(job: &Cursor<'_>) -> bool {
     on(job, "Complete") || on(job, "Failed")
 }
 
-fn on(job: &At<'_>, kind: &str) -> bool {
+fn on(job: &Cursor<'_>, kind: &str) -> bool {
     has_condition(job.value, kind)
 }
 
-pub(super) fn validate(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
+pub(super) fn validate(errors: &mut FieldErrors, job: &Cursor<'_>, old: &Cursor<'_>) {
     let (status, was) = (job.get("status"), old.get("status"));
     counts(errors, &status, &["active", "succeeded", "failed", "ready", "terminating"]);
     uncounted(errors, &status);
@@ -38,7 +38,7 @@ pub(super) fn validate(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
     transitions(errors, job, old);
 }
 
-fn uncounted(errors: &mut FieldErrors, status: &At<'_>) {
+fn uncounted(errors: &mut FieldErrors, status: &Cursor<'_>) {
     let pods = status.get("uncountedTerminatedPods");
     let mut seen: HashSet<&str> = HashSet::new();
     for uid in pods.items("succeeded").into_iter().chain(pods.items("failed")) {
@@ -53,7 +53,7 @@ fn uncounted(errors: &mut FieldErrors, status: &At<'_>) {
 }
 
 /// What the conditions and times of a Job must be to each other.
-fn conditions(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
+fn conditions(errors: &mut FieldErrors, job: &Cursor<'_>, old: &Cursor<'_>) {
     let (status, was) = (job.get("status"), old.get("status"));
     let changed = |key: &str| status.raw(key) != was.raw(key);
     let turned = |kind: &str| on(job, kind) != on(old, kind);
@@ -111,7 +111,7 @@ fn conditions(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
     }
 }
 
-fn indexes_of(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
+fn indexes_of(errors: &mut FieldErrors, job: &Cursor<'_>, old: &Cursor<'_>) {
     let (status, was, spec) = (job.get("status"), old.get("status"), job.get("spec"));
     let changed = |key: &str| status.raw(key) != was.raw(key);
     let (done, failed) = (status.text("completedIndexes"), status.raw("failedIndexes").as_str());
@@ -155,7 +155,7 @@ fn indexes_of(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
     }
 }
 
-fn transitions(errors: &mut FieldErrors, job: &At<'_>, old: &At<'_>) {
+fn transitions(errors: &mut FieldErrors, job: &Cursor<'_>, old: &Cursor<'_>) {
     let (status, was, spec) = (job.get("status"), old.get("status"), job.get("spec"));
     let path = status.at("conditions");
     for kind in ["Failed", "Complete", "FailureTarget"] {
@@ -202,7 +202,7 @@ mod tests {
         let check = |spec: Value, before: Value, status: Value, want: &[&str]| {
             let (new, old) = (json!({"spec": spec, "status": status}), json!({"spec": spec, "status": before}));
             let mut errors = FieldErrors::new();
-            validate(&mut errors, &At::root(&new), &At::root(&old));
+            validate(&mut errors, &Cursor::root(&new), &Cursor::root(&old));
             let lines: Vec<String> = errors.iter().map(ferry_meta::FieldError::line).collect();
             assert_eq!(lines, want);
         };

@@ -1,6 +1,6 @@
 //! The group batch.
 
-pub mod cron_job;
+pub mod cronjob;
 pub mod job;
 mod job_policies;
 mod job_status;

@@ -11,9 +11,9 @@ use ferry_meta::{FieldErrors, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::at::{At, Report, object_at};
 use crate::cells;
 use crate::core::pod::signer_name;
+use crate::cursor::{Cursor, Report, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -55,7 +55,7 @@ fn why_no_request(encoded: &str, signer: &str) -> Option<String> {
     judged.err()
 }
 
-fn validate(errors: &mut FieldErrors, request: &At<'_>) {
+fn validate(errors: &mut FieldErrors, request: &Cursor<'_>) {
     let spec = request.get("spec");
     if let Some(reason) = why_no_request(spec.text("request"), spec.text("signerName")) {
         errors.invalid(spec.at("request"), spec.raw("request").clone(), reason);
@@ -84,7 +84,7 @@ fn validate(errors: &mut FieldErrors, request: &At<'_>) {
     conditions(errors, &request.get("status"));
 }
 
-fn conditions(errors: &mut FieldErrors, status: &At<'_>) {
+fn conditions(errors: &mut FieldErrors, status: &Cursor<'_>) {
     let mut seen: HashSet<&str> = HashSet::new();
     for condition in status.items("conditions") {
         let kind = condition.text("type");
@@ -129,7 +129,7 @@ fn certificates_in(encoded: &str) -> Result<(), &'static str> {
     if found { Ok(()) } else { Err("must contain at least one CERTIFICATE PEM block") }
 }
 
-fn of_type(request: &At<'_>, kind: &str) -> Vec<Value> {
+fn of_type(request: &Cursor<'_>, kind: &str) -> Vec<Value> {
     let list = request.get("status");
     list.array("conditions").iter().filter(|c| c["type"].as_str() == Some(kind)).cloned().collect()
 }
@@ -189,13 +189,13 @@ impl Strategy for CertificateSigningRequest {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        validate(&mut errors, &At::root(object));
+        validate(&mut errors, &Cursor::root(object));
         errors
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, old) = (At::root(object), At::root(old));
+        let (new, old) = (Cursor::root(object), Cursor::root(old));
         validate(&mut errors, &new);
         let path = new.at("status").child("conditions");
         for kind in ["Approved", "Denied", "Failed"] {
@@ -229,7 +229,7 @@ impl Strategy for CertificateSigningRequest {
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let request = At::root(object);
+        let request = Cursor::root(object);
         let spec = request.get("spec");
         let has = |kind: &str| !of_type(&request, kind).is_empty();
         let mut state = match (has("Denied"), has("Approved")) {
@@ -262,7 +262,7 @@ fn stamp_conditions(object: &mut Value, old: &Value) {
     for condition in object::items(old, "/status/conditions") {
         before.entry(condition.get("type")).or_insert(condition);
     }
-    for condition in crate::at::maps_mut(object_at(object, &["status"]), "conditions") {
+    for condition in crate::cursor::maps_mut(object_at(object, &["status"]), "conditions") {
         let was = before.get(&condition.get("type")).copied();
         if condition.get("lastUpdateTime").is_none_or(Value::is_null) {
             condition.insert("lastUpdateTime".into(), now.as_str().into());

@@ -5,9 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use ferry_meta::{FieldError, FieldErrors, names};
 use serde_json::Value;
 
-use crate::at::{At, Report, default_to, object_at};
 use crate::check;
 use crate::core::pod::signer_name;
+use crate::cursor::{Cursor, Report, default_to, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, subdomain_name};
 
@@ -29,18 +29,18 @@ impl Strategy for PodCertificateRequest {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        validate(&mut errors, &At::root(object).get("spec"));
+        validate(&mut errors, &Cursor::root(object).get("spec"));
         errors
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         if context.subresource == "status" {
-            return status(&At::root(object).get("status"), &At::root(old).get("status"));
+            return status(&Cursor::root(object).get("status"), &Cursor::root(old).get("status"));
         }
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         if Some(spec.value) != old.get("spec") {
-            let error = FieldError::invalid(&spec.path, spec.value.clone(), crate::at::IMMUTABLE);
+            let error = FieldError::invalid(&spec.path, spec.value.clone(), crate::cursor::IMMUTABLE);
             errors.push(error.shown_as(crate::internal::show("PodCertificateRequestSpec", spec.value)));
         }
         errors
@@ -55,7 +55,7 @@ impl Strategy for PodCertificateRequest {
     }
 }
 
-fn validate(errors: &mut FieldErrors, spec: &At<'_>) {
+fn validate(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     signer_name(errors, spec, "signerName");
     for key in spec.map("unverifiedUserAnnotations").keys() {
         user_annotation(errors, &spec.at("unverifiedUserAnnotations"), key);
@@ -113,7 +113,7 @@ fn decoded(text: &str) -> Vec<u8> {
     STANDARD.decode(text).unwrap_or_default()
 }
 
-fn stub(errors: &mut FieldErrors, spec: &At<'_>) {
+fn stub(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let path = spec.at("stubPKCS10Request");
     let bytes = decoded(spec.text("stubPKCS10Request"));
     if bytes.len() > LARGEST {
@@ -127,12 +127,12 @@ fn stub(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-fn settled(status: &At<'_>) -> Option<&'static str> {
+fn settled(status: &Cursor<'_>) -> Option<&'static str> {
     let conditions = status.items("conditions");
     SETTLED.into_iter().find(|kind| conditions.iter().any(|c| c.text("type") == *kind && c.text("status") == "True"))
 }
 
-fn status(new: &At<'_>, old: &At<'_>) -> FieldErrors {
+fn status(new: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let mut known = 0;
     for (index, condition) in new.items("conditions").into_iter().enumerate() {
@@ -157,7 +157,7 @@ fn status(new: &At<'_>, old: &At<'_>) -> FieldErrors {
         return errors;
     }
     let mut refuse = |detail: &str| errors.push(FieldError::invalid(&new.path, Value::Null, detail).shown_as(""));
-    let others = |status: &At<'_>| {
+    let others = |status: &Cursor<'_>| {
         let mut map = status.value.as_object().cloned().unwrap_or_default();
         map.remove("conditions");
         map
@@ -182,7 +182,7 @@ fn status(new: &At<'_>, old: &At<'_>) -> FieldErrors {
     errors
 }
 
-fn issued(errors: &mut FieldErrors, status: &At<'_>) {
+fn issued(errors: &mut FieldErrors, status: &Cursor<'_>) {
     const LONGEST: usize = 100 * 1024;
     let (path, chain) = (status.at("certificateChain"), status.text("certificateChain"));
     if chain.len() > LONGEST {

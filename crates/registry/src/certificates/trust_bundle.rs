@@ -4,8 +4,8 @@ use ferry_meta::{FieldError, FieldErrors};
 use serde_json::Value;
 use x509_parser::pem::Pem;
 
-use crate::at::{At, IMMUTABLE, Report};
 use crate::core::pod::signer_name;
+use crate::cursor::{Cursor, IMMUTABLE, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, subdomain_name};
 
@@ -15,7 +15,7 @@ const LARGEST: usize = 1024 * 1024;
 const OMITTED: &str = "<value omitted>";
 
 /// A bundle of a signer is named after it, one without a signer never looks as if it had one.
-fn validate_name(errors: &mut FieldErrors, bundle: &At<'_>) {
+fn validate_name(errors: &mut FieldErrors, bundle: &Cursor<'_>) {
     let metadata = bundle.get("metadata");
     let (name, signer) = (metadata.text("name"), bundle.get("spec").text("signerName"));
     let generated = metadata.text("generateName");
@@ -44,7 +44,7 @@ fn validate_name(errors: &mut FieldErrors, bundle: &At<'_>) {
     }
 }
 
-fn validate_anchors(errors: &mut FieldErrors, spec: &At<'_>) {
+fn validate_anchors(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let (path, text) = (spec.at("trustBundle"), spec.text("trustBundle"));
     if text.len() > LARGEST {
         errors.push(FieldError::too_long(&path, LARGEST));
@@ -85,7 +85,7 @@ fn why_no_anchor(block: &Pem) -> Option<String> {
     (!is_authority).then(|| "does not have the CA bit set".to_owned())
 }
 
-fn validate(errors: &mut FieldErrors, bundle: &At<'_>, old: Option<&At<'_>>) {
+fn validate(errors: &mut FieldErrors, bundle: &Cursor<'_>, old: Option<&Cursor<'_>>) {
     validate_name(errors, bundle);
     errors.extend(crate::object_meta::kube_finalizers(bundle.value));
     let spec = bundle.get("spec");
@@ -110,13 +110,13 @@ impl Strategy for ClusterTrustBundle {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        validate(&mut errors, &At::root(object), None);
+        validate(&mut errors, &Cursor::root(object), None);
         errors
     }
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, old) = (At::root(object), At::root(old));
+        let (new, old) = (Cursor::root(object), Cursor::root(old));
         validate(&mut errors, &new, Some(&old));
         let spec = new.get("spec");
         if spec.text("signerName") != old.get("spec").text("signerName") {
@@ -154,7 +154,7 @@ mod tests {
         ] {
             let object = json!({"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": bundle}});
             let mut errors = FieldErrors::new();
-            validate(&mut errors, &At::root(&object), None);
+            validate(&mut errors, &Cursor::root(&object), None);
             let lines: Vec<String> = errors.iter().map(|error| error.line()).collect();
             assert_eq!(lines.len(), want.len(), "{name} {signer}: {lines:?}");
             assert!(lines.iter().zip(&want).all(|(line, want)| line.contains(want)), "{lines:?} {want:?}");

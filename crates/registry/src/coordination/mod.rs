@@ -3,7 +3,7 @@
 use ferry_meta::FieldErrors;
 use serde_json::Value;
 
-use crate::at::{At, NOT_NEGATIVE, Report};
+use crate::cursor::{Cursor, NOT_NEGATIVE, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -17,7 +17,7 @@ impl Strategy for Lease {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         if let Some(seconds) = spec.int("leaseDurationSeconds").filter(|s| *s <= 0) {
             errors.invalid(spec.at("leaseDurationSeconds"), seconds, "must be greater than 0");
         }

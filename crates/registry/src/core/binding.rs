@@ -3,11 +3,11 @@
 use ferry_meta::{FieldErrors, names};
 use serde_json::{Value, json};
 
-use crate::at::{At, Report, object_at};
+use crate::cursor::{Cursor, Report, object_at};
 
 pub fn validate(binding: &Value) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let target = At::root(binding).get("target");
+    let target = Cursor::root(binding).get("target");
     let kind = target.text("kind");
     if !kind.is_empty() && kind != "Node" {
         errors.unsupported(target.at("kind"), kind, &["Node", "<empty>"]);
@@ -23,7 +23,7 @@ pub fn validate(binding: &Value) -> FieldErrors {
 
 /// Why a pod cannot be bound; None when it can.
 pub fn refusal(pod: &Value) -> Option<String> {
-    let at = At::root(pod);
+    let at = Cursor::root(pod);
     let name = ferry_meta::object::name(pod);
     if ferry_meta::object::is_being_deleted(pod) {
         return Some(format!("pod {name} is being deleted, cannot be assigned to a host"));
@@ -38,7 +38,7 @@ pub fn refusal(pod: &Value) -> Option<String> {
 
 /// Puts the node, the binding's annotations and labels and the PodScheduled condition into the pod.
 pub fn bind(pod: &mut Value, binding: &Value, now: &str) {
-    let at = At::root(binding);
+    let at = Cursor::root(binding);
     let node = at.get("target").text("name").to_owned();
     object_at(pod, &["spec"]).insert("nodeName".into(), node.into());
     for key in ["annotations", "labels"] {

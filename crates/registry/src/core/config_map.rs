@@ -4,8 +4,8 @@ use ferry_meta::{FieldError, FieldErrors, Path, names};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::at::{At, Report};
 use crate::cells;
+use crate::cursor::{Cursor, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -22,7 +22,7 @@ pub fn decoded_length(text: &str) -> usize {
 }
 
 /// A frozen object keeps the flag and the data.
-pub fn frozen(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>, fields: &[&str]) {
+pub fn frozen(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>, fields: &[&str]) {
     if !old.is_true("immutable") {
         return;
     }
@@ -43,7 +43,7 @@ impl Strategy for ConfigMap {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let at = At::root(object);
+        let at = Cursor::root(object);
         let mut size = 0;
         for (key, value) in at.entries("data") {
             errors.reasons(value.path.clone(), key, names::config_key(key));
@@ -64,13 +64,13 @@ impl Strategy for ConfigMap {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        frozen(&mut errors, &At::root(object), &At::root(old), &["data", "binaryData"]);
+        frozen(&mut errors, &Cursor::root(object), &Cursor::root(old), &["data", "binaryData"]);
         errors.extend(self.validate_create(context, object));
         errors
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let at = At::root(object);
+        let at = Cursor::root(object);
         vec![
             ferry_meta::object::name(object).into(),
             (at.map("data").len() + at.map("binaryData").len()).into(),

@@ -6,9 +6,9 @@ use ferry_meta::{FieldErrors, Path, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::at::{At, Report, default_to, maps_mut};
 use crate::cells;
 use crate::check;
+use crate::cursor::{Cursor, Report, default_to, maps_mut};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -55,7 +55,7 @@ impl Strategy for Endpoints {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        for subset in At::root(object).items("subsets") {
+        for subset in Cursor::root(object).items("subsets") {
             let lists = [subset.items("addresses"), subset.items("notReadyAddresses")];
             if lists.iter().all(Vec::is_empty) {
                 errors.required(subset.path.clone(), "must specify `addresses` or `notReadyAddresses`");
@@ -102,11 +102,11 @@ impl Strategy for Endpoints {
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        vec![object::name(object).into(), addresses(&At::root(object)).into(), cells::age(object, now).into()]
+        vec![object::name(object).into(), addresses(&Cursor::root(object)).into(), cells::age(object, now).into()]
     }
 }
 
-fn addresses(endpoints: &At<'_>) -> String {
+fn addresses(endpoints: &Cursor<'_>) -> String {
     let subsets = endpoints.items("subsets");
     if subsets.is_empty() {
         return "<none>".to_owned();

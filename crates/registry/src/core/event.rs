@@ -4,8 +4,8 @@ use ferry_meta::{FieldError, FieldErrors, Path, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::at::{At, Report};
 use crate::cells;
+use crate::cursor::{Cursor, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -44,7 +44,7 @@ fn from_core(event: Value) -> Value {
 }
 
 /// The rules both versions share; `event` has the names of the core group.
-fn legacy(errors: &mut FieldErrors, event: &At<'_>, controller_field: &str) {
+fn legacy(errors: &mut FieldErrors, event: &Cursor<'_>, controller_field: &str) {
     let namespace = event.get("metadata").text("namespace");
     let involved = event.get("involvedObject");
     let theirs = involved.text("namespace");
@@ -77,7 +77,7 @@ fn legacy(errors: &mut FieldErrors, event: &At<'_>, controller_field: &str) {
     }
 }
 
-fn series(errors: &mut FieldErrors, event: &At<'_>) {
+fn series(errors: &mut FieldErrors, event: &Cursor<'_>) {
     let series = event.get("series");
     if series.exists() {
         if series.number("count") < 2 {
@@ -100,7 +100,7 @@ impl Strategy for CoreEvent {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        legacy(&mut errors, &At::root(object), "reportingComponent");
+        legacy(&mut errors, &Cursor::root(object), "reportingComponent");
         errors
     }
 
@@ -126,15 +126,15 @@ impl Strategy for CoreEvent {
     }
 
     fn field(&self, object: &Value, field: &str) -> String {
-        core_field(&At::root(object), field)
+        core_field(&Cursor::root(object), field)
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        row(&At::root(object), now)
+        row(&Cursor::root(object), now)
     }
 }
 
-fn core_field(event: &At<'_>, field: &str) -> String {
+fn core_field(event: &Cursor<'_>, field: &str) -> String {
     match field {
         "source" => {
             let component = event.get("source").text("component");
@@ -144,7 +144,7 @@ fn core_field(event: &At<'_>, field: &str) -> String {
     }
 }
 
-fn row(event: &At<'_>, now: Timestamp) -> Vec<Value> {
+fn row(event: &Cursor<'_>, now: Timestamp) -> Vec<Value> {
     let first = match event.text("firstTimestamp") {
         "" => cells::since(event.text("eventTime"), now),
         time => cells::since(time, now),
@@ -203,7 +203,7 @@ impl Strategy for Event {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let core = to_core(object.clone());
-        let event = At::root(&core);
+        let event = Cursor::root(&core);
         legacy(&mut errors, &event, "reportingController");
         series(&mut errors, &event);
         if !event.has("eventTime") {
@@ -231,7 +231,7 @@ impl Strategy for Event {
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let (new, old) = (to_core(object.clone()), to_core(old.clone()));
-        let (new, old) = (At::root(&new), At::root(&old));
+        let (new, old) = (Cursor::root(&new), Cursor::root(&old));
         legacy(&mut errors, &new, "reportingController");
         if new.raw("series") != old.raw("series") {
             series(&mut errors, &new);
@@ -255,7 +255,7 @@ impl Strategy for Event {
                 continue;
             }
             let value = new.raw(field);
-            let error = FieldError::invalid(&new.at(shown), value.clone(), crate::at::IMMUTABLE);
+            let error = FieldError::invalid(&new.at(shown), value.clone(), crate::cursor::IMMUTABLE);
             errors.push(match field {
                 "involvedObject" => error.shown_as(crate::internal::show("ObjectReference", value)),
                 "related" => error.shown_as(crate::internal::show_pointer("ObjectReference", value)),
@@ -293,6 +293,6 @@ impl Strategy for Event {
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        row(&At::root(&to_core(object.clone())), now)
+        row(&Cursor::root(&to_core(object.clone())), now)
     }
 }

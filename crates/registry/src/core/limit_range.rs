@@ -8,7 +8,7 @@ use ferry_meta::{FieldErrors, Path, Quantity, names};
 use serde_json::{Map, Value, json};
 
 use super::pod::{resource_list, resources};
-use crate::at::{At, Report, map_mut, maps_mut, object_at};
+use crate::cursor::{Cursor, Report, map_mut, maps_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -59,7 +59,7 @@ impl Strategy for LimitRange {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let mut seen: HashSet<&str> = HashSet::new();
-        for item in At::root(object).get("spec").items("limits") {
+        for item in Cursor::root(object).get("spec").items("limits") {
             let kind = item.text("type");
             type_name(&mut errors, item.at("type"), kind);
             if seen.contains(&kind) {
@@ -81,7 +81,7 @@ fn type_name(errors: &mut FieldErrors, path: Path, kind: &str) {
     }
 }
 
-fn one(errors: &mut FieldErrors, item: &At<'_>, kind: &str) {
+fn one(errors: &mut FieldErrors, item: &Cursor<'_>, kind: &str) {
     let mut keys: BTreeSet<&str> = BTreeSet::new();
     let mut list = |errors: &mut FieldErrors, name: &str| {
         for (key, at) in item.entries(name) {
@@ -112,7 +112,7 @@ fn one(errors: &mut FieldErrors, item: &At<'_>, kind: &str) {
     }
 }
 
-fn bounds(errors: &mut FieldErrors, item: &At<'_>, key: &str, is_pod: bool) {
+fn bounds(errors: &mut FieldErrors, item: &Cursor<'_>, key: &str, is_pod: bool) {
     let get = |list: &str| item.get(list).quantity(key).filter(|_| !is_pod || !list.starts_with("default"));
     let (least, most) = (get("min"), get("max"));
     let (limit, request, ratio) = (get("default"), get("defaultRequest"), get("maxLimitRequestRatio"));

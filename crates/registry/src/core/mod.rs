@@ -2,7 +2,6 @@
 
 pub mod binding;
 pub mod config_map;
-pub mod doubtful;
 pub mod endpoints;
 pub mod event;
 pub mod limit_range;
@@ -19,3 +18,4 @@ pub mod service;
 pub mod service_account;
 mod service_families;
 mod service_rules;
+pub mod warnings;

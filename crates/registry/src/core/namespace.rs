@@ -3,7 +3,7 @@
 use ferry_meta::{FieldErrors, names, object};
 use serde_json::{Value, json};
 
-use crate::at::{At, Report, default_to, object_at};
+use crate::cursor::{Cursor, Report, default_to, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common, label_name};
 
@@ -14,6 +14,10 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 impl Strategy for Namespace {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn precondition_refusal(&self) -> Option<&'static str> {
+        Some("Precondition failed")
     }
 
     fn default(&self, object: &mut Value) {
@@ -55,7 +59,7 @@ impl Strategy for Namespace {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         for finalizer in spec.texts("finalizers") {
             finalizer_name(&mut errors, &spec.at("finalizers"), finalizer);
         }
@@ -64,7 +68,7 @@ impl Strategy for Namespace {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let at = At::root(object);
+        let at = Cursor::root(object);
         match context.subresource {
             "status" => {
                 let phase = at.get("status").text("phase");

@@ -6,11 +6,11 @@ use ferry_meta::{FieldErrors, Path, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::doubtful;
 use super::pod::{resource_list, resources, scheduling};
-use crate::at::{At, Report, object_at};
+use super::warnings;
 use crate::cells;
 use crate::check;
+use crate::cursor::{Cursor, Report, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -25,7 +25,7 @@ impl Strategy for Node {
         if context.subresource == "status" {
             return Vec::new();
         }
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let mut found = Vec::new();
         if spec.has("configSource") {
             found.push("spec.configSource: the feature is removed".to_owned());
@@ -33,7 +33,7 @@ impl Strategy for Node {
         if !spec.text("externalID").is_empty() {
             found.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
         }
-        found.extend(spec.items("podCIDRs").iter().flat_map(|range| doubtful::network(&range.path, range.as_text())));
+        found.extend(spec.items("podCIDRs").iter().flat_map(|range| warnings::network(&range.path, range.as_text())));
         found
     }
 
@@ -74,7 +74,7 @@ impl Strategy for Node {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let node = At::root(object);
+        let node = Cursor::root(object);
         let spec = node.get("spec");
         scheduling::taints(&mut errors, &spec);
         node_resources(&mut errors, &node);
@@ -85,7 +85,7 @@ impl Strategy for Node {
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (node, old) = (At::root(object), At::root(old));
+        let (node, old) = (Cursor::root(object), Cursor::root(old));
         let (spec, was) = (node.get("spec"), old.get("spec"));
         node_resources(&mut errors, &node);
         declared_features(&mut errors, &node.get("status"));
@@ -129,7 +129,7 @@ impl Strategy for Node {
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let at = At::root(object);
+        let at = Cursor::root(object);
         let status = at.get("status");
         let ready = status.items("conditions").into_iter().rfind(|c| c.text("type") == "Ready");
         let mut words = vec![match ready {
@@ -181,7 +181,7 @@ fn roles(node: &Value) -> String {
     cells::joined(roles.into_iter())
 }
 
-fn networks(errors: &mut FieldErrors, spec: &At<'_>) {
+fn networks(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     for cidr in spec.items("podCIDRs") {
         check::cidr(errors, cidr.path.clone(), cidr.as_text());
     }
@@ -193,7 +193,7 @@ fn networks(errors: &mut FieldErrors, spec: &At<'_>) {
 }
 
 /// The features a kubelet says it has: `Name` or `Name/part`, sorted.
-fn declared_features(errors: &mut FieldErrors, status: &At<'_>) {
+fn declared_features(errors: &mut FieldErrors, status: &Cursor<'_>) {
     let features = status.items("declaredFeatures");
     for (index, feature) in features.iter().enumerate() {
         let name = feature.as_text();
@@ -216,7 +216,7 @@ fn declared_features(errors: &mut FieldErrors, status: &At<'_>) {
     }
 }
 
-fn node_resources(errors: &mut FieldErrors, node: &At<'_>) {
+fn node_resources(errors: &mut FieldErrors, node: &Cursor<'_>) {
     for list in ["capacity", "allocatable"] {
         for (name, at) in node.get("status").entries(list) {
             let path = Path::new(format!("status.{list}.{name}"));

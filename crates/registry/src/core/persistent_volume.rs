@@ -4,11 +4,11 @@ use ferry_meta::{FieldError, FieldErrors, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::doubtful;
 use super::persistent_volume_claim::{access_modes, storage_class, validate_access_modes};
 use super::pod::{difference, resource_list, scheduling, validate_volume_source};
-use crate::at::{At, IMMUTABLE, Report, default_absent, default_to, object_at};
+use super::warnings;
 use crate::cells;
+use crate::cursor::{Cursor, IMMUTABLE, Report, default_absent, default_to, object_at};
 use crate::internal;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common, subdomain_name};
@@ -38,7 +38,7 @@ impl Strategy for PersistentVolume {
         if context.subresource == "status" {
             return Vec::new();
         }
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let annotations = object::annotations(object);
         let old = OLD_ANNOTATIONS.into_iter().filter(|(key, _)| annotations.contains_key(*key));
         let mut found: Vec<String> =
@@ -47,7 +47,7 @@ impl Strategy for PersistentVolume {
             found.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
         }
         for term in spec.get("nodeAffinity").get("required").items("nodeSelectorTerms") {
-            found.extend(doubtful::term(&term, false));
+            found.extend(warnings::term(&term, false));
         }
         let sources = OLD_SOURCES.into_iter().filter(|(key, _, _)| spec.has(key));
         found.extend(sources.map(|(_, shown, message)| format!("spec.{shown}: {message}")));
@@ -94,7 +94,7 @@ impl Strategy for PersistentVolume {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        validate_spec(&mut errors, &At::root(object).get("spec"));
+        validate_spec(&mut errors, &Cursor::root(object).get("spec"));
         errors
     }
 
@@ -103,7 +103,7 @@ impl Strategy for PersistentVolume {
         if !context.subresource.is_empty() {
             return errors;
         }
-        let (spec, was) = (At::root(object).get("spec"), At::root(old).get("spec"));
+        let (spec, was) = (Cursor::root(object).get("spec"), Cursor::root(old).get("spec"));
         validate_spec(&mut errors, &spec);
         let mut munged = spec.value.clone();
         let secret = "controllerExpandSecretRef";
@@ -139,7 +139,7 @@ impl Strategy for PersistentVolume {
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let volume = At::root(object);
+        let volume = Cursor::root(object);
         let (spec, status) = (volume.get("spec"), volume.get("status"));
         let claim = spec.get("claimRef");
         let claimed =
@@ -216,7 +216,7 @@ fn source_of(spec: &Value) -> Value {
     copy
 }
 
-fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
+fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     if spec.array("accessModes").is_empty() {
         errors.required(spec.at("accessModes"), "");
     }

@@ -4,11 +4,11 @@ use ferry_meta::{FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::doubtful;
 use super::pod::{resource_list, resources};
-use crate::at::{At, Report, default_absent, default_to, map_mut, object_at};
+use super::warnings;
 use crate::cells;
 use crate::check;
+use crate::cursor::{Cursor, Report, default_absent, default_to, map_mut, object_at};
 use crate::internal;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
@@ -29,7 +29,7 @@ pub fn default_spec(spec: &mut Map<String, Value>) {
 /// Sources of kinds nobody can clone from are dropped.
 fn drop_unknown_source(spec: &mut Map<String, Value>) {
     let known = |source: &Value| {
-        let at = At::root(source);
+        let at = Cursor::root(source);
         matches!(
             (at.text("apiGroup"), at.text("kind")),
             ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
@@ -61,7 +61,7 @@ fn same_source(spec: &mut Map<String, Value>) {
 }
 
 /// The claim that a volume makes for itself.
-pub fn validate_template(errors: &mut FieldErrors, template: &At<'_>) {
+pub fn validate_template(errors: &mut FieldErrors, template: &Cursor<'_>) {
     let metadata = template.get("metadata");
     errors.extend(crate::object_meta::annotation_errors(metadata.map("annotations"), &metadata.at("annotations")));
     errors.extend(crate::object_meta::label_errors(metadata.map("labels"), &metadata.at("labels")));
@@ -70,7 +70,7 @@ pub fn validate_template(errors: &mut FieldErrors, template: &At<'_>) {
 }
 
 /// What the metadata of a template may not have.
-pub fn unset_metadata(errors: &mut FieldErrors, metadata: &At<'_>) {
+pub fn unset_metadata(errors: &mut FieldErrors, metadata: &Cursor<'_>) {
     const UNSET: [&str; 13] = [
         "name",
         "generateName",
@@ -96,7 +96,7 @@ pub fn unset_metadata(errors: &mut FieldErrors, metadata: &At<'_>) {
     }
 }
 
-pub fn validate_access_modes(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn validate_access_modes(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     for mode in spec.texts("accessModes").filter(|mode| !ACCESS_MODES.contains(mode)) {
         errors.unsupported(spec.at("accessModes"), mode, &ACCESS_MODES);
     }
@@ -107,7 +107,7 @@ pub fn validate_access_modes(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-pub fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     if spec.array("accessModes").is_empty() {
         errors.required(spec.at("accessModes"), "at least 1 access mode is required");
     }
@@ -155,7 +155,7 @@ pub fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-fn data_source(errors: &mut FieldErrors, source: &At<'_>) {
+fn data_source(errors: &mut FieldErrors, source: &Cursor<'_>) {
     if !source.exists() {
         return;
     }
@@ -176,7 +176,7 @@ fn data_source(errors: &mut FieldErrors, source: &At<'_>) {
 
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
-fn validate_change(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+fn validate_change(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>) {
     let (spec, was) = (new.get("spec"), old.get("spec"));
     let bound = new.get("status").text("phase") == "Bound";
     let mut munged = spec.value.clone();
@@ -220,19 +220,19 @@ fn validate_change(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
             format!("spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{shown}"),
         );
     }
-    let size = |at: &At<'_>| at.get("resources").get("requests").quantity("storage").unwrap_or_default();
+    let size = |at: &Cursor<'_>| at.get("resources").get("requests").quantity("storage").unwrap_or_default();
     let actual = old.get("status").get("capacity").quantity("storage").unwrap_or_default();
     if size(&spec) < size(&was) && size(&spec) <= actual {
         let path = spec.at("resources").child("requests").child("storage");
         errors.forbidden(path, "field can not be less than status.capacity");
     }
     if spec.text("volumeMode") != was.text("volumeMode") {
-        errors.invalid(ferry_meta::Path::new("volumeMode"), spec.text("volumeMode"), crate::at::IMMUTABLE);
+        errors.invalid(ferry_meta::Path::new("volumeMode"), spec.text("volumeMode"), crate::cursor::IMMUTABLE);
     }
 }
 
 /// The class in the annotation stays; it may only move into the field.
-fn immutable_class_annotation(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+fn immutable_class_annotation(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>) {
     let class = new.get("metadata").get("annotations").text(CLASS_ANNOTATION);
     let was = old.get("metadata").get("annotations").text(CLASS_ANNOTATION);
     let moved = !was.is_empty()
@@ -240,11 +240,11 @@ fn immutable_class_annotation(errors: &mut FieldErrors, new: &At<'_>, old: &At<'
         && new.get("spec").raw("storageClassName").as_str() == Some(was);
     if !moved && class != was {
         let path = new.at("metadata").child("annotations").key(CLASS_ANNOTATION);
-        errors.invalid(path, class, crate::at::IMMUTABLE);
+        errors.invalid(path, class, crate::cursor::IMMUTABLE);
     }
 }
 
-fn validate_status(errors: &mut FieldErrors, status: &At<'_>) {
+fn validate_status(errors: &mut FieldErrors, status: &Cursor<'_>) {
     const STATES: [&str; 5] = [
         "ControllerResizeInProgress",
         "ControllerResizeInfeasible",
@@ -288,9 +288,9 @@ fn claimed_resource(errors: &mut FieldErrors, path: &ferry_meta::Path, key: &str
     }
 }
 
-pub fn spec_warnings(spec: &At<'_>) -> Vec<String> {
+pub fn spec_warnings(spec: &Cursor<'_>) -> Vec<String> {
     let resources = spec.get("resources");
-    ["requests", "limits"].iter().filter_map(|list| doubtful::fraction(&resources, list, "storage")).collect()
+    ["requests", "limits"].iter().filter_map(|list| warnings::fraction(&resources, list, "storage")).collect()
 }
 
 impl Strategy for PersistentVolumeClaim {
@@ -302,7 +302,7 @@ impl Strategy for PersistentVolumeClaim {
         if context.subresource == "status" {
             return Vec::new();
         }
-        let claim = At::root(object);
+        let claim = Cursor::root(object);
         let mut found = Vec::new();
         if object::annotations(object).contains_key(CLASS_ANNOTATION) {
             found.push(format!(
@@ -334,7 +334,7 @@ impl Strategy for PersistentVolumeClaim {
         common::keep(object, old, "status");
         let spec = object_at(object, &["spec"]);
         // A source that is there stays, whatever it is.
-        if !At::root(old).get("spec").has("dataSource") && !At::root(old).get("spec").has("dataSourceRef") {
+        if !Cursor::root(old).get("spec").has("dataSource") && !Cursor::root(old).get("spec").has("dataSourceRef") {
             drop_unknown_source(spec);
         }
         same_source(spec);
@@ -342,7 +342,7 @@ impl Strategy for PersistentVolumeClaim {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        validate_spec(&mut errors, &At::root(object).get("spec"));
+        validate_spec(&mut errors, &Cursor::root(object).get("spec"));
         errors
     }
 
@@ -350,15 +350,15 @@ impl Strategy for PersistentVolumeClaim {
         let mut errors = FieldErrors::new();
         if context.subresource.is_empty() {
             errors = self.validate_create(context, object);
-            validate_change(&mut errors, &At::root(object), &At::root(old));
+            validate_change(&mut errors, &Cursor::root(object), &Cursor::root(old));
         } else {
-            validate_status(&mut errors, &At::root(object).get("status"));
+            validate_status(&mut errors, &Cursor::root(object).get("status"));
         }
         errors
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let at = At::root(object);
+        let at = Cursor::root(object);
         let (spec, status) = (at.get("spec"), at.get("status"));
         let phase = if object::is_being_deleted(object) { "Terminating" } else { status.text("phase") };
         let bound = !spec.text("volumeName").is_empty();
@@ -384,7 +384,7 @@ impl Strategy for PersistentVolumeClaim {
     }
 }
 
-pub fn storage_class<'a>(object: &'a Value, spec: &At<'a>) -> &'a str {
+pub fn storage_class<'a>(object: &'a Value, spec: &Cursor<'a>) -> &'a str {
     match object::annotations(object).get(CLASS_ANNOTATION).and_then(Value::as_str) {
         Some(class) => class,
         None => spec.text("storageClassName"),

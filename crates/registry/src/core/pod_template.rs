@@ -4,7 +4,7 @@ use ferry_meta::FieldErrors;
 use serde_json::Value;
 
 use super::pod;
-use crate::at::{At, object_at};
+use crate::cursor::{Cursor, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -21,7 +21,7 @@ impl Strategy for PodTemplate {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        pod::validate_template(&mut errors, &At::root(object).get("template"));
+        pod::validate_template(&mut errors, &Cursor::root(object).get("template"));
         errors
     }
 
@@ -30,6 +30,6 @@ impl Strategy for PodTemplate {
         if old.is_some_and(|old| generation(old) == generation(object)) {
             return Vec::new();
         }
-        pod::warnings::of(&At::root(object).get("template"))
+        pod::warnings::of(&Cursor::root(object).get("template"))
     }
 }

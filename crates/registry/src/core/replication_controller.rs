@@ -4,9 +4,9 @@ use ferry_meta::{FieldErrors, object};
 use serde_json::{Value, json};
 
 use super::pod;
-use crate::apps::{long_running, replica_set, template_warnings};
-use crate::at::{At, Report, default_to, map_mut, object_at};
+use crate::apps::{long_running, replicaset, template_warnings};
 use crate::check;
+use crate::cursor::{Cursor, Report, default_to, map_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -36,7 +36,7 @@ impl Strategy for ReplicationController {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         if spec.map("selector").is_empty() {
             errors.required(spec.at("selector"), "");
         }
@@ -60,7 +60,7 @@ impl Strategy for ReplicationController {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
         if context.subresource == "status" {
-            return replica_set::status(&At::root(object).get("status"), "readyReplicas");
+            return replicaset::status(&Cursor::root(object).get("status"), "readyReplicas");
         }
         self.validate_create(context, object)
     }
@@ -82,6 +82,6 @@ impl Strategy for ReplicationController {
     }
 
     fn field(&self, object: &Value, field: &str) -> String {
-        replica_set::replicas_field(object, field)
+        replicaset::replicas_field(object, field)
     }
 }

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::pod::{resource_list, resources};
-use crate::at::{At, IMMUTABLE, Report, object_at};
 use crate::cells;
+use crate::cursor::{Cursor, IMMUTABLE, Report, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -56,7 +56,7 @@ fn scope_fits(scope: &str, name: &str) -> bool {
     }
 }
 
-fn amounts(errors: &mut FieldErrors, parent: &At<'_>, list: &str) {
+fn amounts(errors: &mut FieldErrors, parent: &Cursor<'_>, list: &str) {
     for (name, at) in parent.entries(list) {
         resources::any_name(errors, &at.path, name);
         if !name.contains('/') && !is_standard(name) {
@@ -74,7 +74,7 @@ fn conflicting(errors: &mut FieldErrors, path: &Path, value: &Value, scopes: &[&
     }
 }
 
-fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
+fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     amounts(errors, spec, "hard");
     let hard: Vec<&str> = spec.map("hard").keys().map(String::as_str).filter(|name| is_standard(name)).collect();
     let scopes: Vec<&str> = spec.texts("scopes").collect();
@@ -143,13 +143,13 @@ impl Strategy for ResourceQuota {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        validate_spec(&mut errors, &At::root(object).get("spec"));
+        validate_spec(&mut errors, &Cursor::root(object).get("spec"));
         errors
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let quota = At::root(object);
+        let quota = Cursor::root(object);
         if context.subresource == "status" {
             amounts(&mut errors, &quota.get("status"), "hard");
             amounts(&mut errors, &quota.get("status"), "used");
@@ -157,20 +157,20 @@ impl Strategy for ResourceQuota {
         }
         let spec = quota.get("spec");
         validate_spec(&mut errors, &spec);
-        let sorted = |at: &At<'_>| {
+        let sorted = |at: &Cursor<'_>| {
             let mut scopes: Vec<String> = at.texts("scopes").map(str::to_owned).collect();
             scopes.sort();
             scopes.dedup();
             scopes
         };
-        if sorted(&spec) != sorted(&At::root(old).get("spec")) {
+        if sorted(&spec) != sorted(&Cursor::root(old).get("spec")) {
             errors.invalid(spec.at("scopes"), spec.raw("scopes").clone(), IMMUTABLE);
         }
         errors
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let status = At::root(object).get("status");
+        let status = Cursor::root(object).get("status");
         let column = |limits: bool| {
             let names = status.map("hard").keys().filter(|name| name.starts_with("limits.") == limits);
             let texts = names.map(|name| {

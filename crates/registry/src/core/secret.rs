@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::config_map::{MAX_SIZE, decoded_length, frozen};
-use crate::at::{At, Report, default_to};
 use crate::cells;
+use crate::cursor::{Cursor, Report, default_to};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -42,7 +42,7 @@ impl Strategy for Secret {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let at = At::root(object);
+        let at = Cursor::root(object);
         let mut size = 0;
         for (key, value) in at.entries("data") {
             errors.reasons(value.path.clone(), key, names::config_key(key));
@@ -76,7 +76,7 @@ impl Strategy for Secret {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, old) = (At::root(object), At::root(old));
+        let (new, old) = (Cursor::root(object), Cursor::root(old));
         errors.immutable(new.at("type"), new.raw("type"), old.raw("type"));
         frozen(&mut errors, &new, &old, &["data"]);
         errors.extend(self.validate_create(context, object));
@@ -84,7 +84,7 @@ impl Strategy for Secret {
     }
 
     fn warnings(&self, _context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
-        let at = At::root(object);
+        let at = Cursor::root(object);
         if at.text("type") != "kubernetes.io/tls" {
             return Vec::new();
         }
@@ -100,7 +100,7 @@ impl Strategy for Secret {
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let at = At::root(object);
+        let at = Cursor::root(object);
         vec![
             object::name(object).into(),
             at.text("type").into(),
@@ -110,7 +110,7 @@ impl Strategy for Secret {
     }
 }
 
-fn docker_config(errors: &mut FieldErrors, data: &At<'_>, key: &str) {
+fn docker_config(errors: &mut FieldErrors, data: &Cursor<'_>, key: &str) {
     let path = data.path.key(key);
     if !data.has(key) {
         return errors.required(path, "");

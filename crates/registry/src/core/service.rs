@@ -7,27 +7,27 @@ use ferry_meta::{FieldErrors, object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::doubtful::address;
 pub use super::service_families::default_families;
 use super::service_rules;
-use crate::at::{At, default_to, map_mut, maps_mut, object_at};
+use super::warnings::address;
 use crate::cells;
+use crate::cursor::{Cursor, default_to, map_mut, maps_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common, label_name};
 
 pub struct Service(pub Plain);
 
-pub fn is_headless(service: &At<'_>) -> bool {
+pub fn is_headless(service: &Cursor<'_>) -> bool {
     let spec = service.get("spec");
     spec.array("clusterIPs").first().and_then(Value::as_str) == Some("None")
 }
 
-pub fn needs_cluster_ip(service: &At<'_>) -> bool {
+pub fn needs_cluster_ip(service: &Cursor<'_>) -> bool {
     // A type that nobody knows is refused with what it has.
     service.get("spec").text("type") != "ExternalName"
 }
 
-pub fn needs_node_port(service: &At<'_>) -> bool {
+pub fn needs_node_port(service: &Cursor<'_>) -> bool {
     let spec = service.get("spec");
     match spec.text("type") {
         "NodePort" => true,
@@ -37,17 +37,17 @@ pub fn needs_node_port(service: &At<'_>) -> bool {
 }
 
 /// Whether the type may have node ports. A load balancer that is to get none from now on keeps those that its writer leaves in.
-fn may_have_node_ports(service: &At<'_>) -> bool {
+fn may_have_node_ports(service: &Cursor<'_>) -> bool {
     ["NodePort", "LoadBalancer"].contains(&service.get("spec").text("type"))
 }
 
-pub fn needs_health_check_port(service: &At<'_>) -> bool {
+pub fn needs_health_check_port(service: &Cursor<'_>) -> bool {
     let spec = service.get("spec");
     spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
 }
 
 /// Whether it is reached from outside the cluster.
-pub fn is_external(spec: &At<'_>) -> bool {
+pub fn is_external(spec: &Cursor<'_>) -> bool {
     ["NodePort", "LoadBalancer"].contains(&spec.text("type"))
         || (spec.text("type") == "ClusterIP" && !spec.array("externalIPs").is_empty())
 }
@@ -79,7 +79,7 @@ pub fn normalize_cluster_ips(object: &mut Value, old: Option<&Value>) {
 
 /// An update that leaves out what was handed out keeps it.
 pub fn keep_allocated(object: &mut Value, old: &Value) {
-    let (new, was) = (At::root(object), At::root(old));
+    let (new, was) = (Cursor::root(object), Cursor::root(old));
     let mut changes: Vec<(&str, Value)> = Vec::new();
     if needs_cluster_ip(&was) && needs_cluster_ip(&new) {
         let (spec, before) = (new.get("spec"), was.get("spec"));
@@ -127,7 +127,7 @@ pub fn keep_allocated(object: &mut Value, old: &Value) {
 
 /// What a change of type leaves behind is dropped, unless the client wrote it anew.
 fn drop_type_dependent(object: &mut Value, old: &Value) {
-    let (new, was) = (At::root(object), At::root(old));
+    let (new, was) = (Cursor::root(object), Cursor::root(old));
     let (spec, before) = (new.get("spec"), was.get("spec"));
     let same = |key: &str| spec.raw(key) == before.raw(key);
     let mut drop: Vec<&str> = Vec::new();
@@ -137,7 +137,7 @@ fn drop_type_dependent(object: &mut Value, old: &Value) {
         }
         drop.extend(["ipFamilies", "ipFamilyPolicy"].into_iter().filter(|key| same(key)));
     }
-    let ports = |at: &At<'_>| {
+    let ports = |at: &Cursor<'_>| {
         let all = at.items("ports").into_iter().map(|port| port.number("nodePort")).filter(|port| *port != 0);
         all.collect::<std::collections::BTreeSet<_>>()
     };
@@ -202,7 +202,7 @@ impl Strategy for Service {
                 port.insert("targetPort".into(), number);
             }
         }
-        let at = At::root(object);
+        let at = Cursor::root(object);
         let (external, kind) = (is_external(&at.get("spec")), at.get("spec").text("type").to_owned());
         let spec = object_at(object, &["spec"]);
         if external {
@@ -244,11 +244,11 @@ impl Strategy for Service {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
-        service_rules::validate(&At::root(object), None)
+        service_rules::validate(&Cursor::root(object), None)
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let (new, old) = (At::root(object), At::root(old));
+        let (new, old) = (Cursor::root(object), Cursor::root(old));
         if context.subresource == "status" {
             return service_rules::status(&new, &old);
         }
@@ -261,7 +261,7 @@ impl Strategy for Service {
         if context.subresource == "status" {
             return Vec::new();
         }
-        warnings(&At::root(object))
+        warnings(&Cursor::root(object))
     }
 
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
@@ -273,7 +273,7 @@ impl Strategy for Service {
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let service = At::root(object);
+        let service = Cursor::root(object);
         let spec = service.get("spec");
         let internal = spec.texts("clusterIPs").next().unwrap_or("<none>");
         let ports = spec.items("ports").iter().map(port_text).collect::<Vec<_>>().join(",");
@@ -289,12 +289,12 @@ impl Strategy for Service {
     }
 }
 
-fn port_text(port: &At<'_>) -> String {
+fn port_text(port: &Cursor<'_>) -> String {
     let (number, node, protocol) = (port.number("port"), port.number("nodePort"), port.text("protocol"));
     if node > 0 { format!("{number}:{node}/{protocol}") } else { format!("{number}/{protocol}") }
 }
 
-fn external_address(service: &At<'_>) -> String {
+fn external_address(service: &Cursor<'_>) -> String {
     let spec = service.get("spec");
     let external: Vec<&str> = spec.texts("externalIPs").collect();
     match spec.text("type") {
@@ -310,7 +310,7 @@ fn external_address(service: &At<'_>) -> String {
 }
 
 /// The addresses or names of a load balancer, sorted.
-pub fn load_balancer(status: &At<'_>) -> Vec<String> {
+pub fn load_balancer(status: &Cursor<'_>) -> Vec<String> {
     let mut all: Vec<String> = status
         .items("ingress")
         .iter()
@@ -322,7 +322,7 @@ pub fn load_balancer(status: &At<'_>) -> Vec<String> {
     all
 }
 
-fn warnings(service: &At<'_>) -> Vec<String> {
+fn warnings(service: &Cursor<'_>) -> Vec<String> {
     let spec = service.get("spec");
     let mut found = Vec::new();
     if service.get("metadata").map("annotations").contains_key("service.kubernetes.io/topology-aware-hints") {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::service::{is_headless, needs_cluster_ip};
 use super::service_rules;
-use crate::at::{At, object_at};
+use crate::cursor::{Cursor, object_at};
 
 const SINGLE: &str = "SingleStack";
 const PREFER: &str = "PreferDualStack";
@@ -15,14 +15,14 @@ fn family_of(address: &str) -> &'static str {
     if address.contains(':') { "IPv6" } else { "IPv4" }
 }
 
-fn texts(spec: &At<'_>, field: &str) -> Vec<String> {
+fn texts(spec: &Cursor<'_>, field: &str) -> Vec<String> {
     spec.texts(field).map(str::to_owned).collect()
 }
 
 /// Services that prefer both families are not changed by what became of the cluster, only by their writers.
-fn is_left_alone(service: &At<'_>, old: &At<'_>) -> bool {
+fn is_left_alone(service: &Cursor<'_>, old: &Cursor<'_>) -> bool {
     let (spec, before) = (service.get("spec"), old.get("spec"));
-    let is_preferring = |of: &At<'_>| of.text("ipFamilyPolicy") == PREFER;
+    let is_preferring = |of: &Cursor<'_>| of.text("ipFamilyPolicy") == PREFER;
     let same = |field: &str| texts(&spec, field) == texts(&before, field);
     spec.text("type") == before.text("type")
         && is_preferring(&spec)
@@ -34,9 +34,9 @@ fn is_left_alone(service: &At<'_>, old: &At<'_>) -> bool {
 /// Fills in the address families of a cluster that has `families` (one, or both); errors are all that is told then.
 pub fn default_families(object: &mut Value, old: Option<&Value>, families: &[&str]) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let service = At::root(object);
+    let service = Cursor::root(object);
     let spec = service.get("spec");
-    let before = old.map(At::root);
+    let before = old.map(Cursor::root);
     if !needs_cluster_ip(&service) || before.as_ref().is_some_and(|old| is_left_alone(&service, old)) {
         return errors;
     }

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::endpoints::{PROTOCOLS, reachable};
 use super::service::{is_external, is_headless, needs_health_check_port};
-use crate::at::{At, Report};
 use crate::check;
+use crate::cursor::{Cursor, Report};
 
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-pub(super) fn validate(service: &At<'_>, old: Option<&At<'_>>) -> FieldErrors {
+pub(super) fn validate(service: &Cursor<'_>, old: Option<&Cursor<'_>>) -> FieldErrors {
     let mut found = FieldErrors::new();
     let errors = &mut found;
     let spec = service.get("spec");
@@ -57,7 +57,7 @@ pub(super) fn validate(service: &At<'_>, old: Option<&At<'_>>) -> FieldErrors {
     found
 }
 
-fn by_type(errors: &mut FieldErrors, spec: &At<'_>, headless: bool) {
+fn by_type(errors: &mut FieldErrors, spec: &Cursor<'_>, headless: bool) {
     let kind = spec.text("type");
     if headless && ["LoadBalancer", "NodePort"].contains(&kind) {
         let detail = format!("may not be set to 'None' for {kind} services");
@@ -76,7 +76,7 @@ fn by_type(errors: &mut FieldErrors, spec: &At<'_>, headless: bool) {
     errors.named(spec.at("externalName"), name.strip_suffix('.').unwrap_or(name), names::dns1123_subdomain);
 }
 
-fn one_port<'a>(errors: &mut FieldErrors, port: &At<'a>, named: bool, seen: &mut HashSet<&'a str>) {
+fn one_port<'a>(errors: &mut FieldErrors, port: &Cursor<'a>, named: bool, seen: &mut HashSet<&'a str>) {
     let name = port.text("name");
     if named && name.is_empty() {
         errors.required(port.at("name"), "");
@@ -97,7 +97,7 @@ fn one_port<'a>(errors: &mut FieldErrors, port: &At<'a>, named: bool, seen: &mut
     }
 }
 
-fn affinity(errors: &mut FieldErrors, spec: &At<'_>) {
+fn affinity(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let config = spec.get("sessionAffinityConfig");
     match spec.text("sessionAffinity") {
         "None" if config.exists() => {
@@ -125,7 +125,7 @@ fn affinity(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-pub(super) fn cluster_ips(errors: &mut FieldErrors, service: &At<'_>, old: Option<&At<'_>>) {
+pub(super) fn cluster_ips(errors: &mut FieldErrors, service: &Cursor<'_>, old: Option<&Cursor<'_>>) {
     let spec = service.get("spec");
     let (single, list) = (spec.text("clusterIP"), spec.at("clusterIPs"));
     let all: Vec<&str> = spec.texts("clusterIPs").collect();
@@ -185,7 +185,7 @@ pub(super) fn cluster_ips(errors: &mut FieldErrors, service: &At<'_>, old: Optio
     }
 }
 
-fn port_conflicts(errors: &mut FieldErrors, ports: &[At<'_>], kind: &str) {
+fn port_conflicts(errors: &mut FieldErrors, ports: &[Cursor<'_>], kind: &str) {
     if kind == "ClusterIP" {
         for port in ports.iter().filter(|p| p.number("nodePort") != 0) {
             errors.forbidden(port.at("nodePort"), "may not be used when `type` is 'ClusterIP'");
@@ -211,7 +211,7 @@ fn port_conflicts(errors: &mut FieldErrors, ports: &[At<'_>], kind: &str) {
     }
 }
 
-fn source_ranges(errors: &mut FieldErrors, service: &At<'_>) {
+fn source_ranges(errors: &mut FieldErrors, service: &Cursor<'_>) {
     let spec = service.get("spec");
     let balanced = spec.text("type") == "LoadBalancer";
     // Upstream spells this field with a capital in its errors.
@@ -238,7 +238,7 @@ fn source_ranges(errors: &mut FieldErrors, service: &At<'_>) {
     }
 }
 
-fn load_balancer_class(errors: &mut FieldErrors, spec: &At<'_>) {
+fn load_balancer_class(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let Some(class) = spec.raw("loadBalancerClass").as_str() else { return };
     let path = spec.at("loadBalancerClass");
     if spec.text("type") == "LoadBalancer" {
@@ -248,7 +248,7 @@ fn load_balancer_class(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-fn traffic(errors: &mut FieldErrors, service: &At<'_>) {
+fn traffic(errors: &mut FieldErrors, service: &Cursor<'_>) {
     let spec = service.get("spec");
     let policy = spec.text("externalTrafficPolicy");
     if is_external(&spec) {
@@ -276,7 +276,7 @@ fn traffic(errors: &mut FieldErrors, service: &At<'_>) {
 }
 
 /// What an update may not change.
-pub(super) fn changes(new: &At<'_>, old: &At<'_>) -> FieldErrors {
+pub(super) fn changes(new: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let (spec, was) = (new.get("spec"), old.get("spec"));
     if spec.text("type") != "ExternalName" && was.text("type") != "ExternalName" {
@@ -294,14 +294,14 @@ pub(super) fn changes(new: &At<'_>, old: &At<'_>) -> FieldErrors {
     if needs_health_check_port(new) && needs_health_check_port(old) {
         let port = "healthCheckNodePort";
         if spec.raw(port) != was.raw(port) {
-            errors.forbidden(spec.at(port), crate::at::IMMUTABLE);
+            errors.forbidden(spec.at(port), crate::cursor::IMMUTABLE);
         }
     }
     errors
 }
 
 /// The first of a list stays; a second one may come, and go only with the policy that says so.
-fn stays(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>, list: &str, unset: &str, what: &str) {
+fn stays(errors: &mut FieldErrors, spec: &Cursor<'_>, was: &Cursor<'_>, list: &str, unset: &str, what: &str) {
     let (new, old) = (spec.array(list), was.array(list));
     let value = || spec.raw(list).clone();
     let path: Path = spec.at(list).index(0);
@@ -330,7 +330,7 @@ fn stays(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>, list: &str, unse
     }
 }
 
-pub(super) fn status(new: &At<'_>, old: &At<'_>) -> FieldErrors {
+pub(super) fn status(new: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let balancer = new.get("status").get("loadBalancer");
     let ingress = balancer.items("ingress");

@@ -9,10 +9,10 @@ use super::{
     binding_conditions, configuration, fits, fully_qualified_name, immutable, pool_name, repeated, repeated_items,
     selectors, toleration,
 };
-use crate::at::{At, Report, default_number, default_to, map_mut, maps_mut, object_at};
 use crate::check;
 use crate::core::pod::csi_driver_name;
 use crate::core::pod::scheduling::node_selector;
+use crate::cursor::{Cursor, Report, default_number, default_to, map_mut, maps_mut, object_at};
 use crate::object_meta;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
@@ -37,17 +37,17 @@ impl Strategy for ResourceClaim {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
-        claim_errors(&At::root(object).get("spec"))
+        claim_errors(&Cursor::root(object).get("spec"))
     }
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let claim = At::root(object);
+        let claim = Cursor::root(object);
         if context.subresource == "status" {
-            return status(&claim, &At::root(old));
+            return status(&claim, &Cursor::root(old));
         }
         let mut errors = FieldErrors::new();
         if Some(claim.get("spec").value) != old.get("spec") {
-            errors.invalid(claim.at("spec"), Value::Null, crate::at::IMMUTABLE);
+            errors.invalid(claim.at("spec"), Value::Null, crate::cursor::IMMUTABLE);
         }
         errors
     }
@@ -73,16 +73,16 @@ impl Strategy for ResourceClaimTemplate {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
-        let (mut errors, late) = template_errors(&At::root(object).get("spec"));
+        let (mut errors, late) = template_errors(&Cursor::root(object).get("spec"));
         errors.extend(late);
         errors
     }
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let (mut errors, late) = template_errors(&spec);
         if Some(spec.value) != old.get("spec") {
-            let error = FieldError::invalid(&spec.path, spec.value.clone(), crate::at::IMMUTABLE);
+            let error = FieldError::invalid(&spec.path, spec.value.clone(), crate::cursor::IMMUTABLE);
             errors.push(error.shown_as(crate::internal::show("ResourceClaimTemplateSpec", spec.value)));
         }
         errors.extend(late);
@@ -109,7 +109,7 @@ fn default_request(request: &mut Map<String, Value>) {
 }
 
 /// What is wrong with a template, and what the generic pass finds.
-fn template_errors(spec: &At<'_>) -> (FieldErrors, FieldErrors) {
+fn template_errors(spec: &Cursor<'_>) -> (FieldErrors, FieldErrors) {
     let metadata = spec.get("metadata");
     let mut errors = object_meta::annotation_errors(metadata.map("annotations"), &metadata.at("annotations"));
     errors.extend(object_meta::label_errors(metadata.map("labels"), &metadata.at("labels")));
@@ -119,13 +119,13 @@ fn template_errors(spec: &At<'_>) -> (FieldErrors, FieldErrors) {
     (errors, late)
 }
 
-fn claim_errors(spec: &At<'_>) -> FieldErrors {
+fn claim_errors(spec: &Cursor<'_>) -> FieldErrors {
     let (mut errors, late) = spec_errors(spec);
     errors.extend(late);
     errors
 }
 
-fn spec_errors(spec: &At<'_>) -> (FieldErrors, FieldErrors) {
+fn spec_errors(spec: &Cursor<'_>) -> (FieldErrors, FieldErrors) {
     let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
     let devices = spec.get("devices");
     let known = Requests::of(&devices);
@@ -161,7 +161,7 @@ fn spec_errors(spec: &At<'_>) -> (FieldErrors, FieldErrors) {
     (errors, late)
 }
 
-fn one_request(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_>) {
+fn one_request(errors: &mut FieldErrors, late: &mut FieldErrors, request: &Cursor<'_>) {
     errors.reasons(request.at("name"), request.text("name"), names::dns1123_label(request.text("name")));
     let alternatives = request.items("firstAvailable");
     // The generic pass looks at both, whichever is meant.
@@ -194,7 +194,7 @@ fn one_request(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_
 }
 
 /// What is asked for: a class, and how many of it.
-fn wanted(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_>, alternative: bool) {
+fn wanted(errors: &mut FieldErrors, late: &mut FieldErrors, request: &Cursor<'_>, alternative: bool) {
     let class = if alternative { &mut *late } else { &mut *errors };
     let bytes = if alternative { names::long_name } else { names::dns1123_subdomain };
     class.named(request.at("deviceClassName"), request.text("deviceClassName"), bytes);
@@ -217,8 +217,8 @@ fn wanted(errors: &mut FieldErrors, late: &mut FieldErrors, request: &At<'_>, al
 struct Requests<'a>(BTreeMap<&'a str, BTreeSet<&'a str>>);
 
 impl<'a> Requests<'a> {
-    fn of(devices: &At<'a>) -> Self {
-        let names = |request: &At<'a>| {
+    fn of(devices: &Cursor<'a>) -> Self {
+        let names = |request: &Cursor<'a>| {
             let inner = request.items("firstAvailable").iter().map(|a| a.text("name")).collect();
             (request.text("name"), inner)
         };
@@ -246,7 +246,7 @@ impl<'a> Requests<'a> {
     }
 
     /// The `requests` of a constraint or a configuration.
-    fn check_all(&self, errors: &mut FieldErrors, late: &mut FieldErrors, parent: &At<'_>) {
+    fn check_all(&self, errors: &mut FieldErrors, late: &mut FieldErrors, parent: &Cursor<'_>) {
         if fits(late, parent, "requests", 32) {
             let names = parent.items("requests");
             for name in &names {
@@ -257,7 +257,7 @@ impl<'a> Requests<'a> {
     }
 }
 
-fn device_id(device: &At<'_>) -> String {
+fn device_id(device: &Cursor<'_>) -> String {
     let share = device.text("shareID");
     let id = format!("{}/{}/{}", device.text("driver"), device.text("pool"), device.text("device"));
     if share.is_empty() { id } else { format!("{id}/{share}") }
@@ -277,7 +277,7 @@ fn is_lower_uuid(text: &str) -> bool {
     parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]) && parts.iter().all(|part| hex(part))
 }
 
-fn status(claim: &At<'_>, old: &At<'_>) -> FieldErrors {
+fn status(claim: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
     let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
     let known = Requests::of(&claim.get("spec").get("devices"));
     let (status, was) = (claim.get("status"), old.get("status"));
@@ -339,7 +339,7 @@ fn status(claim: &At<'_>, old: &At<'_>) -> FieldErrors {
     errors
 }
 
-fn allocated_devices(errors: &mut FieldErrors, late: &mut FieldErrors, allocation: &At<'_>, known: &Requests<'_>) {
+fn allocated_devices(errors: &mut FieldErrors, late: &mut FieldErrors, allocation: &Cursor<'_>, known: &Requests<'_>) {
     let devices = allocation.get("devices");
     if fits(late, &devices, "results", 32) {
         for result in devices.items("results") {
@@ -384,7 +384,7 @@ mod tests {
     fn claims_are_judged() {
         let check = |devices: Value, want: &[&str]| {
             let spec = json!({"devices": devices});
-            let errors = claim_errors(&At::new(&spec, Path::new("spec")));
+            let errors = claim_errors(&Cursor::new(&spec, Path::new("spec")));
             let lines: Vec<String> = errors.iter().map(FieldError::line).collect();
             assert_eq!(lines, want);
         };

@@ -4,7 +4,7 @@ use ferry_meta::{FieldErrors, Path, names};
 use serde_json::Value;
 
 use super::{configuration, fits, selectors};
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -30,7 +30,7 @@ impl Strategy for DeviceClass {
 
 fn class_errors(object: &Value, old: Option<&Value>) -> FieldErrors {
     let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
-    let spec = At::root(object).get("spec");
+    let spec = Cursor::root(object).get("spec");
     let selected = |object: &Value| object.pointer("/spec/selectors").cloned();
     let stored = old.is_some_and(|old| selected(old) == selected(object));
     selectors(&mut errors, &mut late, &spec, stored);

@@ -20,8 +20,8 @@ use std::collections::HashSet;
 use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::Value;
 
-use crate::at::{At, Report};
 use crate::core::pod::csi_driver_name;
+use crate::cursor::{Cursor, Report};
 
 const LONGEST_EXPRESSION: usize = 10 * 1024;
 const LONGEST_PARAMETERS: usize = 10 * 1024;
@@ -34,15 +34,15 @@ fn shown(ty: &str, value: &Value) -> String {
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_else(|| value.to_string())
 }
 
-fn immutable(errors: &mut FieldErrors, ty: &str, new: &At<'_>, old: &Value) {
+fn immutable(errors: &mut FieldErrors, ty: &str, new: &Cursor<'_>, old: &Value) {
     if new.value != old {
-        let error = FieldError::invalid(&new.path, new.value.clone(), crate::at::IMMUTABLE);
+        let error = FieldError::invalid(&new.path, new.value.clone(), crate::cursor::IMMUTABLE);
         errors.push(error.shown_as(shown(ty, new.value)));
     }
 }
 
 /// Whether a list is short enough to be looked into.
-fn fits(late: &mut FieldErrors, parent: &At<'_>, key: &str, most: usize) -> bool {
+fn fits(late: &mut FieldErrors, parent: &Cursor<'_>, key: &str, most: usize) -> bool {
     let count = parent.array(key).len();
     if count > most {
         late.push(FieldError::too_many(&parent.at(key), count, most));
@@ -51,7 +51,7 @@ fn fits(late: &mut FieldErrors, parent: &At<'_>, key: &str, most: usize) -> bool
 }
 
 /// Items whose key was there before.
-fn repeated(errors: &mut FieldErrors, items: &[At<'_>], key: impl Fn(&At<'_>) -> Value) {
+fn repeated(errors: &mut FieldErrors, items: &[Cursor<'_>], key: impl Fn(&Cursor<'_>) -> Value) {
     let mut seen: HashSet<Value> = HashSet::new();
     for item in items {
         let key = key(item);
@@ -64,7 +64,7 @@ fn repeated(errors: &mut FieldErrors, items: &[At<'_>], key: impl Fn(&At<'_>) ->
 }
 
 /// Items whose key was there before, shown whole.
-fn repeated_items(errors: &mut FieldErrors, ty: &str, items: &[At<'_>], key: impl Fn(&At<'_>) -> Value) {
+fn repeated_items(errors: &mut FieldErrors, ty: &str, items: &[Cursor<'_>], key: impl Fn(&Cursor<'_>) -> Value) {
     let mut seen: HashSet<Value> = HashSet::new();
     for item in items {
         let key = key(item);
@@ -114,7 +114,7 @@ fn pool_name(errors: &mut FieldErrors, path: &Path, name: &str) {
 }
 
 /// `stored` selectors are taken as they are: they were sound when they were written.
-fn selectors(errors: &mut FieldErrors, late: &mut FieldErrors, parent: &At<'_>, stored: bool) {
+fn selectors(errors: &mut FieldErrors, late: &mut FieldErrors, parent: &Cursor<'_>, stored: bool) {
     if !fits(late, parent, "selectors", 32) {
         return;
     }
@@ -131,7 +131,7 @@ fn selectors(errors: &mut FieldErrors, late: &mut FieldErrors, parent: &At<'_>, 
     }
 }
 
-fn configuration(errors: &mut FieldErrors, late: &mut FieldErrors, config: &At<'_>) {
+fn configuration(errors: &mut FieldErrors, late: &mut FieldErrors, config: &Cursor<'_>) {
     let opaque = config.get("opaque");
     if !opaque.exists() {
         return errors.required(opaque.path.clone(), "");
@@ -141,7 +141,7 @@ fn configuration(errors: &mut FieldErrors, late: &mut FieldErrors, config: &At<'
 }
 
 /// JSON of a driver's own, which must be an object.
-fn raw_object(errors: &mut FieldErrors, parent: &At<'_>, key: &str) {
+fn raw_object(errors: &mut FieldErrors, parent: &Cursor<'_>, key: &str) {
     match parent.raw(key) {
         Value::Null => errors.required(parent.at(key), ""),
         Value::Object(_) if parent.raw(key).to_string().len() > LONGEST_PARAMETERS => {
@@ -152,7 +152,7 @@ fn raw_object(errors: &mut FieldErrors, parent: &At<'_>, key: &str) {
     }
 }
 
-fn taint(errors: &mut FieldErrors, late: &mut FieldErrors, taint: &At<'_>, old: Option<&At<'_>>) {
+fn taint(errors: &mut FieldErrors, late: &mut FieldErrors, taint: &Cursor<'_>, old: Option<&Cursor<'_>>) {
     let (key, value, effect) = (taint.text("key"), taint.text("value"), taint.text("effect"));
     errors.reasons(taint.at("key"), key, names::label_key(key));
     errors.reasons(taint.at("value"), value, names::label_value(value));
@@ -161,7 +161,7 @@ fn taint(errors: &mut FieldErrors, late: &mut FieldErrors, taint: &At<'_>, old: 
     }
 }
 
-fn toleration(errors: &mut FieldErrors, late: &mut FieldErrors, toleration: &At<'_>) {
+fn toleration(errors: &mut FieldErrors, late: &mut FieldErrors, toleration: &Cursor<'_>) {
     let (key, value) = (toleration.text("key"), toleration.text("value"));
     if !key.is_empty() {
         late.reasons(toleration.at("key"), key, names::label_key(key));
@@ -216,7 +216,7 @@ fn fully_qualified_name(errors: &mut FieldErrors, path: &Path, name: &str) {
 }
 
 /// What must be true before a device may be used, and what ends the wait.
-fn binding_conditions(errors: &mut FieldErrors, late: &mut FieldErrors, parent: &At<'_>) {
+fn binding_conditions(errors: &mut FieldErrors, late: &mut FieldErrors, parent: &Cursor<'_>) {
     const WAIT: &str = "bindingConditions";
     const FAIL: &str = "bindingFailureConditions";
     for key in [WAIT, FAIL] {

@@ -3,7 +3,7 @@
 use ferry_meta::{FieldError, FieldErrors, Path, Quantity};
 use serde_json::Value;
 
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 const MOST_VALUES: usize = 10;
 
@@ -16,7 +16,7 @@ fn amount(value: &Value) -> Option<Quantity> {
 }
 
 /// Judges the policy of a capacity.
-pub(super) fn check(errors: &mut FieldErrors, capacity: &At<'_>) {
+pub(super) fn check(errors: &mut FieldErrors, capacity: &Cursor<'_>) {
     let policy = capacity.get("requestPolicy");
     let (values, range) = (policy.items("validValues"), policy.get("validRange"));
     let Some(most) = amount(capacity.raw("value")) else { return };
@@ -39,7 +39,7 @@ pub(super) fn check(errors: &mut FieldErrors, capacity: &At<'_>) {
     }
 }
 
-fn discrete(errors: &mut FieldErrors, path: &Path, values: &[At<'_>], default: &Quantity, most: &Quantity) {
+fn discrete(errors: &mut FieldErrors, path: &Path, values: &[Cursor<'_>], default: &Quantity, most: &Quantity) {
     let amounts: Vec<(Path, Quantity)> =
         values.iter().filter_map(|value| Some((value.path.clone(), amount(value.value)?))).collect();
     for pair in amounts.windows(2) {
@@ -67,7 +67,7 @@ fn discrete(errors: &mut FieldErrors, path: &Path, values: &[At<'_>], default: &
     }
 }
 
-fn of_range(errors: &mut FieldErrors, range: &At<'_>, default: &Quantity, most: &Quantity) {
+fn of_range(errors: &mut FieldErrors, range: &Cursor<'_>, default: &Quantity, most: &Quantity) {
     let Some(least) = amount(range.raw("min")) else {
         return errors.required(range.at("min"), "required when validRange is defined");
     };
@@ -130,7 +130,7 @@ mod tests {
     fn says(policy: Value, expected: &[&str]) {
         let capacity = json!({"value": "10", "requestPolicy": policy});
         let mut errors = FieldErrors::new();
-        check(&mut errors, &At::new(&capacity, Path::new("c")));
+        check(&mut errors, &Cursor::new(&capacity, Path::new("c")));
         let said: Vec<String> = errors.iter().map(FieldError::line).collect();
         assert_eq!(said, expected, "{capacity}");
     }

@@ -3,10 +3,10 @@
 use ferry_cel::device::{MOST, Selector};
 use ferry_meta::FieldErrors;
 
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 /// Judges the expression of a `cel` selector.
-pub(super) fn check(errors: &mut FieldErrors, cel: &At<'_>) {
+pub(super) fn check(errors: &mut FieldErrors, cel: &Cursor<'_>) {
     let text = cel.text("expression");
     match Selector::compile(text) {
         Err(error) => errors.invalid(cel.at("expression"), text, error),
@@ -27,7 +27,7 @@ mod tests {
     fn complaint(expression: &str) -> String {
         let cel = json!({"expression": expression});
         let mut errors = FieldErrors::new();
-        check(&mut errors, &At::new(&cel, Path::new("cel")));
+        check(&mut errors, &Cursor::new(&cel, Path::new("cel")));
         errors.iter().map(FieldError::line).collect::<Vec<_>>().join("; ")
     }
 

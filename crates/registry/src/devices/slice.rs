@@ -6,9 +6,9 @@ use serde_json::Value;
 use std::sync::LazyLock;
 
 use super::{binding_conditions, fits, policy, pool_name, qualified_name, repeated, repeated_items, taint};
-use crate::at::{At, Report, default_to, maps_mut, object_at};
 use crate::core::pod::csi_driver_name;
 use crate::core::pod::scheduling::node_selector;
+use crate::cursor::{Cursor, Report, default_to, maps_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, subdomain_name};
 
@@ -50,7 +50,7 @@ impl Strategy for ResourceSlice {
 
 fn validate(object: &Value, old: Option<&Value>) -> FieldErrors {
     let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
-    let spec = At::root(object).get("spec");
+    let spec = Cursor::root(object).get("spec");
     csi_driver_name(&mut errors, spec.at("driver"), spec.text("driver"));
     let pool = spec.get("pool");
     pool_name(&mut errors, &pool.at("name"), pool.text("name"));
@@ -59,7 +59,7 @@ fn validate(object: &Value, old: Option<&Value>) -> FieldErrors {
         let detail = "must be greater than or equal to zero";
         errors.invalid(pool.at("generation"), pool.number("generation"), detail);
     }
-    let was = old.map(|old| At::root(old).get("spec"));
+    let was = old.map(|old| Cursor::root(old).get("spec"));
     if let Some(was) = &was {
         errors.immutable(pool.at("name"), pool.raw("name"), was.get("pool").raw("name"));
         errors.immutable(spec.at("driver"), spec.raw("driver"), was.raw("driver"));
@@ -96,7 +96,7 @@ fn validate(object: &Value, old: Option<&Value>) -> FieldErrors {
 }
 
 /// Exactly one field says which nodes reach the devices.
-fn where_it_is(errors: &mut FieldErrors, spec: &At<'_>) {
+fn where_it_is(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let mut set = Vec::new();
     if let Some(name) = spec.raw("nodeName").as_str() {
         if name.is_empty() {
@@ -134,7 +134,7 @@ fn where_it_is(errors: &mut FieldErrors, spec: &At<'_>) {
 }
 
 /// A set of counters, or what a device takes of one.
-fn counters(errors: &mut FieldErrors, late: &mut FieldErrors, set: &At<'_>, name: &str) {
+fn counters(errors: &mut FieldErrors, late: &mut FieldErrors, set: &Cursor<'_>, name: &str) {
     late.named(set.at(name), set.text(name), names::dns1123_label);
     let all = set.map("counters");
     if all.is_empty() {
@@ -151,8 +151,8 @@ fn counters(errors: &mut FieldErrors, late: &mut FieldErrors, set: &At<'_>, name
 fn one_device(
     errors: &mut FieldErrors,
     late: &mut FieldErrors,
-    device: &At<'_>,
-    before: Option<&At<'_>>,
+    device: &Cursor<'_>,
+    before: Option<&Cursor<'_>>,
     per_device: bool,
 ) {
     errors.reasons(device.at("name"), device.text("name"), names::dns1123_label(device.text("name")));
@@ -196,7 +196,7 @@ fn one_device(
     binding_conditions(errors, late, device);
 }
 
-fn device_nodes(errors: &mut FieldErrors, device: &At<'_>, per_device: bool) {
+fn device_nodes(errors: &mut FieldErrors, device: &Cursor<'_>, per_device: bool) {
     if !per_device {
         if ["nodeName", "nodeSelector", "allNodes"].iter().any(|key| device.has(key)) {
             let detail = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to \
@@ -232,10 +232,10 @@ fn device_nodes(errors: &mut FieldErrors, device: &At<'_>, per_device: bool) {
     }
 }
 
-fn one_attribute(errors: &mut FieldErrors, late: &mut FieldErrors, attribute: &At<'_>) {
+fn one_attribute(errors: &mut FieldErrors, late: &mut FieldErrors, attribute: &Cursor<'_>) {
     const LONGEST: usize = 64;
     let too_long = |path: &Path| FieldError::too_long(path, LONGEST);
-    let version = |errors: &mut FieldErrors, at: &At<'_>| {
+    let version = |errors: &mut FieldErrors, at: &Cursor<'_>| {
         let text = at.as_text();
         if !VERSION.as_ref().is_some_and(|pattern| pattern.is_match(text)) {
             errors.invalid(at.path.clone(), text, "must be a string compatible with semver.org spec 2.0.0");

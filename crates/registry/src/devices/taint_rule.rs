@@ -4,9 +4,9 @@ use ferry_meta::{FieldError, FieldErrors, names, time};
 use serde_json::Value;
 
 use super::{pool_name, taint};
-use crate::at::{At, Report, default_to, map_mut, object_at};
 use crate::check;
 use crate::core::pod::csi_driver_name;
+use crate::cursor::{Cursor, Report, default_to, map_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -32,7 +32,7 @@ impl Strategy for DeviceTaintRule {
             return validate(object, Some(old));
         }
         let mut errors = FieldErrors::new();
-        let status = At::root(object).get("status");
+        let status = Cursor::root(object).get("status");
         check::conditions(&mut errors, &status, "conditions");
         let count = status.array("conditions").len();
         if count > 8 {
@@ -44,7 +44,7 @@ impl Strategy for DeviceTaintRule {
 
 fn validate(object: &Value, old: Option<&Value>) -> FieldErrors {
     let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
-    let spec = At::root(object).get("spec");
+    let spec = Cursor::root(object).get("spec");
     let selector = spec.get("deviceSelector");
     if let Some(driver) = selector.raw("driver").as_str() {
         csi_driver_name(&mut errors, selector.at("driver"), driver);
@@ -55,7 +55,7 @@ fn validate(object: &Value, old: Option<&Value>) -> FieldErrors {
     if let Some(device) = selector.raw("device").as_str() {
         errors.reasons(selector.at("device"), device, names::dns1123_label(device));
     }
-    let was = old.map(|old| At::root(old).get("spec").get("taint"));
+    let was = old.map(|old| Cursor::root(old).get("spec").get("taint"));
     taint(&mut errors, &mut late, &spec.get("taint"), was.as_ref());
     errors.extend(late);
     errors

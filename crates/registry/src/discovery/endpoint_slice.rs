@@ -6,11 +6,11 @@ use ferry_meta::{FieldError, FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::at::{At, Report, default_absent, maps_mut};
 use crate::cells;
 use crate::check;
-use crate::core::doubtful::address;
 use crate::core::endpoints::{PROTOCOLS, first_three, reachable};
+use crate::core::warnings::address;
+use crate::cursor::{Cursor, Report, default_absent, maps_mut};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -22,7 +22,7 @@ impl Strategy for EndpointSlice {
     }
 
     fn warnings(&self, _context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
-        let slice = At::root(object);
+        let slice = Cursor::root(object);
         let mut found = Vec::new();
         if old.is_none() && slice.text("addressType") == "FQDN" {
             found.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
@@ -57,7 +57,7 @@ impl Strategy for EndpointSlice {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let slice = At::root(object);
+        let slice = Cursor::root(object);
         ports(&mut errors, &slice);
         endpoints(&mut errors, &slice);
         address_type(&mut errors, &slice);
@@ -66,20 +66,20 @@ impl Strategy for EndpointSlice {
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, old) = (At::root(object), At::root(old));
+        let (new, old) = (Cursor::root(object), Cursor::root(old));
         ports(&mut errors, &new);
         if new.raw("endpoints") != old.raw("endpoints") {
             endpoints(&mut errors, &new);
         }
         address_type(&mut errors, &new);
         if new.raw("addressType") != old.raw("addressType") {
-            errors.invalid(new.at("addressType"), Value::Null, crate::at::IMMUTABLE);
+            errors.invalid(new.at("addressType"), Value::Null, crate::cursor::IMMUTABLE);
         }
         errors
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let slice = At::root(object);
+        let slice = Cursor::root(object);
         let ports: Vec<String> = slice
             .items("ports")
             .iter()
@@ -108,11 +108,11 @@ impl Strategy for EndpointSlice {
     }
 }
 
-fn address_type(errors: &mut FieldErrors, slice: &At<'_>) {
+fn address_type(errors: &mut FieldErrors, slice: &Cursor<'_>) {
     errors.one_of(slice.at("addressType"), slice.text("addressType"), &["FQDN", "IPv4", "IPv6"]);
 }
 
-fn ports(errors: &mut FieldErrors, slice: &At<'_>) {
+fn ports(errors: &mut FieldErrors, slice: &Cursor<'_>) {
     let ports = slice.items("ports");
     if ports.len() > 20_000 {
         return errors.push(FieldError::too_many(&slice.at("ports"), ports.len(), 20_000));
@@ -137,7 +137,7 @@ fn ports(errors: &mut FieldErrors, slice: &At<'_>) {
     }
 }
 
-fn endpoints(errors: &mut FieldErrors, slice: &At<'_>) {
+fn endpoints(errors: &mut FieldErrors, slice: &Cursor<'_>) {
     let endpoints = slice.items("endpoints");
     if endpoints.len() > 1000 {
         return errors.push(FieldError::too_many(&slice.at("endpoints"), endpoints.len(), 1000));
@@ -164,7 +164,7 @@ fn endpoints(errors: &mut FieldErrors, slice: &At<'_>) {
     errors.extend(counts);
 }
 
-fn one_address(errors: &mut FieldErrors, endpoint: &At<'_>, address: &At<'_>, kind: &str) {
+fn one_address(errors: &mut FieldErrors, endpoint: &Cursor<'_>, address: &Cursor<'_>, kind: &str) {
     let text = address.as_text();
     let before = errors.len();
     match kind {
@@ -182,7 +182,7 @@ fn one_address(errors: &mut FieldErrors, endpoint: &At<'_>, address: &At<'_>, ki
     reachable(errors, address.path.clone(), text);
 }
 
-fn domain_name(errors: &mut FieldErrors, address: &At<'_>) {
+fn domain_name(errors: &mut FieldErrors, address: &Cursor<'_>) {
     let name = address.as_text();
     if name.is_empty() {
         return errors.required(address.path.clone(), "");
@@ -196,7 +196,7 @@ fn domain_name(errors: &mut FieldErrors, address: &At<'_>) {
     }
 }
 
-fn hints(errors: &mut FieldErrors, hints: &At<'_>) {
+fn hints(errors: &mut FieldErrors, hints: &Cursor<'_>) {
     type Check = fn(&str) -> Vec<String>;
     for (list, check) in [("forZones", names::label_value as Check), ("forNodes", names::dns1123_subdomain)] {
         let items = hints.items(list);

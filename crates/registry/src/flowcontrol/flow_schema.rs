@@ -4,7 +4,7 @@ use ferry_meta::{FieldError, FieldErrors, names, object};
 use serde_json::{Value, json};
 
 use super::conditions;
-use crate::at::{At, Report, default_number, object_at};
+use crate::cursor::{Cursor, Report, default_number, object_at};
 use crate::internal;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, label_name, subdomain_name};
@@ -26,7 +26,7 @@ impl Strategy for FlowSchema {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let name = object::name(object);
-        let schema = At::root(object);
+        let schema = Cursor::root(object);
         let spec = schema.get("spec");
         validate(&mut errors, &spec, name);
         if fixed(name).is_some_and(|fixed| fixed != *spec.value) {
@@ -44,7 +44,7 @@ impl Strategy for FlowSchema {
         }
         let _ = old;
         let mut errors = FieldErrors::new();
-        conditions(&mut errors, &At::root(object).get("status"), "");
+        conditions(&mut errors, &Cursor::root(object).get("status"), "");
         errors
     }
 
@@ -81,7 +81,7 @@ fn fixed(name: &str) -> Option<Value> {
     }
 }
 
-fn validate(errors: &mut FieldErrors, spec: &At<'_>, name: &str) {
+fn validate(errors: &mut FieldErrors, spec: &Cursor<'_>, name: &str) {
     let precedence = spec.number("matchingPrecedence");
     let mut refuse = |detail: String| errors.invalid(spec.at("matchingPrecedence"), precedence, detail);
     if precedence <= 0 {
@@ -126,7 +126,7 @@ fn validate(errors: &mut FieldErrors, spec: &At<'_>, name: &str) {
     }
 }
 
-fn one_subject(errors: &mut FieldErrors, subject: &At<'_>) {
+fn one_subject(errors: &mut FieldErrors, subject: &Cursor<'_>) {
     const KINDS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
     let kind = subject.text("kind");
     let Some((_, own)) = KINDS.iter().find(|(known, _)| *known == kind) else {
@@ -162,7 +162,7 @@ fn one_subject(errors: &mut FieldErrors, subject: &At<'_>) {
 }
 
 /// Whether a list is just `*`; an error when `*` stands among others.
-fn alone(errors: &mut FieldErrors, rule: &At<'_>, key: &str, others: &str) -> bool {
+fn alone(errors: &mut FieldErrors, rule: &Cursor<'_>, key: &str, others: &str) -> bool {
     if !rule.texts(key).any(|text| text == "*") {
         return false;
     }
@@ -173,7 +173,7 @@ fn alone(errors: &mut FieldErrors, rule: &At<'_>, key: &str, others: &str) -> bo
     true
 }
 
-fn verbs(errors: &mut FieldErrors, rule: &At<'_>) {
+fn verbs(errors: &mut FieldErrors, rule: &Cursor<'_>) {
     if rule.array("verbs").is_empty() {
         errors.required(rule.at("verbs"), "verbs must contain at least one value");
     } else if !alone(errors, rule, "verbs", "verbs") && rule.texts("verbs").any(|verb| !VERBS.contains(&verb)) {
@@ -181,7 +181,7 @@ fn verbs(errors: &mut FieldErrors, rule: &At<'_>) {
     }
 }
 
-fn paths(errors: &mut FieldErrors, rule: &At<'_>) {
+fn paths(errors: &mut FieldErrors, rule: &Cursor<'_>) {
     let key = "nonResourceURLs";
     if rule.array(key).is_empty() {
         return errors.required(rule.at(key), "nonResourceURLs must contain at least one value");
@@ -211,7 +211,7 @@ fn paths(errors: &mut FieldErrors, rule: &At<'_>) {
     }
 }
 
-fn resource_rule(errors: &mut FieldErrors, rule: &At<'_>) {
+fn resource_rule(errors: &mut FieldErrors, rule: &Cursor<'_>) {
     verbs(errors, rule);
     for (key, one, others) in [("apiGroups", "api group", "api groups"), ("resources", "resource", "resources")] {
         if rule.array(key).is_empty() {
@@ -241,7 +241,7 @@ mod tests {
     fn schemas_are_judged() {
         let check = |spec: Value, want: &[&str]| {
             let mut errors = FieldErrors::new();
-            validate(&mut errors, &At::new(&spec, ferry_meta::Path::new("spec")), "a");
+            validate(&mut errors, &Cursor::new(&spec, ferry_meta::Path::new("spec")), "a");
             let lines: Vec<String> = errors.iter().map(FieldError::line).collect();
             assert_eq!(lines, want);
         };
@@ -256,7 +256,7 @@ mod tests {
         );
         let exempt = fixed("exempt").unwrap_or_default();
         let mut errors = FieldErrors::new();
-        validate(&mut errors, &At::new(&exempt, ferry_meta::Path::new("spec")), "exempt");
+        validate(&mut errors, &Cursor::new(&exempt, ferry_meta::Path::new("spec")), "exempt");
         assert!(errors.is_empty(), "{errors:?}");
     }
 }

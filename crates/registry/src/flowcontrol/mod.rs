@@ -10,10 +10,10 @@ use std::collections::HashSet;
 
 use ferry_meta::FieldErrors;
 
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 /// Conditions of a status: each type once. The words for a type that is missing differ between the kinds.
-fn conditions(errors: &mut FieldErrors, status: &At<'_>, missing: &str) {
+fn conditions(errors: &mut FieldErrors, status: &Cursor<'_>, missing: &str) {
     let mut seen: HashSet<&str> = HashSet::new();
     for condition in status.items("conditions") {
         let kind = condition.text("type");

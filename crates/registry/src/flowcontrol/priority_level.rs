@@ -4,7 +4,7 @@ use ferry_meta::{FieldError, FieldErrors, Path, object};
 use serde_json::{Value, json};
 
 use super::conditions;
-use crate::at::{At, Report, default_number, default_to, map_mut, object_at};
+use crate::cursor::{Cursor, Report, default_number, default_to, map_mut, object_at};
 use crate::internal;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
@@ -42,7 +42,7 @@ impl Strategy for PriorityLevelConfiguration {
         let mut errors = FieldErrors::new();
         // Found by a later pass, and so told last.
         let mut late = FieldErrors::new();
-        let level = At::root(object);
+        let level = Cursor::root(object);
         if object::annotations(object).contains_key(ROUND_TRIP) {
             let detail = format!("annotation '{ROUND_TRIP}' is forbidden");
             errors.forbidden(Path::new("metadata").child("annotations"), detail);
@@ -60,7 +60,7 @@ impl Strategy for PriorityLevelConfiguration {
             return self.validate_create(context, object);
         }
         let mut errors = FieldErrors::new();
-        conditions(&mut errors, &At::root(object).get("status"), "");
+        conditions(&mut errors, &Cursor::root(object).get("status"), "");
         errors
     }
 
@@ -69,7 +69,7 @@ impl Strategy for PriorityLevelConfiguration {
     }
 }
 
-fn mandatory(errors: &mut FieldErrors, spec: &At<'_>, name: &str) {
+fn mandatory(errors: &mut FieldErrors, spec: &Cursor<'_>, name: &str) {
     let (fixed, detail) = match name {
         "exempt" => {
             let mut fixed = spec.value.clone();
@@ -92,7 +92,7 @@ fn mandatory(errors: &mut FieldErrors, spec: &At<'_>, name: &str) {
     }
 }
 
-fn validate(errors: &mut FieldErrors, late: &mut FieldErrors, spec: &At<'_>, name: &str) {
+fn validate(errors: &mut FieldErrors, late: &mut FieldErrors, spec: &Cursor<'_>, name: &str) {
     let kind = spec.text("type");
     if (name == "exempt") != (kind == "Exempt") {
         errors.invalid(spec.at("type"), kind, "must be 'Exempt' if and only if `name` is 'exempt'");
@@ -113,20 +113,20 @@ fn validate(errors: &mut FieldErrors, late: &mut FieldErrors, spec: &At<'_>, nam
     }
 }
 
-fn shares(errors: &mut FieldErrors, level: &At<'_>) {
+fn shares(errors: &mut FieldErrors, level: &Cursor<'_>) {
     if let Some(shares) = level.int("nominalConcurrencyShares").filter(|shares| *shares < 0) {
         errors.invalid(level.at("nominalConcurrencyShares"), shares, "must be a non-negative integer");
     }
     lendable(errors, level);
 }
 
-fn lendable(errors: &mut FieldErrors, level: &At<'_>) {
+fn lendable(errors: &mut FieldErrors, level: &Cursor<'_>) {
     if let Some(percent) = level.int("lendablePercent").filter(|percent| !(0..=100).contains(percent)) {
         errors.invalid(level.at("lendablePercent"), percent, "must be between 0 and 100, inclusive");
     }
 }
 
-fn limited(errors: &mut FieldErrors, late: &mut FieldErrors, level: &At<'_>) {
+fn limited(errors: &mut FieldErrors, late: &mut FieldErrors, level: &Cursor<'_>) {
     if !level.exists() {
         return;
     }
@@ -153,7 +153,7 @@ fn limited(errors: &mut FieldErrors, late: &mut FieldErrors, level: &At<'_>) {
     }
 }
 
-fn queuing(errors: &mut FieldErrors, queuing: &At<'_>) {
+fn queuing(errors: &mut FieldErrors, queuing: &Cursor<'_>) {
     let (length, queues, hand) =
         (queuing.number("queueLengthLimit"), queuing.number("queues"), queuing.number("handSize"));
     if length <= 0 {
@@ -189,7 +189,7 @@ mod tests {
     fn levels_are_judged() {
         let check = |spec: Value, name: &str, want: &[&str]| {
             let (mut errors, mut late) = (FieldErrors::new(), FieldErrors::new());
-            validate(&mut errors, &mut late, &At::new(&spec, Path::new("spec")), name);
+            validate(&mut errors, &mut late, &Cursor::new(&spec, Path::new("spec")), name);
             let lines: Vec<String> = errors.iter().chain(&late).map(FieldError::line).collect();
             assert_eq!(lines, want);
         };

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use ferry_meta::{FieldErrors, names};
+use ferry_semantics::cidr;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::at::{At, IMMUTABLE, Report};
 use crate::cells;
 use crate::check;
+use crate::cursor::{Cursor, IMMUTABLE, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -31,7 +32,7 @@ impl Strategy for IpAddress {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let parent = At::root(object).get("spec").get("parentRef");
+        let parent = Cursor::root(object).get("spec").get("parentRef");
         if !parent.exists() {
             errors.required(parent.path, "");
             return errors;
@@ -53,7 +54,7 @@ impl Strategy for IpAddress {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate_create(context, object);
-        let (new, old) = (At::root(object).get("spec"), At::root(old).get("spec"));
+        let (new, old) = (Cursor::root(object).get("spec"), Cursor::root(old).get("spec"));
         if new.raw("parentRef") != old.raw("parentRef") {
             errors.invalid(new.at("parentRef"), Value::Null, IMMUTABLE);
         }
@@ -76,7 +77,7 @@ impl Strategy for ServiceCidr {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        networks(&mut errors, &At::root(object).get("spec"));
+        networks(&mut errors, &Cursor::root(object).get("spec"));
         errors
     }
 
@@ -85,7 +86,7 @@ impl Strategy for ServiceCidr {
         if !context.subresource.is_empty() {
             return errors;
         }
-        let (spec, was) = (At::root(object).get("spec"), At::root(old).get("spec"));
+        let (spec, was) = (Cursor::root(object).get("spec"), Cursor::root(old).get("spec"));
         let (new, before) = (spec.items("cidrs"), was.array("cidrs"));
         match (before.len(), new.len()) {
             (a, b) if a == b => {
@@ -105,7 +106,7 @@ impl Strategy for ServiceCidr {
     }
 }
 
-fn networks(errors: &mut FieldErrors, spec: &At<'_>) {
+fn networks(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let cidrs = spec.items("cidrs");
     match cidrs.len() {
         0 => return errors.required(spec.at("cidrs"), "at least one CIDR required"),
@@ -115,9 +116,9 @@ fn networks(errors: &mut FieldErrors, spec: &At<'_>) {
     for cidr in &cidrs {
         check::cidr(errors, cidr.path.clone(), cidr.as_text());
     }
-    let six = |at: &At<'_>| at.as_text().contains(':');
+    let six = |at: &Cursor<'_>| at.as_text().contains(':');
     if let [first, second] = cidrs.as_slice()
-        && cidrs.iter().all(|cidr| check::Cidr::parse(cidr.as_text()).is_some())
+        && cidrs.iter().all(|at| cidr::parse(at.as_text()).is_some())
         && six(first) == six(second)
     {
         let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";

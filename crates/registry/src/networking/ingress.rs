@@ -6,9 +6,9 @@ use ferry_meta::{FieldErrors, Path, names, object};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::at::{At, Report};
 use crate::cells;
 use crate::core::service::load_balancer;
+use crate::cursor::{Cursor, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -23,7 +23,7 @@ impl Strategy for Ingress {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let ingress = At::root(object);
+        let ingress = Cursor::root(object);
         let spec = ingress.get("spec");
         validate_spec(&mut errors, &spec);
         let annotations = ingress.get("metadata").get("annotations");
@@ -37,7 +37,7 @@ impl Strategy for Ingress {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let ingress = At::root(object);
+        let ingress = Cursor::root(object);
         if context.subresource == "status" {
             status(&mut errors, &ingress.get("status").get("loadBalancer"));
         } else {
@@ -58,7 +58,7 @@ impl Strategy for Ingress {
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let ingress = At::root(object);
+        let ingress = Cursor::root(object);
         let spec = ingress.get("spec");
         let class = if spec.has("ingressClassName") { spec.text("ingressClassName") } else { "<none>" };
         vec![
@@ -72,7 +72,7 @@ impl Strategy for Ingress {
     }
 }
 
-fn hosts(spec: &At<'_>) -> String {
+fn hosts(spec: &Cursor<'_>) -> String {
     let rules = spec.items("rules");
     let (mut list, mut more) = (Vec::new(), false);
     for rule in &rules {
@@ -88,7 +88,7 @@ fn hosts(spec: &At<'_>) -> String {
     }
 }
 
-fn validate_spec(errors: &mut FieldErrors, spec: &At<'_>) {
+fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let rules = spec.items("rules");
     if rules.is_empty() && !spec.has("defaultBackend") {
         let detail = "either `defaultBackend` or `rules` must be specified";
@@ -132,7 +132,7 @@ fn host_name(host: &str) -> Vec<String> {
     if host.contains('*') { names::wildcard_dns1123_subdomain(host) } else { names::dns1123_subdomain(host) }
 }
 
-fn one_path(errors: &mut FieldErrors, path: &At<'_>) {
+fn one_path(errors: &mut FieldErrors, path: &Cursor<'_>) {
     let text = path.text("path");
     let absolute = "must be an absolute path";
     match path.raw("pathType").as_str() {
@@ -160,7 +160,7 @@ fn one_path(errors: &mut FieldErrors, path: &At<'_>) {
     backend(errors, &path.get("backend"));
 }
 
-fn backend(errors: &mut FieldErrors, backend: &At<'_>) {
+fn backend(errors: &mut FieldErrors, backend: &Cursor<'_>) {
     let (resource, service) = (backend.get("resource"), backend.get("service"));
     match (resource.exists(), service.exists()) {
         (true, true) => errors.invalid(backend.path.clone(), "", "cannot set both resource and service backends"),
@@ -184,7 +184,7 @@ fn backend(errors: &mut FieldErrors, backend: &At<'_>) {
 }
 
 /// An object in the same namespace, or parameters of a class.
-pub fn reference(errors: &mut FieldErrors, reference: &At<'_>) {
+pub fn reference(errors: &mut FieldErrors, reference: &Cursor<'_>) {
     if let Some(group) = reference.raw("apiGroup").as_str() {
         errors.reasons(reference.at("apiGroup"), group, names::dns1123_subdomain(group));
     }
@@ -193,7 +193,7 @@ pub fn reference(errors: &mut FieldErrors, reference: &At<'_>) {
     }
 }
 
-fn status(errors: &mut FieldErrors, balancer: &At<'_>) {
+fn status(errors: &mut FieldErrors, balancer: &Cursor<'_>) {
     for one in balancer.items("ingress") {
         if !one.text("ip").is_empty() {
             crate::check::ip(errors, one.at("ip"), one.text("ip"));

@@ -4,8 +4,8 @@ use ferry_meta::{FieldError, FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::at::{At, Report, default_absent, map_mut, object_at};
 use crate::cells;
+use crate::cursor::{Cursor, Report, default_absent, map_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -24,7 +24,7 @@ impl Strategy for IngressClass {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let controller = spec.text("controller");
         if controller.len() > 250 {
             errors.push(FieldError::too_long(&spec.at("controller"), 250));
@@ -40,9 +40,9 @@ impl Strategy for IngressClass {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (spec, was) = (At::root(object).get("spec"), At::root(old).get("spec"));
+        let (spec, was) = (Cursor::root(object).get("spec"), Cursor::root(old).get("spec"));
         if spec.text("controller") != was.text("controller") {
-            errors.invalid(spec.at("controller"), spec.text("controller"), crate::at::IMMUTABLE);
+            errors.invalid(spec.at("controller"), spec.text("controller"), crate::cursor::IMMUTABLE);
         }
         errors.extend(self.validate_create(context, object));
         errors
@@ -60,7 +60,7 @@ impl Strategy for IngressClass {
     }
 }
 
-pub fn domain_prefixed_path(errors: &mut FieldErrors, parent: &At<'_>, key: &str) {
+pub fn domain_prefixed_path(errors: &mut FieldErrors, parent: &Cursor<'_>, key: &str) {
     let text = parent.text(key);
     match text.split_once('/') {
         _ if text.is_empty() => errors.required(parent.at(key), ""),
@@ -76,7 +76,7 @@ pub fn domain_prefixed_path(errors: &mut FieldErrors, parent: &At<'_>, key: &str
     }
 }
 
-fn scope(errors: &mut FieldErrors, parameters: &At<'_>) {
+fn scope(errors: &mut FieldErrors, parameters: &Cursor<'_>) {
     let namespace = parameters.raw("namespace").as_str();
     match (parameters.text("scope"), namespace) {
         ("", _) if !parameters.has("scope") => errors.required(parameters.at("scope"), ""),

@@ -1,11 +1,12 @@
 //! NetworkPolicies.
 
 use ferry_meta::{FieldErrors, names};
+use ferry_semantics::cidr;
 use serde_json::{Value, json};
 
-use crate::at::{At, Report, default_absent, maps_mut, object_at};
-use crate::check::{self, Cidr};
-use crate::core::doubtful;
+use crate::check;
+use crate::core::warnings;
+use crate::cursor::{Cursor, Report, default_absent, maps_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -17,16 +18,16 @@ impl Strategy for NetworkPolicy {
     }
 
     fn warnings(&self, _context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let mut found = Vec::new();
         for (list, peers) in [("ingress", "from"), ("egress", "to")] {
             for peer in spec.items(list).iter().flat_map(|rule| rule.items(peers)) {
                 let block = peer.get("ipBlock");
                 if block.exists() {
-                    found.extend(doubtful::network(&block.at("cidr"), block.text("cidr")));
+                    found.extend(warnings::network(&block.at("cidr"), block.text("cidr")));
                 }
                 for except in block.items("except") {
-                    found.extend(doubtful::network(&except.path, except.as_text()));
+                    found.extend(warnings::network(&except.path, except.as_text()));
                 }
             }
         }
@@ -49,7 +50,7 @@ impl Strategy for NetworkPolicy {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         check::label_selector(&mut errors, &spec.get("podSelector"));
         for (list, peers) in [("ingress", "from"), ("egress", "to")] {
             for rule in spec.items(list) {
@@ -70,7 +71,7 @@ impl Strategy for NetworkPolicy {
     }
 }
 
-fn one_port(errors: &mut FieldErrors, port: &At<'_>) {
+fn one_port(errors: &mut FieldErrors, port: &Cursor<'_>) {
     let protocols = ["TCP", "UDP", "SCTP"];
     if let Some(protocol) = port.raw("protocol").as_str().filter(|p| !protocols.contains(p)) {
         errors.unsupported(port.at("protocol"), protocol, &protocols);
@@ -104,7 +105,7 @@ fn one_port(errors: &mut FieldErrors, port: &At<'_>) {
     }
 }
 
-fn one_peer(errors: &mut FieldErrors, peer: &At<'_>) {
+fn one_peer(errors: &mut FieldErrors, peer: &Cursor<'_>) {
     let (pods, namespaces, block) = (peer.get("podSelector"), peer.get("namespaceSelector"), peer.get("ipBlock"));
     check::label_selector(errors, &pods);
     check::label_selector(errors, &namespaces);
@@ -123,17 +124,17 @@ fn one_peer(errors: &mut FieldErrors, peer: &At<'_>) {
     errors.extend(later);
 }
 
-fn ip_block(errors: &mut FieldErrors, later: &mut FieldErrors, block: &At<'_>) {
+fn ip_block(errors: &mut FieldErrors, later: &mut FieldErrors, block: &Cursor<'_>) {
     let text = block.text("cidr");
     if text.is_empty() {
         return later.required(block.at("cidr"), "");
     }
     check::cidr(errors, block.at("cidr"), text);
-    let Some(whole) = Cidr::parse(text) else { return };
+    let Some(whole) = cidr::parse(text) else { return };
     for except in block.items("except") {
         check::cidr(errors, except.path.clone(), except.as_text());
-        let Some(part) = Cidr::parse(except.as_text()) else { continue };
-        if !whole.contains(&part) || whole.length >= part.length {
+        let Some(part) = cidr::parse(except.as_text()) else { continue };
+        if !whole.contains(&part) || whole.prefix_len() >= part.prefix_len() {
             errors.invalid(except.path.clone(), except.as_text(), "must be a strict subset of `cidr`");
         }
     }

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use ferry_meta::{FieldError, FieldErrors, names};
 use serde_json::{Value, json};
 
-use crate::at::{At, IMMUTABLE, Report, object_at};
-use crate::core::doubtful;
 use crate::core::pod::{resource_list, resources, scheduling};
+use crate::core::warnings;
+use crate::cursor::{Cursor, IMMUTABLE, Report, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -19,8 +19,8 @@ impl Strategy for RuntimeClass {
     }
 
     fn warnings(&self, _context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
-        let scheduling = At::root(object).get("scheduling");
-        let old = scheduling.map("nodeSelector").keys().filter_map(|key| doubtful::old_label(key));
+        let scheduling = Cursor::root(object).get("scheduling");
+        let old = scheduling.map("nodeSelector").keys().filter_map(|key| warnings::old_label(key));
         old.map(|message| format!("scheduling.nodeSelector: {message}")).collect()
     }
 
@@ -32,7 +32,7 @@ impl Strategy for RuntimeClass {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = parts(object);
-        let class = At::root(object);
+        let class = Cursor::root(object);
         // The handler is checked after everything else.
         errors.named(class.at("handler"), class.text("handler"), |handler| {
             let reasons = names::dns1123_label(handler).into_iter();
@@ -42,9 +42,9 @@ impl Strategy for RuntimeClass {
     }
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let (mut errors, new) = (FieldErrors::new(), At::root(object));
+        let (mut errors, new) = (FieldErrors::new(), Cursor::root(object));
         errors.named(new.at("handler"), new.text("handler"), names::dns1123_label);
-        if new.raw("handler") != At::root(old).raw("handler") {
+        if new.raw("handler") != Cursor::root(old).raw("handler") {
             errors.invalid(new.at("handler"), Value::Null, IMMUTABLE);
         }
         errors.extend(parts(object));
@@ -55,11 +55,11 @@ impl Strategy for RuntimeClass {
 /// What is wrong with all but the handler.
 fn parts(object: &Value) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let class = At::root(object);
+    let class = Cursor::root(object);
     let overhead = class.get("overhead");
     if overhead.exists() {
         let wrapped = json!({"limits": overhead.raw("podFixed")});
-        let at = At::new(&wrapped, overhead.path.clone());
+        let at = Cursor::new(&wrapped, overhead.path.clone());
         resources::validate(&mut errors, &at, &HashSet::new(), resources::container_name);
     }
     let rules = class.get("scheduling");

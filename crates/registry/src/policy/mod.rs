@@ -4,8 +4,8 @@ use ferry_meta::{FieldError, FieldErrors};
 use serde_json::Value;
 
 use crate::apps::counts;
-use crate::at::{At, Report};
 use crate::check;
+use crate::cursor::{Cursor, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -19,7 +19,7 @@ impl Strategy for PodDisruptionBudget {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let (least, most) = (spec.get("minAvailable"), spec.get("maxUnavailable"));
         if least.exists() && most.exists() {
             let detail = "minAvailable and maxUnavailable cannot be both set";
@@ -44,7 +44,7 @@ impl Strategy for PodDisruptionBudget {
             return self.validate_create(context, object);
         }
         let mut errors = FieldErrors::new();
-        let status = At::root(object).get("status");
+        let status = Cursor::root(object).get("status");
         check::conditions(&mut errors, &status, "conditions");
         counts(&mut errors, &status, &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]);
         errors

@@ -4,9 +4,9 @@ use ferry_meta::{FieldError, FieldErrors, names, object};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::at::{At, Report, default_to, maps_mut, object_at};
 use crate::cells;
 use crate::check;
+use crate::cursor::{Cursor, Report, default_to, maps_mut, object_at};
 use crate::internal;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
@@ -32,7 +32,7 @@ impl Strategy for Role {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let role = At::root(object);
+        let role = Cursor::root(object);
         // Missing verbs are found by a later pass and so come last.
         let mut verbs = FieldErrors::new();
         for rule in role.items("rules") {
@@ -96,7 +96,7 @@ impl Strategy for Binding {
         let mut errors = FieldErrors::new();
         // Missing names are found by a later pass and so come last.
         let mut missing = FieldErrors::new();
-        let binding = At::root(object);
+        let binding = Cursor::root(object);
         let reference = binding.get("roleRef");
         if reference.text("apiGroup") != GROUP {
             errors.unsupported(reference.at("apiGroup"), reference.text("apiGroup"), &[GROUP]);
@@ -124,16 +124,16 @@ impl Strategy for Binding {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate_create(context, object);
-        let (new, old) = (At::root(object).get("roleRef"), At::root(old).get("roleRef"));
+        let (new, old) = (Cursor::root(object).get("roleRef"), Cursor::root(old).get("roleRef"));
         if new.value != old.value {
-            let error = FieldError::invalid(&new.path, new.value.clone(), crate::at::IMMUTABLE);
+            let error = FieldError::invalid(&new.path, new.value.clone(), crate::cursor::IMMUTABLE);
             errors.push(error.shown_as(internal::show("RoleRef", new.value)));
         }
         errors
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let binding = At::root(object);
+        let binding = Cursor::root(object);
         let reference = binding.get("roleRef");
         let subjects = binding.items("subjects");
         let of = |kind: &str| {
@@ -154,7 +154,7 @@ impl Strategy for Binding {
     }
 }
 
-fn one_subject(errors: &mut FieldErrors, subject: &At<'_>, cluster: bool) {
+fn one_subject(errors: &mut FieldErrors, subject: &Cursor<'_>, cluster: bool) {
     let (name, group) = (subject.text("name"), subject.text("apiGroup"));
     match subject.text("kind") {
         "ServiceAccount" => {

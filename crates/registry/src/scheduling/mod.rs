@@ -3,7 +3,7 @@
 use ferry_meta::FieldErrors;
 use serde_json::Value;
 
-use crate::at::{At, Report, default_absent};
+use crate::cursor::{Cursor, Report, default_absent};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -13,7 +13,7 @@ const HIGHEST: i64 = 1_000_000_000;
 /// The classes of the system: name and value.
 const SYSTEM: [(&str, i64); 2] = [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-fn why_not_known(class: &At<'_>, name: &str) -> Option<String> {
+fn why_not_known(class: &Cursor<'_>, name: &str) -> Option<String> {
     let Some((_, value)) = SYSTEM.iter().find(|(known, _)| *known == name) else {
         return Some(format!("{name} is not a known system priority class"));
     };
@@ -41,7 +41,7 @@ impl Strategy for PriorityClass {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let class = At::root(object);
+        let class = Cursor::root(object);
         let name = class.get("metadata").text("name");
         if name.starts_with("system-") {
             if let Some(reason) = why_not_known(&class, name) {
@@ -62,7 +62,7 @@ impl Strategy for PriorityClass {
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, old) = (At::root(object), At::root(old));
+        let (new, old) = (Cursor::root(object), Cursor::root(old));
         if new.number("value") != old.number("value") {
             errors.forbidden(new.at("value"), "may not be changed in an update.");
         }

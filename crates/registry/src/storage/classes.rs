@@ -6,10 +6,10 @@ use ferry_meta::{FieldError, FieldErrors, Path, names, object};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::at::{At, IMMUTABLE, NOT_NEGATIVE, Report, default_absent};
 use crate::cells;
 use crate::check;
-use crate::core::doubtful;
+use crate::core::warnings;
+use crate::cursor::{Cursor, IMMUTABLE, NOT_NEGATIVE, Report, default_absent};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -20,7 +20,7 @@ pub struct CsiStorageCapacity(pub Plain);
 const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETER_BYTES: usize = 256 * 1024;
 
-fn parameters(errors: &mut FieldErrors, class: &At<'_>, may_be_empty: bool) {
+fn parameters(errors: &mut FieldErrors, class: &Cursor<'_>, may_be_empty: bool) {
     let (map, path) = (class.map("parameters"), class.at("parameters"));
     if map.len() > MAX_PARAMETERS {
         return errors.push(FieldError::too_long(&path, MAX_PARAMETERS));
@@ -41,7 +41,7 @@ fn parameters(errors: &mut FieldErrors, class: &At<'_>, may_be_empty: bool) {
 }
 
 /// Declared immutable: the refusal shows no value.
-fn stays(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>, keys: &[&str]) {
+fn stays(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>, keys: &[&str]) {
     for key in keys.iter().filter(|key| new.raw(key) != old.raw(key)) {
         errors.invalid(new.at(key), Value::Null, IMMUTABLE);
     }
@@ -54,9 +54,9 @@ impl Strategy for StorageClass {
 
     fn warnings(&self, _context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
         let mut found = Vec::new();
-        for topology in At::root(object).items("allowedTopologies") {
+        for topology in Cursor::root(object).items("allowedTopologies") {
             for expression in topology.items("matchLabelExpressions") {
-                let message = doubtful::old_label(expression.text("key"));
+                let message = warnings::old_label(expression.text("key"));
                 found.extend(message.map(|message| format!("{}: {message}", expression.at("key"))));
             }
         }
@@ -72,7 +72,7 @@ impl Strategy for StorageClass {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let class = At::root(object);
+        let class = Cursor::root(object);
         let provisioner = class.text("provisioner");
         if !provisioner.is_empty() {
             let lower = provisioner.to_lowercase();
@@ -98,12 +98,12 @@ impl Strategy for StorageClass {
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate_create(context, object);
         let keys = ["provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"];
-        stays(&mut errors, &At::root(object), &At::root(old), &keys);
+        stays(&mut errors, &Cursor::root(object), &Cursor::root(old), &keys);
         errors
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let class = At::root(object);
+        let class = Cursor::root(object);
         let or = |key: &str, text: &'static str| if class.has(key) { class.text(key) } else { text }.to_owned();
         vec![
             object::name(object).into(),
@@ -116,7 +116,7 @@ impl Strategy for StorageClass {
     }
 }
 
-fn topologies(errors: &mut FieldErrors, class: &At<'_>) {
+fn topologies(errors: &mut FieldErrors, class: &Cursor<'_>) {
     let terms = class.items("allowedTopologies");
     let mut known = HashSet::new();
     for term in &terms {
@@ -150,7 +150,7 @@ impl Strategy for VolumeAttributesClass {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let class = At::root(object);
+        let class = Cursor::root(object);
         let driver = class.text("driverName").to_lowercase();
         if driver.is_empty() {
             errors.required(class.at("driverName"), "");
@@ -163,7 +163,7 @@ impl Strategy for VolumeAttributesClass {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, was) = (At::root(object), At::root(old));
+        let (new, was) = (Cursor::root(object), Cursor::root(old));
         for key in ["driverName", "parameters"] {
             if new.raw(key) != was.raw(key) {
                 errors.forbidden(new.at(key), format!("updates to {key} are forbidden."));
@@ -180,18 +180,18 @@ impl Strategy for CsiStorageCapacity {
     }
 
     fn warnings(&self, _context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
-        let topology = At::root(object).get("nodeTopology");
-        let mut found = doubtful::term(&topology, false);
+        let topology = Cursor::root(object).get("nodeTopology");
+        let mut found = warnings::term(&topology, false);
         for key in topology.map("matchLabels").keys() {
             let path = topology.at("matchLabels").child(key);
-            found.extend(doubtful::old_label(key).map(|message| format!("{path}: {message}")));
+            found.extend(warnings::old_label(key).map(|message| format!("{path}: {message}")));
         }
         found
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let capacity = At::root(object);
+        let capacity = Cursor::root(object);
         check::label_selector(&mut errors, &capacity.get("nodeTopology"));
         let class = capacity.text("storageClassName");
         errors.reasons(capacity.at("storageClassName"), class, names::dns1123_subdomain(class));
@@ -203,7 +203,7 @@ impl Strategy for CsiStorageCapacity {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate_create(context, object);
-        let (new, old) = (At::root(object), At::root(old));
+        let (new, old) = (Cursor::root(object), Cursor::root(old));
         if new.raw("nodeTopology") != old.raw("nodeTopology") {
             let topology = new.raw("nodeTopology");
             let error = FieldError::invalid(&Path::new("nodeTopology"), topology.clone(), IMMUTABLE);

@@ -6,8 +6,8 @@ use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::{Value, json};
 
 use crate::apps::counts;
-use crate::at::{At, IMMUTABLE, Report, default_absent, default_to, object_at};
 use crate::core::pod::csi_driver_name;
+use crate::cursor::{Cursor, IMMUTABLE, Report, default_absent, default_to, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common, subdomain_name};
 
@@ -43,13 +43,13 @@ impl Strategy for CsiDriver {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        validate_driver(&mut errors, &At::root(object).get("spec"));
+        validate_driver(&mut errors, &Cursor::root(object).get("spec"));
         errors
     }
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (spec, was) = (At::root(object).get("spec"), At::root(old).get("spec"));
+        let (spec, was) = (Cursor::root(object).get("spec"), Cursor::root(old).get("spec"));
         validate_driver(&mut errors, &spec);
         errors.immutable(spec.at("attachedRequired"), spec.raw("attachRequired"), was.raw("attachRequired"));
         if spec.raw("volumeLifecycleModes") != was.raw("volumeLifecycleModes") {
@@ -60,7 +60,7 @@ impl Strategy for CsiDriver {
     }
 
     fn warnings(&self, _context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let same = |old: &Value| old["spec"]["tokenRequests"] == *spec.raw("tokenRequests");
         let asks = !spec.array("tokenRequests").is_empty() && !old.is_some_and(same);
         match asks && !spec.has("serviceAccountTokenInSecrets") {
@@ -74,7 +74,7 @@ impl Strategy for CsiDriver {
     }
 }
 
-fn validate_driver(errors: &mut FieldErrors, spec: &At<'_>) {
+fn validate_driver(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let policies = ["File", "None", "ReadWriteOnceWithFSType"];
     if let Some(policy) = spec.raw("fsGroupPolicy").as_str().filter(|p| !policies.contains(p)) {
         errors.unsupported(spec.at("fsGroupPolicy"), policy, &policies);
@@ -120,7 +120,7 @@ impl Strategy for CsiNode {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let mut seen: HashSet<&str> = HashSet::new();
-        for driver in At::root(object).get("spec").items("drivers") {
+        for driver in Cursor::root(object).get("spec").items("drivers") {
             let (name, id) = (driver.text("name"), driver.text("nodeID"));
             csi_driver_name(&mut errors, driver.at("name"), name);
             if id.is_empty() {
@@ -157,12 +157,12 @@ impl Strategy for CsiNode {
             }
             copy
         };
-        let new = At::root(object).get("spec");
+        let new = Cursor::root(object).get("spec");
         let mut named = HashMap::new();
         for driver in new.array("drivers") {
             named.entry(&driver["name"]).or_insert(driver);
         }
-        for was in At::root(old).get("spec").array("drivers") {
+        for was in Cursor::root(old).get("spec").array("drivers") {
             let same = named.get(&was["name"]);
             if let Some(driver) = same.filter(|driver| without_count(driver) != without_count(was)) {
                 let error = FieldError::invalid(&Path::new("spec.drivers"), Value::clone(driver), IMMUTABLE);

@@ -3,7 +3,7 @@
 use ferry_meta::{FieldErrors, Path, names};
 use serde_json::Value;
 
-use crate::at::{At, IMMUTABLE, Report};
+use crate::cursor::{Cursor, IMMUTABLE, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -16,7 +16,7 @@ impl Strategy for VolumeAttachment {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         let source = spec.get("source");
         match (source.has("inlineVolumeSpec"), source.raw("persistentVolumeName").as_str()) {
             (false, None) => {
@@ -48,7 +48,7 @@ impl Strategy for VolumeAttachment {
         if context.subresource.is_empty() {
             errors = self.validate_create(context, object);
             // … but that there is none is found by an earlier one.
-            let spec = At::root(object).get("spec");
+            let spec = Cursor::root(object).get("spec");
             if spec.text("attacher").is_empty() {
                 errors.sort_by_key(|error| error.path != spec.at("attacher"));
             }
@@ -56,7 +56,7 @@ impl Strategy for VolumeAttachment {
                 errors.invalid(Path::new("spec"), Value::Null, IMMUTABLE);
             }
         }
-        for failure in ["attachError", "detachError"].map(|key| At::root(object).get("status").get(key)) {
+        for failure in ["attachError", "detachError"].map(|key| Cursor::root(object).get("status").get(key)) {
             if let Some(code) = failure.int("errorCode").filter(|code| *code < 0) {
                 errors.invalid(failure.at("errorCode"), code, names::in_range(0, i32::MAX.into()));
             }

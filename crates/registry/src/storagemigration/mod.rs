@@ -3,8 +3,8 @@
 use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::Value;
 
-use crate::at::{At, IMMUTABLE, Report};
 use crate::check;
+use crate::cursor::{Cursor, IMMUTABLE, Report};
 use crate::internal;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
@@ -18,7 +18,7 @@ impl Strategy for StorageVersionMigration {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let resource = At::root(object).get("spec").get("resource");
+        let resource = Cursor::root(object).get("spec").get("resource");
         match resource.text("resource") {
             "" => errors.required(resource.at("resource"), "resource is required to be set"),
             plural => one(&mut errors, resource.at("resource"), plural, names::dns1035_label(plural)),
@@ -32,10 +32,10 @@ impl Strategy for StorageVersionMigration {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         if context.subresource == "status" {
-            return status(&At::root(object).get("status"), &At::root(old).get("status"));
+            return status(&Cursor::root(object).get("status"), &Cursor::root(old).get("status"));
         }
         let mut errors = self.validate_create(context, object);
-        let spec = At::root(object).get("spec");
+        let spec = Cursor::root(object).get("spec");
         if Some(spec.value) != old.get("spec") {
             let error = FieldError::invalid(&spec.path, spec.value.clone(), IMMUTABLE);
             errors.push(error.shown_as(internal::show("StorageVersionMigrationSpec", spec.value)));
@@ -55,11 +55,11 @@ fn one(errors: &mut FieldErrors, path: Path, value: &str, reasons: Vec<String>) 
     }
 }
 
-fn is_true(status: &At<'_>, kind: &str) -> bool {
+fn is_true(status: &Cursor<'_>, kind: &str) -> bool {
     status.items("conditions").iter().any(|c| c.text("type") == kind && c.text("status") == "True")
 }
 
-fn status(new: &At<'_>, old: &At<'_>) -> FieldErrors {
+fn status(new: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let version = new.text("resourceVersion");
     let well_formed = version.bytes().all(|byte| byte.is_ascii_digit()) && !version.starts_with('0');

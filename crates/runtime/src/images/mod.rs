@@ -1,5 +1,6 @@
 //! Images: pulled from registries, kept as folders of layers, known by an index that survives a crash.
 
+mod import;
 mod pull;
 mod reference;
 mod registry;

@@ -11,7 +11,7 @@ use super::reference::is_digest;
 use super::registry::{Document, PullError, Session};
 use super::{Image, Images, Layer, Reference, RunConfig, unpack};
 
-const MOST_LAYERS: usize = 500;
+pub(super) const MOST_LAYERS: usize = 500;
 const DOWNLOADS_AT_ONCE: usize = 3;
 
 #[derive(Deserialize)]
@@ -43,15 +43,15 @@ struct Choice {
 }
 
 #[derive(Deserialize)]
-struct Configuration {
+pub(super) struct Configuration {
     #[serde(default)]
-    config: Option<RunConfig>,
-    rootfs: RootFs,
+    pub(super) config: Option<RunConfig>,
+    pub(super) rootfs: RootFs,
 }
 
 #[derive(Deserialize)]
-struct RootFs {
-    diff_ids: Vec<String>,
+pub(super) struct RootFs {
+    pub(super) diff_ids: Vec<String>,
 }
 
 impl Images {
@@ -103,7 +103,7 @@ impl Images {
         drop(downloads);
         let size = manifest.layers.iter().fold(bytes.len() as u64, |sum, layer| sum.saturating_add(layer.size));
         let config = configuration.config.unwrap_or_default();
-        self.name(reference, &top_digest, manifest.config.digest, size, chains, config)
+        self.name(reference, Some(&top_digest), manifest.config.digest, size, chains, config)
     }
 
     /// The file of a layer; none where it is unpacked already.
@@ -125,7 +125,13 @@ impl Images {
     }
 
     /// Unpacks one layer on top of the ones before it. `chain` ends with its own.
-    async fn add_layer(&self, file: &Path, chain: &[String], diff_id: &str, digest: &str) -> Result<(), PullError> {
+    pub(super) async fn add_layer(
+        &self,
+        file: &Path,
+        chain: &[String],
+        diff_id: &str,
+        digest: &str,
+    ) -> Result<(), PullError> {
         let _one = self.unpacking.lock().await;
         let Some((own, before)) = chain.split_last() else { return Ok(()) };
         let lower = self.folders(before).map_err(PullError::disk("cannot unpack"))?;
@@ -162,10 +168,10 @@ impl Images {
     }
 
     /// Enters an image whose layers are there; a tag that another image had is now this one's.
-    fn name(
+    pub(super) fn name(
         &self,
         reference: &Reference,
-        digest: &str,
+        digest: Option<&str>,
         id: String,
         size: u64,
         layers: Vec<String>,
@@ -189,8 +195,8 @@ impl Images {
             });
             let image = &mut index.images[place];
             image.tags.extend(tag);
-            let named = reference.with_digest(digest);
-            if !image.digests.contains(&named) {
+            let named = digest.map(|digest| reference.with_digest(digest));
+            if let Some(named) = named.filter(|named| !image.digests.contains(named)) {
                 image.digests.push(named);
             }
         }
@@ -232,7 +238,7 @@ fn unpack_into(
     Ok(crate::state::usage(&folder.join("fs")))
 }
 
-fn chains(diff_ids: &[String]) -> Vec<String> {
+pub(super) fn chains(diff_ids: &[String]) -> Vec<String> {
     let mut chains: Vec<String> = Vec::with_capacity(diff_ids.len());
     for id in diff_ids {
         let chain = match chains.last() {
@@ -244,7 +250,7 @@ fn chains(diff_ids: &[String]) -> Vec<String> {
     chains
 }
 
-fn parse<T: for<'a> Deserialize<'a>>(bytes: &[u8], what: &str) -> Result<T, PullError> {
+pub(super) fn parse<T: for<'a> Deserialize<'a>>(bytes: &[u8], what: &str) -> Result<T, PullError> {
     serde_json::from_slice(bytes).map_err(|e| PullError::Malformed { what: what.to_owned(), why: e.to_string() })
 }
 

@@ -33,8 +33,14 @@ impl ImageService for Services {
     }
 
     async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> Answer<v1::PullImageResponse> {
+        let is_archive = request.metadata().contains_key(ferry_cri::ARCHIVE);
         let request = request.into_inner();
         let name = request.image.unwrap_or_default().image;
+        if is_archive {
+            let loaded = self.engine.images.import(std::path::Path::new(&name)).await;
+            let loaded = loaded.map(|names| v1::PullImageResponse { image_ref: names.join(", ") });
+            return answer(loaded.map_err(Failure::from));
+        }
         let pulled = self.engine.images.pull(&name, request.auth.as_ref()).await;
         let pulled = pulled.map(|image_ref| v1::PullImageResponse { image_ref });
         pulled.map(Response::new).map_err(|error| {

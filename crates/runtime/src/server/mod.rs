@@ -61,7 +61,7 @@ pub(crate) fn serve(
     let runtime = RuntimeServiceServer::from_arc(services.clone()).max_decoding_message_size(MESSAGE_LIMIT);
     let images = ImageServiceServer::from_arc(services).max_decoding_message_size(MESSAGE_LIMIT);
     let server = tonic::transport::Server::builder().add_service(runtime).add_service(images);
-    tasks.spawn_until_stopped("cri", async move {
+    tasks.spawn_critical_once("cri", async move {
         if let Err(error) = server.serve_with_incoming(UnixListenerStream::new(listener)).await {
             tracing::error!("the container runtime does not serve any more: {error}");
         }

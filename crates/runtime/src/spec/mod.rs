@@ -1,6 +1,7 @@
 //! What CRI says of a container, as the `config.json` of an OCI bundle.
 
 pub(crate) mod capabilities;
+mod confinement;
 mod mounts;
 mod resources;
 mod seccomp;
@@ -134,11 +135,10 @@ fn process(
         "capabilities": sets,
         "oomScoreAdj": amounts.oom_score_adj.max(lowest_score()),
     });
-    if let Some(profile) = context.apparmor.as_ref().filter(|p| !p.localhost_ref.is_empty())
-        && Path::new("/sys/kernel/security/apparmor").exists()
-    {
-        process["apparmorProfile"] = json!(profile.localhost_ref.trim_start_matches("localhost/"));
+    if let Some(profile) = confinement::apparmor(context, Path::new("/sys/kernel/security/apparmor").exists())? {
+        process["apparmorProfile"] = json!(profile);
     }
+    confinement::selinux(context, Path::new("/sys/fs/selinux/enforce").exists())?;
     Ok(process)
 }
 

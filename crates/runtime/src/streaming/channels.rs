@@ -81,6 +81,21 @@ async fn to_client<I: Io>(
     Ok(Verdict { code: 255, error: Some("the pod's shim ended".to_owned()) })
 }
 
+/// The channel that a message is for, and what it brings; None where it brings nothing.
+pub(super) fn split(message: Message, base64: bool) -> Option<(u8, Bytes)> {
+    let data = match message {
+        Message::Binary(data) => data,
+        Message::Text(text) => Bytes::from(text.as_str().to_owned()),
+        _ => return None,
+    };
+    let (channel, payload) = data.split_first()?;
+    Some(if base64 {
+        (channel.wrapping_sub(b'0'), STANDARD.decode(payload).unwrap_or_default().into())
+    } else {
+        (*channel, data.slice(1..))
+    })
+}
+
 async fn from_client<I: Io>(
     mut source: SplitStream<WebSocketStream<I>>,
     mut shim: impl AsyncWrite + Unpin,
@@ -88,18 +103,11 @@ async fn from_client<I: Io>(
     base64: bool,
 ) -> std::io::Result<()> {
     while let Some(message) = source.next().await {
-        let data = match message.map_err(std::io::Error::other)? {
-            Message::Binary(data) => data,
-            Message::Text(text) => Bytes::from(text.as_str().to_owned()),
-            Message::Close(_) => return Ok(()),
-            _ => continue,
-        };
-        let Some((channel, payload)) = data.split_first() else { continue };
-        let (channel, payload) = if base64 {
-            (channel.wrapping_sub(b'0'), STANDARD.decode(payload).unwrap_or_default().into())
-        } else {
-            (*channel, Bytes::copy_from_slice(payload))
-        };
+        let message = message.map_err(std::io::Error::other)?;
+        if message.is_close() {
+            return Ok(());
+        }
+        let Some((channel, payload)) = split(message, base64) else { continue };
         match channel {
             STDIN if streams.stdin => write_frame(&mut shim, &Frame::new(Kind::Input, payload)).await?,
             RESIZE => write_frame(&mut shim, &Frame::new(Kind::Resize, payload)).await?,

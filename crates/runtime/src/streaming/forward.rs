@@ -31,14 +31,17 @@ struct Pair {
     port: u16,
 }
 
+/// The network of the pod; none for one in that of the node.
+pub(super) fn network(engine: &Engine, wanted: &v1::PortForwardRequest) -> std::io::Result<Option<PathBuf>> {
+    let id = engine.sandbox_id(&wanted.pod_sandbox_id).map_err(std::io::Error::other)?;
+    let state = engine.state.lock();
+    let sandbox = state.sandboxes.get(&id).filter(|s| s.record.stage == Stage::Made);
+    let sandbox = sandbox.ok_or_else(|| std::io::Error::other("the pod does not run"))?;
+    Ok(sandbox.record.network.as_ref().map(|_| engine.namespaces(&id).join("net")))
+}
+
 pub(super) async fn run<I: Io>(engine: &Arc<Engine>, wanted: &v1::PortForwardRequest, io: I) -> std::io::Result<()> {
-    let namespace = {
-        let id = engine.sandbox_id(&wanted.pod_sandbox_id).map_err(std::io::Error::other)?;
-        let state = engine.state.lock();
-        let sandbox = state.sandboxes.get(&id).filter(|s| s.record.stage == Stage::Made);
-        let sandbox = sandbox.ok_or_else(|| std::io::Error::other("the pod does not run"))?;
-        sandbox.record.network.as_ref().map(|_| engine.namespaces(&id).join("net"))
-    };
+    let namespace = network(engine, wanted)?;
     let (read, write) = tokio::io::split(io);
     let mut reader = Reader::new(read);
     let writer = Arc::new(Mutex::new(Writer::new(write)));
@@ -139,7 +142,7 @@ async fn carry<I: Io>(
 }
 
 /// Connects to the pod's loopback, from a thread that enters the pod's network and ends there.
-async fn connect(namespace: Option<PathBuf>, port: u16) -> std::io::Result<TcpStream> {
+pub(super) async fn connect(namespace: Option<PathBuf>, port: u16) -> std::io::Result<TcpStream> {
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new().name("port-forward".into()).spawn(move || {
         let _ = sender.send(connect_inside(namespace.as_deref(), port));

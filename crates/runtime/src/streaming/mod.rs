@@ -5,6 +5,7 @@
 mod channels;
 mod command;
 mod forward;
+mod forward_channels;
 mod spdy;
 
 use std::collections::HashMap;
@@ -100,7 +101,10 @@ impl Streaming {
             let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
             let io = TokioIo::new(upgraded);
             let ended = match wanted {
-                Wanted::Forward(wanted) => forward::run(&engine, &wanted, io).await,
+                Wanted::Forward(wanted) => match protocol {
+                    Protocol::Spdy => forward::run(&engine, &wanted, io).await,
+                    Protocol::Channels { base64 } => forward_channels::run(&engine, &wanted, io, base64).await,
+                },
                 Wanted::Exec(wanted) => command::exec(&engine, &wanted, io, protocol).await,
                 Wanted::Attach(wanted) => command::attach(&engine, &wanted, io, protocol).await,
             };
@@ -150,14 +154,18 @@ fn upgrade(headers: &HeaderMap, forward: bool) -> Option<(Response<Full<Bytes>>,
             None => return None,
         }
         Protocol::Spdy
-    } else if wanted == "websocket" && !forward {
-        let known = [
-            "v5.channel.k8s.io",
-            "v4.channel.k8s.io",
-            "channel.k8s.io",
-            "v4.base64.channel.k8s.io",
-            "base64.channel.k8s.io",
-        ];
+    } else if wanted == "websocket" {
+        let known: &[&str] = if forward {
+            &["v4.channel.k8s.io", "v4.base64.channel.k8s.io"]
+        } else {
+            &[
+                "v5.channel.k8s.io",
+                "v4.channel.k8s.io",
+                "channel.k8s.io",
+                "v4.base64.channel.k8s.io",
+                "base64.channel.k8s.io",
+            ]
+        };
         let offered = list("sec-websocket-protocol");
         let chosen = known.iter().find(|known| offered.iter().any(|o| o == *known));
         if chosen.is_none() && !offered.is_empty() {

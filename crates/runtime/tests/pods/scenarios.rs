@@ -140,10 +140,13 @@ pub async fn commands(kubelet: &mut Kubelet) {
     kubelet.remove_pod(&pod).await;
 }
 
+/// One port for each way of forwarding: a server is away for a moment behind each connection.
+const SERVERS: &str =
+    "(while true; do echo pong | nc -l -p 8082; done) & while true; do echo pong | nc -l -p 8080; done";
+
 pub async fn streams(kubelet: &mut Kubelet) {
     let pod = kubelet.run_pod(kubelet.pod_config("streams")).await;
-    let server =
-        kubelet.run(&pod, kubelet.container_config("server", "while true; do echo pong | nc -l -p 8080; done")).await;
+    let server = kubelet.run(&pod, kubelet.container_config("server", SERVERS)).await;
     let exec = |tty: bool, script: &str| v1::ExecRequest {
         container_id: server.clone(),
         cmd: ["sh", "-c", script].map(str::to_owned).to_vec(),
@@ -181,6 +184,10 @@ pub async fn streams(kubelet: &mut Kubelet) {
     let url = kubelet.client.port_forward(forward()).await.expect("an address").url;
     let (output, error) = wire::forward(&url, 8080, b"ping\n").await;
     assert_eq!((String::from_utf8_lossy(&output), error.len()), ("pong\n".into(), 0));
+    let by_channels = v1::PortForwardRequest { pod_sandbox_id: pod.clone(), port: vec![8082] };
+    let url = kubelet.client.port_forward(by_channels).await.expect("an address").url;
+    let output = wire::forward_by_channels(&url, 8082, b"ping\n").await;
+    assert_eq!(String::from_utf8_lossy(&output), "pong\n");
     let url = kubelet.client.port_forward(forward()).await.expect("an address").url;
     let (_, error) = wire::forward(&url, 8081, b"").await;
     assert!(String::from_utf8_lossy(&error).contains("refused"), "{}", String::from_utf8_lossy(&error));

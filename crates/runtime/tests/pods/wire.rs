@@ -41,6 +41,33 @@ pub async fn channels(url: &str, input: &[u8]) -> [Vec<u8>; 4] {
     seen
 }
 
+/// Forwards one connection over a WebSocket: sends `input`, gives what the port answered until it ended.
+pub async fn forward_by_channels(url: &str, port: u16, input: &[u8]) -> Vec<u8> {
+    let (address, _) = host(url);
+    let mut request = url.replace("http://", "ws://").into_client_request().expect("a request");
+    let offered = "v5.channel.k8s.io, v4.channel.k8s.io";
+    request.headers_mut().insert("sec-websocket-protocol", offered.parse().expect("a value"));
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    let (mut socket, _) = tokio_tungstenite::client_async(request, stream).await.expect("a WebSocket");
+    let message = [&[0], input].concat();
+    socket.send(Message::Binary(message.into())).await.expect("sent");
+    let mut seen = [const { Vec::new() }; 2];
+    let reading = async {
+        while let Some(Ok(message)) = socket.next().await {
+            if let Message::Binary(data) = message
+                && let Some((channel, data)) = data.split_first()
+            {
+                seen[usize::from(*channel)].extend_from_slice(data);
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), reading).await.expect("an end");
+    let [data, errors] = seen;
+    assert_eq!(errors, port.to_le_bytes());
+    assert!(data.starts_with(&port.to_le_bytes()), "{data:?}");
+    data[2..].to_vec()
+}
+
 /// Forwards one connection over SPDY: sends `input`, gives what the port answered and what went wrong.
 pub async fn forward(url: &str, port: u16, input: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (address, path) = host(url);

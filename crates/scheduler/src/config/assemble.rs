@@ -7,7 +7,7 @@ use kube::Client;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::wire::{Plugin as Named, PluginConfig, PluginSet, Plugins, Profile as Written};
+use super::types::{Plugin as Named, PluginConfig, PluginSet, Plugins, Profile as Written};
 use crate::framework::{Plugin, Point, Profile, Registered};
 use crate::plugins::{self, Factory, Making};
 use crate::{DEFAULT_SCHEDULER, SchedulerError};

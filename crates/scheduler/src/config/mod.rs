@@ -2,8 +2,8 @@
 //! turned into profiles.
 
 mod assemble;
+pub mod types;
 mod validate;
-pub mod wire;
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::extender::Extender;
 use crate::plugins::Factory;
 use crate::{Config, SchedulerError};
 pub(crate) use assemble::arguments;
-pub use wire::{ClientConnection, LeaderElection, PluginConfig, PluginSet, Plugins};
+pub use types::{ClientConnection, LeaderElection, PluginConfig, PluginSet, Plugins};
 
 pub const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 pub const KIND: &str = "KubeSchedulerConfiguration";
@@ -27,8 +27,8 @@ pub struct Configuration {
     pub percentage_of_nodes_to_score: Option<usize>,
     pub initial_backoff: Duration,
     pub longest_backoff: Duration,
-    profiles: Vec<wire::Profile>,
-    extenders: Vec<wire::Extender>,
+    profiles: Vec<types::Profile>,
+    extenders: Vec<types::Extender>,
 }
 
 impl Default for Configuration {
@@ -39,7 +39,7 @@ impl Default for Configuration {
             percentage_of_nodes_to_score: None,
             initial_backoff: Duration::from_secs(1),
             longest_backoff: Duration::from_secs(10),
-            profiles: vec![wire::Profile::default()],
+            profiles: vec![types::Profile::default()],
             extenders: Vec::new(),
         }
     }
@@ -48,7 +48,7 @@ impl Default for Configuration {
 impl Configuration {
     /// Reads a file's content. The error says everything that is wrong with it.
     pub fn parse(content: Value) -> Result<Self, SchedulerError> {
-        let file: wire::File =
+        let file: types::File =
             serde_json::from_value(content).map_err(|error| SchedulerError::Configuration(strict(&error)))?;
         if file.api_version != API_VERSION || file.kind != KIND {
             let (version, kind) = (&file.api_version, &file.kind);
@@ -72,7 +72,7 @@ impl Configuration {
             percentage_of_nodes_to_score: percentage(file.percentage_of_nodes_to_score),
             leader_election: file.leader_election,
             client_connection: file.client_connection,
-            profiles: file.profiles.unwrap_or_else(|| vec![wire::Profile::default()]),
+            profiles: file.profiles.unwrap_or_else(|| vec![types::Profile::default()]),
             extenders: file.extenders,
         })
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::Value;
 
-use super::wire::{
+use super::types::{
     BalancedAllocationArgs, DefaultPreemptionArgs, DynamicResourcesArgs, Extender, File, InterPodAffinityArgs,
     LeaderElection, NodeAffinityArgs, NodeResourcesFitArgs, PluginSet, PodTopologySpreadArgs, Profile, ShapePoint,
     VolumeBindingArgs,

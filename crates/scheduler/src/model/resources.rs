@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferry_meta::quantity::Quantity;
+use ferry_semantics::pod_resources::{Amount, peak};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 
@@ -81,16 +82,12 @@ impl Resources {
     }
 
     pub fn add(&mut self, other: &Self) {
-        self.combine(other, i64::saturating_add);
+        Amount::add(self, other);
     }
 
     pub fn subtract(&mut self, other: &Self) {
         self.combine(other, i64::saturating_sub);
         self.scalars.retain(|(_, amount)| *amount != 0);
-    }
-
-    pub fn raise_to(&mut self, other: &Self) {
-        self.combine(other, i64::max);
     }
 
     fn combine(&mut self, other: &Self, operation: fn(i64, i64) -> i64) {
@@ -103,6 +100,16 @@ impl Resources {
                 Err(at) => self.scalars.insert(at, (name.clone(), operation(0, *amount))),
             }
         }
+    }
+}
+
+impl Amount for Resources {
+    fn add(&mut self, other: &Self) {
+        self.combine(other, i64::saturating_add);
+    }
+
+    fn raise_to(&mut self, other: &Self) {
+        self.combine(other, i64::max);
     }
 }
 
@@ -121,24 +128,10 @@ pub fn assumed_requests_of(spec: &PodSpec) -> Resources {
 }
 
 fn total(spec: &PodSpec, assume: bool) -> Resources {
-    let mut sum = Resources::default();
-    for container in &spec.containers {
-        sum.add(&requests(container, assume));
-    }
-    let mut sidecars = Resources::default();
-    let mut starting = Resources::default();
-    for container in spec.init_containers.iter().flatten() {
-        let mut own = requests(container, assume);
-        if container.restart_policy.as_deref() == Some("Always") {
-            sum.add(&own);
-            sidecars.add(&own);
-            own = sidecars.clone();
-        } else {
-            own.add(&sidecars);
-        }
-        starting.raise_to(&own);
-    }
-    sum.raise_to(&starting);
+    let init = spec.init_containers.iter().flatten();
+    let init =
+        init.map(|container| (container.restart_policy.as_deref() == Some("Always"), requests(container, assume)));
+    let mut sum = peak(init, spec.containers.iter().map(|container| requests(container, assume)));
     if let Some(list) = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()) {
         let pod_level = Resources::from_list(list);
         if list.contains_key("cpu") {

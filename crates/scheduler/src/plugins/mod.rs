@@ -18,7 +18,7 @@ use std::time::Duration;
 use kube::Client;
 use serde_json::Value;
 
-use crate::config::{PluginConfig, wire};
+use crate::config::{PluginConfig, types};
 use crate::framework::{Plugin, Profile, Registered};
 
 /// What a plugin is made from.
@@ -70,7 +70,7 @@ pub(crate) fn make(name: &str, making: &Making<'_>) -> Result<Arc<dyn Plugin>, S
         "NodeName" => Arc::new(simple::NodeName),
         "TaintToleration" => Arc::new(taint_toleration::TaintToleration),
         "NodeAffinity" => {
-            let args: wire::NodeAffinityArgs = crate::config::arguments(&making.config)?;
+            let args: types::NodeAffinityArgs = crate::config::arguments(&making.config)?;
             Arc::new(node_affinity::NodeAffinity::new(args.added_affinity.as_ref()))
         }
         "NodePorts" => Arc::new(simple::NodePorts),
@@ -81,7 +81,7 @@ pub(crate) fn make(name: &str, making: &Making<'_>) -> Result<Arc<dyn Plugin>, S
         "VolumeRestrictions" => Arc::new(volumes::VolumeRestrictions),
         "NodeVolumeLimits" => Arc::new(volumes::NodeVolumeLimits),
         "VolumeBinding" => {
-            let args: wire::VolumeBindingArgs = crate::config::arguments(&making.config)?;
+            let args: types::VolumeBindingArgs = crate::config::arguments(&making.config)?;
             let timeout = Duration::from_secs(u64::try_from(args.bind_timeout_seconds).unwrap_or_default());
             let mut plugin = making.client.cloned().map_or_else(Default::default, volumes::VolumeBinding::new);
             plugin.bind_timeout = timeout;
@@ -92,18 +92,18 @@ pub(crate) fn make(name: &str, making: &Making<'_>) -> Result<Arc<dyn Plugin>, S
             Arc::new(pod_topology_spread::PodTopologySpread::new(&crate::config::arguments(&making.config)?))
         }
         "InterPodAffinity" => {
-            let args: wire::InterPodAffinityArgs = crate::config::arguments(&making.config)?;
+            let args: types::InterPodAffinityArgs = crate::config::arguments(&making.config)?;
             Arc::new(inter_pod_affinity::InterPodAffinity {
                 hard_weight: args.hard_pod_affinity_weight,
                 ignore_wishes_of_placed: args.ignore_preferred_terms_of_existing_pods,
             })
         }
         "DynamicResources" => {
-            let args: wire::DynamicResourcesArgs = crate::config::arguments(&making.config)?;
+            let args: types::DynamicResourcesArgs = crate::config::arguments(&making.config)?;
             Arc::new(dynamic_resources::DynamicResources::new(making.client.cloned(), &args))
         }
         "DefaultPreemption" => {
-            let args: wire::DefaultPreemptionArgs = crate::config::arguments(&making.config)?;
+            let args: types::DefaultPreemptionArgs = crate::config::arguments(&making.config)?;
             let number = |value: i64| usize::try_from(value).unwrap_or_default();
             Arc::new(default_preemption::DefaultPreemption {
                 percentage: number(args.min_candidate_nodes_percentage),
@@ -111,7 +111,7 @@ pub(crate) fn make(name: &str, making: &Making<'_>) -> Result<Arc<dyn Plugin>, S
             })
         }
         "NodeResourcesBalancedAllocation" => {
-            let args: wire::BalancedAllocationArgs = crate::config::arguments(&making.config)?;
+            let args: types::BalancedAllocationArgs = crate::config::arguments(&making.config)?;
             Arc::new(node_resources::BalancedAllocation::new(args.resources))
         }
         "ImageLocality" => Arc::new(image_locality::ImageLocality),

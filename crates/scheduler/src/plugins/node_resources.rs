@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-use crate::config::wire::{NodeResourcesFitArgs, ResourceSpec, default_resources};
+use crate::config::types::{NodeResourcesFitArgs, ResourceSpec, default_resources};
 use crate::devices::Devices;
 use crate::framework::{
     Cycle, Data, Events, Happening, MAX_SCORE, Plugin, Point, PreScore, Rejection, Surroundings, Verdict,

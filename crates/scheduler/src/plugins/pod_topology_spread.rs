@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
-use crate::config::wire::PodTopologySpreadArgs;
+use crate::config::types::PodTopologySpreadArgs;
 use crate::framework::{
     Cycle, Data, Events, Happening, MAX_SCORE, Plugin, Point, PreFilter, PreScore, Rejection, Verdict,
 };

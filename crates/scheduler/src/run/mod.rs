@@ -89,7 +89,6 @@ fn start_with(
     let Settings { profiles, initial_backoff, longest_backoff, extenders, longest_assumption } = settings;
     let verdicts = Verdicts::default();
     let metrics = Arc::new(Metrics::default());
-    let (reports, incoming) = mpsc::unbounded_channel();
     let recorders: HashMap<String, Recorder> =
         profiles.keys().map(|name| (name.clone(), Recorder::new(client.clone(), name, tasks))).collect();
     for (name, recorder) in &recorders {
@@ -97,24 +96,38 @@ fn start_with(
             profile.begin(Surroundings { listers: &listers, recorder, tasks });
         }
     }
-    let effects =
-        Effects::new(client, recorders, profiles.clone(), extenders.clone(), reports, metrics.clone(), tasks.clone());
-    let run = Loop {
-        cache: Cache::default(),
-        nominations: Nominations::default(),
-        queue: Queue::new(profiles.clone(), initial_backoff, longest_backoff),
-        extenders,
-        listers,
-        start: 0,
-        profiles,
-        effects,
-        verdicts: verdicts.clone(),
-        metrics: metrics.clone(),
-        attempts: 0,
-        confirmations: Confirmations::new(longest_assumption),
-    };
-    tasks.spawn_until_stopped("scheduler", run.run(pods, nodes, incoming));
-    Scheduler { verdicts, metrics }
+    let scheduler = Scheduler { verdicts: verdicts.clone(), metrics: metrics.clone() };
+    let group = tasks.clone();
+    // Everything it knows comes from the informers again: bindings of an earlier life that are under way are seen there,
+    // and a second one of the same pod is refused by the API server.
+    tasks.spawn_critical("scheduler", move || {
+        let (reports, incoming) = mpsc::unbounded_channel();
+        let effects = Effects::new(
+            client.clone(),
+            recorders.clone(),
+            profiles.clone(),
+            extenders.clone(),
+            reports,
+            metrics.clone(),
+            group.clone(),
+        );
+        let run = Loop {
+            cache: Cache::default(),
+            nominations: Nominations::default(),
+            queue: Queue::new(profiles.clone(), initial_backoff, longest_backoff),
+            extenders: extenders.clone(),
+            listers: listers.clone(),
+            start: 0,
+            profiles: profiles.clone(),
+            effects,
+            verdicts: verdicts.clone(),
+            metrics: metrics.clone(),
+            attempts: 0,
+            confirmations: Confirmations::new(longest_assumption),
+        };
+        run.run(pods.clone(), nodes.clone(), incoming)
+    });
+    scheduler
 }
 
 struct Loop {

@@ -147,7 +147,7 @@ fn values(catalogue: &Catalogue, place: Place<'_>, value: &Value, out: &mut Find
             out.complain(|| format!("expected boolean, got {}", pointer(value)));
         }
         Shape::Int32 | Shape::Int64 | Shape::Uint32 | Shape::Uint64 | Shape::Float if !value.is_number() => {
-            out.complain(|| format!("expected numeric (int or float), got {}", go_type(value)));
+            out.complain(|| format!("expected numeric (int or float), got {}", crate::text::go_type(value)));
         }
         Shape::Quantity | Shape::Time | Shape::MicroTime | Shape::IntOrString
             if value.is_object() || value.is_array() =>
@@ -200,17 +200,5 @@ fn literal(value: &Value) -> String {
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
         other => other.to_string(),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }

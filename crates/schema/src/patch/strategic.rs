@@ -10,6 +10,7 @@ use super::convert::{go_print, go_text};
 use super::index::{Growing, Members};
 use super::order::{check_order, in_order, partition};
 use crate::catalogue::{Catalogue, Field, Item, Shape, Type, TypeId};
+use crate::text::go_type;
 
 pub(super) const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -299,7 +300,7 @@ fn special_elements(
 fn element_kind(original: &[Value], patch: &[Value]) -> Merged<bool> {
     let mut kind = None;
     for item in original.iter().chain(patch) {
-        let this = go_kind(item);
+        let this = go_type(item);
         match kind {
             None if item.is_array() => {
                 return Err(PatchError::DoesNotApply("lists of lists are not supported".to_owned()));
@@ -316,22 +317,10 @@ fn element_kind(original: &[Value], patch: &[Value]) -> Merged<bool> {
     Ok(kind == Some("map[string]interface {}"))
 }
 
-fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
 pub(super) fn bad_argument(expected: &str, found: &Value) -> PatchError {
     PatchError::Internal(format!(
         "expected a {expected}, but received a {}",
-        if found.is_null() { "%!s(<nil>)" } else { go_kind(found) }
+        if found.is_null() { "%!s(<nil>)" } else { go_type(found) }
     ))
 }
 

@@ -168,21 +168,26 @@ fn summary(view: &View) -> Result<Summary> {
     Ok(Summary { revision, compacted, objects: map.len(), records })
 }
 
-fn partial(target: &Path) -> PathBuf {
+/// Another name each time: what is there under any other is not ours.
+fn partial(target: &Path) -> Result<PathBuf> {
+    let mut number = [0; 8];
+    let random = aws_lc_rs::rand::fill(&mut number);
+    random.map_err(|_| StoreError::Unavailable("the system gives no random numbers".into()))?;
     let mut name = target.as_os_str().to_owned();
-    name.push(".partial");
-    name.into()
+    name.push(format!(".partial-{:016x}", u64::from_ne_bytes(number)));
+    Ok(name.into())
 }
 
 /// Under its own name only once it is whole, durable and read back.
 fn finish_file(target: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Summary> {
-    let partial = partial(target);
+    let partial = partial(target)?;
     let failed = |e: &std::io::Error| io_error("write", &partial, e);
+    let mut options = OpenOptions::new();
+    // Secrets are in it.
+    let options = options.write(true).create_new(true).mode(0o600);
+    let created = options.open(&partial).map_err(|e| failed(&e))?;
     let finished = || {
-        let mut options = OpenOptions::new();
-        // Secrets are in it.
-        let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = BufWriter::with_capacity(1 << 20, options.open(&partial).map_err(|e| failed(&e))?);
+        let mut file = BufWriter::with_capacity(1 << 20, created);
         write(&mut file)?;
         let file = file.into_inner().map_err(|e| failed(e.error()))?;
         file.sync_all().map_err(|e| failed(&e))?;

@@ -19,6 +19,8 @@ pub(crate) struct Disk {
     database: Database,
     table: Keyspace,
     path: PathBuf,
+    /// What an acknowledged commit has reached.
+    durability: PersistMode,
     /// Makes the next commit find that the tables failed in the background.
     #[cfg(test)]
     pub(crate) failed: std::sync::Arc<std::sync::atomic::AtomicBool>,
@@ -104,6 +106,7 @@ impl Disk {
                 database,
                 table,
                 path: path.to_owned(),
+                durability: if options.sync { PersistMode::SyncData } else { PersistMode::Buffer },
                 #[cfg(test)]
                 failed: Default::default(),
             }),
@@ -142,13 +145,13 @@ impl Disk {
         Batch { inner: self.database.batch(), table: self.table.clone() }
     }
 
-    /// Returns once the batch is durable: one write, one fdatasync.
+    /// Returns once the batch is durable: one write, one fdatasync (none where the options say so).
     pub(crate) fn commit(&self, batch: Batch) -> std::result::Result<(), Failed> {
         #[cfg(test)]
         if self.failed.load(std::sync::atomic::Ordering::SeqCst) {
             return Err(Failed { error: classify(&self.path, &fjall::Error::Poisoned), untouched: true });
         }
-        let batch = batch.inner.durability(Some(PersistMode::SyncData));
+        let batch = batch.inner.durability(Some(self.durability));
         batch.commit().map_err(|error| Failed {
             // fjall looks at this before it writes anything, and at nothing else.
             untouched: matches!(error, fjall::Error::Poisoned),

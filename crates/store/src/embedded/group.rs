@@ -61,7 +61,7 @@ impl Group {
 }
 
 impl Op {
-    pub(crate) fn key(&self) -> &str {
+    pub fn key(&self) -> &str {
         match self {
             Self::Create { key, .. }
             | Self::Update { key, .. }

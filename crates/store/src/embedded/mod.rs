@@ -59,18 +59,22 @@ pub struct Options {
     pub minimum_free_bytes: u64,
     /// Changes kept in memory before they become a table; fixed when the folder is created.
     pub memtable_bytes: u64,
+    /// Whether a write is on the disk before it is acknowledged. Only tests, whose state a power cut may take, go without.
+    pub sync: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            compaction_interval: Duration::from_secs(300),
+            // A value is gone five to seven minutes after it was superseded. Clients that test for it wait ten at most.
+            compaction_interval: Duration::from_secs(120),
             retention: Duration::from_secs(300),
             retained_revisions: 0,
             watch_buffer: 10_000,
             progress_interval: Duration::from_secs(5),
             minimum_free_bytes: 32 << 20,
             memtable_bytes: 16 << 20,
+            sync: true,
         }
     }
 }

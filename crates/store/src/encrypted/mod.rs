@@ -192,6 +192,15 @@ impl Store for EncryptedStore {
         Ok(got.entry.is_some_and(|entry| config.is_stale(&self.resource_of, key, &entry.value)))
     }
 
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
+    async fn answers(&self) -> Result<()> {
+        self.inner.answers().await?;
+        self.config.load().health().map_err(StoreError::Unavailable)
+    }
+
     async fn health(&self) -> Result<()> {
         self.inner.health().await?;
         self.config.load().health().map_err(StoreError::Unavailable)

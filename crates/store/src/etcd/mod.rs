@@ -3,10 +3,14 @@
 //! Every call ends within its deadline. Watches reconnect by themselves and go on where they ended.
 
 pub mod api;
+mod bolt;
 mod connection;
 mod convert;
+mod members;
+mod newest;
 #[cfg(test)]
 mod server;
+pub mod snapshot;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -28,9 +32,12 @@ use self::api::rpc::{
 };
 use self::connection::{Connection, Repeat};
 use self::convert::{number, revision_of};
+use self::newest::Newest;
 use crate::embedded::{check_distinct, check_lease, check_ttl};
 use crate::types::{Commit, Got, LeaseId, Op, Range, RangeResult, Revision, Transaction, WatchRequest};
 use crate::{Result, Store, StoreError, WatchStream, key};
+
+pub use self::members::{Members, has_quorum, member_status};
 
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
@@ -72,6 +79,7 @@ const PAGE: usize = 1000;
 
 pub struct EtcdStore {
     connection: Connection,
+    newest: Newest,
 }
 
 impl EtcdStore {
@@ -83,9 +91,10 @@ impl EtcdStore {
     fn open(options: &EtcdOptions, tasks: &Tasks) -> Result<Arc<Self>> {
         let connection = Connection::new(options)?;
         if let Some(interval) = options.compaction_interval {
-            tasks.spawn_until_stopped("etcd-compaction", compact_regularly(connection.clone(), interval));
+            let compacted = connection.clone();
+            tasks.spawn_critical("etcd-compaction", move || compact_regularly(compacted.clone(), interval));
         }
-        Ok(Arc::new(Self { connection }))
+        Ok(Arc::new(Self { connection, newest: Newest::default() }))
     }
 }
 
@@ -270,7 +279,12 @@ impl Store for EtcdStore {
     }
 
     async fn revision(&self) -> Result<Revision> {
-        self.connection.revision().await
+        let connection = self.connection.clone();
+        self.newest.get(move || async move { connection.revision().await }).await
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     async fn grant_lease(&self, ttl_seconds: u64) -> Result<LeaseId> {
@@ -289,6 +303,10 @@ impl Store for EtcdStore {
             Err(StoreError::UnknownLease(_)) => Err(StoreError::UnknownLease(lease)),
             Err(error) => Err(error),
         }
+    }
+
+    async fn answers(&self) -> Result<()> {
+        self.connection.revision().await.map(drop)
     }
 
     async fn health(&self) -> Result<()> {

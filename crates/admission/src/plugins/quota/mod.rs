@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use crate::resources::RESOURCE_QUOTAS;
 use crate::{Operation, Plugin, QuotaStore, Request};
-use ferry_meta::quota::amounts::{Amounts, amounts};
-use ferry_meta::quota::{Measure, scope};
+use ferry_semantics::quota::amounts::{Amounts, amounts};
+use ferry_semantics::quota::{Measure, scope};
 
 /// How often a quota that others change meanwhile is tried again.
 const ATTEMPTS: usize = 10;
@@ -76,9 +76,10 @@ impl<'a> Asked<'a> {
             return None;
         }
         let object = request.object.as_deref()?;
-        let mut delta = measure.usage(group, resource, object);
+        let now = ferry_meta::time::now();
+        let mut delta = measure.usage(group, resource, object, now);
         if let Some(old) = request.old.filter(|_| request.operation == Operation::Update) {
-            for (key, before) in measure.usage(group, resource, old) {
+            for (key, before) in measure.usage(group, resource, old, now) {
                 let now = delta.get(&key).cloned().unwrap_or_default();
                 delta.insert(key, now.sub(&before));
             }
@@ -204,7 +205,7 @@ impl Plugin for ResourceQuota {
             }
             interesting.push(quota);
         }
-        let negative = asked.measure.usage(asked.group, asked.resource, asked.object);
+        let negative = asked.measure.usage(asked.group, asked.resource, asked.object, ferry_meta::time::now());
         if let Some((key, _)) = negative.iter().find(|(_, amount)| amount.is_negative()) {
             return Err(request.forbidden(format_args!("quota usage is negative for resource(s): {key}")));
         }

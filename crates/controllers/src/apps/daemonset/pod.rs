@@ -1,6 +1,8 @@
 //! The pod of a DaemonSet for one node, and which nodes should have one.
 
 use ferry_client::owner;
+use ferry_semantics::node_selector;
+use ferry_semantics::taints::{NO_EXECUTE, NO_SCHEDULE, untolerated};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
     Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
@@ -8,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use kube::ResourceExt;
 
 use crate::common::history::HASH_LABEL;
-use crate::common::{node_match, pod, pod_control};
+use crate::common::{pod, pod_control};
 
 const GENERATION_LABEL: &str = "pod-template-generation";
 const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
@@ -51,13 +53,14 @@ pub(super) fn fit(set: &DaemonSet, node: &Node) -> Fit {
     let no = Fit { start: false, stay: false };
     let Some(spec) = &set.spec.template.spec else { return no };
     let named = spec.node_name.as_deref().unwrap_or_default();
-    if !(named.is_empty() || named == node.name_any()) || !node_match::matches(spec, node) {
+    if !(named.is_empty() || named == node.name_any()) || !node_selector::matches(spec, node) {
         return no;
     }
     let tolerations = tolerations(spec);
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     Fit {
-        start: node_match::tolerates_all(&tolerations, node, &["NoSchedule", "NoExecute"]),
-        stay: node_match::tolerates_all(&tolerations, node, &["NoExecute"]),
+        start: untolerated(taints, &tolerations, &[NO_SCHEDULE, NO_EXECUTE]).is_none(),
+        stay: untolerated(taints, &tolerations, &[NO_EXECUTE]).is_none(),
     }
 }
 

@@ -27,7 +27,7 @@ const COMPONENT: &str = "daemonset-controller";
 const WORKERS: usize = 2;
 const BURST: usize = 250;
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     sets: Informer<DaemonSet>,
@@ -46,7 +46,7 @@ pub(crate) fn start(context: &Context) {
     let recorder = Recorder::new(client.clone(), COMPONENT, &context.tasks);
     let (sets, nodes) = (context.informers.of::<DaemonSet>(), context.informers.of::<Node>());
     let (pods, revisions) = (context.informers.of::<Pod>(), context.informers.of::<ControllerRevision>());
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         client: client.clone(),
         recorder: recorder.clone(),
         sets: sets.clone(),
@@ -87,7 +87,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     fn pod_changed(&self, change: &Change<Pod>) {
         let pod = change.object();
         let namespace = pod.namespace().unwrap_or_default();

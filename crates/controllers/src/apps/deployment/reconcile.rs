@@ -20,7 +20,7 @@ use crate::common::template;
 const NAME: &str = "deployment-controller";
 const WORKERS: usize = 5;
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     deployments: Informer<Deployment>,
@@ -34,7 +34,7 @@ pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let deployments = context.informers.of::<Deployment>();
     let (sets, pods) = (context.informers.of::<ReplicaSet>(), context.informers.of::<Pod>());
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         client,
         deployments: deployments.clone(),
@@ -63,7 +63,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     fn set_changed(&self, change: &Change<ReplicaSet>) {
         for set in change.old().into_iter().chain([change.object()]) {
             if let Some(deployment) = self.deployment_of(set) {

@@ -14,11 +14,11 @@ use super::owner::ReplicaOwner;
 use super::plan::{self, Plan};
 use crate::Context;
 use crate::common::pod_control::{self, PodControl};
-use crate::common::{claim, crowd, pod};
+use crate::common::{claim, pod, throttle};
 
 const WORKERS: usize = 5;
 
-struct Loop<Owner> {
+struct Reconciler<Owner> {
     client: Client,
     owners: Informer<Owner>,
     siblings: Index<Owner>,
@@ -32,7 +32,7 @@ pub(crate) fn start<Owner: ReplicaOwner>(context: &Context) {
     let client = context.client(Owner::CONTROLLER);
     let recorder = Recorder::new(client.clone(), Owner::CONTROLLER, &context.tasks);
     let (owners, pods) = (context.informers.of::<Owner>(), context.informers.of::<Pod>());
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         client: client.clone(),
         siblings: owners.by_controller(),
         owners: owners.clone(),
@@ -58,7 +58,7 @@ pub(crate) fn start<Owner: ReplicaOwner>(context: &Context) {
     });
 }
 
-impl<Owner: ReplicaOwner> Loop<Owner> {
+impl<Owner: ReplicaOwner> Reconciler<Owner> {
     fn owner_changed(&self, change: &Change<Owner>) {
         let key = ObjectKey::of(&**change.object());
         if let Change::Deleted(_) = change {
@@ -126,7 +126,7 @@ impl<Owner: ReplicaOwner> Loop<Owner> {
         };
         let pending = self.expectations.pending(key);
         let (active, terminating) = self.claim(key, &owner).await?;
-        crowd::rest(&self.queue, key, active.len());
+        throttle::rest(&self.queue, key, active.len());
         let mut failure = None;
         if pending.is_none() && owner.meta().deletion_timestamp.is_none() {
             failure = self.carry_out(key, &owner, &active).await.err();

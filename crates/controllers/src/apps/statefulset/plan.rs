@@ -56,11 +56,12 @@ fn partition(set: &StatefulSet) -> Option<i32> {
     rolling.map(|rolling| rolling.partition.unwrap_or_default())
 }
 
-/// The pod to make at an ordinal: of the current revision below the partition, of the new one from there on.
+/// The pod to make at an ordinal: of the current revision below the partition, of the new one from there on. With OnDelete it is
+/// the new one everywhere: whoever deleted the pod wants that.
 fn missing(observed: &Observed<'_>, ordinal: i32) -> Pod {
     let set = observed.set;
-    let kept = partition(set)
-        .unwrap_or_else(|| set.status.as_ref().and_then(|status| status.current_replicas).unwrap_or_default());
+    let current = || set.status.as_ref().and_then(|status| status.current_replicas).unwrap_or_default();
+    let kept = partition(set).unwrap_or_else(|| if strategy(set) == "RollingUpdate" { current() } else { 0 });
     let of = if ordinal < identity::first(set).saturating_add(kept) { observed.current } else { observed.update };
     identity::make(set, &of.template, &of.name, ordinal)
 }
@@ -213,6 +214,7 @@ mod tests {
                 "template": { "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [] } },
                 "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } },
             },
+            "status": { "replicas": 3, "currentReplicas": 3 },
         });
         for (key, value) in spec.as_object().expect("a spec") {
             json["spec"][key] = value.clone();
@@ -288,6 +290,12 @@ mod tests {
         check(rolling(json!({ "partition": 2 })), &["0 old ready"], &["+web-1 old"]);
         check(rolling(json!({ "partition": 0, "maxUnavailable": 2 })), old, &["-web-2", "-web-1"]);
         check(json!({ "updateStrategy": { "type": "OnDelete" } }), old, &[]);
+        check(json!({ "updateStrategy": { "type": "OnDelete" } }), &["1 old ready", "2 old ready"], &["+web-0 new"]);
+        check(
+            json!({ "updateStrategy": { "type": "RollingUpdate" } }),
+            &["1 old ready", "2 old ready"],
+            &["+web-0 old"],
+        );
         // In parallel, those that are down go whatever the number, and those that are up only within it.
         let parallel = |more: Value| {
             let mut spec = rolling(more);

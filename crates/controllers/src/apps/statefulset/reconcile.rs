@@ -19,7 +19,7 @@ use crate::common::{claim, pod};
 const NAME: &str = "statefulset-controller";
 const WORKERS: usize = 5;
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     sets: Informer<StatefulSet>,
@@ -34,7 +34,7 @@ pub(crate) fn start(context: &Context) {
     let (sets, pods) = (context.informers.of::<StatefulSet>(), context.informers.of::<Pod>());
     let revisions = context.informers.of::<ControllerRevision>();
     let volume_claims = context.informers.of::<PersistentVolumeClaim>();
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         client,
         sets: sets.clone(),
@@ -66,7 +66,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     fn pod_changed(&self, change: &Change<Pod>) {
         let pod = change.object();
         let namespace = pod.namespace().unwrap_or_default();

@@ -24,7 +24,7 @@ use crate::Context;
 const NAME: &str = "horizontal-pod-autoscaler";
 const FAILED: &str = "FailedComputeMetricsReplicas";
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     autoscalers: Informer<HorizontalPodAutoscaler>,
@@ -47,7 +47,7 @@ struct Wish {
 
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         settings: context.config.autoscaling,
         meter: Meter { source: Source { client: client.clone() }, mapping: Mapping::new(client.clone()) },
@@ -91,7 +91,7 @@ fn replicas_of(scale: &Scale) -> i32 {
     scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or_default()
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(autoscaler) = self.autoscalers.get_key(key) else {
             self.histories.lock().remove(key);

@@ -107,7 +107,7 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
     let spec = pod.spec.as_ref().ok_or_else(|| format!("Pod {} has no spec", pod.name_any()))?;
     if container.is_none() && has_requests_of_its_own(spec) {
         let spec = serde_json::to_value(spec).unwrap_or_default();
-        let total = ferry_meta::quota::amounts::total_with_overhead(&spec, "requests");
+        let total = ferry_semantics::quota::amounts::total_with_overhead(&spec, "requests");
         return total
             .get(resource)
             .map(Quantity::milli_value)

@@ -154,6 +154,12 @@ fn start(cron: &CronJob, jobs: &[Arc<Job>], schedule: &Schedule, zone: &TimeZone
         let next = schedule.next(from, zone)?;
         Some(Duration::try_from(next.duration_since(now)).unwrap_or_default() + LEEWAY)
     };
+    // Upstream's words for a time that never comes, such as the 31st of February.
+    if due.is_none() && schedule.next(since, zone).is_none() {
+        let why = "time difference between two schedules is less than 1 second";
+        plan.warn("InvalidSchedule", format!("invalid schedule: {} : {why}", cron.spec.schedule));
+        return;
+    }
     let Some(due) = due else {
         plan.again = next(if schedule.is_interval() { anchor } else { now });
         return;
@@ -260,6 +266,7 @@ mod tests {
         check(json!({}), done.clone(), &[], "2026-01-01T00:10:02Z", "@598");
         check(json!({ "suspend": true }), json!({}), &[], "2026-01-01T00:10:02Z", "");
         check(json!({ "schedule": "nonsense" }), json!({}), &[], "2026-01-01T00:10:02Z", "UnparseableSchedule");
+        check(json!({ "schedule": "0 0 31 2 *" }), json!({}), &[], "2026-01-01T00:10:02Z", "InvalidSchedule");
         check(json!({ "timeZone": "Nowhere" }), json!({}), &[], "2026-01-01T00:10:02Z", "UnknownTimeZone");
         check(json!({ "startingDeadlineSeconds": 30 }), json!({}), &[], "2026-01-01T00:11:00Z", "@540");
         check(json!({}), json!({}), &[], "2026-01-02T00:00:00Z", "+c-29455200 TooManyMissedTimes @600");

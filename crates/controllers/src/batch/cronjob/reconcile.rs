@@ -21,7 +21,7 @@ use crate::Context;
 const NAME: &str = "cronjob-controller";
 const WORKERS: usize = 5;
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     crons: Informer<CronJob>,
@@ -38,7 +38,7 @@ struct Loop {
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let (crons, jobs) = (context.informers.of::<CronJob>(), context.informers.of::<Job>());
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         client,
         crons: crons.clone(),
@@ -74,7 +74,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(cron) = self.crons.get_key(key) else {
             self.created.lock().remove(key);

@@ -38,7 +38,6 @@ impl Record {
 
 /// What is left of the wait after that many failures, the last of them at `last`.
 pub(super) fn remaining(failures: i32, last: Timestamp, now: Timestamp) -> Duration {
-    let Ok(doublings) = u32::try_from(failures.saturating_sub(1)) else { return Duration::ZERO };
-    let wait = FIRST.saturating_mul(2u32.saturating_pow(doublings.min(10))).min(LONGEST);
+    let wait = ferry_semantics::backoff::delay(FIRST, LONGEST, u32::try_from(failures).unwrap_or(0));
     wait.saturating_sub(Duration::try_from(now.duration_since(last)).unwrap_or_default())
 }

@@ -48,7 +48,7 @@ struct Memory {
     written: Option<u64>,
 }
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     jobs: Informer<Job>,
@@ -64,7 +64,7 @@ pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let recorder = Recorder::new(client.clone(), NAME, &context.tasks);
     let (jobs, pods) = (context.informers.of::<Job>(), context.informers.of::<Pod>());
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         client: client.clone(),
         recorder: recorder.clone(),
         jobs: jobs.clone(),
@@ -97,7 +97,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     fn job_changed(&self, change: &Change<Job>) {
         let job = change.object();
         let key = ObjectKey::of(&**job);

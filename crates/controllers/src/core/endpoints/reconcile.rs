@@ -11,12 +11,12 @@ use kube::api::PostParams;
 use super::plan;
 use crate::Context;
 use crate::common::trigger_time::{self, TriggerTimes};
-use crate::common::{crowd, endpoint};
+use crate::common::{endpoint, throttle};
 
 const NAME: &str = "endpoint-controller";
 const WORKERS: usize = 5;
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     services: Informer<Service>,
@@ -30,7 +30,7 @@ pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let (services, pods) = (context.informers.of::<Service>(), context.informers.of::<Pod>());
     let endpoints = context.informers.of::<Endpoints>();
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         client,
         services: services.clone(),
@@ -64,7 +64,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let api: Api<Endpoints> = Api::namespaced(self.client.clone(), &key.namespace);
         let existing = self.endpoints.get_key(key);
@@ -86,7 +86,7 @@ impl Loop {
         }
         let mut pods = self.pods.list_in(&key.namespace);
         pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
-        crowd::rest(&self.queue, key, pods.len());
+        throttle::rest(&self.queue, key, pods.len());
         let changed = self.times.next(key, &service, &pods);
         let Some(mut wanted) = plan::plan(&service, &pods, existing.as_deref()) else { return Ok(Action::Done) };
         trigger_time::annotate(&mut wanted.metadata.annotations, changed);

@@ -19,7 +19,7 @@ const FINALIZER: &str = "kubernetes";
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
-struct Loop {
+struct Reconciler {
     client: Client,
     namespaces: Informer<Namespace>,
     queue: WorkQueue<ObjectKey>,
@@ -27,7 +27,7 @@ struct Loop {
 
 pub(crate) fn start(context: &Context) {
     let (namespaces, pods) = (context.informers.of::<Namespace>(), context.informers.of::<Pod>());
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         client: context.client(NAME),
         namespaces: namespaces.clone(),
         queue: context.queue("namespace"),
@@ -66,7 +66,7 @@ fn is_held_otherwise(namespace: &Namespace) -> bool {
         || namespace.metadata.finalizers.as_ref().is_some_and(|list| !list.is_empty())
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         if self.namespaces.get_key(key).is_none() {
             return Ok(Action::Done);

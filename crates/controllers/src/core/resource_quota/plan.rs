@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use ferry_meta::quantity::{Format, Quantity};
-use ferry_meta::quota::amounts::{Amounts, add};
-use ferry_meta::quota::{Measure, scope};
+use ferry_semantics::pod_resources::Amount;
+use ferry_semantics::quota::amounts::Amounts;
+use ferry_semantics::quota::{Measure, scope};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// Objects of one resource in the quota's namespace.
@@ -33,6 +35,7 @@ pub(super) fn used(
     hard: &BTreeMap<String, String>,
     all: &[Objects],
     counts: &BTreeMap<String, usize>,
+    now: Timestamp,
 ) -> BTreeMap<String, String> {
     let mut sums = Amounts::new();
     for key in hard.keys() {
@@ -42,9 +45,9 @@ pub(super) fn used(
         let measure = Measure::of(group, resource);
         for object in objects {
             if scope::matches(quota, measure, object) {
-                let mut usage = measure.usage(group, resource, object);
+                let mut usage = measure.usage(group, resource, object, now);
                 usage.retain(|key, _| hard.contains_key(key));
-                add(&mut sums, &usage);
+                sums.add(&usage);
             }
         }
     }
@@ -93,7 +96,7 @@ mod tests {
             Objects { group: "", resource: "configmaps", objects: vec![json!({}), json!({})] },
         ];
         let quota = json!({ "spec": { "scopes": scopes } });
-        let made = used(&quota, &map(hard), &all, &BTreeMap::new());
+        let made = used(&quota, &map(hard), &all, &BTreeMap::new(), Timestamp::UNIX_EPOCH);
         assert!(same(&made, &map(expected)), "{made:?}");
     }
 

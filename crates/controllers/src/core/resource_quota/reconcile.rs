@@ -46,7 +46,7 @@ const WATCHED: [(&str, &str); 8] = [
     ("resource.k8s.io", "resourceclaims"),
 ];
 
-struct Loop {
+struct Reconciler {
     client: Client,
     quotas: Informer<ResourceQuota>,
     pods: Informer<Pod>,
@@ -69,7 +69,7 @@ struct Watch {
 
 pub(crate) fn start(context: &Context) {
     let informers = &context.informers;
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         client: context.client(NAME),
         quotas: informers.of(),
         pods: informers.of(),
@@ -153,7 +153,7 @@ fn counts_otherwise(old: &Pod, new: &Pod) -> bool {
     (!pod::is_terminal(old) && pod::is_terminal(new)) || deadline(old) != deadline(new) || is_resized(old, new)
 }
 
-impl Loop {
+impl Reconciler {
     fn watch<K: Cached>(self: &Arc<Self>, informer: &Informer<K>) {
         let handler = self.clone();
         informer.on_change(move |change| {
@@ -179,7 +179,13 @@ impl Loop {
             let name = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
             counts.insert(name, self.count(&key.namespace, group, resource).await?);
         }
-        let used = plan::used(&plan::scopes_of(&spec), &hard, &self.objects(&key.namespace, &hard), &counts);
+        let used = plan::used(
+            &plan::scopes_of(&spec),
+            &hard,
+            &self.objects(&key.namespace, &hard),
+            &counts,
+            ferry_meta::time::now(),
+        );
         let status = quota.status.clone().unwrap_or_default();
         let known = plan::same(&texts(status.hard.as_ref()), &hard) && plan::same(&texts(status.used.as_ref()), &used);
         if !known {
@@ -199,7 +205,7 @@ impl Loop {
     /// Everything in the namespace that some limit could be about.
     fn objects(&self, namespace: &str, hard: &BTreeMap<String, String>) -> Vec<Objects> {
         let wanted = |(group, resource): (&'static str, &'static str)| {
-            let measure = ferry_meta::quota::Measure::of(group, resource);
+            let measure = ferry_semantics::quota::Measure::of(group, resource);
             hard.keys().any(|key| measure.takes(group, resource, key))
         };
         let load = |resource: &str| match resource {

@@ -18,7 +18,7 @@ use super::plan::{self, MANAGER, MANAGER_LABEL, SERVICE_LABEL};
 use super::written::Written;
 use crate::Context;
 use crate::common::trigger_time::{self, TriggerTimes};
-use crate::common::{crowd, endpoint, pod};
+use crate::common::{endpoint, pod, throttle};
 
 const NAME: &str = "endpointslice-controller";
 /// As events name it, unlike the identity.
@@ -26,7 +26,7 @@ const COMPONENT: &str = "endpoint-slice-controller";
 const WORKERS: usize = 5;
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     services: Informer<Service>,
@@ -49,7 +49,7 @@ pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let (services, pods) = (context.informers.of::<Service>(), context.informers.of::<Pod>());
     let (nodes, slices) = (context.informers.of::<Node>(), context.informers.of::<EndpointSlice>());
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         client,
         services: services.clone(),
@@ -123,7 +123,7 @@ fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
     Some(ObjectKey::new(slice.namespace().unwrap_or_default(), labels.get(SERVICE_LABEL)?))
 }
 
-impl Loop {
+impl Reconciler {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(service) = self.services.get_key(key) else { return Ok(Action::Done) };
         if let Some(left) = self.expectations.pending(key) {
@@ -141,7 +141,7 @@ impl Loop {
         existing.retain(|slice| slice.metadata.deletion_timestamp.is_none());
         let mut pods = self.pods.list_in(&key.namespace);
         pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref()));
-        crowd::rest(&self.queue, key, pods.len());
+        throttle::rest(&self.queue, key, pods.len());
         let changed = self.times.next(key, &service, &pods);
         let lost = self.drop_lost(key, &service, &mut pods);
         let zone = |node: &str| self.nodes.get("", node)?.labels().get(ZONE_LABEL).cloned();

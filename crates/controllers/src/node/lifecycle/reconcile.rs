@@ -38,7 +38,7 @@ struct Heard {
     well: Option<String>,
 }
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     nodes: Informer<Node>,
@@ -55,7 +55,7 @@ pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let (nodes, pods) = (context.informers.of::<Node>(), context.informers.of::<Pod>());
     let leases = context.informers.of::<Lease>();
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         client,
         nodes: nodes.clone(),
@@ -84,7 +84,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     fn node_changed(&self, change: &Change<Node>) {
         let node = change.object();
         let key = ObjectKey::of(&**node);

@@ -15,11 +15,11 @@ use kube::{Client, ResourceExt};
 use super::plan;
 use crate::Context;
 use crate::common::selector::Selector;
-use crate::common::{crowd, disruption, pod};
+use crate::common::{disruption, pod, throttle};
 
 const NAME: &str = "disruption-controller";
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     budgets: Informer<PodDisruptionBudget>,
@@ -42,7 +42,7 @@ struct Scale {
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let informers = &context.informers;
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         // Upstream's events name the component in another way than its identity.
         recorder: Recorder::new(client.clone(), "controllermanager", &context.tasks),
         client,
@@ -90,7 +90,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     fn pod_changed(&self, change: &Change<Pod>) {
         let is_announced = |pod: &Pod| plan::stale_in(pod, write::now().0).is_some();
         if !matches!(change, Change::Deleted(_)) && is_announced(change.object()) {
@@ -161,7 +161,7 @@ impl Loop {
                 pods
             }
         };
-        crowd::rest(&self.queue, key, pods.len());
+        throttle::rest(&self.queue, key, pods.len());
         if pods.is_empty() {
             self.recorder.event(&*budget, EventType::Normal, "NoPods", "No matching pods found");
         }

@@ -31,7 +31,7 @@ enum Key {
     Rule(String),
 }
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     pods: Informer<Pod>,
@@ -50,7 +50,7 @@ struct Loop {
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
     let (claims, slices) = (context.informers.of::<ResourceClaim>(), context.informers.of::<ResourceSlice>());
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         client,
         pods: context.informers.of(),
@@ -113,7 +113,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-impl Loop {
+impl Reconciler {
     /// Looks at the pods that have reserved the claim.
     fn wake_users(&self, claim: &ResourceClaim) {
         let namespace = claim.namespace().unwrap_or_default();

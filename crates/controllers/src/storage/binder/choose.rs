@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ferry_meta::Quantity;
+use ferry_semantics::node_selector;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 
-use crate::common::node_match;
 use crate::common::selector::Selector;
 
 pub(super) fn class_of_claim(claim: &PersistentVolumeClaim) -> &str {
@@ -37,7 +37,7 @@ fn storage(
 fn is_reachable(volume: &PersistentVolume, node: &Node) -> bool {
     let spec = volume.spec.as_ref();
     let required = spec.and_then(|spec| spec.node_affinity.as_ref()).and_then(|affinity| affinity.required.as_ref());
-    required.is_none_or(|selector| node_match::selects(selector, node))
+    required.is_none_or(|selector| node_selector::selects(selector, node))
 }
 
 /// Whether the volume can carry the claim, whoever it is promised to.

@@ -29,7 +29,7 @@ enum Key {
     Volume(String),
 }
 
-struct Loop {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     claims: Informer<PersistentVolumeClaim>,
@@ -42,7 +42,7 @@ struct Loop {
 
 pub(crate) fn start(context: &Context) {
     let client = context.client(NAME);
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), COMPONENT, &context.tasks),
         client,
         claims: context.informers.of(),
@@ -108,7 +108,7 @@ fn phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-impl Loop {
+impl Reconciler {
     fn wake_waiting(&self) {
         for claim in self.claims.list().iter().filter(|claim| phase(claim) != "Bound") {
             self.queue.add(Key::Claim(ObjectKey::of(&**claim)));

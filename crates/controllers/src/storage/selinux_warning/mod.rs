@@ -24,7 +24,7 @@ use crate::common::pod;
 const NAME: &str = "selinux-warning-controller";
 const RECURSIVE: &str = "Recursive";
 
-struct Loop {
+struct Reconciler {
     recorder: Recorder,
     pods: Informer<Pod>,
     by_claim: Index<Pod>,
@@ -50,7 +50,7 @@ pub(crate) fn start(context: &Context) {
         let namespace = pod.namespace().unwrap_or_default();
         claims_of(pod).into_iter().map(|claim| format!("{namespace}/{claim}")).collect()
     });
-    let this = Arc::new(Loop {
+    let this = Arc::new(Reconciler {
         recorder: Recorder::new(context.client(NAME), "selinux_warning", &context.tasks),
         by_claim,
         pods,
@@ -77,7 +77,7 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-fn watch(this: &Arc<Loop>) {
+fn watch(this: &Arc<Reconciler>) {
     // What matters of a pod does not change while it runs; its end does.
     let handler = this.clone();
     this.pods.on_change(move |change| {
@@ -125,7 +125,7 @@ fn fibre_channel(source: &FCVolumeSource) -> String {
     }
 }
 
-impl Loop {
+impl Reconciler {
     fn add_users(&self, namespace: &str, claim: &str) {
         for pod in self.by_claim.get(&format!("{namespace}/{claim}")) {
             self.queue.add(ObjectKey::of(&*pod));

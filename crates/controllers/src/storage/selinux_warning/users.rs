@@ -1,9 +1,9 @@
 //! Who uses which volume, with which label; tells who is in whose way.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fmt::Write;
 
 use ferry_client::ObjectKey;
+use ferry_metrics::{Kind, Page};
 
 use super::labels::{self, Label};
 
@@ -119,16 +119,21 @@ impl Users {
     pub(super) fn metrics(&self) -> String {
         const NAME: &str = "selinux_warning_controller_selinux_volume_conflict";
         let all: BTreeSet<&Conflict> = self.volumes.values().flat_map(|volume| &volume.conflicts).collect();
-        let mut out = format!("# HELP {NAME} Conflict between two Pods using the same volume\n# TYPE {NAME} gauge\n");
+        let mut page = Page::new();
+        let mut family = page.family(NAME, Kind::Gauge, "Conflict between two Pods using the same volume");
         for Conflict { property, pod, value, other, other_value } in all {
-            let _ = writeln!(
-                out,
-                "{NAME}{{property={property:?},pod1_namespace={:?},pod1_name={:?},pod1_value={value:?},\
-                 pod2_namespace={:?},pod2_name={:?},pod2_value={other_value:?}}} 1",
-                pod.namespace, pod.name, other.namespace, other.name
-            );
+            let labels = ferry_metrics::labels([
+                ("property", &**property),
+                ("pod1_namespace", &*pod.namespace),
+                ("pod1_name", &*pod.name),
+                ("pod1_value", &**value),
+                ("pod2_namespace", &*other.namespace),
+                ("pod2_name", &*other.name),
+                ("pod2_value", &**other_value),
+            ]);
+            family.sample(&labels, 1);
         }
-        out
+        page.into_text()
     }
 }
 

@@ -82,6 +82,18 @@ fn a_reader_opens_no_session_in_a_pod() {
                 assert!(message.contains(why), "{session} with {verbs:?}: {message}");
             }
         }
+        // A kubelet opens the same sessions, and trusts the API server.
+        let of_node = "/api/v1/nodes/n/proxy/exec/default/p/c?command=sh&output=1";
+        for (verbs, headers, want) in [
+            (&["get"][..], &upgrade[..], 403),
+            (&["create"], &upgrade, 403),
+            (&["get", "create"], &upgrade, 404),
+            (&["get"], &[], 404),
+        ] {
+            grant(&admin, json!([rule("", &["nodes/proxy"], verbs)])).await;
+            let (code, answer) = call(&mallory, "GET", of_node, headers, &Value::Null).await;
+            assert_eq!(code, want, "{of_node} with {verbs:?}: {answer}");
+        }
     });
 }
 

@@ -24,7 +24,7 @@ fn pods_on_their_way_to_a_node() {
                 Hop::Scheduler,
                 &[
                     "2 nodes: Insufficient cpu",
-                    "asks for cpu 8; the largest node has 2, so that it will never fit",
+                    "has 2 cpu in all, and the pod asks for 8: it will never fit",
                     "resources.requests",
                 ],
             )),
@@ -32,7 +32,7 @@ fn pods_on_their_way_to_a_node() {
         (
             "taint",
             world(unscheduled("0/1 nodes are available: 1 node(s) had untolerated taint(s).", nowhere.clone()), &nodes),
-            Some((Hop::Scheduler, &["1 node: node(s) had untolerated taint", "spec.tolerations"])),
+            Some((Hop::Scheduler, &["1 node: node(s) had untolerated taint", "the scheduler says"])),
         ),
         (
             "selector",
@@ -43,12 +43,12 @@ fn pods_on_their_way_to_a_node() {
                 ),
                 &nodes,
             ),
-            Some((Hop::Scheduler, &["kubectl label node NODE disk=ssd"])),
+            Some((Hop::Scheduler, &["kubectl label node n disk=ssd"])),
         ),
         (
             "cordoned",
             world(unscheduled("0/1 nodes are available: 1 node(s) were unschedulable.", nowhere.clone()), &nodes),
-            Some((Hop::Scheduler, &["kubectl uncordon"])),
+            Some((Hop::Scheduler, &["were unschedulable"])),
         ),
         (
             "gates",
@@ -76,7 +76,7 @@ fn pods_on_their_way_to_a_node() {
                 ),
                 &[("persistentvolumeclaims", json!([]))],
             ),
-            Some((Hop::Storage, &["the claim data", "does not exist"])),
+            Some((Hop::Storage, &["the PersistentVolumeClaim \"data\"", "there is none"])),
         ),
     ];
     for (what, world, want) in &rows {
@@ -109,7 +109,7 @@ fn pods_on_their_node() {
         (
             "image name",
             world(waiting("InvalidImageName", "bad"), &nodes),
-            Some((Hop::Kubelet, &["img of container c cannot be pulled", "correct it"])),
+            Some((Hop::Kubelet, &["img of container c cannot be pulled", "correct the image"])),
         ),
         (
             "never pull",
@@ -119,7 +119,7 @@ fn pods_on_their_node() {
         (
             "image absent",
             world(waiting("ErrImagePull", "manifest unknown"), &nodes),
-            Some((Hop::Kubelet, &["no such image or tag"])),
+            Some((Hop::Kubelet, &["has no such image or tag"])),
         ),
         (
             "image forbidden",
@@ -129,12 +129,12 @@ fn pods_on_their_node() {
         (
             "registry away",
             world(waiting("ErrImagePull", "dial tcp: i/o timeout"), &nodes),
-            Some((Hop::Kubelet, &["does not reach the registry"])),
+            Some((Hop::Kubelet, &["gets no answer from the registry docker.io"])),
         ),
         (
             "config",
             world(waiting("CreateContainerConfigError", "configmap \"x\" not found"), &nodes),
-            Some((Hop::Kubelet, &["cannot be made", "configmap \"x\" not found", "create what it names"])),
+            Some((Hop::Kubelet, &["cannot be made", "configmap \"x\" not found"])),
         ),
         (
             "root",
@@ -142,7 +142,7 @@ fn pods_on_their_node() {
                 waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
                 &nodes,
             ),
-            Some((Hop::Kubelet, &["runAsUser"])),
+            Some((Hop::Kubelet, &["runAsNonRoot and image"])),
         ),
         (
             "starting",
@@ -193,7 +193,7 @@ fn pods_on_their_node() {
     rows.push((
         "mount",
         world(mounting.clone(), &[nodes[0].clone(), ("events", json!([failed]))]),
-        Some((Hop::Kubelet, &["cannot be mounted", "create the configmap"])),
+        Some((Hop::Kubelet, &["cannot be mounted", "configmap \"cfg\" not found"])),
     ));
     let failed = event(&mounting, "FailedCreatePodSandBox", "plugin type=\"bridge\" failed");
     rows.push((
@@ -202,11 +202,11 @@ fn pods_on_their_node() {
         Some((Hop::Kubelet, &["sandbox", "network plug-in"])),
     ));
     let backing_off = waiting("ImagePullBackOff", "Back-off pulling image");
-    let failed = event(&backing_off, "Failed", "Failed to pull image \"img\": 401 unauthorized");
+    let failed = event(&backing_off, "Failed", "Failed to pull image \"img\": unauthorized: authentication required");
     rows.push((
         "back-off",
         world(backing_off, &[nodes[0].clone(), ("events", json!([failed]))]),
-        Some((Hop::Kubelet, &["401 unauthorized", "imagePullSecrets"])),
+        Some((Hop::Kubelet, &["unauthorized: authentication", "imagePullSecrets"])),
     ));
     for (what, world, want) in &rows {
         check(what, world, *want);
@@ -233,11 +233,14 @@ fn containers_that_end_or_fail_their_probes() {
             &[
                 "4 restarts",
                 "exit code 1",
-                "its last line: cannot open the database",
+                "its log says: cannot open the database",
                 "kubectl logs -n d p -c c --previous",
             ],
         )),
     );
+    let mut unread = world(crashing("Error", 1), &[]);
+    unread.unread_logs.insert("p/c".into());
+    check("unread", &unread, Some((Hop::Kubelet, &["you may not read its log"])));
     for (reason, code, texts) in [
         ("OOMKilled", 137, &["OOMKilled", "raise resources.limits.memory (now 64Mi)"][..]),
         ("Completed", 0, &["exit code 0 (success)", "is a Job"]),
@@ -258,7 +261,7 @@ fn containers_that_end_or_fail_their_probes() {
         (
             "readiness",
             world(failing.clone(), &[("events", json!([refused]))]),
-            &["readinessProbe fails", "GET /healthz on port 8080, every 3 s", "nothing listens on that port"][..],
+            &["readinessProbe fails", "GET /healthz on port 8080, every 3 s", "nothing listens on port 8080"][..],
         ),
         ("not yet", world(failing, &[]), &["on its way", "has not succeeded yet"]),
         ("startup", world(probed("startupProbe", false), &[]), &["its startupProbe has not succeeded yet"]),

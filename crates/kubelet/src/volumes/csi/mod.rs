@@ -265,19 +265,11 @@ impl Csi {
 
 /// Gives the files of a volume to the pod's group, where the driver does not.
 async fn give(pod: &Pod, wanted: &Wanted, driver: &Driver, about: &CSIDriverSpec, target: &Path) -> Result<(), String> {
-    let Some(group) = group_of(pod).filter(|_| !driver.groups && !wanted.read_only && !wanted.block) else {
-        return Ok(());
-    };
-    if !wanted.is_given(about.fs_group_policy.as_deref().unwrap_or_default()) {
+    let policy = about.fs_group_policy.as_deref().unwrap_or_default();
+    if driver.groups || wanted.read_only || wanted.block || !wanted.is_given(policy) {
         return Ok(());
     }
-    let policy = pod::spec(pod).security_context.as_ref().and_then(|c| c.fs_group_change_policy.as_deref());
-    let (root, unless_given) = (target.to_owned(), policy == Some("OnRootMismatch"));
-    blocking(move || {
-        let given = ferry_podfs::give(&root, group, ferry_podfs::Access::ReadWrite, unless_given);
-        given.map_err(|error| format!("applyFSGroup failed for vol {}: {error}", root.display()))
-    })
-    .await
+    super::give(pod, target).await
 }
 
 /// By which name the attacher and the Node know a volume.

@@ -141,3 +141,29 @@ impl Wanted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_of_the_pods_own_is_asked_for_as_it_is_described() {
+        let pod: Pod =
+            serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}})).expect("a pod");
+        let source: CSIVolumeSource = serde_json::from_value(json!({
+            "driver": "d.example.com", "readOnly": true, "fsType": "xfs", "volumeAttributes": {"size": "large"},
+            "nodePublishSecretRef": {"name": "s"},
+        }))
+        .expect("a source");
+        let wanted = Wanted::inline(&pod, "v", &source);
+        assert_eq!(
+            (wanted.driver.as_str(), wanted.read_only, wanted.file_system.as_str()),
+            ("d.example.com", true, "xfs")
+        );
+        assert_eq!(wanted.context(None), HashMap::from([("size".to_owned(), "large".to_owned())]));
+        let secret = wanted.publish_secret.expect("a secret");
+        assert_eq!((secret.namespace.as_deref(), secret.name.as_deref()), (Some("n"), Some("s")));
+    }
+}

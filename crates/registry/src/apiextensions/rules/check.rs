@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{OLD, environment};
 use crate::apiextensions::schema::{EMBEDDED, LIST_TYPE, RULES, fields};
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 /// What one expression may cost for all the values it can be evaluated for.
 const MOST_PER_RULE: u64 = 10_000_000;
@@ -18,7 +18,7 @@ const MOST_PER_SCHEMA: u64 = 100_000_000;
 const NAMED: usize = 4;
 
 /// Judges the rules of a schema that is sound otherwise; `errors` are those found before.
-pub(in crate::apiextensions) fn check(errors: &mut FieldErrors, schema: &At<'_>) {
+pub(in crate::apiextensions) fn check(errors: &mut FieldErrors, schema: &Cursor<'_>) {
     let mut checker = Checker {
         sound: Sound(errors.iter().map(|error| error.path.clone()).collect()),
         found: FieldErrors::new(),
@@ -69,7 +69,7 @@ struct Checker {
 }
 
 /// How many values there can be below one; None when nothing bounds them.
-fn most_below(schema: &At<'_>) -> Option<u64> {
+fn most_below(schema: &Cursor<'_>) -> Option<u64> {
     let count = |key: &str| schema.int(key).map(|value| u64::try_from(value).unwrap_or(0));
     match schema.text("type") {
         "object" if schema.has("additionalProperties") => count("maxProperties"),
@@ -81,7 +81,7 @@ fn most_below(schema: &At<'_>) -> Option<u64> {
 impl Checker {
     /// `times` says for how many values the rules here can be evaluated, `uncorrelated` which list makes it impossible to tell what a
     /// value was before.
-    fn walk(&mut self, schema: &At<'_>, decl: Option<&Decl>, times: Option<u64>, uncorrelated: Option<&Path>) {
+    fn walk(&mut self, schema: &Cursor<'_>, decl: Option<&Decl>, times: Option<u64>, uncorrelated: Option<&Path>) {
         let below = times.and_then(|times| Some(times.saturating_mul(most_below(schema)?)));
         let item = decl.and_then(|decl| match &decl.shape {
             ferry_cel::Shape::List { items, .. } => Some(items.clone()),
@@ -132,7 +132,7 @@ impl Checker {
         }
     }
 
-    fn rule(&mut self, rule: &At<'_>, decl: &Decl, times: Option<u64>, uncorrelated: Option<&Path>) {
+    fn rule(&mut self, rule: &Cursor<'_>, decl: &Decl, times: Option<u64>, uncorrelated: Option<&Path>) {
         let text = rule.text("rule");
         if text.trim().is_empty() {
             return;
@@ -181,7 +181,7 @@ impl Checker {
         }
     }
 
-    fn without_old(&mut self, rule: &At<'_>) {
+    fn without_old(&mut self, rule: &Cursor<'_>) {
         if let Some(value) = rule.flag("optionalOldSelf") {
             let detail = "may not be set if oldSelf is not used in rule";
             self.found.invalid(rule.at("optionalOldSelf"), value, detail);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::at::{At, map_mut, maps_mut, object_at};
+use crate::cursor::{Cursor, map_mut, maps_mut, object_at};
 
 const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -23,7 +23,7 @@ fn profile(annotation: &str) -> Option<Value> {
 }
 
 /// The annotations whose containers have no profile of their own, with the name of the container.
-fn alone<'a>(pod: &At<'a>) -> Vec<(&'a str, String, Option<Value>)> {
+fn alone<'a>(pod: &Cursor<'a>) -> Vec<(&'a str, String, Option<Value>)> {
     let (spec, annotations) = (pod.get("spec"), pod.get("metadata").map("annotations"));
     let containers = LISTS.into_iter().flat_map(|list| spec.items(list));
     containers
@@ -37,7 +37,7 @@ fn alone<'a>(pod: &At<'a>) -> Vec<(&'a str, String, Option<Value>)> {
 }
 
 /// Warns of annotations that tell more than the fields do, of a pod or a template as its writer sent it.
-pub fn warnings(pod: &At<'_>) -> Vec<String> {
+pub fn warnings(pod: &Cursor<'_>) -> Vec<String> {
     let spec = pod.get("spec");
     let shared = spec.get("securityContext");
     let shared = shared.raw("appArmorProfile");
@@ -52,7 +52,7 @@ pub fn warnings(pod: &At<'_>) -> Vec<String> {
 
 /// Writes into the fields of a new pod what its annotations ask for.
 pub fn take_up(object: &mut Value) {
-    let pod = At::root(object);
+    let pod = Cursor::root(object);
     if pod.get("spec").get("os").text("name") == "windows" {
         return;
     }
@@ -102,7 +102,7 @@ mod tests {
                 "metadata.annotations[{PREFIX}{name}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
             )
         };
-        assert_eq!(warnings(&At::root(&pod)), [warned("a"), warned("c")]);
+        assert_eq!(warnings(&Cursor::root(&pod)), [warned("a"), warned("c")]);
         take_up(&mut pod);
         let profile = json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": "x"}});
         assert_eq!(

@@ -6,11 +6,11 @@ use ferry_meta::{FieldError, FieldErrors, Path, names};
 
 use super::spec::Whole;
 use super::{environment, mount, probe, resources, security};
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 
-pub fn validate_containers(errors: &mut FieldErrors, spec: &At<'_>, whole: &Whole<'_>) {
+pub fn validate_containers(errors: &mut FieldErrors, spec: &Cursor<'_>, whole: &Whole<'_>) {
     let containers = spec.items("containers");
     if containers.is_empty() {
         return errors.required(spec.at("containers"), "");
@@ -28,7 +28,7 @@ pub fn validate_containers(errors: &mut FieldErrors, spec: &At<'_>, whole: &Whol
     host_port_conflicts(errors, &containers, &spec.at("containers"));
 }
 
-pub fn validate_init_containers(errors: &mut FieldErrors, spec: &At<'_>, whole: &Whole<'_>) {
+pub fn validate_init_containers(errors: &mut FieldErrors, spec: &Cursor<'_>, whole: &Whole<'_>) {
     let mut seen: HashSet<&str> = spec.array("containers").iter().filter_map(|c| c["name"].as_str()).collect();
     for container in spec.items("initContainers") {
         common(errors, &container, whole);
@@ -76,7 +76,7 @@ const NOT_EPHEMERAL: [&str; 9] = [
     "lifecycle",
 ];
 
-pub fn validate_ephemeral_containers(errors: &mut FieldErrors, spec: &At<'_>, whole: &Whole<'_>) {
+pub fn validate_ephemeral_containers(errors: &mut FieldErrors, spec: &Cursor<'_>, whole: &Whole<'_>) {
     let named = |key: &str| spec.array(key).iter().filter_map(|c| c["name"].as_str());
     let others: HashSet<&str> = named("containers").chain(named("initContainers")).collect();
     let mut seen = others.clone();
@@ -112,7 +112,7 @@ pub fn validate_ephemeral_containers(errors: &mut FieldErrors, spec: &At<'_>, wh
     }
 }
 
-fn common(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
+fn common(errors: &mut FieldErrors, container: &Cursor<'_>, whole: &Whole<'_>) {
     errors.named(container.at("name"), container.text("name"), names::dns1123_label);
     if container.text("image").is_empty() {
         errors.required(container.at("image"), "");
@@ -131,14 +131,14 @@ fn common(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
 }
 
 /// Only pods refuse blanks around the image; templates may carry them.
-pub fn image_has_no_padding(errors: &mut FieldErrors, container: &At<'_>) {
+pub fn image_has_no_padding(errors: &mut FieldErrors, container: &Cursor<'_>) {
     let image = container.text("image");
     if image.trim() != image {
         errors.invalid(container.at("image"), image, "must not have leading or trailing whitespace");
     }
 }
 
-fn ports(errors: &mut FieldErrors, container: &At<'_>) {
+fn ports(errors: &mut FieldErrors, container: &Cursor<'_>) {
     let mut seen: HashSet<&str> = HashSet::new();
     for port in container.items("ports") {
         let name = port.text("name");
@@ -168,7 +168,7 @@ fn port_number(errors: &mut FieldErrors, path: Path, number: i64) {
 }
 
 /// No two containers may claim the same port of the host.
-fn host_port_conflicts(errors: &mut FieldErrors, containers: &[At<'_>], list: &Path) {
+fn host_port_conflicts(errors: &mut FieldErrors, containers: &[Cursor<'_>], list: &Path) {
     let mut seen: HashSet<String> = HashSet::new();
     for (index, container) in containers.iter().enumerate() {
         for (number, port) in container.items("ports").iter().enumerate() {
@@ -185,7 +185,7 @@ fn host_port_conflicts(errors: &mut FieldErrors, containers: &[At<'_>], list: &P
     }
 }
 
-fn resize_policy(errors: &mut FieldErrors, container: &At<'_>, pod_restart_policy: &str) {
+fn resize_policy(errors: &mut FieldErrors, container: &Cursor<'_>, pod_restart_policy: &str) {
     let path = || container.at("resizePolicy");
     let mut seen: HashSet<&str> = HashSet::new();
     for policy in container.items("resizePolicy") {
@@ -202,7 +202,7 @@ fn resize_policy(errors: &mut FieldErrors, container: &At<'_>, pod_restart_polic
     }
 }
 
-fn restart_rules(errors: &mut FieldErrors, container: &At<'_>) {
+fn restart_rules(errors: &mut FieldErrors, container: &Cursor<'_>) {
     let rules = container.items("restartPolicyRules");
     match container.raw("restartPolicy").as_str() {
         None if rules.is_empty() => return,
@@ -264,7 +264,7 @@ mod tests {
             (json!({"startupProbe": {}}), Some("startupProbe")),
         ] {
             let object = pod(more);
-            let spec = At::root(&object).get("spec");
+            let spec = Cursor::root(&object).get("spec");
             let mut errors = FieldErrors::new();
             let whole = Whole {
                 is_pod: true,

@@ -4,7 +4,7 @@ use ferry_meta::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::volume;
-use crate::at::{default_number, default_to, map_mut, maps_mut};
+use crate::cursor::{default_number, default_to, map_mut, maps_mut};
 
 type Object = Map<String, Value>;
 

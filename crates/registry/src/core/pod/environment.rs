@@ -2,24 +2,24 @@
 
 use ferry_meta::{FieldErrors, names};
 
-use crate::at::{At, Report};
 use crate::check;
+use crate::cursor::{Cursor, Report};
 use crate::strategy::subdomain_name;
 
-pub fn variables(errors: &mut FieldErrors, container: &At<'_>) {
+pub fn variables(errors: &mut FieldErrors, container: &Cursor<'_>) {
     for variable in container.items("env") {
         errors.named(variable.at("name"), variable.text("name"), names::environment_variable);
         value_from(errors, &variable);
     }
 }
 
-fn value_from(errors: &mut FieldErrors, variable: &At<'_>) {
+fn value_from(errors: &mut FieldErrors, variable: &Cursor<'_>) {
     let source = variable.get("valueFrom");
     if !source.exists() {
         return;
     }
     let mut count = 0;
-    let mut each = |key: &str, rule: &dyn Fn(&mut FieldErrors, &At<'_>)| {
+    let mut each = |key: &str, rule: &dyn Fn(&mut FieldErrors, &Cursor<'_>)| {
         let part = source.get(key);
         if part.exists() {
             count += 1;
@@ -66,7 +66,7 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
     Some((path, rest.strip_suffix("']")?))
 }
 
-pub fn field_reference(errors: &mut FieldErrors, reference: &At<'_>, allowed: &[&str]) {
+pub fn field_reference(errors: &mut FieldErrors, reference: &Cursor<'_>, allowed: &[&str]) {
     if reference.text("apiVersion").is_empty() {
         return errors.required(reference.at("apiVersion"), "");
     }
@@ -113,7 +113,7 @@ const RESOURCE_FIELDS: [&str; 6] = [
     "requests.memory",
 ];
 
-pub fn resource_reference(errors: &mut FieldErrors, reference: &At<'_>, in_volume: bool) {
+pub fn resource_reference(errors: &mut FieldErrors, reference: &Cursor<'_>, in_volume: bool) {
     let resource = reference.text("resource");
     let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|prefix| resource.starts_with(prefix));
     if in_volume && reference.text("containerName").is_empty() {
@@ -146,13 +146,13 @@ pub fn resource_reference(errors: &mut FieldErrors, reference: &At<'_>, in_volum
 }
 
 /// A key of a ConfigMap or a Secret.
-fn key_reference(errors: &mut FieldErrors, reference: &At<'_>) {
+fn key_reference(errors: &mut FieldErrors, reference: &Cursor<'_>) {
     let name = reference.text("name");
     errors.reasons(reference.at("name"), name, names::dns1123_subdomain(name));
     errors.named(reference.at("key"), reference.text("key"), names::config_key);
 }
 
-fn file_reference(errors: &mut FieldErrors, reference: &At<'_>) {
+fn file_reference(errors: &mut FieldErrors, reference: &Cursor<'_>) {
     errors.named(reference.at("key"), reference.text("key"), names::environment_variable);
     errors.named(reference.at("volumeName"), reference.text("volumeName"), names::dns1123_label);
     match reference.text("path") {
@@ -162,7 +162,7 @@ fn file_reference(errors: &mut FieldErrors, reference: &At<'_>) {
 }
 
 /// `envFrom`: whole ConfigMaps and Secrets.
-pub fn sources(errors: &mut FieldErrors, container: &At<'_>) {
+pub fn sources(errors: &mut FieldErrors, container: &Cursor<'_>) {
     for source in container.items("envFrom") {
         let prefix = source.text("prefix");
         if !prefix.is_empty() {

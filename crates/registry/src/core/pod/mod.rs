@@ -21,11 +21,12 @@ mod volume;
 pub mod warnings;
 
 use ferry_meta::{FieldErrors, Path, names, object};
+use ferry_semantics::qos::QosClass;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::at::{At, Report, map_mut, maps_mut, object_at};
-use crate::core::doubtful::address;
+use crate::core::warnings::address;
+use crate::cursor::{Cursor, Report, map_mut, maps_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -40,13 +41,13 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The rules of a template: the metadata it may carry and the spec.
-pub fn validate_template(errors: &mut FieldErrors, template: &At<'_>) {
+pub fn validate_template(errors: &mut FieldErrors, template: &Cursor<'_>) {
     let metadata = template.get("metadata");
     errors.extend(crate::object_meta::label_errors(metadata.map("labels"), &template.at("labels")));
     errors.extend(crate::object_meta::annotation_errors(metadata.map("annotations"), &template.at("annotations")));
     let spec = template.get("spec");
     annotations(errors, &metadata, &spec);
-    spec::validate(errors, &spec, &At::new(&Value::Null, Path::root()), false);
+    spec::validate(errors, &spec, &Cursor::new(&Value::Null, Path::root()), false);
     if !spec.array("ephemeralContainers").is_empty() {
         errors.forbidden(spec.at("ephemeralContainers"), "ephemeral containers not allowed in pod template");
     }
@@ -61,7 +62,7 @@ pub fn default_template(template: &mut Map<String, Value>) {
     }
 }
 
-fn annotations(errors: &mut FieldErrors, metadata: &At<'_>, spec: &At<'_>) {
+fn annotations(errors: &mut FieldErrors, metadata: &Cursor<'_>, spec: &Cursor<'_>) {
     let annotations = metadata.get("annotations");
     if annotations.has(MIRROR) && spec.text("nodeName").is_empty() {
         let detail = "must set spec.nodeName if mirror pod annotation is set";
@@ -74,7 +75,7 @@ fn annotations(errors: &mut FieldErrors, metadata: &At<'_>, spec: &At<'_>) {
     }
 }
 
-fn metadata_and_spec(errors: &mut FieldErrors, pod: &At<'_>) {
+fn metadata_and_spec(errors: &mut FieldErrors, pod: &Cursor<'_>) {
     let (metadata, spec) = (pod.get("metadata"), pod.get("spec"));
     annotations(errors, &metadata, &spec);
     spec::validate(errors, &spec, &metadata, true);
@@ -128,7 +129,7 @@ fn merge_label_keys(pod: &mut Value) {
 
 /// Requests of the pod as a whole follow from its containers or its limits.
 fn default_pod_level_requests(pod: &mut Value) {
-    let at = At::root(pod);
+    let at = Cursor::root(pod);
     let resources = at.get("spec").get("resources");
     if resources.map("requests").is_empty() && resources.map("limits").is_empty() {
         return;
@@ -163,7 +164,7 @@ impl Strategy for Pod {
     fn early_warnings(&self, object: &Value) -> Vec<String> {
         match object::text(object, "/spec/os/name") {
             "windows" => Vec::new(),
-            _ => app_armor::warnings(&At::root(object)),
+            _ => app_armor::warnings(&Cursor::root(object)),
         }
     }
 
@@ -172,8 +173,8 @@ impl Strategy for Pod {
         app_armor::take_up(object);
         merge_label_keys(object);
         default_pod_level_requests(object);
-        let spec = At::root(object).get("spec");
-        let mut status = json!({"phase": "Pending", "qosClass": resources::quality_of_service(&spec)});
+        let spec = Cursor::root(object).get("spec");
+        let mut status = json!({"phase": "Pending", "qosClass": QosClass::of_json(spec.value).as_str()});
         if !spec.array("schedulingGates").is_empty() {
             status["conditions"] = json!([{
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": null,
@@ -208,7 +209,7 @@ impl Strategy for Pod {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let pod = At::root(object);
+        let pod = Cursor::root(object);
         metadata_and_spec(&mut errors, &pod);
         let spec = pod.get("spec");
         if !spec.array("ephemeralContainers").is_empty() {
@@ -222,7 +223,7 @@ impl Strategy for Pod {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (new, old) = (At::root(object), At::root(old));
+        let (new, old) = (Cursor::root(object), Cursor::root(old));
         if context.subresource == "status" {
             status::validate(&mut errors, &new, &old);
             return errors;
@@ -237,7 +238,7 @@ impl Strategy for Pod {
     }
 
     fn warnings(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
-        let pod = At::root(object);
+        let pod = Cursor::root(object);
         if old.is_some() {
             if context.subresource != "status" {
                 return Vec::new();
@@ -259,7 +260,7 @@ impl Strategy for Pod {
 
     /// Pods that run wait for their kubelet; those that never ran or have ended go at once.
     fn grace_period(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
-        let pod = At::root(object);
+        let pod = Cursor::root(object);
         let (spec, status) = (pod.get("spec"), pod.get("status"));
         let unbound = spec.text("nodeName").is_empty();
         if unbound || ["Failed", "Succeeded"].contains(&status.text("phase")) {
@@ -341,4 +342,35 @@ fn keep_all_but_size(object: &mut Value, old: &Value) {
         map.insert("spec".into(), spec);
     }
     common::keep_metadata(object, old);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_keys_become_part_of_the_selector() {
+        let term = || json!({"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["app", "absent"], "mismatchLabelKeys": ["tenant"]});
+        let mut pod = json!({"metadata": {"labels": {"app": "web", "tenant": "a"}}, "spec": {
+            "affinity": {
+                "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term()]},
+                "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term()}]},
+            },
+            "topologySpreadConstraints": [{"maxSkew": 1, "labelSelector": {}, "matchLabelKeys": ["app"]}],
+        }});
+        merge_label_keys(&mut pod);
+        let app = json!({"key": "app", "operator": "In", "values": ["web"]});
+        let tenant = json!({"key": "tenant", "operator": "NotIn", "values": ["a"]});
+        for (place, want) in [
+            ("/spec/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution/0", json!([app, tenant])),
+            (
+                "/spec/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/podAffinityTerm",
+                json!([app, tenant]),
+            ),
+            ("/spec/topologySpreadConstraints/0", json!([app])),
+        ] {
+            let made = pod.pointer(&format!("{place}/labelSelector/matchExpressions"));
+            assert_eq!(made, Some(&want), "{place}");
+        }
+    }
 }

@@ -5,15 +5,15 @@ use std::collections::HashSet;
 use ferry_meta::FieldErrors;
 
 use super::spec::Whole;
-use crate::at::{At, Report};
 use crate::check;
+use crate::cursor::{Cursor, Report};
 
 /// What the items of a list have under a key.
-fn texts<'a>(container: &At<'a>, list: &str, key: &str) -> HashSet<&'a str> {
+fn texts<'a>(container: &Cursor<'a>, list: &str, key: &str) -> HashSet<&'a str> {
     container.array(list).iter().map(|item| item[key].as_str().unwrap_or_default()).collect()
 }
 
-pub fn mounts(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
+pub fn mounts(errors: &mut FieldErrors, container: &Cursor<'_>, whole: &Whole<'_>) {
     let mut points: HashSet<&str> = HashSet::new();
     let (devices, device_paths) =
         (texts(container, "volumeDevices", "name"), texts(container, "volumeDevices", "devicePath"));
@@ -53,7 +53,7 @@ pub fn mounts(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
     }
 }
 
-fn propagation(errors: &mut FieldErrors, container: &At<'_>, mount: &At<'_>) {
+fn propagation(errors: &mut FieldErrors, container: &Cursor<'_>, mount: &Cursor<'_>) {
     let Some(mode) = mount.raw("mountPropagation").as_str() else { return };
     let path = container.at("volumeMounts").child("mountPropagation");
     let supported = ["Bidirectional", "HostToContainer", "None"];
@@ -65,7 +65,7 @@ fn propagation(errors: &mut FieldErrors, container: &At<'_>, mount: &At<'_>) {
     }
 }
 
-fn recursive_read_only(errors: &mut FieldErrors, container: &At<'_>, mount: &At<'_>) {
+fn recursive_read_only(errors: &mut FieldErrors, container: &Cursor<'_>, mount: &Cursor<'_>) {
     let Some(mode) = mount.raw("recursiveReadOnly").as_str() else { return };
     let path = || container.at("volumeMounts").child("recursiveReadOnly");
     match mode {
@@ -82,7 +82,10 @@ fn recursive_read_only(errors: &mut FieldErrors, container: &At<'_>, mount: &At<
     }
 }
 
-pub fn devices(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
+pub fn devices(errors: &mut FieldErrors, container: &Cursor<'_>, whole: &Whole<'_>) {
+    if container.array("volumeDevices").is_empty() {
+        return;
+    }
     let (mut paths, mut seen): (HashSet<&str>, HashSet<&str>) = (HashSet::new(), HashSet::new());
     let (mounts, mount_paths) =
         (texts(container, "volumeMounts", "name"), texts(container, "volumeMounts", "mountPath"));

@@ -1,6 +1,6 @@
 //! Files of a volume that would lie in the way of one another.
 
-use crate::at::At;
+use crate::cursor::Cursor;
 
 /// As many are told; an answer has no room for more.
 const MOST: usize = 1000;
@@ -26,7 +26,7 @@ impl File {
     }
 }
 
-pub fn of(volume: &At<'_>) -> Vec<String> {
+pub fn of(volume: &Cursor<'_>) -> Vec<String> {
     let name = volume.text("name");
     let mut found = Vec::new();
     let (maps, secret) = (volume.get("configMap"), volume.get("secret"));
@@ -54,12 +54,12 @@ pub fn of(volume: &At<'_>) -> Vec<String> {
     found
 }
 
-fn listed(source: &At<'_>, what: &str) -> Vec<File> {
+fn listed(source: &Cursor<'_>, what: &str) -> Vec<File> {
     source.items("items").iter().map(|item| File { path: item.text("path").into(), source: what.into() }).collect()
 }
 
 /// The files of one source of a projected volume; None: it has no source at all.
-fn projected(source: &At<'_>) -> Option<Vec<File>> {
+fn projected(source: &Cursor<'_>) -> Option<Vec<File>> {
     let file = |path: &str, source: String| File { path: path.to_owned(), source };
     let part = |key: &str| source.has(key).then(|| source.get(key));
     let kinds = ["configMap", "secret", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
@@ -82,7 +82,7 @@ fn projected(source: &At<'_>) -> Option<Vec<File>> {
     }
     let certificate = part("podCertificate");
     let paths = [("certificateChainPath", "chain"), ("keyPath", "key"), ("credentialBundlePath", "credential bundle")];
-    let of_certificate = |certificate: &At<'_>| {
+    let of_certificate = |certificate: &Cursor<'_>| {
         let set = paths.iter().filter(|(key, _)| !certificate.text(key).is_empty());
         set.map(|(key, what)| file(certificate.text(key), format!("PodCertificate {what}"))).collect()
     };
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn files_in_the_way_of_one_another_are_told() {
-        let check = |volume: serde_json::Value, want: &[&str]| assert_eq!(of(&At::root(&volume)), want);
+        let check = |volume: serde_json::Value, want: &[&str]| assert_eq!(of(&Cursor::root(&volume)), want);
         check(
             json!({"name": "v", "configMap": {"name": "m", "items": [{"path": "a"}, {"path": "b"}, {"path": "a/c"}]}}),
             &[r#"volume "v" (ConfigMap "m"): overlapping paths: "a/c" with "a""#],

@@ -4,10 +4,10 @@ use ferry_meta::{FieldErrors, names};
 use serde_json::json;
 
 use super::spec::Whole;
-use crate::at::{At, Report};
 use crate::check;
+use crate::cursor::{Cursor, Report};
 
-pub fn all(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
+pub fn all(errors: &mut FieldErrors, container: &Cursor<'_>, whole: &Whole<'_>) {
     for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.get(key);
         if !probe.exists() {
@@ -32,7 +32,7 @@ pub fn all(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
     }
 }
 
-pub fn lifecycle(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>) {
+pub fn lifecycle(errors: &mut FieldErrors, container: &Cursor<'_>, whole: &Whole<'_>) {
     let lifecycle = container.get("lifecycle");
     for key in ["postStart", "preStop"] {
         let hook = lifecycle.get(key);
@@ -43,7 +43,7 @@ pub fn lifecycle(errors: &mut FieldErrors, container: &At<'_>, whole: &Whole<'_>
 }
 
 /// Exactly one way to act; those after the first are refused unseen.
-fn handler(errors: &mut FieldErrors, parent: &At<'_>, whole: &Whole<'_>) {
+fn handler(errors: &mut FieldErrors, parent: &Cursor<'_>, whole: &Whole<'_>) {
     let mut found = false;
     for key in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
         let action = parent.get(key);
@@ -67,7 +67,7 @@ fn handler(errors: &mut FieldErrors, parent: &At<'_>, whole: &Whole<'_>) {
     }
 }
 
-fn http_get(errors: &mut FieldErrors, action: &At<'_>) {
+fn http_get(errors: &mut FieldErrors, action: &Cursor<'_>) {
     if action.text("path").is_empty() {
         errors.required(action.at("path"), "");
     }
@@ -82,7 +82,7 @@ fn http_get(errors: &mut FieldErrors, action: &At<'_>) {
     }
 }
 
-fn sleep(errors: &mut FieldErrors, action: &At<'_>, grace_period: Option<i64>) {
+fn sleep(errors: &mut FieldErrors, action: &Cursor<'_>, grace_period: Option<i64>) {
     let seconds = action.number("seconds");
     if let Some(grace) = grace_period
         && !(0..=grace).contains(&seconds)

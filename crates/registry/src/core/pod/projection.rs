@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use ferry_meta::{FieldErrors, names};
 
 use super::volume::{downward_file, key_to_path};
-use crate::at::{At, Report};
 use crate::check;
+use crate::cursor::{Cursor, Report};
 
-pub fn sources(errors: &mut FieldErrors, projected: &At<'_>) {
+pub fn sources(errors: &mut FieldErrors, projected: &Cursor<'_>) {
     let mut paths = Paths { seen: HashSet::new(), projected };
     for source in projected.items("sources") {
         let mut count = 0;
@@ -25,7 +25,7 @@ pub fn sources(errors: &mut FieldErrors, projected: &At<'_>) {
     }
 }
 
-type Rule = fn(&mut FieldErrors, &At<'_>, &mut Paths<'_>);
+type Rule = fn(&mut FieldErrors, &Cursor<'_>, &mut Paths<'_>);
 const RULES: [(&str, Rule); 6] = [
     ("secret", keyed),
     ("configMap", keyed),
@@ -38,7 +38,7 @@ const RULES: [(&str, Rule); 6] = [
 /// The files made so far: no two sources may write the same one.
 struct Paths<'a> {
     seen: HashSet<String>,
-    projected: &'a At<'a>,
+    projected: &'a Cursor<'a>,
 }
 
 impl Paths<'_> {
@@ -49,7 +49,7 @@ impl Paths<'_> {
     }
 }
 
-fn keyed(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) {
+fn keyed(errors: &mut FieldErrors, part: &Cursor<'_>, paths: &mut Paths<'_>) {
     if part.text("name").is_empty() {
         errors.required(part.at("name"), "");
     }
@@ -61,9 +61,9 @@ fn keyed(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) {
     }
 }
 
-fn downward(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) {
+fn downward(errors: &mut FieldErrors, part: &Cursor<'_>, paths: &mut Paths<'_>) {
     for file in part.array("items") {
-        let file = At::new(file, part.path.clone());
+        let file = Cursor::new(file, part.path.clone());
         downward_file(errors, &file);
         if !file.text("path").is_empty() {
             paths.add(errors, file.text("path"), file.text("path"));
@@ -71,7 +71,7 @@ fn downward(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) {
     }
 }
 
-fn token(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) {
+fn token(errors: &mut FieldErrors, part: &Cursor<'_>, paths: &mut Paths<'_>) {
     let path = || part.at("expirationSeconds");
     match part.int("expirationSeconds") {
         None => errors.required(path(), ""),
@@ -91,7 +91,7 @@ fn token(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) {
     }
 }
 
-fn trust_bundle(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) {
+fn trust_bundle(errors: &mut FieldErrors, part: &Cursor<'_>, paths: &mut Paths<'_>) {
     match (part.raw("name").as_str(), part.raw("signerName").as_str()) {
         (Some(_), Some(_)) => {
             errors.invalid(part.path.clone(), part.value.clone(), "only one of name and signerName may be used");
@@ -127,7 +127,7 @@ fn trust_bundle(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) 
     paths.add(errors, path, path);
 }
 
-fn certificate(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) {
+fn certificate(errors: &mut FieldErrors, part: &Cursor<'_>, paths: &mut Paths<'_>) {
     const KEYS: [&str; 6] = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
     signer_name(errors, part, "signerName");
     for key in part.map("userAnnotations").keys() {
@@ -163,7 +163,7 @@ fn certificate(errors: &mut FieldErrors, part: &At<'_>, paths: &mut Paths<'_>) {
 }
 
 /// `domain/path`: the name of who signs certificates.
-pub fn signer_name(errors: &mut FieldErrors, parent: &At<'_>, key: &str) {
+pub fn signer_name(errors: &mut FieldErrors, parent: &Cursor<'_>, key: &str) {
     let name = parent.text(key);
     let path = || parent.at(key);
     if name.is_empty() {

@@ -2,14 +2,14 @@
 
 use ferry_meta::{FieldErrors, names};
 
-use crate::at::{At, Report};
+use crate::cursor::{Cursor, Report};
 
 const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
 const MANAGED: &str = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
 const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
 
 /// `shared` is set for the source of a PersistentVolume, whose secrets may be in any namespace.
-pub fn validate(errors: &mut FieldErrors, key: &str, source: &At<'_>, shared: bool) {
+pub fn validate(errors: &mut FieldErrors, key: &str, source: &Cursor<'_>, shared: bool) {
     match key {
         "iscsi" => iscsi(errors, source, shared),
         "flocker" => flocker(errors, source),
@@ -41,7 +41,7 @@ pub fn validate(errors: &mut FieldErrors, key: &str, source: &At<'_>, shared: bo
 }
 
 /// A secret that is named must have a name, and where it may be anywhere a namespace.
-fn secret(errors: &mut FieldErrors, source: &At<'_>, shared: bool) {
+fn secret(errors: &mut FieldErrors, source: &Cursor<'_>, shared: bool) {
     let secret = source.get("secretRef");
     let fields: &[&str] = if shared { &["name", "namespace"] } else { &["name"] };
     for field in fields.iter().filter(|field| secret.exists() && secret.text(field).is_empty()) {
@@ -49,7 +49,7 @@ fn secret(errors: &mut FieldErrors, source: &At<'_>, shared: bool) {
     }
 }
 
-fn iscsi(errors: &mut FieldErrors, source: &At<'_>, shared: bool) {
+fn iscsi(errors: &mut FieldErrors, source: &Cursor<'_>, shared: bool) {
     const FORMS: &str = "must be valid format starting with iqn, eui, or naa";
     let name = source.text("iqn");
     if !name.is_empty() && !is_qualified(name) {
@@ -103,7 +103,7 @@ fn is_qualified(name: &str) -> bool {
     }
 }
 
-fn flocker(errors: &mut FieldErrors, source: &At<'_>) {
+fn flocker(errors: &mut FieldErrors, source: &Cursor<'_>) {
     let (name, id) = (source.text("datasetName"), source.text("datasetUUID"));
     if name.is_empty() && id.is_empty() {
         errors.required(source.path.clone(), "one of datasetName and datasetUUID is required");
@@ -117,7 +117,7 @@ fn flocker(errors: &mut FieldErrors, source: &At<'_>) {
     }
 }
 
-fn quobyte(errors: &mut FieldErrors, source: &At<'_>) {
+fn quobyte(errors: &mut FieldErrors, source: &Cursor<'_>) {
     let registry = source.text("registry");
     if registry.is_empty() {
         errors.required(source.at("registry"), PAIRS);
@@ -137,7 +137,7 @@ fn quobyte(errors: &mut FieldErrors, source: &At<'_>) {
     }
 }
 
-fn azure_disk(errors: &mut FieldErrors, source: &At<'_>) {
+fn azure_disk(errors: &mut FieldErrors, source: &Cursor<'_>) {
     for (field, supported) in
         [("cachingMode", ["None", "ReadOnly", "ReadWrite"]), ("kind", ["Dedicated", "Managed", "Shared"])]
     {
@@ -198,7 +198,7 @@ mod tests {
         ];
         for (key, shared, source, want) in cases {
             let mut errors = FieldErrors::new();
-            validate(&mut errors, key, &At::root(&source), shared);
+            validate(&mut errors, key, &Cursor::root(&source), shared);
             let lines: Vec<String> = errors.iter().map(ferry_meta::FieldError::line).collect();
             assert_eq!(lines, want, "{key} {source}");
         }

@@ -1,16 +1,18 @@
-//! The rules of resource requests and limits, and the quality-of-service class that follows from them.
+//! The rules of resource requests and limits.
 
 use std::collections::{BTreeMap, HashSet};
 
 use ferry_meta::{FieldError, FieldErrors, Path, Quantity, names};
-use serde_json::{Map, Value};
+use ferry_semantics::pod_resources::peak;
+use ferry_semantics::quota::amounts::amounts;
 
 use super::spec::Whole;
-use crate::at::{At, NOT_NEGATIVE, Report};
+use crate::cursor::{Cursor, NOT_NEGATIVE, Report};
 
 pub type NameRule = fn(&mut FieldErrors, &Path, &str);
 
-const STANDARD: [&str; 20] = [
+/// Those that are measured.
+const MEASURED: [&str; 11] = [
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -20,17 +22,8 @@ const STANDARD: [&str; 20] = [
     "limits.cpu",
     "limits.memory",
     "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
     "storage",
     "requests.storage",
-    "services.nodeports",
-    "services.loadbalancers",
 ];
 
 const COUNTED: [&str; 9] = [
@@ -72,7 +65,10 @@ pub fn any_name(errors: &mut FieldErrors, path: &Path, name: &str) -> bool {
         errors.reasons(path.clone(), name, reasons);
         return false;
     }
-    let standard = STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-");
+    let standard = MEASURED.contains(&name)
+        || COUNTED.contains(&name)
+        || is_huge_pages(name)
+        || name.starts_with("requests.hugepages-");
     if !name.contains('/') && !standard {
         errors.invalid(path.clone(), name, "must be a standard resource type or fully qualified");
         return false;
@@ -117,10 +113,10 @@ fn huge_pages(errors: &mut FieldErrors, path: &Path, name: &str, quantity: &Quan
     }
 }
 
-pub fn validate(errors: &mut FieldErrors, requirements: &At<'_>, claims: &HashSet<&str>, name_rule: NameRule) {
+pub fn validate(errors: &mut FieldErrors, requirements: &Cursor<'_>, claims: &HashSet<&str>, name_rule: NameRule) {
     let is_compute = |name: &str| name == "cpu" || name == "memory";
     let (mut compute, mut huge) = (false, false);
-    let mut each = |errors: &mut FieldErrors, name: &str, at: &At<'_>| -> Quantity {
+    let mut each = |errors: &mut FieldErrors, name: &str, at: &Cursor<'_>| -> Quantity {
         let quantity = at.as_quantity().unwrap_or_default();
         name_rule(errors, &at.path, name);
         amount(errors, &at.path, name, &quantity);
@@ -161,7 +157,7 @@ pub fn validate(errors: &mut FieldErrors, requirements: &At<'_>, claims: &HashSe
     claim_names(errors, requirements, claims);
 }
 
-fn claim_names(errors: &mut FieldErrors, requirements: &At<'_>, claims: &HashSet<&str>) {
+fn claim_names(errors: &mut FieldErrors, requirements: &Cursor<'_>, claims: &HashSet<&str>) {
     // Names with and without a request, and those that have one.
     let (mut seen, mut parts): (HashSet<String>, HashSet<&str>) = (HashSet::new(), HashSet::new());
     for claim in requirements.items("claims") {
@@ -201,16 +197,16 @@ fn claim_names(errors: &mut FieldErrors, requirements: &At<'_>, claims: &HashSet
     }
 }
 
-pub fn validate_overhead(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn validate_overhead(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     if !spec.has("overhead") {
         return;
     }
     let wrapped = serde_json::json!({"limits": spec.raw("overhead")});
-    validate(errors, &At::new(&wrapped, spec.at("overhead")), &HashSet::new(), container_name);
+    validate(errors, &Cursor::new(&wrapped, spec.at("overhead")), &HashSet::new(), container_name);
 }
 
 /// Requests and limits of the pod as a whole.
-pub fn validate_pod_level(errors: &mut FieldErrors, spec: &At<'_>, whole: &Whole<'_>) {
+pub fn validate_pod_level(errors: &mut FieldErrors, spec: &Cursor<'_>, whole: &Whole<'_>) {
     let requirements = spec.get("resources");
     if !requirements.exists() {
         return;
@@ -244,75 +240,10 @@ pub fn validate_pod_level(errors: &mut FieldErrors, spec: &At<'_>, whole: &Whole
 }
 
 /// What all containers ask for at the same time: the running ones together, or the largest moment of starting up.
-pub fn total(spec: &At<'_>, which: &str) -> BTreeMap<String, Quantity> {
-    let mut running: BTreeMap<String, Quantity> = BTreeMap::new();
-    let add = |sum: &mut BTreeMap<String, Quantity>, list: &Map<String, Value>| {
-        for (name, value) in list {
-            let quantity = value.as_str().and_then(|t| t.parse::<Quantity>().ok()).unwrap_or_default();
-            let entry = sum.entry(name.clone()).or_default();
-            *entry = entry.add(&quantity);
-        }
-    };
-    for container in spec.items("containers") {
-        add(&mut running, container.get("resources").map(which));
-    }
-    let mut sidecars: BTreeMap<String, Quantity> = BTreeMap::new();
-    let mut starting: BTreeMap<String, Quantity> = BTreeMap::new();
-    for container in spec.items("initContainers") {
-        let mut moment = sidecars.clone();
-        add(&mut moment, container.get("resources").map(which));
-        if container.text("restartPolicy") == "Always" {
-            add(&mut running, container.get("resources").map(which));
-            sidecars = moment.clone();
-        }
-        for (name, quantity) in moment {
-            let entry = starting.entry(name).or_default();
-            *entry = std::mem::take(entry).max(quantity);
-        }
-    }
-    for (name, quantity) in starting {
-        let entry = running.entry(name).or_default();
-        *entry = std::mem::take(entry).max(quantity);
-    }
-    running
-}
-
-/// Guaranteed, Burstable or BestEffort, by cpu and memory alone.
-pub fn quality_of_service(spec: &At<'_>) -> &'static str {
-    let pod = spec.get("resources");
-    let counts = |name: &String| name == "cpu" || name == "memory" || name.starts_with("hugepages-");
-    if ["requests", "limits"].iter().any(|list| pod.map(list).keys().any(counts)) {
-        let amounts = |key: &str| compute_amounts(pod.map(key));
-        return class(&[(amounts("requests"), amounts("limits"))]);
-    }
-    let containers = spec.items("containers").into_iter().chain(spec.items("initContainers"));
-    let each: Vec<(Amounts, Amounts)> = containers
-        .map(|container| {
-            let resources = container.get("resources");
-            (compute_amounts(resources.map("requests")), compute_amounts(resources.map("limits")))
-        })
-        .collect();
-    class(&each)
-}
-
-type Amounts = BTreeMap<String, Quantity>;
-
-fn compute_amounts(list: &Map<String, Value>) -> Amounts {
-    list.iter()
-        .filter(|(name, _)| *name == "cpu" || *name == "memory")
-        .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.parse::<Quantity>().ok()?)))
-        .filter(|(_, quantity)| !quantity.is_zero() && !quantity.is_negative())
-        .collect()
-}
-
-fn class(containers: &[(Amounts, Amounts)]) -> &'static str {
-    if containers.iter().all(|(requests, limits)| requests.is_empty() && limits.is_empty()) {
-        return "BestEffort";
-    }
-    let complete = |(requests, limits): &(Amounts, Amounts)| {
-        limits.len() == 2
-            && requests.iter().all(|(name, quantity)| limits.get(name) == Some(quantity))
-            && requests.len() == 2
-    };
-    if containers.iter().all(complete) { "Guaranteed" } else { "Burstable" }
+pub fn total(spec: &Cursor<'_>, which: &str) -> BTreeMap<String, Quantity> {
+    let pointer = format!("/resources/{which}");
+    let of = |container: &Cursor<'_>| amounts(container.value, &pointer);
+    let init = spec.items("initContainers");
+    let init = init.iter().map(|container| (container.text("restartPolicy") == "Always", of(container)));
+    peak(init, spec.items("containers").iter().map(of))
 }

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use ferry_meta::{FieldError, FieldErrors, names};
 use ferry_semantics::taints;
 
-use crate::at::{At, Report};
 use crate::check;
+use crate::cursor::{Cursor, Report};
 
-pub fn affinity(errors: &mut FieldErrors, affinity: &At<'_>) {
+pub fn affinity(errors: &mut FieldErrors, affinity: &Cursor<'_>) {
     let node = affinity.get("nodeAffinity");
     let required = node.get("requiredDuringSchedulingIgnoredDuringExecution");
     if required.exists() {
@@ -29,14 +29,14 @@ pub fn affinity(errors: &mut FieldErrors, affinity: &At<'_>) {
     }
 }
 
-fn weight(errors: &mut FieldErrors, term: &At<'_>) {
+fn weight(errors: &mut FieldErrors, term: &Cursor<'_>) {
     let weight = term.number("weight");
     if !(1..=100).contains(&weight) {
         errors.invalid(term.at("weight"), weight, "must be in the range 1-100");
     }
 }
 
-pub fn node_selector(errors: &mut FieldErrors, selector: &At<'_>) {
+pub fn node_selector(errors: &mut FieldErrors, selector: &Cursor<'_>) {
     let terms = selector.items("nodeSelectorTerms");
     if terms.is_empty() {
         return errors.required(selector.at("nodeSelectorTerms"), "must have at least one node selector term");
@@ -46,7 +46,7 @@ pub fn node_selector(errors: &mut FieldErrors, selector: &At<'_>) {
     }
 }
 
-fn node_selector_term(errors: &mut FieldErrors, term: &At<'_>, check_values: bool) {
+fn node_selector_term(errors: &mut FieldErrors, term: &Cursor<'_>, check_values: bool) {
     for requirement in term.items("matchExpressions") {
         let values = requirement.array("values");
         match requirement.text("operator") {
@@ -90,7 +90,7 @@ fn node_selector_term(errors: &mut FieldErrors, term: &At<'_>, check_values: boo
     }
 }
 
-fn pod_term(errors: &mut FieldErrors, term: &At<'_>) {
+fn pod_term(errors: &mut FieldErrors, term: &Cursor<'_>) {
     check::label_selector(errors, &term.get("labelSelector"));
     check::label_selector(errors, &term.get("namespaceSelector"));
     for namespace in term.texts("namespaces") {
@@ -105,7 +105,7 @@ fn pod_term(errors: &mut FieldErrors, term: &At<'_>) {
 }
 
 /// `matchLabelKeys` and `mismatchLabelKeys` need a selector to add to, and must not contradict it or each other.
-fn label_keys(errors: &mut FieldErrors, term: &At<'_>) {
+fn label_keys(errors: &mut FieldErrors, term: &Cursor<'_>) {
     let selector = term.get("labelSelector");
     for list in ["matchLabelKeys", "mismatchLabelKeys"] {
         if term.array(list).is_empty() {
@@ -143,7 +143,7 @@ fn label_keys(errors: &mut FieldErrors, term: &At<'_>) {
     }
 }
 
-pub fn spread(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn spread(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let constraints = spec.items("topologySpreadConstraints");
     // Of several that are alike the last is not told of.
     let mut left: HashMap<(&str, &str), usize> = HashMap::new();
@@ -187,7 +187,7 @@ pub fn spread(errors: &mut FieldErrors, spec: &At<'_>) {
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// `compare` where operators that compare numbers are in use already: their feature gate is off, as it is upstream.
-pub fn tolerations(errors: &mut FieldErrors, spec: &At<'_>, compare: bool) {
+pub fn tolerations(errors: &mut FieldErrors, spec: &Cursor<'_>, compare: bool) {
     for toleration in spec.items("tolerations") {
         let (key, operator) = (toleration.text("key"), toleration.text("operator"));
         let (value, effect) = (toleration.text("value"), toleration.text("effect"));
@@ -228,11 +228,11 @@ pub fn tolerations(errors: &mut FieldErrors, spec: &At<'_>, compare: bool) {
 }
 
 /// The taints of a node; upstream names their path below the metadata.
-pub fn taints(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn taints(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
     let list = ferry_meta::Path::new("metadata.taints");
     for (index, value) in spec.array("taints").iter().enumerate() {
-        let taint = At::new(value, list.index(index));
+        let taint = Cursor::new(value, list.index(index));
         let (key, effect) = (taint.text("key"), taint.text("effect"));
         errors.reasons(taint.at("key"), key, names::label_key(key));
         let reasons = names::label_value(taint.text("value"));

@@ -9,15 +9,15 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::spec::all_containers;
-use crate::at::{At, Report};
 use crate::check;
+use crate::cursor::{Cursor, Report};
 use crate::internal;
 
 const SYSCTL: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
 static SYSCTL_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(SYSCTL).ok());
 
-pub fn validate_pod(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn validate_pod(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let context = spec.get("securityContext");
     for key in ["fsGroup", "runAsUser", "runAsGroup"] {
         check::unix_id(errors, &context, key);
@@ -37,13 +37,13 @@ pub fn validate_pod(errors: &mut FieldErrors, spec: &At<'_>) {
     enumerated(errors, &context, "seLinuxChangePolicy", &["MountOption", "Recursive"]);
 }
 
-fn enumerated(errors: &mut FieldErrors, parent: &At<'_>, key: &str, values: &[&str]) {
+fn enumerated(errors: &mut FieldErrors, parent: &Cursor<'_>, key: &str, values: &[&str]) {
     if let Some(value) = parent.raw(key).as_str().filter(|value| !values.contains(value)) {
         errors.unsupported(parent.at(key), value, values);
     }
 }
 
-fn sysctls(errors: &mut FieldErrors, spec: &At<'_>, context: &At<'_>) {
+fn sysctls(errors: &mut FieldErrors, spec: &Cursor<'_>, context: &Cursor<'_>) {
     let mut seen: HashSet<&str> = HashSet::new();
     for sysctl in context.items("sysctls") {
         let name = sysctl.text("name");
@@ -67,7 +67,7 @@ fn sysctls(errors: &mut FieldErrors, spec: &At<'_>, context: &At<'_>) {
     }
 }
 
-fn seccomp(errors: &mut FieldErrors, profile: &At<'_>) {
+fn seccomp(errors: &mut FieldErrors, profile: &Cursor<'_>) {
     if !profile.exists() {
         return;
     }
@@ -89,7 +89,7 @@ fn seccomp(errors: &mut FieldErrors, profile: &At<'_>) {
     }
 }
 
-fn app_armor(errors: &mut FieldErrors, profile: &At<'_>) {
+fn app_armor(errors: &mut FieldErrors, profile: &Cursor<'_>) {
     if !profile.exists() {
         return;
     }
@@ -116,7 +116,7 @@ fn app_armor(errors: &mut FieldErrors, profile: &At<'_>) {
     }
 }
 
-pub fn validate_container(errors: &mut FieldErrors, container: &At<'_>, host_users: bool) {
+pub fn validate_container(errors: &mut FieldErrors, container: &Cursor<'_>, host_users: bool) {
     let context = container.get("securityContext");
     if !context.exists() {
         return;
@@ -148,7 +148,7 @@ pub fn validate_container(errors: &mut FieldErrors, container: &At<'_>, host_use
     app_armor(errors, &context.get("appArmorProfile"));
 }
 
-fn windows_options(errors: &mut FieldErrors, options: &At<'_>) {
+fn windows_options(errors: &mut FieldErrors, options: &Cursor<'_>) {
     if let Some(name) = options.raw("gmsaCredentialSpecName").as_str() {
         errors.reasons(options.at("gmsaCredentialSpecName"), name, names::dns1123_subdomain(name));
     }
@@ -204,8 +204,8 @@ fn is_windows_domain(domain: &str) -> bool {
     net_bios || domain.split('.').all(part)
 }
 
-pub fn windows_host_process(errors: &mut FieldErrors, spec: &At<'_>) {
-    let flag = |at: &At<'_>| at.get("securityContext").get("windowsOptions").flag("hostProcess");
+pub fn windows_host_process(errors: &mut FieldErrors, spec: &Cursor<'_>) {
+    let flag = |at: &Cursor<'_>| at.get("securityContext").get("windowsOptions").flag("hostProcess");
     let pod = flag(spec);
     let containers = all_containers(spec);
     let mut count = 0;
@@ -236,7 +236,7 @@ pub fn windows_host_process(errors: &mut FieldErrors, spec: &At<'_>) {
 }
 
 /// What a pod in a user namespace may not share with the host.
-pub fn host_users(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn host_users(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     if spec.flag("hostUsers") != Some(false) {
         return;
     }
@@ -274,7 +274,7 @@ const NOT_IN_WINDOWS_CONTAINERS: [&str; 10] = [
     "runAsGroup",
 ];
 
-pub fn operating_system(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn operating_system(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let os = spec.get("os");
     if !os.exists() {
         return;
@@ -294,8 +294,8 @@ pub fn operating_system(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-fn windows(errors: &mut FieldErrors, spec: &At<'_>) {
-    let mut refuse = |parent: &At<'_>, keys: &[&str], set: &dyn Fn(&Value) -> bool| {
+fn windows(errors: &mut FieldErrors, spec: &Cursor<'_>) {
+    let mut refuse = |parent: &Cursor<'_>, keys: &[&str], set: &dyn Fn(&Value) -> bool| {
         for key in keys.iter().filter(|key| set(parent.raw(key))) {
             errors.forbidden(parent.at(key), "cannot be set for a windows pod");
         }

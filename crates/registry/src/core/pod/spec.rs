@@ -6,8 +6,8 @@ use ferry_meta::{FieldErrors, Path, names};
 use serde_json::Value;
 
 use super::{container, resources, scheduling, security, volume};
-use crate::at::{At, Report};
 use crate::check;
+use crate::cursor::{Cursor, Report};
 
 /// What the rules of a part need to know of the whole.
 pub struct Whole<'a> {
@@ -23,12 +23,12 @@ pub struct Whole<'a> {
 }
 
 /// The containers of all three kinds, in the order upstream visits them.
-pub fn all_containers<'a>(spec: &At<'a>) -> Vec<At<'a>> {
+pub fn all_containers<'a>(spec: &Cursor<'a>) -> Vec<Cursor<'a>> {
     ["initContainers", "containers", "ephemeralContainers"].iter().flat_map(|key| spec.items(key)).collect()
 }
 
 /// `metadata` is that of the pod or template; null where there is none.
-pub fn validate(errors: &mut FieldErrors, spec: &At<'_>, metadata: &At<'_>, is_pod: bool) {
+pub fn validate(errors: &mut FieldErrors, spec: &Cursor<'_>, metadata: &Cursor<'_>, is_pod: bool) {
     if !spec.has("terminationGracePeriodSeconds") {
         errors.required(spec.at("terminationGracePeriodSeconds"), "");
     }
@@ -104,7 +104,7 @@ pub fn validate(errors: &mut FieldErrors, spec: &At<'_>, metadata: &At<'_>, is_p
     file_key_volumes(errors, spec);
 }
 
-fn resource_claims(errors: &mut FieldErrors, spec: &At<'_>, metadata: &At<'_>) {
+fn resource_claims(errors: &mut FieldErrors, spec: &Cursor<'_>, metadata: &Cursor<'_>) {
     let mut seen: HashSet<&str> = HashSet::new();
     for claim in spec.items("resourceClaims") {
         if metadata.map("annotations").contains_key("kubernetes.io/config.mirror") {
@@ -136,12 +136,12 @@ fn resource_claims(errors: &mut FieldErrors, spec: &At<'_>, metadata: &At<'_>) {
     }
 }
 
-fn shown_claim(claim: &At<'_>, detail: &str) -> ferry_meta::FieldError {
+fn shown_claim(claim: &Cursor<'_>, detail: &str) -> ferry_meta::FieldError {
     ferry_meta::FieldError::invalid(&claim.path, claim.value.clone(), detail)
         .shown_as(crate::internal::show("PodResourceClaim", claim.value))
 }
 
-fn host_network_ports(errors: &mut FieldErrors, spec: &At<'_>, is_pod: bool) {
+fn host_network_ports(errors: &mut FieldErrors, spec: &Cursor<'_>, is_pod: bool) {
     if !spec.is_true("hostNetwork") {
         return;
     }
@@ -155,7 +155,7 @@ fn host_network_ports(errors: &mut FieldErrors, spec: &At<'_>, is_pod: bool) {
     }
 }
 
-fn dns_config(errors: &mut FieldErrors, spec: &At<'_>) {
+fn dns_config(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let config = spec.get("dnsConfig");
     if spec.text("dnsPolicy") == "None" {
         if !config.exists() {
@@ -190,7 +190,7 @@ fn dns_config(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-fn scheduling_gates(errors: &mut FieldErrors, spec: &At<'_>) {
+fn scheduling_gates(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let mut seen: HashSet<&str> = HashSet::new();
     for gate in spec.items("schedulingGates") {
         let name = gate.text("name");
@@ -202,7 +202,7 @@ fn scheduling_gates(errors: &mut FieldErrors, spec: &At<'_>) {
     }
 }
 
-fn hostname_override(errors: &mut FieldErrors, spec: &At<'_>) {
+fn hostname_override(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let Some(name) = spec.raw("hostnameOverride").as_str() else { return };
     let path = || spec.at("hostnameOverride");
     if spec.is_true("setHostnameAsFQDN") {
@@ -217,7 +217,7 @@ fn hostname_override(errors: &mut FieldErrors, spec: &At<'_>) {
     errors.reasons(path(), name, names::dns1123_subdomain(name));
 }
 
-fn host_aliases(errors: &mut FieldErrors, spec: &At<'_>) {
+fn host_aliases(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     for alias in spec.items("hostAliases") {
         check::ip(errors, alias.at("ip"), alias.text("ip"));
         for name in alias.items("hostnames") {
@@ -227,7 +227,7 @@ fn host_aliases(errors: &mut FieldErrors, spec: &At<'_>) {
 }
 
 /// Environment files must lie in a volume that starts empty.
-fn file_key_volumes(errors: &mut FieldErrors, spec: &At<'_>) {
+fn file_key_volumes(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     for container in all_containers(spec) {
         for variable in container.items("env") {
             let reference = variable.get("valueFrom").get("fileKeyRef");

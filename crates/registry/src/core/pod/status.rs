@@ -1,12 +1,13 @@
 //! The rules of a pod's status.
 
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 
 use ferry_meta::{FieldError, FieldErrors, names};
 use serde_json::{Map, Value, json};
 
-use crate::at::{At, Report};
 use crate::check;
+use crate::cursor::{Cursor, Report};
 
 /// Keeps from the old status what writers that do not know of it would drop.
 pub fn prepare(object: &mut Value, old: &Value) {
@@ -42,7 +43,7 @@ fn keep_observed_generations(status: &mut Map<String, Value>, before: &Map<Strin
     for condition in before.get("conditions").and_then(Value::as_array).into_iter().flatten() {
         old.entry(condition.get("type")).or_insert(condition);
     }
-    for condition in crate::at::maps_mut(status, "conditions") {
+    for condition in crate::cursor::maps_mut(status, "conditions") {
         if condition.get("observedGeneration").and_then(Value::as_i64).unwrap_or_default() == 0
             && let Some(same) = old.get(&condition.get("type")).copied()
             && let Some(generation) = same.get("observedGeneration")
@@ -52,7 +53,7 @@ fn keep_observed_generations(status: &mut Map<String, Value>, before: &Map<Strin
     }
 }
 
-pub fn validate(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+pub fn validate(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>) {
     super::update::annotations(errors, new, old);
     let (status, before) = (new.get("status"), old.get("status"));
     conditions(errors, &status);
@@ -69,14 +70,14 @@ pub fn validate(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
         errors.invalid(status.at("observedGeneration"), generation, "must be a non-negative integer");
     }
     if status.text("qosClass") != before.text("qosClass") {
-        errors.invalid(status.at("qosClass"), status.text("qosClass"), crate::at::IMMUTABLE);
+        errors.invalid(status.at("qosClass"), status.text("qosClass"), crate::cursor::IMMUTABLE);
     }
     let spec = old.get("spec");
     for (key, list) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
         transitions(errors, &status, &before, key, &spec, list);
     }
     // Containers for a look never start again, whatever the policy says.
-    transitions(errors, &status, &before, "ephemeralContainerStatuses", &At::root(&Value::Null), "");
+    transitions(errors, &status, &before, "ephemeralContainerStatuses", &Cursor::root(&Value::Null), "");
     claims(errors, &status, &new.get("spec"));
     addresses(errors, &status, &before, "podIP", "podIPs");
     addresses(errors, &status, &before, "hostIP", "hostIPs");
@@ -87,7 +88,7 @@ pub fn validate(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
     }
 }
 
-fn conditions(errors: &mut FieldErrors, status: &At<'_>) {
+fn conditions(errors: &mut FieldErrors, status: &Cursor<'_>) {
     const OURS: [&str; 4] = ["PodScheduled", "Ready", "ContainersReady", "Initialized"];
     for condition in status.items("conditions") {
         let generation = condition.number("observedGeneration");
@@ -102,7 +103,7 @@ fn conditions(errors: &mut FieldErrors, status: &At<'_>) {
 }
 
 /// The items of a list by their names, of several with one name the first.
-fn by_name<'a>(parent: &At<'a>, list: &str) -> HashMap<&'a str, At<'a>> {
+fn by_name<'a>(parent: &Cursor<'a>, list: &str) -> HashMap<&'a str, Cursor<'a>> {
     let mut named = HashMap::new();
     for item in parent.items(list) {
         named.entry(item.text("name")).or_insert(item);
@@ -111,8 +112,16 @@ fn by_name<'a>(parent: &At<'a>, list: &str) -> HashMap<&'a str, At<'a>> {
 }
 
 /// A container that ended may start again only if its restart policy says so.
-fn transitions(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, key: &str, spec: &At<'_>, list: &str) {
-    let (statuses, containers) = (by_name(status, key), by_name(spec, list));
+fn transitions(
+    errors: &mut FieldErrors,
+    status: &Cursor<'_>,
+    before: &Cursor<'_>,
+    key: &str,
+    spec: &Cursor<'_>,
+    list: &str,
+) {
+    // Most pods have no container that ended.
+    let (statuses, containers) = (LazyCell::new(|| by_name(status, key)), LazyCell::new(|| by_name(spec, list)));
     for (index, was) in before.items(key).iter().enumerate() {
         let ended = was.get("state").get("terminated");
         if !ended.exists() {
@@ -130,7 +139,7 @@ fn transitions(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, key: 
     }
 }
 
-fn may_restart(container: &At<'_>, spec: &At<'_>, exit_code: i64) -> bool {
+fn may_restart(container: &Cursor<'_>, spec: &Cursor<'_>, exit_code: i64) -> bool {
     for rule in container.items("restartPolicyRules") {
         let codes = rule.get("exitCodes");
         let listed = codes.array("values").iter().any(|v| v.as_i64() == Some(exit_code));
@@ -146,7 +155,7 @@ fn may_restart(container: &At<'_>, spec: &At<'_>, exit_code: i64) -> bool {
     }
 }
 
-fn addresses(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, single: &str, list: &str) {
+fn addresses(errors: &mut FieldErrors, status: &Cursor<'_>, before: &Cursor<'_>, single: &str, list: &str) {
     let items = status.items(list);
     let sound = |errors: &mut FieldErrors| {
         let known: HashSet<&str> = before.array(list).iter().filter_map(|ip| ip["ip"].as_str()).collect();
@@ -193,7 +202,7 @@ fn addresses(errors: &mut FieldErrors, status: &At<'_>, before: &At<'_>, single:
 }
 
 /// What a status tells of claims must be of the pod's own.
-fn claims(errors: &mut FieldErrors, status: &At<'_>, spec: &At<'_>) {
+fn claims(errors: &mut FieldErrors, status: &Cursor<'_>, spec: &Cursor<'_>) {
     let names: HashSet<&str> = spec.array("resourceClaims").iter().filter_map(|claim| claim["name"].as_str()).collect();
     let mut seen: HashSet<&str> = HashSet::new();
     for claim in status.items("resourceClaimStatuses") {
@@ -212,7 +221,7 @@ fn claims(errors: &mut FieldErrors, status: &At<'_>, spec: &At<'_>) {
     extended_claim(errors, &status.get("extendedResourceClaimStatus"), spec);
 }
 
-fn extended_claim(errors: &mut FieldErrors, claim: &At<'_>, spec: &At<'_>) {
+fn extended_claim(errors: &mut FieldErrors, claim: &Cursor<'_>, spec: &Cursor<'_>) {
     if !claim.exists() {
         return;
     }
@@ -256,7 +265,7 @@ mod tests {
             let spec = json!({"containers": [{"name": "c"}], "restartPolicy": "Always"});
             let (new, old) = (json!({"spec": spec, "status": status}), json!({"spec": spec, "status": before}));
             let mut errors = FieldErrors::new();
-            validate(&mut errors, &At::root(&new), &At::root(&old));
+            validate(&mut errors, &Cursor::root(&new), &Cursor::root(&old));
             let lines: Vec<String> = errors.iter().map(FieldError::line).collect();
             assert_eq!(lines, want, "{status}");
         };

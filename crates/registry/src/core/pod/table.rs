@@ -6,8 +6,8 @@ use ferry_meta::object;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::at::At;
 use crate::cells;
+use crate::cursor::Cursor;
 
 /// What the containers' states add up to.
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct Sum<'a> {
 }
 
 impl<'a> Sum<'a> {
-    fn count(&mut self, status: &At<'a>) {
+    fn count(&mut self, status: &Cursor<'a>) {
         self.restarts += status.number("restartCount");
         let finished = status.get("lastState").get("terminated").text("finishedAt");
         // Times on the wire are in UTC and so order as texts.
@@ -30,7 +30,7 @@ impl<'a> Sum<'a> {
 }
 
 pub fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
-    let at = At::root(pod);
+    let at = Cursor::root(pod);
     let (spec, status) = (at.get("spec"), at.get("status"));
     let sidecars: HashSet<&str> = spec
         .items("initContainers")
@@ -79,12 +79,17 @@ pub fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-fn has_condition(status: &At<'_>, kind: &str, test: impl Fn(&At<'_>) -> bool) -> bool {
+fn has_condition(status: &Cursor<'_>, kind: &str, test: impl Fn(&Cursor<'_>) -> bool) -> bool {
     status.items("conditions").iter().filter(|c| c.text("type") == kind).any(test)
 }
 
 /// The init containers in turn: whether one still holds the pod up, and the restarts of sidecars alone.
-fn starting<'a>(sum: &mut Sum<'a>, spec: &At<'a>, status: &At<'a>, sidecars: &HashSet<&str>) -> (bool, (i64, &'a str)) {
+fn starting<'a>(
+    sum: &mut Sum<'a>,
+    spec: &Cursor<'a>,
+    status: &Cursor<'a>,
+    sidecars: &HashSet<&str>,
+) -> (bool, (i64, &'a str)) {
     let mut own = Sum::default();
     let statuses = status.items("initContainerStatuses");
     for (index, one) in statuses.iter().enumerate() {
@@ -115,7 +120,7 @@ fn starting<'a>(sum: &mut Sum<'a>, spec: &At<'a>, status: &At<'a>, sidecars: &Ha
     (false, (own.restarts, own.last_restart))
 }
 
-fn end_reason(ended: &At<'_>) -> String {
+fn end_reason(ended: &Cursor<'_>) -> String {
     match (ended.text("reason"), ended.number("signal")) {
         ("", 0) => format!("ExitCode:{}", ended.number("exitCode")),
         ("", signal) => format!("Signal:{signal}"),
@@ -123,7 +128,7 @@ fn end_reason(ended: &At<'_>) -> String {
     }
 }
 
-fn running<'a>(sum: &mut Sum<'a>, status: &At<'a>) {
+fn running<'a>(sum: &mut Sum<'a>, status: &Cursor<'a>) {
     let (mut runs, mut failure) = (false, None);
     for one in status.items("containerStatuses").iter().rev() {
         sum.count(one);
@@ -152,7 +157,7 @@ fn running<'a>(sum: &mut Sum<'a>, status: &At<'a>) {
     }
 }
 
-fn gates(spec: &At<'_>, status: &At<'_>) -> String {
+fn gates(spec: &Cursor<'_>, status: &Cursor<'_>) -> String {
     let gates = spec.items("readinessGates");
     if gates.is_empty() {
         return "<none>".to_owned();

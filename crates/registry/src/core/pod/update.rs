@@ -3,17 +3,18 @@
 use std::collections::HashSet;
 
 use ferry_meta::{FieldError, FieldErrors, Path, names};
+use ferry_semantics::qos::QosClass;
 use ferry_semantics::taints;
 use serde_json::{Map, Value};
 
-use super::{diff, resources, scheduling};
-use crate::at::{At, Report};
+use super::{diff, scheduling};
+use crate::cursor::{Cursor, Report};
 use crate::internal;
 
 const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-pub fn validate(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+pub fn validate(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>) {
     annotations(errors, new, old);
     let (spec, was) = (new.get("spec"), old.get("spec"));
     for list in ["containers", "initContainers"] {
@@ -58,7 +59,7 @@ pub fn validate(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
 }
 
 /// The new spec with every field that may change set back, so that what still differs is what may not.
-fn with_changeable_fields_of(spec: &At<'_>, was: &At<'_>) -> Value {
+fn with_changeable_fields_of(spec: &Cursor<'_>, was: &Cursor<'_>) -> Value {
     let mut munged = spec.value.clone();
     let Some(map) = munged.as_object_mut() else { return munged };
     for list in ["containers", "initContainers"] {
@@ -91,7 +92,7 @@ fn restore(map: &mut Map<String, Value>, old: &Value, key: &str) {
 }
 
 /// A gated pod may narrow where it runs, never widen it.
-fn node_choice(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
+fn node_choice(errors: &mut FieldErrors, spec: &Cursor<'_>, was: &Cursor<'_>) {
     let kept = was.map("nodeSelector").iter().all(|(key, value)| spec.map("nodeSelector").get(key) == Some(value));
     if !kept {
         let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
@@ -116,12 +117,12 @@ fn node_choice(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
     }
 }
 
-fn required_nodes<'a>(spec: &At<'a>) -> At<'a> {
+fn required_nodes<'a>(spec: &Cursor<'a>) -> Cursor<'a> {
     spec.get("affinity").get("nodeAffinity").get("requiredDuringSchedulingIgnoredDuringExecution")
 }
 
-fn only_adds(term: &At<'_>, before: &Value) -> bool {
-    let old = At::root(before);
+fn only_adds(term: &Cursor<'_>, before: &Value) -> bool {
+    let old = Cursor::root(before);
     let lists = ["matchExpressions", "matchFields"];
     if lists.iter().all(|list| old.array(list).is_empty()) {
         return lists.iter().all(|list| term.array(list).is_empty());
@@ -143,7 +144,7 @@ fn restore_node_affinity(map: &mut Map<String, Value>, old: &Value) {
     }
 }
 
-pub fn annotations(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+pub fn annotations(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>) {
     let path = Path::new("metadata.annotations");
     let (new, old) = (new.get("metadata").map("annotations"), old.get("metadata").map("annotations"));
     let changed = |key: &str| new.get(key) != old.get(key);
@@ -165,7 +166,7 @@ pub fn annotations(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
     }
 }
 
-fn tolerations(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
+fn tolerations(errors: &mut FieldErrors, spec: &Cursor<'_>, was: &Cursor<'_>) {
     let without_seconds = |toleration: &Value| {
         let mut copy = toleration.clone();
         if let Some(map) = copy.as_object_mut() {
@@ -184,7 +185,7 @@ fn tolerations(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
     scheduling::tolerations(errors, spec, compare);
 }
 
-fn gates(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
+fn gates(errors: &mut FieldErrors, spec: &Cursor<'_>, was: &Cursor<'_>) {
     let known: HashSet<&str> = was.array("schedulingGates").iter().filter_map(|old| old["name"].as_str()).collect();
     for gate in spec.items("schedulingGates") {
         let name = gate.text("name");
@@ -195,7 +196,7 @@ fn gates(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) {
     }
 }
 
-pub fn ephemeral_containers(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>) {
+pub fn ephemeral_containers(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>) {
     if old.get("metadata").map("annotations").contains_key(MIRROR) {
         errors.clear();
         return errors.forbidden(Path::root(), "static pods do not support ephemeral containers");
@@ -226,7 +227,7 @@ fn shown(container: &Value) -> String {
     internal::show_lines("EphemeralContainer", container)
 }
 
-pub fn resize(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>, patched: bool) {
+pub fn resize(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>, patched: bool) {
     if old.get("metadata").map("annotations").contains_key(MIRROR) {
         errors.clear();
         return errors.forbidden(Path::root(), "static pods cannot be resized");
@@ -237,8 +238,8 @@ pub fn resize(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>, patched: boo
         return errors.forbidden(Path::root(), "windows pods cannot be resized");
     }
     let class = old.get("status").text("qosClass");
-    let before = if class.is_empty() { resources::quality_of_service(&was) } else { class };
-    if before != resources::quality_of_service(&spec) {
+    let before = if class.is_empty() { QosClass::of_json(was.value).as_str() } else { class };
+    if before != QosClass::of_json(spec.value).as_str() {
         // Shown is what was sent: of a whole pod that is no status.
         let sent = if patched { before } else { "" };
         errors.invalid(spec.path.clone(), sent, "Pod QOS Class may not change as a result of resizing");
@@ -275,7 +276,7 @@ pub fn resize(errors: &mut FieldErrors, new: &At<'_>, old: &At<'_>, patched: boo
     }
 }
 
-fn same_containers(errors: &mut FieldErrors, spec: &At<'_>, was: &At<'_>) -> bool {
+fn same_containers(errors: &mut FieldErrors, spec: &Cursor<'_>, was: &Cursor<'_>) -> bool {
     let before = errors.len();
     for list in ["containers", "initContainers"] {
         if spec.array(list).len() != was.array(list).len() {

@@ -6,9 +6,9 @@ use ferry_meta::{FieldErrors, Path, Quantity, names};
 use serde_json::Value;
 
 use super::{environment, projection, remote_volume};
-use crate::at::{At, Report};
 use crate::check;
 use crate::core::persistent_volume_claim;
+use crate::cursor::{Cursor, Report};
 
 /// The kinds of sources in the order upstream looks at them: (field, its name where two are given, its name in other errors,
 /// the fields it cannot do without).
@@ -52,7 +52,11 @@ pub fn has_source(volume: &serde_json::Map<String, Value>) -> bool {
 }
 
 /// The well-formed volumes by name.
-pub fn validate_all<'a>(errors: &mut FieldErrors, spec: &At<'a>, metadata: &At<'_>) -> HashMap<&'a str, &'a Value> {
+pub fn validate_all<'a>(
+    errors: &mut FieldErrors,
+    spec: &Cursor<'a>,
+    metadata: &Cursor<'_>,
+) -> HashMap<&'a str, &'a Value> {
     let mut good: HashMap<&str, &Value> = HashMap::new();
     let volumes = spec.items("volumes");
     let pod = metadata.text("name");
@@ -108,16 +112,21 @@ const PERSISTENT: [&str; 22] = [
 ];
 
 /// The source of a PersistentVolume, which stands among the fields of its spec.
-pub fn validate_source(errors: &mut FieldErrors, spec: &At<'_>) {
+pub fn validate_source(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let order = PERSISTENT.iter().filter_map(|key| SOURCES.iter().find(|source| source.0 == *key));
     sources(errors, spec, None, order);
 }
 
-fn source(errors: &mut FieldErrors, volume: &At<'_>, pod: &str) {
+fn source(errors: &mut FieldErrors, volume: &Cursor<'_>, pod: &str) {
     sources(errors, volume, Some(pod), SOURCES.iter());
 }
 
-fn sources<'a>(errors: &mut FieldErrors, volume: &At<'_>, pod: Option<&str>, order: impl Iterator<Item = &'a Source>) {
+fn sources<'a>(
+    errors: &mut FieldErrors,
+    volume: &Cursor<'_>,
+    pod: Option<&str>,
+    order: impl Iterator<Item = &'a Source>,
+) {
     let mut found = false;
     for (key, other, shown, required) in order.copied() {
         let source = volume.get_as(key, shown);
@@ -147,7 +156,7 @@ fn sources<'a>(errors: &mut FieldErrors, volume: &At<'_>, pod: Option<&str>, ord
 }
 
 /// `pod` is the name of the pod; None for the source of a PersistentVolume.
-fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: Option<&str>, volume_path: &Path) {
+fn one(errors: &mut FieldErrors, key: &str, source: &Cursor<'_>, volume: &str, pod: Option<&str>, volume_path: &Path) {
     match key {
         "emptyDir" if source.quantity("sizeLimit").is_some_and(|limit: Quantity| limit.is_negative()) => {
             errors.forbidden(source.at("sizeLimit"), "SizeLimit field must be a valid resource quantity");
@@ -168,7 +177,7 @@ fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: 
         "downwardAPI" => {
             check::file_mode(errors, source, "defaultMode");
             for file in source.array("items") {
-                downward_file(errors, &At::new(file, source.path.clone()));
+                downward_file(errors, &Cursor::new(file, source.path.clone()));
             }
         }
         "projected" => {
@@ -215,20 +224,20 @@ fn one(errors: &mut FieldErrors, key: &str, source: &At<'_>, volume: &str, pod: 
 }
 
 /// The CSI source of a PersistentVolume, whose secrets may be in any namespace.
-fn persistent_csi(errors: &mut FieldErrors, source: &At<'_>) {
+fn persistent_csi(errors: &mut FieldErrors, source: &Cursor<'_>) {
     csi_driver_name(errors, source.at("driver"), source.text("driver"));
     if source.text("volumeHandle").is_empty() {
         errors.required(source.at("volumeHandle"), "");
     }
     let secrets =
         ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"];
-    for secret in secrets.iter().map(|key| source.get(key)).filter(At::exists) {
+    for secret in secrets.iter().map(|key| source.get(key)).filter(Cursor::exists) {
         errors.named(secret.at("name"), secret.text("name"), names::dns1123_subdomain);
         errors.named(secret.at("namespace"), secret.text("namespace"), names::dns1123_label);
     }
 }
 
-fn host_path(errors: &mut FieldErrors, source: &At<'_>) {
+fn host_path(errors: &mut FieldErrors, source: &Cursor<'_>) {
     const KINDS: [&str; 8] =
         ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
     if source.text("path").is_empty() {
@@ -240,7 +249,7 @@ fn host_path(errors: &mut FieldErrors, source: &At<'_>) {
     }
 }
 
-fn fibre_channel(errors: &mut FieldErrors, source: &At<'_>) {
+fn fibre_channel(errors: &mut FieldErrors, source: &Cursor<'_>) {
     let (targets, ids) = (source.array("targetWWNs"), source.array("wwids"));
     if targets.is_empty() && ids.is_empty() {
         errors.required(source.at("targetWWNs"), "must specify either targetWWNs or wwids, but not both");
@@ -258,14 +267,14 @@ fn fibre_channel(errors: &mut FieldErrors, source: &At<'_>) {
 }
 
 /// The files of a ConfigMap's or Secret's volume.
-fn files(errors: &mut FieldErrors, source: &At<'_>) {
+fn files(errors: &mut FieldErrors, source: &Cursor<'_>) {
     check::file_mode(errors, source, "defaultMode");
     for item in source.items("items") {
         key_to_path(errors, &item);
     }
 }
 
-pub fn key_to_path(errors: &mut FieldErrors, item: &At<'_>) {
+pub fn key_to_path(errors: &mut FieldErrors, item: &Cursor<'_>) {
     if item.text("key").is_empty() {
         errors.required(item.at("key"), "");
     }
@@ -277,7 +286,7 @@ pub fn key_to_path(errors: &mut FieldErrors, item: &At<'_>) {
 }
 
 /// A file that shows a field of the pod. Upstream names the volume in its errors, not the file.
-pub fn downward_file(errors: &mut FieldErrors, file: &At<'_>) {
+pub fn downward_file(errors: &mut FieldErrors, file: &Cursor<'_>) {
     if file.text("path").is_empty() {
         errors.required(file.at("path"), "");
     }

@@ -6,8 +6,8 @@ use ferry_meta::Path;
 
 use super::spec::all_containers;
 use super::{app_armor, overlaps};
-use crate::at::At;
-use crate::core::doubtful::{self, address, old_label};
+use crate::core::warnings::{self, address, old_label};
+use crate::cursor::Cursor;
 
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [
     (
@@ -31,7 +31,7 @@ const OLD_VOLUMES: [(&str, &str, &str); 9] = [
 ];
 
 /// `pod` is a pod or a template: it has metadata and spec.
-pub fn of(pod: &At<'_>) -> Vec<String> {
+pub fn of(pod: &Cursor<'_>) -> Vec<String> {
     let (spec, metadata) = (pod.get("spec"), pod.get("metadata"));
     let mut out: Vec<String> = Vec::new();
     for key in spec.map("nodeSelector").keys() {
@@ -41,10 +41,10 @@ pub fn of(pod: &At<'_>) -> Vec<String> {
     }
     let affinity = spec.get("affinity").get("nodeAffinity");
     for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution").items("nodeSelectorTerms") {
-        out.extend(doubtful::term(&term, false));
+        out.extend(warnings::term(&term, false));
     }
     for wish in affinity.items("preferredDuringSchedulingIgnoredDuringExecution") {
-        out.extend(doubtful::term(&wish.get("preference"), true));
+        out.extend(warnings::term(&wish.get("preference"), true));
     }
     for constraint in spec.items("topologySpreadConstraints") {
         let key = constraint.text("topologyKey");
@@ -80,12 +80,12 @@ pub fn of(pod: &At<'_>) -> Vec<String> {
         say(&mut out, &secret.at("name"), "invalid empty name \"\"".into());
     }
     let annotations = metadata.map("annotations");
-    let unused = |key: &str, of: &At<'_>| {
+    let unused = |key: &str, of: &Cursor<'_>| {
         let set = annotations.contains_key(key) && !of.get("securityContext").has("seccompProfile");
         let path = metadata.at("annotations").key(key);
         set.then(|| format!("{path}: non-functional in v1.27+; use the \"seccompProfile\" field instead"))
     };
-    out.extend(["memory", "ephemeral-storage"].iter().filter_map(|name| doubtful::fraction(&spec, "overhead", name)));
+    out.extend(["memory", "ephemeral-storage"].iter().filter_map(|name| warnings::fraction(&spec, "overhead", name)));
     out.extend(unused("seccomp.security.alpha.kubernetes.io/pod", &spec));
     if !pod.path.as_str().is_empty() {
         // A pod itself is asked before its annotations become fields.
@@ -101,7 +101,7 @@ pub fn of(pod: &At<'_>) -> Vec<String> {
             ("limits", "ephemeral-storage"),
             ("requests", "ephemeral-storage"),
         ] {
-            out.extend(doubtful::fraction(&resources, list, name));
+            out.extend(warnings::fraction(&resources, list, name));
         }
         hidden_variables(&mut out, &container);
         for port in
@@ -148,13 +148,13 @@ fn say(out: &mut Vec<String>, path: &Path, message: String) {
     }
 }
 
-fn null_selector(out: &mut Vec<String>, term: &At<'_>) {
+fn null_selector(out: &mut Vec<String>, term: &Cursor<'_>) {
     if !term.has("labelSelector") {
         say(out, &term.at("labelSelector"), "a null labelSelector results in matching no pod".into());
     }
 }
 
-fn duplicates(out: &mut Vec<String>, spec: &At<'_>, list: &str, key: &str) {
+fn duplicates(out: &mut Vec<String>, spec: &Cursor<'_>, list: &str, key: &str) {
     let mut seen: HashSet<&str> = HashSet::new();
     for item in spec.items(list) {
         let value = item.text(key);
@@ -167,7 +167,7 @@ fn duplicates(out: &mut Vec<String>, spec: &At<'_>, list: &str, key: &str) {
 }
 
 /// A variable set twice, unless the second builds on the first.
-fn hidden_variables(out: &mut Vec<String>, container: &At<'_>) {
+fn hidden_variables(out: &mut Vec<String>, container: &Cursor<'_>) {
     let mut seen: HashSet<&str> = HashSet::new();
     for variable in container.items("env") {
         let (name, value) = (variable.text("name"), variable.text("value"));
@@ -186,8 +186,8 @@ fn hidden_variables(out: &mut Vec<String>, container: &At<'_>) {
 /// Each port is compared with as many of those before it.
 const COMPARED: usize = 64;
 
-fn ports(out: &mut Vec<String>, spec: &At<'_>) {
-    let mut seen: HashMap<(i64, &str), Vec<At<'_>>> = HashMap::new();
+fn ports(out: &mut Vec<String>, spec: &Cursor<'_>) {
+    let mut seen: HashMap<(i64, &str), Vec<Cursor<'_>>> = HashMap::new();
     let containers = all_containers(spec);
     for port in containers.iter().flat_map(|c| c.items("ports")) {
         let others = seen.entry((port.number("containerPort"), port.text("protocol"))).or_default();

@@ -20,7 +20,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::config::wire::DynamicResourcesArgs;
+use crate::config::types::DynamicResourcesArgs;
 use crate::devices::Devices;
 use crate::framework::{
     BindError, Cycle, CycleState, Data, Diagnosis, Events, Happening, Plugin, Point, PostFilter, PreFilter, PreScore,

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::config::wire;
+use crate::config::types;
 
 /// Serves one request after the other; `answer` sees the path and the body. No answer: it hangs.
 async fn serve(answer: fn(&str, &Value) -> Option<Value>, tasks: &Tasks) -> String {
@@ -53,7 +53,7 @@ async fn connection(mut stream: TcpStream, answer: fn(&str, &Value) -> Option<Va
 }
 
 fn extender(settings: Value) -> Extender {
-    let config: wire::Extender = serde_json::from_value(settings).expect("settings");
+    let config: types::Extender = serde_json::from_value(settings).expect("settings");
     Extender::new(&config).expect("an extender")
 }
 

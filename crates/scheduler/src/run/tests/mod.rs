@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod extenders;
+mod falls;
 mod several;
 mod waiting;
 

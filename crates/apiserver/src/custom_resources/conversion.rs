@@ -1,0 +1,192 @@
+//! Custom resources whose definition names a webhook to turn them from one version into another.
+//!
+//! The webhook is asked once for all objects of a list, and what it answers for a cached object is kept with that object.
+//! It may change everything but who the object is: of the metadata only labels and annotations are taken from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ferry_meta::{ApiError, object};
+use ferry_registry::Resource;
+use serde_json::{Value, json};
+
+use crate::cache::CachedObject;
+use crate::server::Core;
+use crate::storage::{codec, objects};
+
+/// Upstream waits as long for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn api_version(object: &Value) -> &str {
+    object.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether a cached object is in the row's version as it stands.
+pub(crate) fn is_in_version(row: &Resource, object: &CachedObject) -> bool {
+    object.starts_with(crate::response::render::type_prefix(row).as_bytes())
+}
+
+/// A stored object in the row's version.
+pub(crate) async fn from_stored(core: &Core, row: &Resource, stored: Value) -> Result<Value, ApiError> {
+    let Some(webhook) = row.strategy.conversion() else { return Ok(row.strategy.from_storage(stored)) };
+    let wanted = row.gvk.api_version();
+    let mut object = stored;
+    if api_version(&object) != wanted {
+        let converted = convert(core, row, webhook, &wanted, vec![object]).await?;
+        object = converted.into_iter().next().unwrap_or_default();
+    }
+    fit(row, &mut object);
+    Ok(object)
+}
+
+/// The bytes that go into the store: the object in the version that is stored.
+pub(crate) async fn to_bytes(core: &Core, row: &Resource, object: &Value) -> Result<Bytes, ApiError> {
+    let stored = row.storage_gvk.api_version();
+    let Some(webhook) = row.strategy.conversion().filter(|_| row.gvk.api_version() != stored) else {
+        return Ok(objects::to_bytes(row, object));
+    };
+    let converted = convert(core, row, webhook, &stored, vec![object.clone()]).await?;
+    let mut object = converted.into_iter().next().unwrap_or_default();
+    // The row of the stored version drops what that version does not know.
+    if let Some(row) = core.table().find_kind(&row.storage_gvk) {
+        fit(row, &mut object);
+    }
+    Ok(codec::encode_stored(&row.storage_gvk, &object))
+}
+
+/// Sees to it that these objects know their form in the row's version, so that reading them needs no webhook.
+pub(crate) async fn prepare<'a>(
+    core: &Core,
+    row: &Resource,
+    cached: impl Iterator<Item = &'a Arc<CachedObject>>,
+) -> Result<(), ApiError> {
+    let Some(webhook) = row.strategy.conversion() else { return Ok(()) };
+    let wanted = row.gvk.api_version();
+    let missing: Vec<&Arc<CachedObject>> =
+        cached.filter(|object| !is_in_version(row, object) && !object.has_form(&wanted)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let parsed = missing.iter().map(|object| object.parse().map_err(ApiError::internal));
+    let converted = convert(core, row, webhook, &wanted, parsed.collect::<Result<_, _>>()?).await?;
+    for (object, mut converted) in missing.into_iter().zip(converted) {
+        fit(row, &mut converted);
+        object.keep_form(&wanted, codec::encode(&row.gvk, &converted).into());
+    }
+    Ok(())
+}
+
+/// What the version's schema does not know goes.
+fn fit(row: &Resource, object: &mut Value) {
+    if let Some(schema) = row.strategy.custom_type().and_then(|ty| ty.schema()) {
+        schema.prune(object);
+    }
+}
+
+async fn convert(
+    core: &Core,
+    row: &Resource,
+    webhook: &Value,
+    to: &str,
+    given: Vec<Value>,
+) -> Result<Vec<Value>, ApiError> {
+    let from = given.first().map(|object| api_version(object).to_owned()).unwrap_or_default();
+    let failed = |why: String| {
+        objects::bare_error(format!("conversion webhook for {from}, Kind={} failed: {why}", row.gvk.kind))
+    };
+    let review = object::items(webhook, "/conversionReviewVersions")
+        .iter()
+        .filter_map(Value::as_str)
+        .find(|version| ["v1", "v1beta1"].contains(version))
+        .unwrap_or("v1");
+    let uid = uuid::Uuid::new_v4().to_string();
+    let question = json!({
+        "kind": "ConversionReview",
+        "apiVersion": format!("apiextensions.k8s.io/{review}"),
+        "request": {"uid": uid, "desiredAPIVersion": to, "objects": given},
+    });
+    let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
+    let answer = core.converter.post(config, PATIENCE, question.to_string().into()).await.map_err(failed)?;
+    let answer = ferry_schema::decode::answer(&answer).map_err(failed)?;
+    check(&answer, &uid).map_err(failed)?;
+    let converted = object::items(&answer, "/response/convertedObjects").to_vec();
+    if converted.len() != given.len() {
+        return Err(failed(format!("webhook returned {} objects, expected {}", converted.len(), given.len())));
+    }
+    let mut out = Vec::with_capacity(converted.len());
+    for (index, (mut new, old)) in converted.into_iter().zip(given).enumerate() {
+        if api_version(&new) != to {
+            return Err(failed(format!(
+                "invalid converted object at index {index}: invalid groupVersion (expected {to}, received {})",
+                api_version(&new)
+            )));
+        }
+        if new.get("kind") != old.get("kind") {
+            let kind = |of: &Value| object::text(of, "/kind").to_owned();
+            return Err(failed(format!(
+                "invalid converted object at index {index}: invalid kind (expected {}, received {})",
+                kind(&old),
+                kind(&new)
+            )));
+        }
+        for key in ["name", "namespace", "uid"] {
+            let value = |of: &Value| object::text(of, &format!("/metadata/{key}")).to_owned();
+            if value(&new) != value(&old) {
+                return Err(failed(format!(
+                    "invalid metadata in converted object at index {index}: metadata.{key} must not be changed"
+                )));
+            }
+        }
+        keep_metadata(&mut new, &old);
+        out.push(new);
+    }
+    Ok(out)
+}
+
+fn check(answer: &Value, uid: &str) -> Result<(), String> {
+    let said = object::text(answer, "/response/uid");
+    if said != uid {
+        return Err(format!("expected response.uid={uid:?}, got {said:?}"));
+    }
+    if object::text(answer, "/response/result/status") != "Success" {
+        let why = object::text(answer, "/response/result/message");
+        return Err(if why.is_empty() { "unknown".to_owned() } else { why.to_owned() });
+    }
+    Ok(())
+}
+
+/// Labels and annotations may change on the way, nothing else of the metadata.
+fn keep_metadata(new: &mut Value, old: &Value) {
+    let mut metadata = old.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    for key in ["labels", "annotations"] {
+        match new.pointer_mut(&format!("/metadata/{key}")).map(Value::take).filter(|value| !value.is_null()) {
+            Some(value) => metadata.insert(key.into(), value),
+            None => metadata.remove(key),
+        };
+    }
+    if let Some(map) = new.as_object_mut() {
+        map.insert("metadata".into(), Value::Object(metadata));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_kept_but_for_labels_and_annotations() {
+        let old = json!({"metadata": {"name": "a", "uid": "1", "labels": {"x": "1"}, "finalizers": ["f"]}});
+        let mut new = json!({"spec": {}, "metadata": {"name": "b", "annotations": {"n": "2"}}});
+        keep_metadata(&mut new, &old);
+        assert_eq!(new["metadata"], json!({"name": "a", "uid": "1", "finalizers": ["f"], "annotations": {"n": "2"}}));
+    }
+
+    #[test]
+    fn answers_must_be_successful_and_about_the_question() {
+        let answer = |status: &str| json!({"response": {"uid": "u", "result": {"status": status, "message": "no"}}});
+        assert!(check(&answer("Success"), "u").is_ok());
+        assert_eq!(check(&answer("Failure"), "u"), Err("no".into()));
+        assert!(check(&answer("Success"), "v").is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! The flight recorder: who wrote what, when, and how long each stage of the write took.
+//!
+//! Every change passes the front door, so that what is kept here tells the way of an object through all components, those
+//! of others too. Nothing is written into objects. Memory is bounded (`ring`). What a write changed is found out when
+//! somebody asks (`changes`), from the objects that the watch cache's log has anyway.
+
+mod changes;
+mod page;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use ferry_store::{Op, Transaction};
+use parking_lot::Mutex;
+
+use crate::request::context::RequestContext;
+use ring::{Record, Ring};
+
+pub(crate) use page::{page, verdict};
+
+/// What a transaction changes, before the store has it.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub key: String,
+    /// 0 where it is not known.
+    pub uid: u128,
+    pub removed: bool,
+}
+
+impl Change {
+    /// None: it is nothing that is kept. The key of the first operation follows; the others go along with it.
+    pub(crate) fn of(transaction: &Transaction) -> Option<Self> {
+        let (key, uid, removed) = match transaction.ops.first()? {
+            Op::Create { key, value, .. } | Op::Update { key, value, .. } => (key, uid(value), false),
+            Op::Delete { key, .. } => (key, None, true),
+            _ => return None,
+        };
+        is_kept(key).then(|| Self { key: String::new(), uid: uid.unwrap_or_default(), removed })
+    }
+}
+
+pub(crate) struct Recorder {
+    ring: Mutex<Ring>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { ring: Mutex::new(Ring::new(ring::MOST)) }
+    }
+}
+
+impl Recorder {
+    /// Keeps what a request wrote, if it wrote anything.
+    pub(crate) fn record(&self, context: &RequestContext) {
+        let Some(written) = context.stages.take_written() else { return };
+        let received = context.received.as_microsecond();
+        let calls = (!written.calls.is_empty()).then(|| written.calls.into());
+        let info = &context.info;
+        let mut ring = self.ring.lock();
+        let origin = ring.origin(&context.user.name, context.agent(), info.verb.as_str(), info.subresource.as_str());
+        for (revision, Change { key, uid, removed }) in written.commits {
+            let (origin, calls) = (origin.clone(), calls.clone());
+            let record =
+                Record { revision, received, stages: written.stages, uid: uid.to_ne_bytes(), origin, calls, removed };
+            ring.push(record, &key);
+        }
+    }
+
+    fn of(&self, key: &str) -> (Vec<Record>, Option<i64>) {
+        let ring = self.ring.lock();
+        (ring.of(key), ring.oldest())
+    }
+}
+
+/// Leases are renewed all the time, and Events tell their story themselves.
+fn is_kept(key: &str) -> bool {
+    let kind = key.strip_prefix("/registry/").and_then(|rest| rest.split('/').next());
+    kind.is_some_and(|kind| !matches!(kind, "leases" | "events"))
+}
+
+/// The uid of a stored object. It stands near the beginning: names and namespaces before it have no quotes.
+fn uid(value: &[u8]) -> Option<u128> {
+    const FIELD: &[u8] = b"\"uid\":\"";
+    let head = value.get(..value.len().min(768))?;
+    let start = memchr::memmem::find(head, FIELD)? + FIELD.len();
+    let text = std::str::from_utf8(head.get(start..start + 36)?).ok()?;
+    uuid::Uuid::parse_str(text).ok().map(|uid| uid.as_u128())
+}

@@ -1,0 +1,5 @@
+//! What the server tells of itself: metrics, and the flight recorder of the newest writes.
+
+pub(crate) mod flight;
+pub(crate) mod gauges;
+pub(crate) mod metrics;

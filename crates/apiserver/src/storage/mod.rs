@@ -1,0 +1,6 @@
+//! Objects as the store keeps them, and back.
+
+pub(crate) mod codec;
+pub(crate) mod json_splice;
+pub(crate) mod objects;
+pub(crate) mod stored_values;

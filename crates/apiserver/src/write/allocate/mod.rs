@@ -1,0 +1,365 @@
+//! Cluster IPs and node ports of Services.
+//!
+//! What is handed out is written in the same transaction as the Service: an IPAddress object per address and a marker key
+//! per port. Two writers that choose the same one collide on that key, so there is no state in memory that could go stale,
+//! and nothing to repair after a crash: only what was deleted by hand.
+
+mod ranges;
+mod repair;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ferry_meta::{ApiError, FieldError, GroupResource, GroupVersionKind, ObjectReader, Path, object, time};
+use ferry_registry::Resource;
+use ferry_registry::core::service as service_rules;
+use ferry_registry::cursor::Cursor;
+use ferry_store::Op;
+use rand::Rng;
+use serde_json::{Value, json};
+
+use crate::server::Core;
+use crate::storage::{codec, objects};
+
+pub(crate) use ranges::DEFAULT;
+pub use ranges::{BadNetwork, ServiceNetwork};
+pub(crate) use repair::run as repair;
+
+const ADDRESS_PREFIX: &str = "/registry/ipaddresses/";
+const PORT_PREFIX: &str = "/registry/ranges/servicenodeports/";
+
+/// What one write of a Service takes and gives back.
+#[derive(Default)]
+pub(crate) struct Allocation {
+    /// Addresses and ports that the writer chose by itself: another is tried when one is taken.
+    chosen_addresses: BTreeSet<String>,
+    chosen_ports: BTreeSet<i64>,
+    taken_addresses: BTreeSet<String>,
+    taken_ports: BTreeSet<i64>,
+    released_addresses: BTreeSet<String>,
+    released_ports: BTreeSet<i64>,
+    /// Addresses that the Service had already, and those that others took meanwhile.
+    kept_addresses: BTreeSet<String>,
+    lost_addresses: BTreeSet<String>,
+    /// Ports that are known to be in use, so that a second try does not take them again.
+    avoid: BTreeSet<i64>,
+    /// Nothing is taken in the end, and refusals have other words.
+    dry_run: bool,
+    /// How often a chosen one was taken.
+    lost: usize,
+}
+
+fn addresses(service: &Value) -> BTreeSet<String> {
+    object::items(service, "/spec/clusterIPs")
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|a| a.parse::<IpAddr>().is_ok())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn ports(service: &Value) -> BTreeSet<i64> {
+    let listed = object::items(service, "/spec/ports").iter().filter_map(|p| p.get("nodePort")?.as_i64());
+    let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64);
+    listed.chain(health).filter(|p| *p > 0).collect()
+}
+
+/// Fills in what a Service needs and does not have. `old` is None for a new one.
+pub(super) fn of_service(
+    core: &Core,
+    row: &Resource,
+    service: &mut Value,
+    old: Option<&Value>,
+    dry_run: bool,
+) -> Result<Allocation, ApiError> {
+    default_families(core, row, service, old)?;
+    let had_addresses = old.map(addresses).unwrap_or_default();
+    let had_ports = old.map(ports).unwrap_or_default();
+    let mut allocation = Allocation {
+        avoid: had_ports.clone(),
+        kept_addresses: had_addresses.clone(),
+        dry_run,
+        ..Allocation::default()
+    };
+    allocation.choose(core, row, service)?;
+    let now = addresses(service);
+    allocation.taken_addresses = now.difference(&had_addresses).cloned().collect();
+    allocation.released_addresses = had_addresses.difference(&now).cloned().collect();
+    let now = ports(service);
+    allocation.taken_ports = now.difference(&had_ports).copied().collect();
+    allocation.released_ports = had_ports.difference(&now).copied().collect();
+    Ok(allocation)
+}
+
+fn default_families(core: &Core, row: &Resource, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+    let errors = service_rules::default_families(service, old, &core.service_network.families());
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors)) }
+}
+
+/// What the deletion of a Service gives back.
+pub(super) async fn releases(core: &Core, old: &Value) -> Result<Vec<Op>, ApiError> {
+    release(core, &addresses(old), &ports(old)).await
+}
+
+/// A marker that is gone already needs no release.
+async fn release(core: &Core, addresses: &BTreeSet<String>, ports: &BTreeSet<i64>) -> Result<Vec<Op>, ApiError> {
+    let keys = addresses.iter().map(|a| format!("{ADDRESS_PREFIX}{a}"));
+    let mut ops = Vec::new();
+    for key in keys.chain(ports.iter().map(|p| format!("{PORT_PREFIX}{p}"))) {
+        let got = core.store.get(&key).await.map_err(|e| objects::store_error(&e))?;
+        ops.extend(got.entry.map(|entry| Op::Delete { key, expected: entry.modified }));
+    }
+    Ok(ops)
+}
+
+impl Allocation {
+    /// Fills in what the Service needs and does not have.
+    fn choose(&mut self, core: &Core, row: &Resource, service: &mut Value) -> Result<(), ApiError> {
+        let kind = object::text(service, "/spec/type").to_owned();
+        let needs_address = matches!(&*kind, "ClusterIP" | "NodePort" | "LoadBalancer");
+        if needs_address && object::text(service, "/spec/clusterIP") != "None" {
+            self.choose_addresses(core, row, service)?;
+        }
+        let wants_ports = kind == "NodePort"
+            || (kind == "LoadBalancer"
+                && service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false)));
+        if wants_ports {
+            check_ports(core, row, service)?;
+            self.choose_ports(core, service);
+        }
+        let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0);
+        if health == 0 && service_rules::needs_health_check_port(&Cursor::root(service)) {
+            let mut used = ports(service);
+            used.extend(&self.avoid);
+            let port = self.free_port(core, &used);
+            object::child_mut(service, "spec").insert("healthCheckNodePort".into(), port.into());
+        }
+        Ok(())
+    }
+
+    /// One address of each family, in the order of the families.
+    fn choose_addresses(&mut self, core: &Core, row: &Resource, service: &mut Value) -> Result<(), ApiError> {
+        let texts = |pointer: &str| -> Vec<String> {
+            object::items(service, pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let (families, mut list) = (texts("/spec/ipFamilies"), texts("/spec/clusterIPs"));
+        for (index, family) in families.iter().enumerate() {
+            match list.get(index).filter(|address| !address.is_empty()).cloned() {
+                Some(address) => self.check_address(core, row, service, family, &address)?,
+                None => {
+                    let chosen = self.free_address(core, service, family)?.to_string();
+                    list.resize(list.len().max(index + 1), String::new());
+                    list[index].clone_from(&chosen);
+                    self.chosen_addresses.insert(chosen);
+                }
+            }
+        }
+        let spec = object::child_mut(service, "spec");
+        spec.insert("clusterIP".into(), list.first().cloned().unwrap_or_default().into());
+        spec.insert("clusterIPs".into(), list.into());
+        Ok(())
+    }
+
+    /// An address that is not known to be in use; the transaction has the last word.
+    fn free_address(&self, core: &Core, service: &Value, family: &str) -> Result<IpAddr, ApiError> {
+        let addresses = GroupResource::new("networking.k8s.io", "ipaddresses");
+        let taken = |address: IpAddr| {
+            let name = address.to_string();
+            self.lost_addresses.contains(&name) || core.cache.get(&addresses, "", &name).is_some()
+        };
+        let ranges = ranges::usable(&core.service_network, &*core.cache, family);
+        ranges.into_iter().find_map(|range| range.free(taken)).ok_or_else(|| {
+            let name = object::name(service);
+            ApiError::internal(format!("failed to allocate a serviceIP for Service {name:?}: range is full"))
+        })
+    }
+
+    fn check_address(
+        &self,
+        core: &Core,
+        row: &Resource,
+        service: &Value,
+        family: &str,
+        address: &str,
+    ) -> Result<(), ApiError> {
+        // What it has it keeps; and what is no address at all is the validation's to refuse.
+        let Ok(parsed) = address.parse::<IpAddr>() else { return Ok(()) };
+        let ranges = ranges::usable(&core.service_network, &*core.cache, family);
+        if self.kept_addresses.contains(address) || ranges.iter().any(|range| range.contains(parsed)) {
+            return Ok(());
+        }
+        if let Some(range) = ranges.first().filter(|_| self.dry_run) {
+            let why =
+                format!("the provided IP ({address}) is not in the valid range. The range of valid IPs is {range}");
+            return Err(refused(row, service, address, &why));
+        }
+        Err(refused(row, service, address, "the provided network does not match the current range"))
+    }
+
+    fn choose_ports(&mut self, core: &Core, service: &mut Value) {
+        let mut used: BTreeSet<i64> = ports(service);
+        used.extend(&self.avoid);
+        let mut by_port: Vec<(i64, i64, String)> = Vec::new();
+        let Some(list) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else { return };
+        for entry in list.iter() {
+            if let Some(node_port) = entry.get("nodePort").and_then(Value::as_i64).filter(|p| *p > 0) {
+                by_port.push((port_of(entry), node_port, protocol_of(entry)));
+            }
+        }
+        for entry in list.iter_mut() {
+            if entry.get("nodePort").and_then(Value::as_i64).unwrap_or(0) > 0 {
+                continue;
+            }
+            // The same port under TCP and UDP shares one node port.
+            let (port, protocol) = (port_of(entry), protocol_of(entry));
+            let shared = by_port.iter().find(|(p, _, other)| *p == port && *other != protocol).map(|(_, n, _)| *n);
+            let node_port = shared.unwrap_or_else(|| self.free_port(core, &used));
+            used.insert(node_port);
+            by_port.push((port, node_port, protocol));
+            entry["nodePort"] = node_port.into();
+        }
+    }
+
+    /// A port that is not known to be in use; the transaction has the last word.
+    fn free_port(&mut self, core: &Core, used: &BTreeSet<i64>) -> i64 {
+        let (first, last) = core.node_ports;
+        let mut random = rand::rng();
+        let port = (0..256).map(|_| random.random_range(first..=last)).find(|p| !used.contains(p)).unwrap_or(first);
+        self.chosen_ports.insert(port);
+        port
+    }
+
+    /// What stands beside the Service in its transaction.
+    pub(crate) async fn operations(&self, core: &Core, service: &Value) -> Result<Vec<Op>, ApiError> {
+        let none = self.taken_addresses.is_empty() && self.taken_ports.is_empty();
+        if none && self.released_addresses.is_empty() && self.released_ports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let owner = format!("{}/{}", object::namespace(service), object::name(service));
+        let taken = self.taken_addresses.iter().map(|address| Op::Create {
+            key: format!("{ADDRESS_PREFIX}{address}"),
+            value: address_object(address, service).into(),
+            lease: None,
+        });
+        let ports = self.taken_ports.iter().map(|port| Op::Create {
+            key: format!("{PORT_PREFIX}{port}"),
+            value: owner.clone().into(),
+            lease: None,
+        });
+        let mut ops: Vec<Op> = taken.chain(ports).collect();
+        ops.extend(release(core, &self.released_addresses, &self.released_ports).await?);
+        Ok(ops)
+    }
+
+    /// The key was taken: chooses another, or says that the one the client wants is not free.
+    pub(crate) fn lost(&mut self, core: &Core, row: &Resource, service: &mut Value, key: &str) -> Result<(), ApiError> {
+        self.lost += 1;
+        if let Some(address) = key.strip_prefix(ADDRESS_PREFIX) {
+            if self.chosen_addresses.remove(address) && self.lost < 1000 {
+                self.lost_addresses.insert(address.to_owned());
+                let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+                let chosen = self.free_address(core, service, family)?.to_string();
+                replace_address(service, address, &chosen);
+                self.chosen_addresses.insert(chosen.clone());
+                self.taken_addresses.remove(address);
+                self.taken_addresses.insert(chosen);
+                return Ok(());
+            }
+            return Err(refused(row, service, address, "provided IP is already allocated"));
+        }
+        let Some(port) = key.strip_prefix(PORT_PREFIX).and_then(|p| p.parse::<i64>().ok()) else {
+            return Err(ApiError::internal(format!("the write lost a race for {key}")));
+        };
+        self.avoid.insert(port);
+        if self.chosen_ports.remove(&port) && self.lost < 1000 {
+            self.taken_ports.remove(&port);
+            for entry in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
+                if entry.get("nodePort").and_then(Value::as_i64) == Some(port) {
+                    entry["nodePort"] = 0.into();
+                }
+            }
+            let before = ports(service);
+            self.choose_ports(core, service);
+            self.taken_ports.extend(ports(service).difference(&before));
+            return Ok(());
+        }
+        let index = object::items(service, "/spec/ports")
+            .iter()
+            .position(|entry| entry.get("nodePort").and_then(Value::as_i64) == Some(port))
+            .unwrap_or(0);
+        let path = Path::new("spec").child("ports").index(index).child("nodePort");
+        let errors = FieldError::invalid(&path, port, "provided port is already allocated").into();
+        Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors))
+    }
+}
+
+/// Ports that people choose must be in the range; those they keep were checked when they were chosen.
+fn check_ports(core: &Core, row: &Resource, service: &Value) -> Result<(), ApiError> {
+    let (first, last) = core.node_ports;
+    for (index, entry) in object::items(service, "/spec/ports").iter().enumerate() {
+        let port = entry.get("nodePort").and_then(Value::as_i64).unwrap_or(0);
+        if port != 0 && !(first..=last).contains(&port) {
+            let path = Path::new("spec").child("ports").index(index).child("nodePort");
+            let why = format!("provided port is not in the valid range. The range of valid ports is {first}-{last}");
+            let errors = FieldError::invalid(&path, port, why).into();
+            return Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors));
+        }
+    }
+    Ok(())
+}
+
+fn port_of(entry: &Value) -> i64 {
+    entry.get("port").and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn protocol_of(entry: &Value) -> String {
+    entry.get("protocol").and_then(Value::as_str).unwrap_or("TCP").to_owned()
+}
+
+fn replace_address(service: &mut Value, from: &str, to: &str) {
+    let spec = object::child_mut(service, "spec");
+    if spec.get("clusterIP").and_then(Value::as_str) == Some(from) {
+        spec.insert("clusterIP".into(), to.into());
+    }
+    for one in spec.get_mut("clusterIPs").and_then(Value::as_array_mut).into_iter().flatten() {
+        if one.as_str() == Some(from) {
+            *one = to.into();
+        }
+    }
+}
+
+/// An address that its writer chose and cannot have.
+fn refused(row: &Resource, service: &Value, address: &str, why: &str) -> ApiError {
+    let list = service.pointer("/spec/clusterIPs").cloned().unwrap_or_default();
+    let path = Path::new("spec").child("clusterIPs");
+    let errors = FieldError::invalid(&path, list, format!("failed to allocate IP {address}: {why}")).into();
+    ApiError::invalid(&row.group_kind(), object::name(service), &errors)
+}
+
+fn address_object(address: &str, service: &Value) -> Vec<u8> {
+    let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+    let mut object = json!({
+        "kind": "IPAddress",
+        "apiVersion": "networking.k8s.io/v1",
+        "metadata": {
+            "name": address,
+            "uid": uuid::Uuid::new_v4().to_string(),
+            "creationTimestamp": time::time(time::now()),
+            "labels": {
+                "ipaddress.kubernetes.io/ip-family": family,
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+            },
+        },
+        "spec": {"parentRef": {
+            "group": "",
+            "resource": "services",
+            "namespace": object::namespace(service),
+            "name": object::name(service),
+        }},
+    });
+    let kind = GroupVersionKind::new("networking.k8s.io", "v1", "IPAddress");
+    if let Some(ty) = codec::type_of(&kind) {
+        codec::track(&ty, &kind, "", &[], &mut object, None, "kube-apiserver");
+    }
+    codec::encode(&kind, &object)
+}

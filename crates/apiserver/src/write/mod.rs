@@ -1,0 +1,192 @@
+//! The write path: one new or changed object on its way to the store.
+//!
+//! [`Write::create`] and [`Write::update`] are the list of its stages, in upstream's order. What a stage does is in
+//! `stages`; how the outcome reaches the store is in `commit`; what a kind adds of its own is in `hooks`, by the flag of its
+//! row. What PUT, PATCH and a Scale make of the live object is a [`Change`].
+
+pub(crate) mod admission;
+pub(crate) mod allocate;
+mod commit;
+mod device_rights;
+pub(crate) mod fencing;
+mod hooks;
+pub(crate) mod lease_fast_path;
+pub(crate) mod patching;
+pub(crate) mod quotas;
+mod stages;
+
+use bytes::Bytes;
+use ferry_meta::{ApiError, Reason, object, time};
+use ferry_registry::{Resource, object_meta};
+use ferry_store::Revision;
+use serde_json::Value;
+
+use crate::filters::rights;
+use crate::request::context::{RequestContext, new_uid};
+use crate::request::info::RequestInfo;
+use crate::request::options::WriteOptions;
+use crate::request::verb::Subresource;
+use crate::server::Core;
+use crate::storage::codec;
+use crate::storage::objects::{self, Stored};
+
+/// One write of one object.
+pub(crate) struct Write<'a> {
+    pub core: &'a Core,
+    pub context: &'a RequestContext,
+    pub row: &'a Resource,
+    pub subresource: &'a Subresource,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub options: &'a WriteOptions,
+    /// False where the plug-ins saw another object in its place: the Scale of a Deployment.
+    pub admits: bool,
+}
+
+/// What a request makes of the live object.
+pub(crate) trait Change: Sync {
+    /// Whether an object may be made where there is none and the kind alone would not allow it.
+    fn creates(&self) -> bool {
+        false
+    }
+
+    /// The object as it is wanted, its managed fields up to date. `live` is None where there is none. Asked again when
+    /// another writer was faster.
+    fn apply(&self, write: &Write<'_>, live: Option<&Stored>) -> impl Future<Output = Result<Value, ApiError>> + Send;
+}
+
+/// What a write ended with.
+pub(crate) struct Written {
+    pub object: Value,
+    pub created: bool,
+    /// Kept where the object went to the store, so that the answer needs no second encoding.
+    pub stored: Option<(Bytes, Revision)>,
+}
+
+/// Writes that lose the race this often give up; each round means that another writer won.
+pub(crate) const ATTEMPTS: usize = 64;
+const GENERATED_NAME_ATTEMPTS: usize = 8;
+
+impl Written {
+    pub(crate) fn json(&self, row: &Resource) -> Result<Bytes, ApiError> {
+        match &self.stored {
+            Some((bytes, revision)) if row.strategy.conversion().is_none() => objects::to_json(row, bytes, *revision),
+            _ => Ok(codec::encode(&row.gvk, &self.object).into()),
+        }
+    }
+}
+
+impl<'a> Write<'a> {
+    /// The write that a request asks for.
+    pub(crate) fn new(
+        core: &'a Core,
+        context: &'a RequestContext,
+        row: &'a Resource,
+        options: &'a WriteOptions,
+    ) -> Self {
+        let RequestInfo { subresource, namespace, name, .. } = &context.info;
+        Self { core, context, row, subresource, namespace, name, options, admits: true }
+    }
+}
+
+impl Write<'_> {
+    /// POST: a new object that was decoded and defaulted.
+    pub(crate) async fn create(&self, mut object: Value) -> Result<Written, ApiError> {
+        object_meta::wipe_system_fields(&mut object);
+        self.match_namespace(&mut object)?;
+        self.note_duplicate_owners(&mut object);
+        self.track_fields(&mut object, None)?;
+        self.mutate(&mut object, None).await?;
+        self.create_admitted(object).await
+    }
+
+    /// PUT, PATCH and all that changes what is there: the live object is read, changed and written, again and again while
+    /// other writers are faster.
+    pub(crate) async fn update(&self, change: &impl Change) -> Result<Written, ApiError> {
+        // A subresource of what is not there is not there either, whatever the kind allows.
+        let may_create = self.subresource.is_main() && (change.creates() || self.row.strategy.allow_create_on_update());
+        for _ in 0..ATTEMPTS {
+            let live = objects::load(self.core, self.row, self.namespace, self.name).await?;
+            if live.is_none() && !may_create {
+                return Err(ApiError::not_found(&self.row.group_resource(), self.name));
+            }
+            let object = change.apply(self, live.as_ref()).await?;
+            let outcome = match live {
+                None => match self.create_by_update(object, change.creates()).await {
+                    // Somebody else made it meanwhile: then it is that one which changes.
+                    Err(error) if error.is(Reason::AlreadyExists) => None,
+                    outcome => Some(outcome?),
+                },
+                Some(live) => self.try_update(object, live).await?,
+            };
+            if let Some(written) = outcome {
+                return Ok(written);
+            }
+        }
+        Err(ApiError::modified(&self.row.group_resource(), self.name))
+    }
+
+    /// A PUT or an apply of what does not exist.
+    async fn create_by_update(&self, mut object: Value, applied: bool) -> Result<Written, ApiError> {
+        rights::must_create(self.core, self.context).await?;
+        self.refuse_uid(&object, applied)?;
+        self.match_namespace(&mut object)?;
+        self.mutate(&mut object, None).await?;
+        object::metadata_mut(&mut object).remove("resourceVersion");
+        self.create_admitted(object).await
+    }
+
+    /// A new object behind mutating admission. A name that was generated and is taken is generated again.
+    async fn create_admitted(&self, mut object: Value) -> Result<Written, ApiError> {
+        self.check_escalation(&object, None).await?;
+        let generated = object::name(&object).is_empty() && !object::text(&object, "/metadata/generateName").is_empty();
+        objects::set_kind(&mut object, self.row);
+        object_meta::prepare_create(&mut object, &new_uid(), &time::time(time::now()));
+        if !generated {
+            return self.create_named(object, self.options.bare_labels).await;
+        }
+        for attempt in 0.. {
+            let mut candidate = object.clone();
+            let name = stages::generate_name(object::text(&candidate, "/metadata/generateName"));
+            object::metadata_mut(&mut candidate).insert("name".into(), name.into());
+            let outcome = self.create_named(candidate, false).await;
+            let taken = matches!(&outcome, Err(e) if e.is(Reason::AlreadyExists));
+            if !(taken && attempt < GENERATED_NAME_ATTEMPTS) {
+                return outcome;
+            }
+        }
+        Err(ApiError::internal("no free name was found"))
+    }
+
+    /// The rest of a creation. `shared`: a kind may show labels of its template as its own. A copy made for a generated
+    /// name does not.
+    async fn create_named(&self, mut object: Value, shared: bool) -> Result<Written, ApiError> {
+        self.prepare_create(&mut object, shared);
+        let allocation = self.allocate(&mut object, None)?;
+        self.validate_create(&object)?;
+        self.admit(&mut object, None).await?;
+        self.commit_create(object, allocation).await
+    }
+
+    /// The rest of an update. `None`: another writer was faster, so it is tried again on what that one wrote.
+    async fn try_update(&self, mut object: Value, live: Stored) -> Result<Option<Written>, ApiError> {
+        self.check_version(&object, &live)?;
+        objects::set_version(&mut object, live.revision);
+        objects::set_kind(&mut object, self.row);
+        self.match_namespace(&mut object)?;
+        if self.admits {
+            self.mutate(&mut object, Some(&live.object)).await?;
+        }
+        self.check_escalation(&object, Some(&live.object)).await?;
+        self.prepare_update(&mut object, &live.object);
+        let allocation = self.allocate(&mut object, Some(&live.object))?;
+        self.validate_update(&object, &live.object).await?;
+        if self.admits {
+            self.admit(&mut object, Some(&live.object)).await?;
+        }
+        if self.completes_deletion(&object, &live.object) {
+            return self.finish_deletion(object, &live).await;
+        }
+        self.commit_update(object, &live, allocation).await
+    }
+}

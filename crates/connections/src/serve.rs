@@ -1,0 +1,194 @@
+//! The one loop that accepts, and the one way from a socket to a handler.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_tasks::Tasks;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::body::Delivered;
+use crate::connection::Connection;
+use crate::limits::{MOST_ERRORS, MOST_HEAD, MOST_RESETS, MOST_STREAMS, SEND_BUFFER};
+use crate::socket::Socket;
+use crate::table::Connections;
+use crate::write_coalescing::WriteCoalescing;
+use crate::{Body, BoxError, Peer, sweep};
+
+/// Answers a request. Boxed: HTTP is compiled once here, not once for each server.
+pub type Handler = Arc<dyn Fn(Request<Incoming>, Peer) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocols {
+    /// Whatever the TLS configuration offers.
+    Http1AndHttp2,
+    /// Where streams are upgrades, which HTTP/2 does not have.
+    Http1,
+}
+
+/// A client that is gone is found out after this, also where nothing is sent.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+struct Server {
+    acceptor: TlsAcceptor,
+    builder: auto::Builder<TokioExecutor>,
+    handler: Handler,
+    connections: Connections,
+    tasks: Tasks,
+}
+
+/// Accepts until `tasks` stops; then requests under way are finished, for a while.
+pub async fn serve(
+    listener: Arc<TcpListener>,
+    tls: Arc<rustls::ServerConfig>,
+    protocols: Protocols,
+    connections: Connections,
+    tasks: Tasks,
+    handler: Handler,
+) {
+    let tls = match protocols {
+        Protocols::Http1AndHttp2 => tls,
+        Protocols::Http1 => {
+            let mut offered = (*tls).clone();
+            offered.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Arc::new(offered)
+        }
+    };
+    let builder = builder(protocols);
+    let server =
+        Arc::new(Server { acceptor: TlsAcceptor::from(tls), builder, handler, connections, tasks: tasks.clone() });
+    tokio::select! {
+        () = tasks.stopping().cancelled_owned() => {}
+        () = server.accept(&listener) => {}
+        () = sweep::run(server.connections.clone()) => {}
+    }
+}
+
+/// Heads that come slowly are not timed here: the sweep sees a connection without a request.
+fn builder(protocols: Protocols) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().header_read_timeout(None).max_buf_size(MOST_HEAD).half_close(false);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MOST_STREAMS)
+        .max_header_list_size(u32::try_from(MOST_HEAD).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(MOST_RESETS)
+        .max_local_error_reset_streams(MOST_ERRORS)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .keep_alive_timeout(Duration::from_secs(20));
+    match protocols {
+        Protocols::Http1AndHttp2 => builder,
+        Protocols::Http1 => builder.http1_only(),
+    }
+}
+
+impl Server {
+    async fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, address)) => self.admit(stream, address),
+                Err(error) => {
+                    tracing::warn!("cannot accept a connection: {error}");
+                    if is_short_of_room(&error) {
+                        self.connections.make_room();
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, stream: TcpStream, address: SocketAddr) {
+        let connection = self.connections.admit(address.ip(), self.tasks.stopping().child_token());
+        let socket = Socket::new(stream, connection.clone());
+        let server = self.clone();
+        self.tasks.spawn("connection", async move {
+            if let Err(error) = server.run(socket, connection, address).await {
+                tracing::debug!(%address, "connection ended: {error}");
+            }
+        });
+    }
+
+    async fn run(
+        &self,
+        socket: Socket<TcpStream>,
+        connection: Arc<Connection>,
+        address: SocketAddr,
+    ) -> Result<(), BoxError> {
+        prepare(socket.get_ref())?;
+        let limits = self.connections.limits();
+        let tls = tokio::select! {
+            accepted = tokio::time::timeout(limits.handshake, self.acceptor.accept(socket)) => accepted??,
+            // Nothing is under way that would have to be finished.
+            () = connection.draining.cancelled() => return Ok(()),
+        };
+        let session = tls.get_ref().1;
+        let speaks_http2 = session.alpn_protocol() == Some(b"h2");
+        let certificates = session.peer_certificates().unwrap_or_default();
+        let peer = Peer {
+            certificates: certificates.iter().map(|c| c.clone().into_owned()).collect(),
+            address: Some(address),
+            connection: Some(connection.clone()),
+        };
+        let (handler, begun) = (self.handler.clone(), connection.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            let answer = begun.begin(request.headers()).map(|in_flight| (handler(request, peer.clone()), in_flight));
+            async move {
+                let Some((answer, mut in_flight)) = answer else { return Ok(too_large()) };
+                let response = answer.await;
+                in_flight.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+                Ok::<_, Infallible>(response.map(|body| Delivered { body, _in_flight: Some(in_flight) }))
+            }
+        });
+        let io = TokioIo::new(WriteCoalescing::new(tls, speaks_http2));
+        let http = self.builder.serve_connection_with_upgrades(io, service);
+        tokio::pin!(http);
+        tokio::select! {
+            ended = http.as_mut() => return ended,
+            () = connection.draining.cancelled() => http.as_mut().graceful_shutdown(),
+        }
+        // A connection that is only idle may take its time; the sweep cuts it off. At the server's end nobody waits.
+        let stopping = self.tasks.stopping();
+        tokio::select! {
+            ended = http.as_mut() => return ended,
+            () = stopping.cancelled() => {}
+        }
+        tokio::time::timeout(limits.farewell, http).await?
+    }
+}
+
+/// Whether somebody has to go for the next to come in. Most errors are of the one connection that was to be accepted: a
+/// client that goes away in time must not cost others theirs.
+pub(crate) fn is_short_of_room(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+}
+
+/// Small answers go out at once, and those who vanish without a word are found out.
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE / 4)?;
+    Ok(())
+}
+
+fn too_large() -> Response<Delivered> {
+    let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
+    let mut response = Response::new(Delivered { body, _in_flight: None });
+    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    response
+}

@@ -1,0 +1,87 @@
+//! Looks now and then for connections that have been silent, idle or stalled for too long. One look at all of them
+//! instead of a timer for each: a request costs two atomic numbers here.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::connection::Connection;
+use crate::limits::Limits;
+use crate::table::{Connections, Reason};
+
+/// So much later than its limit a connection may end.
+const PRECISION: Duration = Duration::from_secs(5);
+/// One that was asked to end has so long to do so.
+const DRAIN: Duration = Duration::from_secs(10);
+
+enum Verdict {
+    Stays,
+    /// Is asked to end.
+    Drain,
+    Cut(Reason),
+}
+
+/// Runs as long as the listener does; asleep while there is no connection.
+pub(crate) async fn run(table: Connections) {
+    loop {
+        while table.is_empty() {
+            table.arrival().await;
+        }
+        tokio::time::sleep(PRECISION).await;
+        sweep(&table);
+    }
+}
+
+pub(crate) fn sweep(table: &Connections) {
+    let (limits, now) = (table.limits().clone(), table.now());
+    let (mut cut, mut abandoned) = (Vec::new(), Vec::new());
+    table.each(|connection| {
+        match judge(connection, &limits, now) {
+            Verdict::Stays => {}
+            Verdict::Drain => {
+                connection.drained_at.store(now, Ordering::Relaxed);
+                table.count_drained();
+                connection.draining.cancel();
+            }
+            Verdict::Cut(why) => cut.push((connection.clone(), why)),
+        }
+        let streams = connection.streams.lock();
+        abandoned.extend(streams.iter().filter_map(std::sync::Weak::upgrade));
+    });
+    table.cut_all(cut);
+    // Outside the table's lock: what they hold is dropped here.
+    for stream in abandoned {
+        stream.abandon(now, millis(limits.abandoned));
+    }
+}
+
+fn judge(connection: &Arc<Connection>, limits: &Limits, now: u64) -> Verdict {
+    let known = connection.is_authenticated();
+    let since = |moment: u64| now.saturating_sub(moment);
+    let stalled = connection.stalled_since.load(Ordering::Relaxed);
+    let longest = if known { limits.stalled_authenticated } else { limits.stalled_unauthenticated };
+    if stalled != 0 && since(stalled) > millis(longest) {
+        return Verdict::Cut(Reason::Stalled);
+    }
+    if !connection.is_idle() {
+        return Verdict::Stays;
+    }
+    let idle = since(connection.idle_since.load(Ordering::Relaxed));
+    if !connection.served.load(Ordering::Relaxed) {
+        // Both the handshake and the first request are late by then.
+        let silent = idle > millis(limits.handshake * 2);
+        return if silent { Verdict::Cut(Reason::Silent) } else { Verdict::Stays };
+    }
+    match connection.drained_at.load(Ordering::Relaxed) {
+        0 => {
+            let longest = if known { limits.idle_authenticated } else { limits.idle_unauthenticated };
+            if idle > millis(longest) { Verdict::Drain } else { Verdict::Stays }
+        }
+        asked if since(asked) > millis(DRAIN) => Verdict::Cut(Reason::Idle),
+        _ => Verdict::Stays,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,113 @@
+//! `ferry why` on real situations: one namespace full of things that are wrong, each in its own way, and some that are well.
+
+use std::process::Stdio;
+
+use crate::cluster::{Cluster, until};
+use crate::insight::ask;
+
+const NAMESPACE: &str = "why";
+
+/// The object, the exit code, and what must be said of it.
+type Case = (&'static str, i32, &'static [&'static str]);
+
+const CASES: &[Case] = &[
+    ("po/well", 0, &["nothing holds it up"]),
+    ("svc/well", 0, &["nothing holds it up"]),
+    ("sts/well", 0, &["nothing holds it up"]),
+    ("job/well", 0, &["nothing holds it up"]),
+    ("cj/well", 0, &["nothing holds it up"]),
+    ("po/no-label", 1, &["does not have the label disk=ssd", "kubectl label node e2e disk=ssd"]),
+    ("po/spread", 1, &["does not have the label example.com/zone, which topologySpreadConstraints needs"]),
+    ("po/never-fits", 1, &["the pod asks for 4k: it will never fit"]),
+    ("po/gated", 1, &["scheduling gates hold it back: example.com/wait"]),
+    ("po/no-claim", 1, &["its volume \"v\" needs the PersistentVolumeClaim \"gone\""]),
+    ("pvc/too-small", 1, &["the nearest, why-small, is too small: it has 1Mi, and the claim asks for 1Gi"]),
+    ("pvc/no-class", 1, &["StorageClass \"why-nope\" does not exist"]),
+    ("po/no-image", 1, &["has no such image or tag", "kubectl edit -n why pod/no-image"]),
+    ("po/no-host", 1, &["the name of the registry, registry.invalid, does not resolve"]),
+    ("po/no-config", 1, &["needs the ConfigMap \"gone\", and there is none in namespace why"]),
+    ("po/no-key", 1, &["needs the key \"b\" of the ConfigMap \"there\"", "it has a"]),
+    ("po/no-secret", 1, &["its volume \"v\" needs the Secret \"gone\""]),
+    ("po/no-command", 1, &["its command `nosuch` is not in the image"]),
+    ("po/init-fails", 1, &["init container setup ends", "no table users"]),
+    ("po/ends", 1, &["it ends as if its work were done"]),
+    ("po/probe-port", 1, &["names the port \"http\", which the container does not have"]),
+    ("po/restarted", 1, &["is restarted by its kubelet because its livenessProbe fails"]),
+    ("deploy/zero", 0, &["nothing holds it up", "scaled to zero", "kubectl scale -n why deployment/zero --replicas=1"]),
+    ("deploy/paused", 0, &["nothing holds it up", "it is paused", "kubectl rollout resume -n why deployment/paused"]),
+    (
+        "deploy/no-account",
+        1,
+        &["their ServiceAccount \"gone\" does not exist", "kubectl create serviceaccount -n why gone"],
+    ),
+    ("sts/no-service", 1, &["its Service \"gone\" (spec.serviceName) does not exist"]),
+    ("ds/nowhere", 1, &["is meant for it", "kubectl label node e2e gpu=yes"]),
+    ("svc/typo", 1, &["its selector app=wel matches no pod in why", "app="]),
+    ("svc/port-name", 1, &["targetPort \"http\" (port 80/TCP) is the name of no container port"]),
+    ("svc/address", 1, &["10.1.2.3 is an address"]),
+    ("svc/balancer-class", 1, &["a load balancer of the class \"example.com/lb\""]),
+    ("ing/no-class", 1, &["probably", "names no ingressClassName"]),
+    ("ing/no-backend", 1, &["the Service \"gone\", does not exist in namespace why"]),
+    ("netpol/nothing", 1, &["selects no pod"]),
+    ("cj/never", 1, &["no day of the calendar fits its schedule"]),
+    ("cj/suspended", 0, &["nothing holds it up", "it is suspended"]),
+    ("job/fails", 1, &["backoffLimit=0", "exit code 7", "cannot reach db"]),
+    ("job/suspended", 0, &["nothing holds it up", "it is suspended"]),
+    ("pdb/nothing", 1, &["selects no pod"]),
+    ("hpa/no-target", 1, &["its target deployment/gone does not exist"]),
+    ("quota/full", 0, &["nothing holds it up", "it is used up", "configmaps: "]),
+    ("cm/held", 1, &["the finalizer example.com/cleanup", "kubectl patch -n why configmap/held --type=merge"]),
+    ("validatingwebhookconfiguration/why-dead", 1, &["its Service why/gone does not exist"]),
+];
+
+pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
+    cluster.kubectl(&["create", "namespace", NAMESPACE]);
+    let manifest = include_str!("situations.yaml").replace("REGISTRY", cluster.registry());
+    cluster.apply(&manifest);
+    cluster.kubectl(&["delete", "configmap", "held", "-n", NAMESPACE, "--wait=false"]);
+    for &(object, code, words) in CASES {
+        let mut last = String::new();
+        until(&format!("ferry why {object}: {words:?}"), || {
+            let (seen, text) = ask(cluster, &["why", "-n", NAMESPACE, object]);
+            let said = seen == Some(code) && words.iter().all(|word| text.contains(word));
+            if !said && text != last {
+                println!("{object} so far ({seen:?}): {text}");
+                last = text;
+            }
+            said.then_some(())
+        });
+    }
+    // A trace goes as far as the object, and names the step that comes next.
+    let (code, text) = ask(cluster, &["trace", "-n", NAMESPACE, "po/no-label"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("stuck  10  scheduler") && text.contains("disk=ssd"), "{text}");
+    assert_eq!(ask(cluster, &["trace", "-n", NAMESPACE, "po/well"]).0, Some(0));
+    let none = r#"{"metadata":{"finalizers":null}}"#;
+    cluster.kubectl(&["patch", "configmap", "held", "-n", NAMESPACE, "--type=merge", "-p", none]);
+    cluster.kubectl(&["delete", "validatingwebhookconfiguration", "why-dead"]);
+    cluster.kubectl(&["delete", "pv", "why-small"]);
+    cluster.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"]);
+}
+
+/// `ferry … | head -1`: no panic, and no hang.
+pub fn a_reader_that_goes_away_is_no_error(cluster: &mut Cluster) {
+    let kubeconfig = cluster.data_dir().join("kubeconfig");
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    for arguments in [
+        &["trace", "deploy/nginx-demo", "--kubeconfig", kubeconfig][..],
+        &["trace", "-f", "deploy/nginx-demo", "--kubeconfig", kubeconfig],
+        &["why", "deploy/nginx-demo", "--kubeconfig", kubeconfig],
+        &["why", "-o", "json", "deploy/nginx-demo", "--kubeconfig", kubeconfig],
+        &["node", "list", "--kubeconfig", kubeconfig],
+        &["completion", "bash"],
+        &["kubectl", "--kubeconfig", kubeconfig, "get", "pods", "-A", "-o", "json"],
+    ] {
+        let mut child =
+            cluster.ferry().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ferry runs");
+        // The other end is closed before a word is said.
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("ferry ends");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!errors.contains("panicked"), "{arguments:?}: {errors}");
+    }
+}

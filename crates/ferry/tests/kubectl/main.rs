@@ -1,0 +1,57 @@
+//! `ferry kubectl` against upstream's kubectl: the lines of `testdata/kubectl/lines.txt`, one after the other on a server of
+//! their own, must say and end with what kubectl v1.37 did on another (`recorded.txt`). Times, UIDs and versions are made
+//! equal first.
+//!
+//! `FERRY_KUBECTL_RECORD=/path/to/kubectl cargo test -p ferry --test kubectl` records anew.
+
+#![expect(clippy::unwrap_used, reason = "a test: a missing value is a failure")]
+
+mod lines;
+mod server;
+
+use std::fmt::Write;
+
+use lines::{Answer, folder, recorded};
+use server::Server;
+
+#[test]
+fn says_what_kubectl_says() {
+    let recorder = std::env::var_os("FERRY_KUBECTL_RECORD");
+    let server = Server::start();
+    let mut found: Vec<(String, Answer)> = Vec::new();
+    for line in lines::all() {
+        let answer = match &recorder {
+            Some(kubectl) => server.run(kubectl.as_ref(), &[], &line),
+            None => server.run(env!("CARGO_BIN_EXE_ferry").as_ref(), &["kubectl"], &line),
+        };
+        found.push((line, answer));
+    }
+    if recorder.is_some() {
+        let text: String = found.iter().map(|(line, answer)| answer.written(line)).collect();
+        std::fs::write(folder().join("recorded.txt"), text).unwrap();
+        return;
+    }
+    let expected = recorded();
+    assert_eq!(expected.len(), found.len(), "lines.txt and recorded.txt do not belong together: record anew");
+    let mut wrong = String::new();
+    for ((line, answer), (recorded_line, recorded)) in found.iter().zip(&expected) {
+        assert_eq!(line, recorded_line, "lines.txt and recorded.txt do not belong together: record anew");
+        if answer != recorded {
+            let _ = write!(wrong, "\nkubectl:\n{}ferry:\n{}", recorded.written(line), answer.written(line));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// The link that packages offer where there is no kubectl.
+#[test]
+fn is_kubectl_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("kubectl");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ferry"), &link).unwrap();
+    let output = std::process::Command::new(&link).args(["version", "--client"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "Client Version: v1.37.0\nKustomize Version: v5.8.1\n");
+    let unknown = std::process::Command::new(link).arg("nonsense").output().unwrap();
+    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&unknown.stderr), "error: unknown command \"nonsense\" for \"kubectl\"\n");
+}

@@ -1,0 +1,216 @@
+//! Reads what the objects around an object name: ConfigMaps and Secrets of pods, Services behind webhooks, what is left
+//! of something that is being deleted.
+
+use std::collections::BTreeSet;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferry_meta::object;
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Error};
+use crate::gather::{BEHIND, BEHIND_SLICES, MUTATING, REMAINING, VALIDATING};
+use crate::resolve::{self, Resource};
+use crate::why;
+use crate::world::{Content, Presence, World, is_true, known_kind};
+
+/// So many pods are looked at for what they name, and so many objects are asked for.
+const PODS: usize = 16;
+const NAMED: usize = 64;
+
+/// ConfigMaps, Secrets and classes that pods which are not ready name, and the Secrets of an Ingress.
+pub(crate) async fn add_named(cluster: &Cluster, world: &mut World, namespace: &str) {
+    let mut wanted: BTreeSet<(&'static str, String)> = BTreeSet::new();
+    for pod in world.all("pods").iter().filter(|pod| !is_true(pod, "Ready")).take(PODS) {
+        wanted.extend(why::references_of(pod).into_iter().map(|one| (one.plural, one.name)));
+    }
+    for tls in object::items(&world.target, "/spec/tls") {
+        let name = object::text(tls, "/secretName");
+        if !name.is_empty() && known_kind(&world.target) == "Ingress" {
+            wanted.insert(("secrets", name.to_owned()));
+        }
+    }
+    let asked = wanted.into_iter().take(NAMED).map(|(plural, name)| async move {
+        let found = cluster.get(&format!("/api/v1/namespaces/{namespace}/{plural}/{name}")).await;
+        (plural, name, found)
+    });
+    for (plural, name, found) in join_all(asked).await {
+        let presence = match found {
+            Ok(Some(item)) => Presence::Present(content(&item)),
+            Ok(None) => Presence::Absent,
+            // Who may not read it does not know.
+            Err(_) => Presence::Unknown,
+        };
+        world.note(plural, &name, presence);
+    }
+}
+
+/// The names of its keys; values stay where they are.
+fn content(item: &Value) -> Content {
+    let maps = ["/data", "/binaryData"].into_iter().flat_map(|pointer| object::map(item, pointer).keys());
+    let decoded = |text: &str| serde_json::from_slice::<Value>(&STANDARD.decode(text).ok()?).ok();
+    let registries = match object::text(item, "/type") {
+        "kubernetes.io/dockerconfigjson" => {
+            decoded(object::text(item, "/data/.dockerconfigjson")).map(|config| config["auths"].clone())
+        }
+        "kubernetes.io/dockercfg" => decoded(object::text(item, "/data/.dockercfg")),
+        _ => None,
+    };
+    Content {
+        keys: maps.cloned().collect(),
+        kind: object::text(item, "/type").to_owned(),
+        registries: registries
+            .as_ref()
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(|map| map.keys().cloned())
+            .collect(),
+    }
+}
+
+/// Set in a Service whose endpoints could not be listed.
+pub(crate) const UNLISTED: &str = "unlisted";
+
+/// The Services that webhooks and APIServices call, with their endpoints.
+pub(crate) async fn add_behind(cluster: &Cluster, world: &mut World) {
+    let is_webhook = known_kind(&world.target).ends_with("WebhookConfiguration");
+    let configurations = [VALIDATING, MUTATING].into_iter().flat_map(|list| world.all(list));
+    let configurations = configurations.chain(Some(&world.target).filter(|_| is_webhook));
+    let mut services: BTreeSet<(String, String)> = configurations
+        .flat_map(|item| object::items(item, "/webhooks"))
+        .filter_map(|hook| hook.pointer("/clientConfig/service"))
+        .map(|service| (object::text(service, "/namespace").to_owned(), object::text(service, "/name").to_owned()))
+        .collect();
+    if known_kind(&world.target) == "APIService"
+        && let Some(service) = world.target.pointer("/spec/service")
+    {
+        services.insert((object::text(service, "/namespace").to_owned(), object::text(service, "/name").to_owned()));
+    }
+    if services.is_empty() {
+        return;
+    }
+    let asked = services.into_iter().take(NAMED).map(|(namespace, name)| async move {
+        let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
+        let slices = format!(
+            "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector=kubernetes.io/service-name%3D{name}"
+        );
+        let (service, slices) = futures::join!(cluster.get(&path), cluster.list(&slices));
+        let found = match service {
+            Ok(Some(service)) => Some(service),
+            Ok(None) => Some(json!({ "absent": true, "metadata": { "name": name, "namespace": namespace } })),
+            Err(_) => None,
+        };
+        (found, slices)
+    });
+    let (mut services, mut slices) = (Vec::new(), Vec::new());
+    for (service, more) in join_all(asked).await {
+        let mut service = service;
+        match more {
+            Ok(more) => slices.extend(more),
+            // Who may not list them does not know whether one is ready.
+            Err(error) => {
+                if let Some(map) = service.as_mut().and_then(Value::as_object_mut) {
+                    map.insert(UNLISTED.into(), true.into());
+                }
+                world.unseen.push(format!("{BEHIND_SLICES}: {error}"));
+            }
+        }
+        services.extend(service);
+    }
+    world.put(BEHIND, services);
+    world.put(BEHIND_SLICES, slices);
+}
+
+/// What is left in a namespace, or belongs to an owner, while it is being deleted. Only what is held itself or owned.
+pub(crate) async fn add_remaining(cluster: &Cluster, world: &mut World, namespace: &str) {
+    let kind = known_kind(&world.target).to_owned();
+    let name = object::name(&world.target).to_owned();
+    let resources: Vec<Resource> = match &*kind {
+        "CustomResourceDefinition" => {
+            let spec = &world.target["spec"];
+            let version = object::items(spec, "/versions").first().map(|version| object::text(version, "/name"));
+            let mut resource = Resource::new(
+                object::text(spec, "/group"),
+                version.unwrap_or_default(),
+                object::text(spec, "/names/plural"),
+                object::text(spec, "/names/kind"),
+            );
+            resource.namespaced = false;
+            vec![resource]
+        }
+        _ => match cluster.groups().await {
+            Ok(groups) => resolve::all_namespaced(&groups),
+            Err(error) => {
+                world.unseen.push(format!("{REMAINING}: {error}"));
+                return;
+            }
+        },
+    };
+    let place = if kind == "Namespace" { name.as_str() } else { namespace };
+    let asked = resources.iter().map(|resource| async move {
+        let path = format!("{}?limit=500", resource.path(place));
+        (resource, cluster.metadata(&path).await)
+    });
+    let (uid, mut found) = (object::uid(&world.target).to_owned(), Vec::new());
+    let mut unread: Vec<String> = Vec::new();
+    for (resource, items) in join_all(asked).await {
+        let items = match items {
+            Ok(items) => items,
+            Err(error) if error.is_absent() => continue,
+            Err(error) => {
+                unread.push(match error {
+                    Error::Refused { code: 403, .. } => format!("{}, which you may not list", resource.plural),
+                    error => error.to_string(),
+                });
+                continue;
+            }
+        };
+        for mut item in items {
+            let owned = object::items(&item, "/metadata/ownerReferences")
+                .iter()
+                .any(|owner| !uid.is_empty() && object::text(owner, "/uid") == uid);
+            let held = object::finalizers(&item).next().is_some();
+            let keep = match &*kind {
+                "Namespace" => held || object::is_being_deleted(&item),
+                "CustomResourceDefinition" => true,
+                _ => owned,
+            };
+            if keep && let Some(map) = item.as_object_mut() {
+                map.insert("kind".into(), resource.kind.clone().into());
+                map.insert("resource".into(), resource.title().into());
+                found.push(item);
+            }
+        }
+    }
+    // What was found is there; that nothing else is, only who has seen everything can say.
+    if unread.is_empty() || !found.is_empty() {
+        world.put(REMAINING, found);
+    }
+    if let Some(first) = unread.first() {
+        let more = if unread.len() > 1 { format!(" and {} more", unread.len() - 1) } else { String::new() };
+        world.unseen.push(format!("{first}{more}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_secrets_are_not_kept() {
+        let auths = STANDARD.encode(r#"{"auths":{"r.example.com":{"auth":"c2VjcmV0"}}}"#);
+        let secret = json!({ "type": "kubernetes.io/dockerconfigjson", "data": { ".dockerconfigjson": auths } });
+        let seen = content(&secret);
+        assert_eq!(seen.registries, ["r.example.com"]);
+        assert_eq!(seen.keys, [".dockerconfigjson"]);
+        assert!(!format!("{seen:?}").contains("c2VjcmV0"));
+        assert_eq!(content(&json!({ "data": { "a": "1" }, "binaryData": { "b": "2" } })).keys, ["a", "b"]);
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_names_no_registry() {
+        let secret = json!({ "type": "kubernetes.io/dockerconfigjson", "data": { ".dockerconfigjson": "!" } });
+        assert_eq!(content(&secret).registries, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,237 @@
+//! Pods that the API server refused to their controller: quotas, policies, webhooks, what they name.
+
+use ferry_meta::object;
+use serde_json::Value;
+
+use super::{Finding, Reason, named, webhook};
+use crate::world::{World, title};
+
+/// What an admission plug-in or webhook said, as a type. The sentences are those of the API, which clients rely on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    QuotaExceeded { quota: String },
+    QuotaWants { quota: String, what: String },
+    LimitRange,
+    PodSecurity { level: String },
+    WebhookFails { hook: String },
+    WebhookDenies { hook: String },
+    Policy { policy: String },
+    ServiceAccount { name: String },
+    PriorityClass { name: String },
+    RuntimeClass { name: String },
+    Exists { name: String },
+    Other,
+}
+
+impl Refusal {
+    pub(super) fn read(message: &str) -> Self {
+        let links: Vec<&str> = message.split(": ").map(str::trim).collect();
+        let after = |text: &str| links.iter().position(|link| *link == text).and_then(|at| links.get(at + 1)).copied();
+        let begins = |text: &str| links.iter().find_map(|link| link.strip_prefix(text));
+        let quoted = |text: &str| {
+            let text = text.trim_start();
+            let mark = text.chars().next().filter(|mark| matches!(mark, '"' | '\''))?;
+            text[1..].split(mark).next().map(str::to_owned)
+        };
+        let word = |text: &str| text.split([',', ' ']).next().unwrap_or_default().to_owned();
+        if let Some(rest) = after("exceeded quota") {
+            return Self::QuotaExceeded { quota: word(rest) };
+        }
+        if let Some(rest) = after("failed quota") {
+            let what = begins("must specify ").unwrap_or_default().trim_end_matches(" for").to_owned();
+            return Self::QuotaWants { quota: word(rest), what };
+        }
+        if let Some(level) = begins("violates PodSecurity ").and_then(quoted) {
+            return Self::PodSecurity { level };
+        }
+        if let Some(hook) = begins("failed calling webhook ").and_then(quoted) {
+            return Self::WebhookFails { hook };
+        }
+        if let Some(rest) = begins("admission webhook ")
+            && rest.ends_with("denied the request")
+        {
+            return quoted(rest).map_or(Self::Other, |hook| Self::WebhookDenies { hook });
+        }
+        // With a message of its own, the denial is not the end of its link.
+        if let Some(rest) = begins("admission webhook ").filter(|rest| rest.contains("denied the request")) {
+            return quoted(rest).map_or(Self::Other, |hook| Self::WebhookDenies { hook });
+        }
+        if let Some(policy) = begins("ValidatingAdmissionPolicy ").and_then(quoted) {
+            return Self::Policy { policy };
+        }
+        if let Some(rest) = begins("serviceaccount ").filter(|rest| rest.ends_with("not found")) {
+            return quoted(rest).map_or(Self::Other, |name| Self::ServiceAccount { name });
+        }
+        if let Some(rest) = begins("no PriorityClass with name ") {
+            return Self::PriorityClass { name: word(rest) };
+        }
+        if let Some(name) = begins("RuntimeClass ").and_then(quoted) {
+            return Self::RuntimeClass { name };
+        }
+        let per_limit = |link: &&str| {
+            ["maximum ", "minimum "].iter().any(|start| link.starts_with(start)) && link.contains(" per ")
+        };
+        let bracketed: Vec<&str> = links.iter().map(|link| link.trim_start_matches('[')).collect();
+        if bracketed.iter().any(per_limit) {
+            return Self::LimitRange;
+        }
+        if let Some(rest) = links.iter().find(|link| link.ends_with(" already exists")) {
+            let name = rest.split_once(' ').and_then(|(_, rest)| quoted(rest));
+            return name.map_or(Self::Other, |name| Self::Exists { name });
+        }
+        Self::Other
+    }
+}
+
+pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
+    let finding = |reason: Reason, cause: String| Finding::new(reason, owner, cause).detail(message);
+    let namespace = object::namespace(owner);
+    let edit = format!("kubectl edit -n {namespace} {}", maker(world, owner));
+    match Refusal::read(message) {
+        Refusal::QuotaExceeded { quota } => {
+            let found = finding(
+                Reason::QuotaUsedUp,
+                format!("its pods are refused: the ResourceQuota {quota:?} of namespace {namespace} is used up"),
+            );
+            let found = world
+                .find("resourcequotas", &quota)
+                .map(usage)
+                .unwrap_or_default()
+                .into_iter()
+                .fold(found, Finding::detail);
+            found
+                .advise(format!("raise it: kubectl edit -n {namespace} resourcequota/{quota}"))
+                .advise(format!("or end what is not needed there, or ask for less: {edit}"))
+        }
+        Refusal::QuotaWants { quota, what } => {
+            let what = if what.is_empty() { "resources".to_owned() } else { what };
+            finding(
+                Reason::QuotaWantsResources,
+                format!(
+                    "its pods are refused: the ResourceQuota {quota:?} wants {what}, which their containers do not name"
+                ),
+            )
+            .advise(format!("name them in resources of every container: {edit}"))
+            .advise(format!("or give namespace {namespace} a LimitRange with defaults"))
+        }
+        Refusal::LimitRange => {
+            let ranges: Vec<&str> = world.all("limitranges").iter().map(object::name).collect();
+            let which = if ranges.is_empty() { String::new() } else { format!(" {}", named(&ranges)) };
+            finding(Reason::LimitRange, format!("its pods are refused: they ask for more or less than the LimitRange{which} of namespace {namespace} allows"))
+                .advise(format!("change resources in the template: {edit}"))
+        }
+        Refusal::PodSecurity { level } => {
+            let level = level.split(':').next().unwrap_or_default();
+            finding(Reason::PodSecurity, format!("its pods are refused: namespace {namespace} enforces the pod security level {level:?}"))
+                .advise(format!("correct the securityContext as the message says: {edit}"))
+                .advise(format!("or allow more there: kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=baseline --overwrite"))
+        }
+        Refusal::WebhookFails { hook } => {
+            let found = finding(
+                Reason::WebhookFails,
+                format!("its pods are refused: the admission webhook {hook:?} cannot be called"),
+            );
+            webhook::explain(world, &hook, found)
+        }
+        Refusal::WebhookDenies { hook } => {
+            finding(Reason::WebhookDenies, format!("its pods are refused by the admission webhook {hook:?}"))
+                .advise(format!("change the template as the webhook's message says: {edit}"))
+        }
+        Refusal::Policy { policy } => {
+            finding(Reason::PolicyDenies, format!("its pods are refused by the ValidatingAdmissionPolicy {policy:?}"))
+                .advise(format!("change the template as the message says: {edit}"))
+        }
+        Refusal::ServiceAccount { name } => finding(
+            Reason::ServiceAccountMissing,
+            format!("its pods are refused: their ServiceAccount {name:?} does not exist in namespace {namespace}"),
+        )
+        .advise(format!("kubectl create serviceaccount -n {namespace} {name}"))
+        .advise(format!("or name another in serviceAccountName: {edit}")),
+        Refusal::PriorityClass { name } => {
+            finding(Reason::PriorityClassMissing, format!("its pods are refused: there is no PriorityClass {name:?}"))
+                .advise(format!("kubectl create priorityclass {name} --value=1000"))
+                .advise(format!("or name another in priorityClassName: {edit}"))
+        }
+        Refusal::RuntimeClass { name } => {
+            finding(Reason::RuntimeClassMissing, format!("its pods are refused: there is no RuntimeClass {name:?}"))
+                .advise(format!("create it, or take runtimeClassName away: {edit}"))
+        }
+        Refusal::Exists { name } => {
+            finding(Reason::NotOwned, format!("it cannot make {name:?}: another object has that name"))
+                .advise(format!("see whose it is: kubectl get -n {namespace} pod/{name} -o yaml"))
+        }
+        Refusal::Other => finding(Reason::PodRefused, "its pods are refused by the API server".into())
+            .advise(format!("change the template as the message says: {edit}")),
+    }
+}
+
+/// What has the template: a ReplicaSet of a Deployment is not what one changes.
+fn maker(world: &World, owner: &Value) -> String {
+    super::containers::maker(world, owner).unwrap_or_else(|| title(owner))
+}
+
+/// What of a quota is used up, as lines.
+pub(super) fn usage(quota: &Value) -> Vec<String> {
+    let used = object::map(quota, "/status/used");
+    let full = object::map(quota, "/status/hard").iter().filter_map(|(resource, hard)| {
+        let parse = |value: &Value| ferry_meta::quantity::Quantity::parse(value.as_str()?).ok();
+        let (limit, taken) = (parse(hard)?, parse(used.get(resource)?)?);
+        // A limit of nothing is a rule, not something that was used up.
+        (!limit.is_zero() && taken.as_f64() >= limit.as_f64())
+            .then(|| format!("{resource}: {taken} of {limit} are used"))
+    });
+    full.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Refusal::{self, *};
+
+    #[test]
+    fn sentences_of_the_api_are_told_apart() {
+        let text = str::to_owned;
+        for (message, want) in [
+            (
+                "pods \"w\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2",
+                QuotaExceeded { quota: text("q") },
+            ),
+            (
+                "pods \"w\" is forbidden: failed quota: q: must specify limits.cpu for: c; requests.cpu for: c",
+                QuotaWants { quota: text("q"), what: text("limits.cpu") },
+            ),
+            (
+                "pods \"w\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false",
+                PodSecurity { level: text("restricted:latest") },
+            ),
+            (
+                "Internal error occurred: failed calling webhook \"a.b.c\": failed to call webhook: Post \"https://x\": dial tcp: refused",
+                WebhookFails { hook: text("a.b.c") },
+            ),
+            ("admission webhook \"a.b.c\" denied the request: exceeded quota", WebhookDenies { hook: text("a.b.c") }),
+            ("admission webhook \"a.b.c\" denied the request", WebhookDenies { hook: text("a.b.c") }),
+            (
+                "pods \"w\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+                Policy { policy: text("p") },
+            ),
+            (
+                "pods \"w\" is forbidden: error looking up service account d/sa: serviceaccount \"sa\" not found",
+                ServiceAccount { name: text("sa") },
+            ),
+            (
+                "pods \"w\" is forbidden: no PriorityClass with name high was found",
+                PriorityClass { name: text("high") },
+            ),
+            (
+                "pods \"w\" is forbidden: pod rejected: RuntimeClass \"gvisor\" not found",
+                RuntimeClass { name: text("gvisor") },
+            ),
+            ("pods \"w\" is forbidden: maximum cpu usage per Container is 1, but limit is 2", LimitRange),
+            ("pods \"w\" is forbidden: [maximum cpu usage per Container is 1, but limit is 2, minimum]", LimitRange),
+            ("pods \"web-0\" already exists", Exists { name: text("web-0") }),
+            ("pods \"exceeded quota\" is invalid: spec", Other),
+            ("", Other),
+        ] {
+            assert_eq!(Refusal::read(message), want, "{message}");
+        }
+    }
+}

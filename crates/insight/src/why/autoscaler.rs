@@ -1,0 +1,132 @@
+//! Autoscalers that do not scale.
+
+use ferry_meta::object;
+use serde_json::Value;
+
+use super::{Finding, Reason, is_failing, said};
+use crate::world::{World, standing};
+
+pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
+    let (kind, name) =
+        (object::text(target, "/spec/scaleTargetRef/kind"), object::text(target, "/spec/scaleTargetRef/name"));
+    let scaled = format!("{}/{name}", kind.to_lowercase());
+    let namespace = object::namespace(target);
+    let finding = |reason: Reason, cause: String| Finding::new(reason, target, cause);
+    let list = format!("{}s", kind.to_lowercase());
+    // Looked at, not believed: the condition may be from before. Kinds of others may have the same name.
+    let of_apps =
+        matches!(object::text(target, "/spec/scaleTargetRef/apiVersion").split('/').next(), Some("" | "apps"));
+    if let Some(items) = world.seen(&list).filter(|_| of_apps) {
+        match items.iter().find(|item| object::name(item) == name) {
+            None => {
+                let names: Vec<&str> = items.iter().map(object::name).collect();
+                let there = if names.is_empty() {
+                    format!("the namespace has no {list}")
+                } else {
+                    format!("the namespace has {}", super::named(&names))
+                };
+                let cause = format!("its target {scaled} does not exist in namespace {namespace}");
+                return vec![finding(Reason::HpaTarget, cause).detail(there).advise(format!(
+                    "correct spec.scaleTargetRef: kubectl edit -n {namespace} hpa/{}",
+                    object::name(target)
+                ))];
+            }
+            Some(item) if item.pointer("/spec/replicas").and_then(Value::as_i64) == Some(0) => {
+                let cause = format!("its target {scaled} is scaled to zero, and so it does nothing");
+                return vec![
+                    finding(Reason::HpaTargetZero, cause)
+                        .note()
+                        .advise(format!("kubectl scale -n {namespace} {scaled} --replicas=1")),
+                ];
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(unable) = standing(target, "AbleToScale", "False") {
+        let cause = format!("it cannot change the scale of its target {scaled}");
+        return vec![
+            finding(Reason::HpaTarget, cause)
+                .detail(said(unable))
+                .advise(format!("see that {scaled} exists and has a scale subresource")),
+        ];
+    }
+    if let Some(inactive) = standing(target, "ScalingActive", "False") {
+        return vec![inactive_because(world, target, inactive, &scaled)];
+    }
+    match standing(target, "ScalingLimited", "True") {
+        Some(limited) if object::text(limited, "/reason") == "TooManyReplicas" => {
+            let cause = "it wants more replicas than maxReplicas allows".to_owned();
+            vec![
+                finding(Reason::HpaAtMost, cause)
+                    .note()
+                    .detail(said(limited))
+                    .advise(format!("raise maxReplicas: kubectl edit -n {namespace} hpa/{}", object::name(target))),
+            ]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn inactive_because(world: &World, target: &Value, inactive: &Value, scaled: &str) -> Finding {
+    let namespace = object::namespace(target);
+    let found = |reason: Reason, cause: &str| Finding::new(reason, target, cause).detail(said(inactive));
+    let none = "it gets no metrics, and so cannot say how many replicas are needed";
+    let reason = object::text(inactive, "/reason");
+    if reason == "ScalingDisabled" {
+        let advice = format!("kubectl scale -n {namespace} {scaled} --replicas=1");
+        return found(Reason::HpaTargetZero, "its target is scaled to 0").note().advise(advice);
+    }
+    if reason == "InvalidSelector" {
+        return found(Reason::HpaTarget, "its target names no selector for its pods");
+    }
+    // The API that the metrics come from: is it there, and does it answer?
+    let group = match reason {
+        "FailedGetResourceMetric" | "FailedGetContainerResourceMetric" => "metrics.k8s.io",
+        "FailedGetExternalMetric" => "external.metrics.k8s.io",
+        _ => "custom.metrics.k8s.io",
+    };
+    let service = world
+        .seen("apiservices")
+        .map(|services| services.iter().find(|service| object::text(service, "/spec/group") == group));
+    match service {
+        Some(None) => {
+            let cause = format!("{none}: no server in the cluster serves the API {group}");
+            return found(Reason::HpaMetrics, &cause).advise(match group {
+                "metrics.k8s.io" => "install metrics-server, which serves it".to_owned(),
+                other => format!("install an adapter that serves {other}"),
+            });
+        }
+        Some(Some(service)) if is_failing(service, "Available").is_some() => {
+            let name = object::name(service);
+            let cause = format!("{none}: the API {group} is not available");
+            return found(Reason::HpaMetrics, &cause).advise(format!("ferry why apiservice/{name}"));
+        }
+        _ => {}
+    }
+    // Utilization is a share of what the containers ask for.
+    if let Some(missing) = without_requests(world, target) {
+        let cause = format!("{none}: {missing}");
+        return found(Reason::HpaRequests, &cause).advise(format!(
+            "name resources.requests in every container of the template: kubectl edit -n {namespace} {scaled}"
+        ));
+    }
+    found(Reason::HpaMetrics, none).advise(format!(
+        "the resource metrics must be there for its pods: kubectl top pods -n {namespace} (served by {group})"
+    ))
+}
+
+/// The container of the target's template that names no request for a resource which is measured by utilization.
+fn without_requests(world: &World, target: &Value) -> Option<String> {
+    let kind = object::text(target, "/spec/scaleTargetRef/kind").to_lowercase();
+    let scaled = world.find(&format!("{kind}s"), object::text(target, "/spec/scaleTargetRef/name"))?;
+    object::items(target, "/spec/metrics").iter().find_map(|metric| {
+        let resource =
+            metric.get("resource").filter(|resource| object::text(resource, "/target/type") == "Utilization")?;
+        let name = object::text(resource, "/name");
+        let container = object::items(scaled, "/spec/template/spec/containers").iter().find(|container| {
+            container.pointer("/resources/requests").and_then(|requests| requests.get(name)).is_none()
+                && container.pointer("/resources/limits").and_then(|limits| limits.get(name)).is_none()
+        })?;
+        Some(format!("container {} of its target names no request for {name}", object::text(container, "/name")))
+    })
+}

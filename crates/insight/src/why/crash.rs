@@ -1,0 +1,186 @@
+//! Containers that end when they should not, also those that run just now, between two restarts.
+
+use ferry_meta::object;
+use serde_json::Value;
+
+use super::containers::{Role, called, command, edit, logs, not_started, role, spec, statuses};
+use super::probes::{self, ProbeKind};
+use super::{Finding, Reason, said};
+use crate::world::{World, number, time_at};
+
+/// A container whose last run ended longer ago than this has found its feet.
+const RECENT_SECONDS: i64 = 3600;
+
+/// A container that ran longer than this ended for once, and not again and again.
+const SHORT_SECONDS: i64 = 600;
+
+pub(super) fn crash(world: &World, pod: &Value) -> Option<Finding> {
+    let (status, ended) = statuses(pod).find_map(|status| {
+        let now = status.pointer("/state/terminated");
+        let last = status.pointer("/lastState/terminated");
+        let backs_off = object::text(status, "/state/waiting/reason") == "CrashLoopBackOff";
+        let failed = now.filter(|ended| number(ended, "/exitCode") != 0 || restarts_always(pod, status));
+        failed.or(last.filter(|_| backs_off)).map(|ended| (status, ended))
+    })?;
+    Some(told(world, pod, status, ended))
+}
+
+/// It runs now and did so before, each time for a while: the next end is to be expected.
+pub(super) fn between_restarts(world: &World, pod: &Value) -> Option<Finding> {
+    let (status, ended) = statuses(pod).find_map(|status| {
+        let ended = status.pointer("/lastState/terminated")?;
+        goes_on(world, pod, status, ended).then_some((status, ended))
+    })?;
+    let finding = told(world, pod, status, ended);
+    let since = time_at(status, "/state/running/startedAt").map(|at| world.now.as_second() - at.as_second());
+    Some(
+        finding
+            .detail(format!("it runs just now, since {} s: this is between two restarts", since.unwrap_or(0).max(0))),
+    )
+}
+
+/// A run that has lasted clearly longer than the one before is no part of the loop any more.
+fn goes_on(world: &World, pod: &Value, status: &Value, ended: &Value) -> bool {
+    let times =
+        (time_at(status, "/state/running/startedAt"), time_at(ended, "/startedAt"), time_at(ended, "/finishedAt"));
+    let (Some(runs), Some(began), Some(finished)) = times else { return false };
+    let before = (finished.as_second() - began.as_second()).max(0);
+    let now = (world.now.as_second() - runs.as_second()).max(0);
+    let recent = world.now.as_second() - finished.as_second() < RECENT_SECONDS;
+    let name = object::text(status, "/name");
+    let probed = probes::unhealthy(world, pod, name, ProbeKind::Liveness, Some(began)).is_some();
+    let often = number(status, "/restartCount") >= 2;
+    recent && (probed || often && before < SHORT_SECONDS) && now <= before.saturating_mul(2).saturating_add(30)
+}
+
+fn restarts_always(pod: &Value, status: &Value) -> bool {
+    let always = matches!(object::text(pod, "/spec/restartPolicy"), "" | "Always");
+    match role(pod, object::text(status, "/name")) {
+        Role::Init => false,
+        Role::Sidecar => true,
+        Role::Main => always && number(status, "/restartCount") > 0,
+    }
+}
+
+fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
+    let (name, restarts) = (object::text(status, "/name"), number(status, "/restartCount"));
+    let (who, code, reason) = (called(pod, name), number(ended, "/exitCode"), object::text(ended, "/reason"));
+    let again = if restarts > 0 { format!(" again and again ({restarts} restarts)") } else { String::new() };
+    let ends = format!("{who} ends{again}, last with exit code {code}{}", meaning(code));
+    let previous = status.pointer("/state/terminated").is_none();
+    let began = time_at(ended, "/startedAt");
+    if matches!(reason, "StartError" | "ContainerCannotRun") {
+        return not_started(world, pod, name, object::text(ended, "/message"));
+    }
+    let container = format!("{}/{name}", object::name(pod));
+    let line = world.last_lines.get(&container);
+    let with_log = |finding: Finding| {
+        let finding = match line {
+            Some(line) => finding.detail(format!("its log says: {line}")),
+            None if world.unread_logs.contains(&container) => finding.detail("you may not read its log"),
+            None => finding.detail("it wrote nothing, or its log is gone"),
+        };
+        finding.advise(logs(pod, name, previous))
+    };
+    if reason == "OOMKilled" {
+        let limit = spec(pod, name).map(|spec| object::text(spec, "/resources/limits/memory")).unwrap_or_default();
+        let (why, limit) = match limit {
+            "" => ("its node ran out of memory, or the pod's limit was reached".to_owned(), String::new()),
+            limit => (format!("it needs more memory than its limit of {limit}"), format!(" (now {limit})")),
+        };
+        return with_log(
+            Finding::new(Reason::OutOfMemory, pod, format!("{ends}: OOMKilled, {why}"))
+                .advise(format!("raise resources.limits.memory{limit}: {}", edit(world, pod))),
+        );
+    }
+    // A kubelet that ends a container for its probe sends SIGTERM, then SIGKILL.
+    for kind in [ProbeKind::Liveness, ProbeKind::Startup] {
+        let probe = spec(pod, name).and_then(|spec| spec.get(kind.field()));
+        let event = probes::unhealthy(world, pod, name, kind, began);
+        if let (Some(probe), Some(event)) = (probe, event) {
+            let cause = format!(
+                "{who} is restarted by its kubelet because its {} fails{}",
+                kind.field(),
+                if restarts > 0 { format!(" ({restarts} restarts so far)") } else { String::new() }
+            );
+            let finding = Finding::new(Reason::LivenessRestarts, pod, cause)
+                .detail(probes::described(probe))
+                .detail(object::text(event, "/message"));
+            let finding = match probes::mistaken_port(pod, name, probe) {
+                Some(mistake) => finding.detail(mistake),
+                None => finding,
+            };
+            let more = format!(
+                "correct the probe, or give it more time (initialDelaySeconds, failureThreshold): {}",
+                edit(world, pod)
+            );
+            return finding.advise(more).advise(logs(pod, name, previous));
+        }
+    }
+    if code == 0 {
+        let job = match role(pod, name) {
+            Role::Main => {
+                "a server must stay in the foreground; work that ends is a Job, or needs restartPolicy: OnFailure"
+            }
+            _ => "a sidecar (restartPolicy: Always) must not end; work that ends is an init container without it",
+        };
+        let cause = format!("{ends}: it ends as if its work were done");
+        let finding = Finding::new(Reason::ExitsAtOnce, pod, cause);
+        return with_log(finding.detail(format!("its command is {}", command(pod, name))).advise(job));
+    }
+    let mut finding = Finding::new(Reason::Crash, pod, ends);
+    finding = match reason {
+        "" | "Error" | "Completed" => finding.detail(object::text(ended, "/message").trim()),
+        _ => finding.detail(said(ended)),
+    };
+    if matches!(code, 126 | 127) {
+        finding = finding
+            .detail(format!("its command is {}", command(pod, name)))
+            .advise(format!("correct command and args: {}", edit(world, pod)));
+    }
+    if role(pod, name) == Role::Init {
+        finding = finding.detail("the other containers wait until this init container has ended well");
+    }
+    with_log(finding)
+}
+
+fn meaning(code: i64) -> String {
+    match code {
+        0 => " (success)".into(),
+        126 => " (the command cannot be executed)".into(),
+        127 => " (the command was not found)".into(),
+        130 => " (ended by SIGINT)".into(),
+        132 => " (illegal instruction)".into(),
+        134 => " (aborted, SIGABRT)".into(),
+        137 => " (killed, SIGKILL)".into(),
+        139 => " (segmentation fault)".into(),
+        143 => " (ended by SIGTERM)".into(),
+        signal @ 129..=159 => format!(" (ended by signal {})", signal - 128),
+        _ => String::new(),
+    }
+}
+
+/// A pod that is over, by the container that failed.
+pub(super) fn failed(world: &World, pod: &Value) -> Finding {
+    let ended = statuses(pod).find_map(|status| {
+        let ended = status.pointer("/state/terminated").filter(|ended| number(ended, "/exitCode") != 0)?;
+        Some((status, ended))
+    });
+    match ended {
+        Some((status, ended)) => {
+            let inner = told(world, pod, status, ended);
+            let name = object::text(status, "/name");
+            let code = number(ended, "/exitCode");
+            let reason = if inner.reason == Reason::Crash { Reason::PodFailed } else { inner.reason };
+            let cause = match inner.reason {
+                Reason::Crash => {
+                    format!("it failed: {} ended with exit code {code}{}", called(pod, name), meaning(code))
+                }
+                _ => format!("it failed: {}", inner.cause),
+            };
+            let stays = "its restartPolicy does not let it start again";
+            Finding { about: inner.about.clone(), cause, reason, ..inner }.detail(stays)
+        }
+        None => Finding::new(Reason::PodFailed, pod, "it failed").detail(said(&pod["status"])),
+    }
+}

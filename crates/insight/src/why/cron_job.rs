@@ -1,0 +1,126 @@
+//! CronJobs that do not fire, or whose Jobs fail.
+
+use ferry_meta::object;
+use ferry_semantics::cron::Schedule;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+
+use super::{Finding, Reason, job, said};
+use crate::world::{World, number, standing, time_at};
+
+/// The controller needs no more than this after the time has come.
+const SLACK_SECONDS: i64 = 30;
+
+pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
+    let (namespace, name) = (object::namespace(target), object::name(target));
+    let finding = |reason: Reason, cause: String| Finding::new(reason, target, cause);
+    let edit = format!("kubectl edit -n {namespace} cronjob/{name}");
+    if target.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true) {
+        let command = format!("kubectl patch cronjob -n {namespace} {name} -p '{{\"spec\":{{\"suspend\":false}}}}'");
+        return vec![
+            finding(Reason::CronSuspended, "it is suspended (spec.suspend), and starts no Jobs".into())
+                .note()
+                .advise(command),
+        ];
+    }
+    let (line, zone_name) = (object::text(target, "/spec/schedule"), object::text(target, "/spec/timeZone"));
+    if let Some(event) = world.event(target, &["UnknownTimeZone"]) {
+        let cause = format!("it starts no Jobs: its timeZone {zone_name:?} is not known");
+        return vec![finding(Reason::CronZone, cause).detail(said(event)).advise(format!("correct it: {edit}"))];
+    }
+    let zone = if zone_name.is_empty() { TimeZone::UTC } else { TimeZone::get(zone_name).unwrap_or(TimeZone::UTC) };
+    let schedule = match Schedule::parse(line) {
+        Ok(schedule) => schedule,
+        Err(why) => {
+            let cause = format!("it starts no Jobs: its schedule {line:?} cannot be read");
+            return vec![finding(Reason::CronNeverFires, cause).detail(why).advise(format!("correct it: {edit}"))];
+        }
+    };
+    if schedule.next(world.now, &zone).is_none() {
+        let cause = format!("it never starts a Job: no day of the calendar fits its schedule {line:?}");
+        return vec![finding(Reason::CronNeverFires, cause).advise(format!("correct it: {edit}"))];
+    }
+    let jobs: Vec<&Value> = world.owned("jobs", target).collect();
+    let newest = jobs.iter().copied().max_by_key(|job| time_at(job, "/metadata/creationTimestamp"));
+    if let Some(held) = forbidden(world, target, &jobs, &schedule, &zone) {
+        return vec![held];
+    }
+    if let Some(newest) = newest {
+        let inner = job::findings(world, newest);
+        if standing(newest, "Failed", "True").is_some()
+            && let Some(inner) = inner.into_iter().next()
+        {
+            return vec![finding(Reason::CronFailed, "its last Job failed".into()).because_of(inner)];
+        }
+        // A Job at work is as it should be; one that is stuck is not.
+        let stuck = job::findings(world, newest).into_iter();
+        let stuck: Vec<Finding> = stuck.filter(|inner| !inner.underway && !inner.note).collect();
+        if !stuck.is_empty() {
+            return stuck;
+        }
+    }
+    missed(world, target, newest, &schedule, &zone).into_iter().collect()
+}
+
+/// When the last Job was due, since it was last seen to.
+fn due(world: &World, target: &Value, schedule: &Schedule, zone: &TimeZone) -> Option<Timestamp> {
+    let since =
+        time_at(target, "/status/lastScheduleTime").or_else(|| time_at(target, "/metadata/creationTimestamp"))?;
+    schedule.latest(since, world.now, zone)
+}
+
+/// The Job before still runs, and no second may run beside it.
+fn forbidden(world: &World, target: &Value, jobs: &[&Value], schedule: &Schedule, zone: &TimeZone) -> Option<Finding> {
+    if object::text(target, "/spec/concurrencyPolicy") != "Forbid" {
+        return None;
+    }
+    let over = |job: &Value| standing(job, "Complete", "True").or_else(|| standing(job, "Failed", "True")).is_some();
+    let running = jobs.iter().find(|job| !over(job))?;
+    let due = due(world, target, schedule, zone)?;
+    let name = object::name(running);
+    let cause = format!(
+        "it skips its times (the last at {}): job/{name} still runs, and concurrencyPolicy is Forbid",
+        ferry_meta::time::time(due)
+    );
+    let finding = Finding::new(Reason::CronForbid, target, cause);
+    let finding = match job::findings(world, running).into_iter().next() {
+        Some(inner) => Finding { underway: false, ..finding.because_of(inner) },
+        None => finding,
+    };
+    Some(finding.advise(format!("let it end, or end it: kubectl delete job -n {} {name}", object::namespace(target))))
+}
+
+fn missed(
+    world: &World,
+    target: &Value,
+    newest: Option<&Value>,
+    schedule: &Schedule,
+    zone: &TimeZone,
+) -> Option<Finding> {
+    let due = due(world, target, schedule, zone)?;
+    let late = world.now.as_second() - due.as_second();
+    if late <= SLACK_SECONDS || newest.is_some_and(|job| time_at(job, "/metadata/creationTimestamp") >= Some(due)) {
+        return None;
+    }
+    let edit = format!("kubectl edit -n {} cronjob/{}", object::namespace(target), object::name(target));
+    let event = world
+        .event(target, &["MissSchedule", "TooManyMissedTimes", "FailedNeedsStart", "FailedCreate", "UnexpectedJob"]);
+    let deadline = number(target, "/spec/startingDeadlineSeconds");
+    let when = ferry_meta::time::time(due);
+    if deadline > 0 && late > deadline {
+        let cause =
+            format!("its Job of {when} was not started within startingDeadlineSeconds={deadline}, and is left out");
+        return Some(
+            Finding::new(Reason::CronMissed, target, cause)
+                .detail(event.map(said).unwrap_or_default())
+                .advise(format!("raise startingDeadlineSeconds, or take it away: {edit}")),
+        );
+    }
+    let cause = format!("its Job of {when} has not been started");
+    Some(
+        Finding::new(Reason::CronBehind, target, cause)
+            .detail(event.map(said).unwrap_or_default())
+            .advise("see that the controllers run: ferry up, ferry controller-manager or kube-controller-manager"),
+    )
+}

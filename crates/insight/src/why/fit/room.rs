@@ -1,0 +1,89 @@
+//! Resources and ports of a node, against what the pods there have taken.
+
+use ferry_meta::object;
+use ferry_meta::quantity::Quantity;
+use ferry_semantics::quota::amounts::{amounts, total_with_overhead};
+use serde_json::Value;
+
+use super::{Obstacle, Taken};
+use crate::world::title;
+
+pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    let allocatable = amounts(node, "/status/allocatable");
+    let zero = || Quantity::from_units(0, ferry_meta::quantity::Format::DecimalSi);
+    let name = object::name(node);
+    let there: Option<&[&Value]> = taken.on.as_ref().map(|on| on.get(name).map(Vec::as_slice).unwrap_or_default());
+    for (resource, wanted) in total_with_overhead(&pod["spec"], "requests") {
+        if wanted.is_zero() {
+            continue;
+        }
+        let total = allocatable.get(&resource).cloned().unwrap_or_else(zero);
+        let used = there
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|other| total_with_overhead(&other["spec"], "requests").remove(&resource));
+        let free = used.fold(total.clone(), |free, used| free.sub(&used));
+        let (fits, ever) = (free.as_f64() >= wanted.as_f64(), total.as_f64() >= wanted.as_f64());
+        if !fits {
+            let free = if free.is_negative() { zero() } else { free };
+            found.push(Obstacle::Room {
+                resource,
+                wanted: wanted.to_string(),
+                free: free.to_string(),
+                total: total.to_string(),
+                ever,
+            });
+        }
+    }
+    let Some(there) = there else { return found };
+    if let Some(most) = allocatable.get("pods").filter(|most| there.len() as i64 >= most.value()) {
+        found.push(Obstacle::PodCount { most: most.to_string() });
+    }
+    for wanted in host_ports(pod) {
+        if let Some(by) = there.iter().find(|other| host_ports(other).iter().any(|taken| clash(&wanted, taken))) {
+            let by = format!("{} in {}", title_of(by), object::namespace(by));
+            found.push(Obstacle::Ports { port: format!("{}/{}", wanted.number, wanted.protocol), by });
+            break;
+        }
+    }
+    found
+}
+
+fn title_of(pod: &Value) -> String {
+    match object::text(pod, "/kind") {
+        "" => format!("pod/{}", object::name(pod)),
+        _ => title(pod),
+    }
+}
+
+struct HostPort {
+    number: i64,
+    protocol: String,
+    address: String,
+}
+
+fn host_ports(pod: &Value) -> Vec<HostPort> {
+    let containers = object::items(pod, "/spec/containers").iter();
+    let sidecars = object::items(pod, "/spec/initContainers").iter();
+    let sidecars = sidecars.filter(|one| object::text(one, "/restartPolicy") == "Always");
+    let ports = containers.chain(sidecars).flat_map(|container| object::items(container, "/ports"));
+    ports
+        .filter_map(|port| {
+            let number = port.get("hostPort")?.as_i64().filter(|number| *number > 0)?;
+            let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
+            Some(HostPort {
+                number,
+                protocol: or(object::text(port, "/protocol"), "TCP"),
+                address: or(object::text(port, "/hostIP"), "0.0.0.0"),
+            })
+        })
+        .collect()
+}
+
+fn clash(one: &HostPort, other: &HostPort) -> bool {
+    let any = |address: &str| matches!(address, "0.0.0.0" | "::");
+    one.number == other.number
+        && one.protocol == other.protocol
+        && (one.address == other.address || any(&one.address) || any(&other.address))
+}

@@ -1,0 +1,51 @@
+//! Volumes that a node cannot have.
+
+use ferry_meta::object;
+use ferry_semantics::node_selector;
+use k8s_openapi::api::core::v1::{Node, NodeSelector};
+use serde_json::Value;
+
+use super::Obstacle;
+use crate::world::World;
+
+pub(super) fn obstacles(world: &World, pod: &Value, node: &Value) -> Vec<Obstacle> {
+    let typed: Option<Node> = serde_json::from_value(node.clone()).ok();
+    let mut found = Vec::new();
+    for name in claims(pod) {
+        let Some(claim) = world.find("persistentvolumeclaims", &name) else { continue };
+        let volume = object::text(claim, "/spec/volumeName");
+        let affinity =
+            world.find("persistentvolumes", volume).and_then(|volume| volume.pointer("/spec/nodeAffinity/required"));
+        let affinity = affinity.and_then(|affinity| serde_json::from_value::<NodeSelector>(affinity.clone()).ok());
+        if let (Some(affinity), Some(typed)) = (affinity, &typed)
+            && !node_selector::selects(&affinity, typed)
+        {
+            found.push(Obstacle::VolumeAffinity { volume: volume.to_owned(), claim: name.clone() });
+        }
+        let alone = object::items(claim, "/spec/accessModes").iter().any(|mode| mode == "ReadWriteOncePod");
+        let user = world.all(crate::gather::ALL_PODS).iter().find(|other| {
+            object::namespace(other) == object::namespace(pod)
+                && object::uid(other) != object::uid(pod)
+                && !object::text(other, "/spec/nodeName").is_empty()
+                && !matches!(object::text(other, "/status/phase"), "Succeeded" | "Failed")
+                && claims(other).contains(&name)
+        });
+        if let Some(user) = user.filter(|_| alone) {
+            found.push(Obstacle::VolumeInUse { claim: name, by: format!("pod/{}", object::name(user)) });
+        }
+    }
+    found
+}
+
+/// The claims that a pod names.
+pub(in super::super) fn claims(pod: &Value) -> Vec<String> {
+    let of = |volume: &Value| match object::text(volume, "/persistentVolumeClaim/claimName") {
+        // Made for the pod, and named after it.
+        "" if volume.get("ephemeral").is_some() => {
+            Some(format!("{}-{}", object::name(pod), object::text(volume, "/name")))
+        }
+        "" => None,
+        name => Some(name.to_owned()),
+    };
+    object::items(pod, "/spec/volumes").iter().filter_map(of).collect()
+}

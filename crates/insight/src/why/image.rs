@@ -1,0 +1,190 @@
+//! Images that cannot be had.
+
+use ferry_meta::object;
+use serde_json::Value;
+
+use super::containers::{called, change_image, waiting};
+use super::pull_failure::PullFailure;
+use super::references::{self, Place};
+use super::{Finding, Reason, named};
+use crate::world::{Presence, World};
+
+/// The reasons with which a kubelet says that an image is the trouble.
+const REASONS: [&str; 7] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+];
+
+pub(super) fn image(world: &World, pod: &Value) -> Option<Finding> {
+    let (status, state) = waiting(pod, &REASONS)?;
+    let container = object::text(status, "/name");
+    let image = asked(pod, container).unwrap_or(object::text(status, "/image"));
+    let why = told(world, pod, container, image, state);
+    let finding = |reason: Reason, why: &str| {
+        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+        Finding::new(reason, pod, format!("the image {image} of {} cannot be pulled{why}", called(pod, container)))
+    };
+    let correct = format!("correct the image: {}", change_image(world, pod));
+    let host = registry(image);
+    let found = match object::text(state, "/reason") {
+        "InvalidImageName" => finding(Reason::ImageName, "that is no name of an image").advise(correct),
+        "ErrImageNeverPull" => {
+            finding(Reason::ImageNeverPulled, "imagePullPolicy is Never, and the node does not have it")
+                .advise("load the image on the node, or change imagePullPolicy to IfNotPresent")
+        }
+        "SignatureValidationFailed" => finding(Reason::ImagePull, "its signature could not be validated"),
+        _ => match PullFailure::read(&why) {
+            PullFailure::Unresolvable => finding(
+                Reason::RegistryUnresolvable,
+                &format!("the name of the registry, {host}, does not resolve on the node"),
+            )
+            .advise(correct)
+            .advise(format!("if {host} is right, see that the node's DNS knows it")),
+            PullFailure::Refused => {
+                finding(Reason::RegistryUnreachable, &format!("nothing listens at the registry {host}"))
+                    .advise(format!("see that the registry {host} runs, and that its port is the right one"))
+            }
+            PullFailure::Unreachable => {
+                finding(Reason::RegistryUnreachable, &format!("the node gets no answer from the registry {host}"))
+                    .advise("check the node's network, firewall and proxy, or use a mirror")
+            }
+            PullFailure::Certificate => finding(
+                Reason::RegistryCertificate,
+                &format!("the node does not trust the certificate of the registry {host}"),
+            )
+            .advise(format!("give the node the CA of {host}, or the registry a certificate that the node trusts")),
+            PullFailure::PlainHttp => finding(
+                Reason::RegistryCertificate,
+                &format!("the registry {host} speaks HTTP, and the node expects HTTPS"),
+            )
+            .advise(format!("give {host} a certificate, or tell the runtime that it is an HTTP mirror")),
+            PullFailure::RateLimit => finding(
+                Reason::RegistryLimit,
+                &format!("the registry {host} limits how often it may be asked, and the limit is reached (429)"),
+            )
+            .advise("wait, pull with credentials (spec.imagePullSecrets), or use a mirror"),
+            PullFailure::Denied => return Some(denied(world, pod, &finding, image, &why, &correct)),
+            PullFailure::NotFound => {
+                finding(Reason::ImageNotFound, &format!("the registry {host} has no such image or tag")).advise(correct)
+            }
+            PullFailure::Status(status) => {
+                finding(Reason::RegistryError, &format!("the registry {host} answers with status {status}"))
+                    .advise(format!("see what the registry {host} says of it; it is tried again"))
+            }
+            PullFailure::Platform => finding(Reason::ImagePlatform, "it is not made for the node's kind of machine")
+                .advise(
+                    "use an image for this architecture, or a node of the image's (nodeSelector kubernetes.io/arch)",
+                ),
+            PullFailure::Disk => finding(Reason::ImageDisk, "the node's disk is full")
+                .advise(format!("make room on node {}", object::text(pod, "/spec/nodeName"))),
+            PullFailure::Unknown => finding(Reason::ImagePull, "").advise(format!(
+                "see all attempts: kubectl describe pod {}{}",
+                super::in_namespace(pod),
+                object::name(pod)
+            )),
+        },
+    };
+    Some(found.detail(why))
+}
+
+/// As the pod names it, not as the runtime does.
+fn asked<'a>(pod: &'a Value, container: &str) -> Option<&'a str> {
+    let lists = ["/spec/initContainers", "/spec/containers"].into_iter().flat_map(|list| object::items(pod, list));
+    lists.into_iter().find(|one| object::text(one, "/name") == container).map(|one| object::text(one, "/image"))
+}
+
+/// What the runtime said: beside the state, or while it backs off in the Event of the last attempt.
+fn told(world: &World, pod: &Value, container: &str, image: &str, state: &Value) -> String {
+    let message = object::text(state, "/message");
+    if let Some(rest) = message.strip_prefix("Back-off pulling image") {
+        let rest = rest.trim_start().strip_prefix(&format!("{image:?}")).unwrap_or(rest);
+        let rest = rest.trim_start_matches(": ").trim_start_matches("ErrImagePull: ");
+        if !rest.is_empty() {
+            return rest.to_owned();
+        }
+    } else if !message.is_empty() {
+        return message.to_owned();
+    }
+    let prefix = format!("Failed to pull image {image:?}: ");
+    let field = format!("{{{container}}}");
+    let failed = world.events(pod).into_iter().rfind(|event| {
+        let of = object::text(event, "/involvedObject/fieldPath");
+        object::text(event, "/reason") == "Failed"
+            && object::text(event, "/message").starts_with(&prefix)
+            && (of.is_empty() || of.ends_with(&field))
+    });
+    failed.and_then(|event| object::text(event, "/message").strip_prefix(&prefix)).unwrap_or(message).to_owned()
+}
+
+/// Not allowed to pull: are there credentials, and are they for this registry?
+fn denied(
+    world: &World,
+    pod: &Value,
+    finding: &dyn Fn(Reason, &str) -> Finding,
+    image: &str,
+    why: &str,
+    correct: &str,
+) -> Finding {
+    let (host, namespace) = (registry(image), object::namespace(pod));
+    let secrets: Vec<String> =
+        references::of_pod(pod).into_iter().filter(|one| one.place == Place::PullSecret).map(|one| one.name).collect();
+    let absent: Vec<&String> = secrets.iter().filter(|name| world.is_absent("secrets", name)).collect();
+    if let Some(name) = absent.first() {
+        let cause = format!(
+            "the registry {host} wants credentials, and the Secret {name:?} of spec.imagePullSecrets does not exist in namespace {namespace}"
+        );
+        return finding(Reason::PullSecretMissing, &cause).detail(why).advise(format!(
+            "kubectl create secret docker-registry -n {namespace} {name} --docker-server={host} --docker-username=USER --docker-password=PASSWORD"
+        ));
+    }
+    let cause = format!(
+        "the registry {host} does not give it to this caller: it wants other credentials, or has no such repository"
+    );
+    let mut found = finding(Reason::PullUnauthorized, &cause).detail(why);
+    for name in &secrets {
+        if let Presence::Present(content) = world.presence("secrets", name) {
+            if content.registries.is_empty() {
+                found = found.detail(format!(
+                    "the pull Secret {name:?} is of type {:?} and has no credentials for any registry",
+                    content.kind
+                ));
+            } else if !content.registries.iter().any(|known| serves(known, host)) {
+                found = found.detail(format!(
+                    "the pull Secret {name:?} has credentials for {}, not for {host}",
+                    named(&content.registries)
+                ));
+            }
+        }
+    }
+    if secrets.is_empty() {
+        found = found.detail("the pod names no imagePullSecrets, and neither does its ServiceAccount").advise(format!(
+            "kubectl create secret docker-registry -n {namespace} pull-secret --docker-server={host} --docker-username=USER --docker-password=PASSWORD"
+        ));
+        found = found.advise("and name it in spec.imagePullSecrets of the pod, or of its ServiceAccount");
+    } else {
+        found = found.advise(format!("see that the Secret has the right user and password for {host}"));
+    }
+    found.advise(format!("if the repository is misspelt, {correct}"))
+}
+
+/// Whether credentials under this key of a Secret are for a host.
+fn serves(key: &str, host: &str) -> bool {
+    let bare = key.trim_start_matches("https://").trim_start_matches("http://");
+    let bare = bare.split('/').next().unwrap_or_default();
+    let docker = |name: &str| matches!(name, "docker.io" | "index.docker.io" | "registry-1.docker.io");
+    let wild = bare.strip_prefix('*').is_some_and(|rest| host.ends_with(rest));
+    bare == host || wild || (docker(bare) && docker(host))
+}
+
+/// The registry that an image names, as runtimes read it.
+pub(super) fn registry(image: &str) -> &str {
+    match image.split_once('/') {
+        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => first,
+        _ => "docker.io",
+    }
+}

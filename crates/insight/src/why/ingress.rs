@@ -1,0 +1,202 @@
+//! Ingresses: their class, their backends, their certificates, and whether anybody has taken them up.
+
+use ferry_meta::object;
+use serde_json::Value;
+
+use super::{Finding, Reason, in_namespace, is_young, named, service};
+use crate::world::{Presence, World};
+
+const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
+const OLD: &str = "kubernetes.io/ingress.class";
+
+pub(super) fn findings(world: &World, ingress: &Value) -> Vec<Finding> {
+    let mut found: Vec<Finding> = class(world, ingress).into_iter().collect();
+    found.extend(backends(world, ingress));
+    found.extend(secrets(world, ingress));
+    // What is certain comes before what is only probable.
+    found.sort_by_key(|finding| finding.probably);
+    if found.iter().all(|finding| finding.note) {
+        found.extend(controller(world, ingress));
+    }
+    found
+}
+
+fn class_name(ingress: &Value) -> &str {
+    match object::text(ingress, "/spec/ingressClassName") {
+        "" => object::annotations(ingress).get(OLD).and_then(Value::as_str).unwrap_or_default(),
+        name => name,
+    }
+}
+
+/// Whether a controller has written down where it is reached.
+fn is_taken_up(ingress: &Value) -> bool {
+    !object::items(ingress, "/status/loadBalancer/ingress").is_empty()
+}
+
+fn class(world: &World, ingress: &Value) -> Option<Finding> {
+    let classes = world.seen("ingressclasses")?;
+    if is_taken_up(ingress) {
+        return None;
+    }
+    let edit = format!("kubectl edit {}ingress/{}", in_namespace(ingress), object::name(ingress));
+    let names: Vec<&str> = classes.iter().map(object::name).collect();
+    let there = if names.is_empty() {
+        "the cluster has no IngressClass at all".to_owned()
+    } else {
+        format!("there are {}", named(&names))
+    };
+    match class_name(ingress) {
+        "" => {
+            // A default that came later does not change what is there already.
+            let default = classes
+                .iter()
+                .find(|class| object::annotations(class).get(DEFAULT).and_then(Value::as_str) == Some("true"));
+            let cause = match default {
+                Some(_) => "it names no ingressClassName, and was made before there was a default class",
+                None => "it names no ingressClassName, and no IngressClass is the default: no controller takes it up",
+            };
+            let finding = Finding::new(Reason::IngressClassUnset, ingress, cause)
+                .probably()
+                .detail(there)
+                .detail("nobody has written an address into its status; a controller may take up Ingresses without a class and write none");
+            Some(match names.first() {
+                Some(name) => finding.advise(format!(
+                    "kubectl patch {}ingress/{} --type=merge -p '{{\"spec\":{{\"ingressClassName\":\"{name}\"}}}}'",
+                    in_namespace(ingress),
+                    object::name(ingress)
+                )),
+                None => finding.advise("install an ingress controller, which brings its class, and name that class"),
+            })
+        }
+        name if !names.contains(&name) && !object::text(ingress, "/spec/ingressClassName").is_empty() => Some(
+            Finding::new(
+                Reason::IngressClassMissing,
+                ingress,
+                format!("its IngressClass {name:?} does not exist: no controller takes it up"),
+            )
+            .detail(there)
+            .advise(format!("install the controller that brings {name}, or name a class that exists: {edit}")),
+        ),
+        _ => None,
+    }
+}
+
+fn backends(world: &World, ingress: &Value) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
+    let paths = object::items(ingress, "/spec/rules").iter().flat_map(|rule| {
+        let host = object::text(rule, "/host");
+        object::items(rule, "/http/paths")
+            .iter()
+            .map(move |path| (format!("{host}{}", object::text(path, "/path")), path.get("backend")))
+    });
+    let default = ingress.pointer("/spec/defaultBackend").map(|backend| ("the default".to_owned(), Some(backend)));
+    for (place, backend) in paths.chain(default) {
+        let Some(service) = backend.and_then(|backend| backend.get("service")) else { continue };
+        if let Some(finding) = backend_finding(world, ingress, &place, service)
+            && !found.iter().any(|known| known.cause == finding.cause)
+        {
+            found.push(finding);
+        }
+    }
+    found.truncate(4);
+    found
+}
+
+fn backend_finding(world: &World, ingress: &Value, place: &str, backend: &Value) -> Option<Finding> {
+    let name = object::text(backend, "/name");
+    let namespace = object::namespace(ingress);
+    let services = world.seen("services")?;
+    let edit = format!("kubectl edit {}ingress/{}", in_namespace(ingress), object::name(ingress));
+    let Some(found) = services.iter().find(|service| object::name(service) == name) else {
+        let names: Vec<&str> = services.iter().map(object::name).collect();
+        let cause = format!("its backend for {place}, the Service {name:?}, does not exist in namespace {namespace}");
+        let there = if names.is_empty() {
+            "the namespace has no Services".to_owned()
+        } else {
+            format!("the namespace has {}", named(&names))
+        };
+        return Some(
+            Finding::new(Reason::IngressBackendMissing, ingress, cause)
+                .detail(there)
+                .advise(format!("correct the backend, or create the Service: {edit}")),
+        );
+    };
+    let ports = object::items(found, "/spec/ports");
+    let (number, named_port) =
+        (backend.pointer("/port/number").and_then(Value::as_i64), object::text(backend, "/port/name"));
+    let has = ports.iter().any(|port| match number {
+        Some(number) => port.get("port").and_then(Value::as_i64) == Some(number),
+        None => object::text(port, "/name") == named_port,
+    });
+    if !has {
+        let wanted = number.map_or_else(|| format!("{named_port:?}"), |number| number.to_string());
+        let known: Vec<String> = ports
+            .iter()
+            .map(|port| {
+                let number = port.get("port").and_then(Value::as_i64).unwrap_or(0);
+                match object::text(port, "/name") {
+                    "" => number.to_string(),
+                    name => format!("{number} ({name})"),
+                }
+            })
+            .collect();
+        let cause =
+            format!("its backend for {place}, the Service {name:?}, has no port {wanted}; it has {}", named(&known));
+        return Some(
+            Finding::new(Reason::IngressBackendPort, ingress, cause).advise(format!("correct the port: {edit}")),
+        );
+    }
+    let dark = service::is_dark(world, found);
+    let mut inner = service::findings(world, found);
+    inner.sort_by_key(|inner| inner.note);
+    let inner = inner.into_iter().find(|inner| dark || !inner.probably && !inner.note)?;
+    let note = inner.note;
+    let cause = format!("its backend for {place}, the Service {name:?}, leads nowhere");
+    let waits =
+        matches!(inner.reason, Reason::LoadBalancerPending | Reason::LoadBalancerClass | Reason::LoadBalancerPort);
+    (!waits).then(|| Finding { note, ..Finding::new(Reason::IngressBackend, ingress, cause).because_of(inner) })
+}
+
+fn secrets(world: &World, ingress: &Value) -> Option<Finding> {
+    let namespace = object::namespace(ingress);
+    object::items(ingress, "/spec/tls").iter().find_map(|tls| {
+        let name = object::text(tls, "/secretName");
+        let create = format!("kubectl create secret tls -n {namespace} {name} --cert=FILE --key=FILE");
+        match world.presence("secrets", name) {
+            Presence::Absent => {
+                let cause = format!("its TLS Secret {name:?} does not exist in namespace {namespace}");
+                Some(Finding::new(Reason::IngressSecret, ingress, cause).advise(create))
+            }
+            Presence::Present(content)
+                if !["tls.crt", "tls.key"].iter().all(|key| content.keys.iter().any(|has| has == key)) =>
+            {
+                let cause = format!("its TLS Secret {name:?} does not have the keys tls.crt and tls.key");
+                Some(
+                    Finding::new(Reason::IngressSecret, ingress, cause)
+                        .detail(format!("it has {}", named(&content.keys)))
+                        .advise(create),
+                )
+            }
+            _ => None,
+        }
+    })
+}
+
+/// A controller writes down where an Ingress is reached. That nobody has, is a sign that nobody serves its class.
+fn controller(world: &World, ingress: &Value) -> Option<Finding> {
+    if is_taken_up(ingress) {
+        return None;
+    }
+    let name = class_name(ingress);
+    let class = world.find("ingressclasses", name)?;
+    let serves = object::text(class, "/spec/controller");
+    let cause = format!("no controller serves its class {name}: nobody has written an address into its status");
+    Some(
+        Finding::new(Reason::IngressController, ingress, cause)
+            .probably()
+            .underway_if(is_young(world, ingress))
+            .detail("a controller may serve it and write no address")
+            .detail(format!("the class is served by a controller that calls itself {serves:?}"))
+            .advise(format!("see that the pods of {serves} run; Ferry has no ingress controller of its own")),
+    )
+}

@@ -1,0 +1,199 @@
+//! Containers that run and are not ready.
+
+use ferry_meta::object;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::containers::{called, edit, logs, spec, statuses};
+use super::{Finding, Reason, named};
+use crate::world::{World, event_time, number, time_at};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProbeKind {
+    Liveness,
+    Readiness,
+    Startup,
+}
+
+impl ProbeKind {
+    /// Its field in the container.
+    pub(super) fn field(self) -> &'static str {
+        match self {
+            Self::Liveness => "livenessProbe",
+            Self::Readiness => "readinessProbe",
+            Self::Startup => "startupProbe",
+        }
+    }
+
+    /// How the kubelet's Events begin.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Liveness => "Liveness probe ",
+            Self::Readiness => "Readiness probe ",
+            Self::Startup => "Startup probe ",
+        }
+    }
+}
+
+/// The newest Event of a probe of this container that is not older than `since`.
+pub(super) fn unhealthy<'a>(
+    world: &'a World,
+    pod: &Value,
+    container: &str,
+    kind: ProbeKind,
+    since: Option<Timestamp>,
+) -> Option<&'a Value> {
+    let field = format!("{{{container}}}");
+    world.events(pod).into_iter().rfind(|event| {
+        let of = object::text(event, "/involvedObject/fieldPath");
+        object::text(event, "/reason") == "Unhealthy"
+            && object::text(event, "/message").starts_with(kind.word())
+            && (of.is_empty() || of.ends_with(&field))
+            && since.is_none_or(|since| event_time(event).is_none_or(|at| at.as_second() >= since.as_second()))
+    })
+}
+
+/// What a failed probe met, as its Event tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    Refused,
+    Timeout,
+    Status(u16),
+    Other,
+}
+
+impl Met {
+    fn read(message: &str) -> Self {
+        if let Some(rest) = message.split_once("probe failed with statuscode: ").map(|(_, rest)| rest) {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            return digits.parse().map_or(Self::Other, Self::Status);
+        }
+        let links: Vec<&str> = message.split(": ").map(|link| link.trim().trim_end_matches('.')).collect();
+        let has = |text: &str| links.iter().any(|link| link.to_lowercase().starts_with(text));
+        if has("connection refused") {
+            Self::Refused
+        } else if has("i/o timeout") || has("context deadline exceeded") || has("command timed out") || has("timeout") {
+            Self::Timeout
+        } else {
+            Self::Other
+        }
+    }
+}
+
+pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
+    let (status, kind, probe) = statuses(pod).find_map(|status| {
+        let container = spec(pod, object::text(status, "/name"))?;
+        let startup = container.get("startupProbe").is_some() && status["started"].as_bool() == Some(false);
+        let kind = if startup { ProbeKind::Startup } else { ProbeKind::Readiness };
+        let runs = status.pointer("/state/running").is_some() && status["ready"].as_bool() == Some(false);
+        runs.then_some((status, kind, container.get(kind.field())?))
+    })?;
+    let name = object::text(status, "/name");
+    let (who, which) = (called(pod, name), kind.field());
+    let began = time_at(status, "/state/running/startedAt");
+    if let Some(mistake) = mistaken_port(pod, name, probe) {
+        let told = unhealthy(world, pod, name, kind, began).map(|event| object::text(event, "/message"));
+        let cause = format!("{who} runs, but its {which} cannot succeed");
+        let finding = Finding::new(Reason::ProbeFails, pod, cause).detail(described(probe)).detail(mistake);
+        let finding = finding.detail(told.unwrap_or_default());
+        return Some(finding.advise(format!("correct the port of the probe: {}", edit(world, pod))));
+    }
+    let Some(event) = unhealthy(world, pod, name, kind, began) else {
+        let cause = format!("{who} runs, and its {which} has not succeeded yet");
+        let delay = number(probe, "/initialDelaySeconds");
+        let later = if delay > 0 { format!("the first probe comes {delay} s after the start") } else { String::new() };
+        return Some(Finding::new(Reason::ProbePending, pod, cause).detail(described(probe)).detail(later).underway());
+    };
+    let message = object::text(event, "/message");
+    let finding = Finding::new(Reason::ProbeFails, pod, format!("{who} runs, but its {which} fails"))
+        .detail(described(probe))
+        .detail(message);
+    let port = port_of(probe);
+    Some(match Met::read(message) {
+        Met::Refused => finding
+            .detail(format!("nothing listens on port {port} of the container"))
+            .advise(format!("correct the port of the probe, or let the program listen there: {}", edit(world, pod)))
+            .advise(logs(pod, name, false)),
+        Met::Status(404) => finding.advise(format!(
+            "the program has no path {}: correct it: {}",
+            object::text(probe, "/httpGet/path"),
+            edit(world, pod)
+        )),
+        Met::Status(401 | 403) => finding.advise(format!(
+            "the path wants credentials, which a probe does not have: use another: {}",
+            edit(world, pod)
+        )),
+        Met::Status(_) => finding.advise(format!("the program says that it is not well: {}", logs(pod, name, false))),
+        Met::Timeout => finding.advise(format!(
+            "it takes longer than timeoutSeconds: raise it, or see why it is slow: {}",
+            logs(pod, name, false)
+        )),
+        Met::Other => finding.advise(logs(pod, name, false)),
+    })
+}
+
+fn port_of(probe: &Value) -> String {
+    let ports =
+        ["/httpGet/port", "/tcpSocket/port", "/grpc/port"].into_iter().find_map(|pointer| probe.pointer(pointer));
+    match ports {
+        Some(Value::String(name)) => name.clone(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    }
+}
+
+/// A probe whose port is a name that the container does not have.
+pub(super) fn mistaken_port(pod: &Value, container: &str, probe: &Value) -> Option<String> {
+    let port = ["/httpGet/port", "/tcpSocket/port"].into_iter().find_map(|pointer| probe.pointer(pointer)?.as_str())?;
+    let ports = object::items(spec(pod, container)?, "/ports");
+    if ports.iter().any(|known| object::text(known, "/name") == port) {
+        return None;
+    }
+    let names: Vec<&str> =
+        ports.iter().map(|known| object::text(known, "/name")).filter(|name| !name.is_empty()).collect();
+    let has =
+        if names.is_empty() { "none of its ports has a name".into() } else { format!("it has {}", named(&names)) };
+    Some(format!("the probe names the port {port:?}, which the container does not have: {has}"))
+}
+
+/// A probe in one line.
+pub(super) fn described(probe: &Value) -> String {
+    let port = port_of(probe);
+    let what = if probe.get("httpGet").is_some() {
+        format!("GET {} on port {port}", object::text(probe, "/httpGet/path"))
+    } else if probe.get("tcpSocket").is_some() {
+        format!("a connection to port {port}")
+    } else if probe.get("grpc").is_some() {
+        format!("gRPC health on port {port}")
+    } else {
+        let command: Vec<&str> = object::items(probe, "/exec/command").iter().filter_map(Value::as_str).collect();
+        format!("the command `{}`", command.join(" "))
+    };
+    let or = |pointer: &str, default: i64| if number(probe, pointer) > 0 { number(probe, pointer) } else { default };
+    format!("the probe is {what}, every {} s within {} s", or("/periodSeconds", 10), or("/timeoutSeconds", 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Met::{self, *};
+
+    #[test]
+    fn events_of_probes_are_told_apart() {
+        for (message, want) in [
+            (
+                "Readiness probe failed: Get \"http://10.0.0.1:81/\": dial tcp 10.0.0.1:81: connect: connection refused",
+                Refused,
+            ),
+            ("Readiness probe failed: HTTP probe failed with statuscode: 404", Status(404)),
+            ("Readiness probe failed: HTTP probe failed with statuscode: 503", Status(503)),
+            (
+                "Readiness probe failed: Get \"http://10.0.0.1:81/\": context deadline exceeded (Client.Timeout exceeded)",
+                Timeout,
+            ),
+            ("Readiness probe failed: cat: can't open '/tmp/404': No such file or directory", Other),
+            ("", Other),
+        ] {
+            assert_eq!(Met::read(message), want, "{message}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Volumes that cannot be mounted, and PersistentVolumes themselves.
+
+use ferry_meta::object;
+use serde_json::Value;
+
+use super::containers::{any_started, edit};
+use super::{Finding, Reason, fit, references, said};
+use crate::gather::ALL_CLAIMS;
+use crate::world::World;
+
+/// Volumes that cannot be had on the node.
+pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
+    if any_started(pod) {
+        return None;
+    }
+    let event = world.event(pod, &["FailedMount", "FailedAttachVolume", "FailedMapVolume"]);
+    let told = event.map(|event| object::text(event, "/message")).unwrap_or_default();
+    if let Some(missing) = references::missing_for_volume(world, pod) {
+        return Some(missing.detail(told));
+    }
+    let event = event?;
+    let finding = |cause: String| Finding::new(Reason::Volume, pod, cause).detail(told);
+    let node = object::text(pod, "/spec/nodeName");
+    for volume in object::items(pod, "/spec/volumes") {
+        let (name, path) = (object::text(volume, "/name"), object::text(volume, "/hostPath/path"));
+        let kind = object::text(volume, "/hostPath/type");
+        // The kubelet names the path that it looked at.
+        if !kind.is_empty() && !path.is_empty() && told.contains(path) {
+            return Some(
+                finding(format!(
+                    "its volume {name:?} wants the host's {path} to be a {kind}, and on node {node} it is not"
+                ))
+                .advise(format!("create it on {node}, or correct hostPath: {}", edit(world, pod))),
+            );
+        }
+        if let Some(driver) = driver(world, pod, volume)
+            && unregistered(world, node, driver)
+        {
+            return Some(
+                finding(format!("its volume {name:?} needs the CSI driver {driver}, which node {node} does not have"))
+                    .advise(format!(
+                        "install the driver on {node}: kubectl get csinode {node} -o yaml shows those it has"
+                    )),
+            );
+        }
+    }
+    if object::text(event, "/reason") == "FailedAttachVolume" {
+        let users = other_users(world, pod);
+        let found = finding(format!("a volume cannot be attached to node {node}"));
+        return Some(match users.first() {
+            Some((claim, other, there)) => {
+                found.detail(format!("pod/{other} on node {there} uses the same claim {claim}")).advise(format!(
+                    "if the volume can be on one node only, end pod/{other} first: ferry why -n {} pod/{other}",
+                    object::namespace(pod)
+                ))
+            }
+            None => found.advise("see the claims of the pod: kubectl get pvc,volumeattachments"),
+        });
+    }
+    Some(
+        finding(format!("a volume cannot be mounted on node {node}"))
+            .advise(format!("correct what the message names: {}", edit(world, pod))),
+    )
+}
+
+/// The CSI driver behind a volume.
+fn driver<'a>(world: &'a World, pod: &Value, volume: &'a Value) -> Option<&'a str> {
+    let inline = object::text(volume, "/csi/driver");
+    if !inline.is_empty() {
+        return Some(inline);
+    }
+    let name = match object::text(volume, "/persistentVolumeClaim/claimName") {
+        "" => format!("{}-{}", object::name(pod), object::text(volume, "/name")),
+        name => name.to_owned(),
+    };
+    let claim = world.find("persistentvolumeclaims", &name)?;
+    let volume = world.find("persistentvolumes", object::text(claim, "/spec/volumeName"))?;
+    Some(object::text(volume, "/spec/csi/driver")).filter(|driver| !driver.is_empty())
+}
+
+fn unregistered(world: &World, node: &str, driver: &str) -> bool {
+    let Some(nodes) = world.seen("csinodes") else { return false };
+    let of_node = nodes.iter().find(|item| object::name(item) == node);
+    let drivers = of_node.map(|item| object::items(item, "/spec/drivers")).unwrap_or_default();
+    !drivers.iter().any(|known| object::text(known, "/name") == driver)
+}
+
+/// Pods on other nodes that use one of its claims: the claim, the pod, its node.
+fn other_users(world: &World, pod: &Value) -> Vec<(String, String, String)> {
+    let node = object::text(pod, "/spec/nodeName");
+    let mut found = Vec::new();
+    for claim in fit::volumes::claims(pod) {
+        for other in world.all(crate::gather::ALL_PODS) {
+            let there = object::text(other, "/spec/nodeName");
+            let same = object::namespace(other) == object::namespace(pod) && object::uid(other) != object::uid(pod);
+            if same && !there.is_empty() && there != node && fit::volumes::claims(other).contains(&claim) {
+                found.push((claim.clone(), object::name(other).to_owned(), there.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// A PersistentVolume of its own.
+pub(super) fn persistent(world: &World, volume: &Value) -> Option<Finding> {
+    let name = object::name(volume);
+    let claim = volume.pointer("/spec/claimRef");
+    let claimed = claim.map(|claim| format!("{}/{}", object::text(claim, "/namespace"), object::text(claim, "/name")));
+    match object::text(volume, "/status/phase") {
+        "Released" => {
+            let policy = object::text(volume, "/spec/persistentVolumeReclaimPolicy");
+            let claimed = claimed.unwrap_or_default();
+            if policy == "Delete" {
+                let cause =
+                    format!("its claim {claimed} is gone, and nobody has deleted it yet (reclaim policy Delete)");
+                return Some(
+                    Finding::new(Reason::VolumeReleased, volume, cause)
+                        .detail(super::warning(world, volume).map(said).unwrap_or_default())
+                        .advise("see that its provisioner runs, which deletes it, and what that logs"),
+                );
+            }
+            let cause =
+                format!("its claim {claimed} is gone, and it is kept for what is on it (reclaim policy {policy})");
+            Some(
+                Finding::new(Reason::VolumeReleased, volume, cause)
+                    .note()
+                    .advise(format!("if what is on it may be used again: kubectl patch pv {name} --type=merge -p '{{\"spec\":{{\"claimRef\":null}}}}'"))
+                    .advise(format!("if it is not needed: kubectl delete pv {name}")),
+            )
+        }
+        "Failed" => Some(
+            Finding::new(Reason::VolumeReleased, volume, "it could not be reclaimed after its claim was deleted")
+                .detail(object::text(volume, "/status/message"))
+                .detail(super::warning(world, volume).map(said).unwrap_or_default()),
+        ),
+        "Available" => {
+            // A volume that is kept for a claim waits for that one.
+            let claim = claim?;
+            let there = world.seen(ALL_CLAIMS)?.iter().find(|item| {
+                object::name(item) == object::text(claim, "/name")
+                    && object::namespace(item) == object::text(claim, "/namespace")
+            });
+            let cause = match there {
+                None => format!("it is kept for the claim {}, which does not exist yet", claimed.unwrap_or_default()),
+                Some(claim) => {
+                    let misfits = super::claim::misfits(claim, volume);
+                    return (!misfits.is_empty()).then(|| super::claim::findings(world, claim)).flatten();
+                }
+            };
+            Some(Finding::new(Reason::NoVolume, volume, cause).note().advise("create that claim when it is needed"))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,94 @@
+//! Admission webhooks and aggregated APIs that cannot be called.
+
+use ferry_meta::object;
+use serde_json::Value;
+
+use super::{Finding, Reason, in_namespace, is_failing, said};
+use crate::gather::{BEHIND, BEHIND_SLICES, MUTATING, VALIDATING};
+use crate::surroundings::UNLISTED;
+use crate::world::{World, title};
+
+/// Why the Service behind a webhook or an APIService does not answer, as far as the objects tell.
+fn dead(world: &World, service: &Value) -> Option<String> {
+    let (namespace, name) = (object::text(service, "/namespace"), object::text(service, "/name"));
+    let of = |item: &&Value| object::name(item) == name && object::namespace(item) == namespace;
+    let found = world.seen(BEHIND)?.iter().find(of)?;
+    if found["absent"] == true {
+        return Some(format!("its Service {namespace}/{name} does not exist"));
+    }
+    let port = service.get("port").and_then(Value::as_i64).unwrap_or(443);
+    let ports = object::items(found, "/spec/ports");
+    if !ports.iter().any(|known| known.get("port").and_then(Value::as_i64) == Some(port)) {
+        return Some(format!("its Service {namespace}/{name} has no port {port}"));
+    }
+    if found[UNLISTED] == true {
+        return None;
+    }
+    let ready = world.all(BEHIND_SLICES).iter().any(|slice| {
+        let label = object::labels(slice).get("kubernetes.io/service-name").and_then(Value::as_str);
+        let ready = |endpoint: &Value| endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
+        label == Some(name)
+            && object::namespace(slice) == namespace
+            && object::items(slice, "/endpoints").iter().any(ready)
+    });
+    (!ready)
+        .then(|| format!("no pod is ready behind its Service {namespace}/{name}: ferry why -n {namespace} svc/{name}"))
+}
+
+/// Adds what is known of the webhook that could not be called.
+pub(super) fn explain(world: &World, hook: &str, finding: Finding) -> Finding {
+    for (list, kind) in [(VALIDATING, "validatingwebhookconfiguration"), (MUTATING, "mutatingwebhookconfiguration")] {
+        for configuration in world.all(list) {
+            let Some(found) =
+                object::items(configuration, "/webhooks").iter().find(|one| object::text(one, "/name") == hook)
+            else {
+                continue;
+            };
+            let name = object::name(configuration);
+            let why = found.pointer("/clientConfig/service").and_then(|service| dead(world, service));
+            return finding
+                .detail(format!("it is in {kind}/{name}, with failurePolicy {}", object::text(found, "/failurePolicy")))
+                .detail(why.unwrap_or_default())
+                .advise(format!("bring it back, or let requests pass while it is away (failurePolicy: Ignore): kubectl edit {kind} {name}"))
+                .advise(format!("if it is not needed any more: kubectl delete {kind} {name}"));
+        }
+    }
+    finding.advise(
+        "see which configuration it is in: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
+    )
+}
+
+/// A configuration of webhooks: those that cannot be called.
+pub(super) fn configuration(world: &World, target: &Value) -> Vec<Finding> {
+    let hooks = object::items(target, "/webhooks").iter();
+    hooks
+        .filter_map(|hook| {
+            let service = hook.pointer("/clientConfig/service")?;
+            let why = dead(world, service)?;
+            let policy = object::text(hook, "/failurePolicy");
+            let effect = if policy == "Ignore" {
+                "requests pass without it (failurePolicy Ignore)"
+            } else {
+                "requests that it should judge are refused (failurePolicy Fail)"
+            };
+            let cause = format!("its webhook {:?} cannot be called: {why}", object::text(hook, "/name"));
+            Some(Finding::new(Reason::WebhookUnreachable, target, cause).detail(effect).advise(format!(
+                "bring its pods back, or delete it: kubectl delete {} {}",
+                object::text(target, "/kind").to_lowercase(),
+                object::name(target)
+            )))
+        })
+        .collect()
+}
+
+/// An API that another server serves.
+pub(super) fn api_service(world: &World, target: &Value) -> Option<Finding> {
+    let failing = is_failing(target, "Available")?;
+    let why = target.pointer("/spec/service").and_then(|service| dead(world, service)).unwrap_or_default();
+    let cause = format!("its API is not available: {}", object::text(failing, "/reason"));
+    Some(Finding::new(Reason::ApiServiceUnavailable, target, cause).detail(said(failing)).detail(why).advise(format!(
+        "bring its server back, or delete it: kubectl delete {}{}",
+        in_namespace(target),
+        title(target)
+    )))
+}

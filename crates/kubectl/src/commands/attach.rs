@@ -1,0 +1,45 @@
+//! `kubectl attach`.
+
+use super::stream::{self, Process, Streams};
+use super::{Command, leaf, pods};
+use crate::error::{Error, Result};
+use crate::flags::{Flag, Kind, switch, text};
+use crate::session::Context;
+use crate::text::warn;
+
+pub const COMMAND: Command =
+    leaf("attach", "(POD | TYPE/NAME) -c CONTAINER", "Attach to a running container", flags, |c| Box::pin(run(c)));
+
+fn flags() -> Vec<Flag> {
+    vec![
+        text("container", "The container.").short('c'),
+        switch("stdin", "Pass stdin to the container.").short('i'),
+        switch("tty", "Stdin is a TTY.").short('t'),
+        switch("quiet", "Only print output from the remote session.").short('q'),
+        Flag::new("pod-running-timeout", Kind::Duration, "1m0s", "How long to wait until a pod runs."),
+    ]
+}
+
+async fn run(context: &Context) -> Result<()> {
+    let flags = &context.flags;
+    let [word] = context.words() else {
+        return Err(Error::say(match context.words().len() {
+            0 => "at least 1 argument is required for attach",
+            _ => "expected POD, TYPE/NAME, or TYPE NAME, (at most 2 arguments) saw more",
+        }));
+    };
+    let pod = pods::one(context, word).await?;
+    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
+    if let Some(phase) = pod["status"]["phase"].as_str().filter(|phase| matches!(*phase, "Succeeded" | "Failed")) {
+        return Err(Error::say(format!("cannot attach a container in a completed pod; current phase is {phase}")));
+    }
+    let container = match flags.given("container") {
+        Some(name) => name.to_owned(),
+        None => pods::default_container(&pod, flags.is("quiet"))?,
+    };
+    if !flags.is("quiet") && flags.is("stdin") {
+        warn("If you don't see a command prompt, try pressing enter.");
+    }
+    let streams = Streams { stdin: flags.is("stdin"), tty: flags.is("tty"), quiet: flags.is("quiet") };
+    stream::run(context, &text("namespace"), &text("name"), &container, Process::Attach, &streams).await
+}

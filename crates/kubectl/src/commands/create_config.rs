@@ -1,0 +1,243 @@
+//! `create configmap` and `create secret`.
+
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::{Command, generate, group, leaf};
+use crate::config::file::go_error;
+use crate::error::{Error, Result};
+use crate::flags::{Flag, array, switch, text};
+use crate::session::Context;
+use crate::text::quote;
+
+const SOURCES: [Flag; 4] = [
+    array("from-file", "File or folder, or key=file; may be given several times."),
+    array("from-literal", "key=value; may be given several times."),
+    array("from-env-file", "File of lines of key=value."),
+    switch("append-hash", "Append a hash of the data to the name."),
+];
+
+pub const CONFIG_MAP: Command = leaf(
+    "configmap",
+    "NAME [--from-file=[key=]source] [--from-literal=key1=value1]",
+    "Create a config map from a local file, directory or literal value",
+    || generate::flags(&SOURCES),
+    |c| Box::pin(config_map(c)),
+)
+.aliases(&["cm"]);
+
+pub const SECRET: Command = group(
+    "secret",
+    "Create a secret using a specified subcommand",
+    &[
+        leaf(
+            "docker-registry",
+            "NAME --docker-username=user --docker-password=password --docker-email=email",
+            "Create a secret for use with a Docker registry",
+            registry_flags,
+            |c| Box::pin(registry(c)),
+        ),
+        leaf(
+            "generic",
+            "NAME [--type=string] [--from-file=[key=]source] [--from-literal=key1=value1]",
+            "Create a secret from a local file, directory, or literal value",
+            || {
+                let mut own = SOURCES.to_vec();
+                own.push(text("type", "The type of secret to create."));
+                generate::flags(&own)
+            },
+            |c| Box::pin(generic(c)),
+        ),
+        leaf(
+            "tls",
+            "NAME --cert=path/to/cert/file --key=path/to/key/file",
+            "Create a TLS secret",
+            || {
+                generate::flags(&[
+                    text("cert", "Path to a PEM encoded certificate."),
+                    text("key", "Path to the private key of it."),
+                    SOURCES[3],
+                ])
+            },
+            |c| Box::pin(tls(c)),
+        ),
+    ],
+);
+
+fn read(path: &str) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| {
+        let why = go_error("open", Path::new(path), &error);
+        let why = why.strip_prefix(&format!("open {path}: ")).unwrap_or(&why).to_owned();
+        Error::say(format!("error reading {path}: {why}"))
+    })
+}
+
+fn check_key(key: &str) -> Result<()> {
+    let reasons = ferry_meta::names::config_key(key);
+    match reasons.is_empty() {
+        true => Ok(()),
+        false => {
+            Err(Error::say(format!("{} is not a valid key name for a ConfigMap: {}", quote(key), reasons.join(","))))
+        }
+    }
+}
+
+/// Keys and contents, in the order in which they are given.
+fn collect(context: &Context) -> Result<Vec<(String, Vec<u8>)>> {
+    let flags = &context.flags;
+    let (files, literals, env) = (flags.list("from-file"), flags.list("from-literal"), flags.list("from-env-file"));
+    if !env.is_empty() && (!files.is_empty() || !literals.is_empty()) {
+        return Err(Error::say("from-env-file cannot be combined with from-file or from-literal"));
+    }
+    if flags.is("append-hash") {
+        return Err(Error::say("--append-hash is not there yet"));
+    }
+    let mut found: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut add = |key: String, value: Vec<u8>| -> Result<()> {
+        check_key(&key)?;
+        if found.iter().any(|(known, _)| *known == key) {
+            return Err(Error::say(format!(
+                "cannot add key {}, another key by that name already exists in Data for ConfigMap {}",
+                quote(&key),
+                quote(context.words().first().map_or("", String::as_str))
+            )));
+        }
+        found.push((key, value));
+        Ok(())
+    };
+    for source in &files {
+        match source.split_once('=') {
+            Some((key, path)) => add(key.to_owned(), read(path)?)?,
+            None => {
+                let path = Path::new(source);
+                if path.is_dir() {
+                    let entries = std::fs::read_dir(path).map_err(|e| Error::say(go_error("open", path, &e)))?;
+                    let mut entries: Vec<_> =
+                        entries.flatten().map(|entry| entry.path()).filter(|p| p.is_file()).collect();
+                    entries.sort();
+                    for entry in entries {
+                        let key = entry.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+                        add(key, read(&entry.display().to_string())?)?;
+                    }
+                } else {
+                    let key = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+                    add(key, read(source)?)?;
+                }
+            }
+        }
+    }
+    for literal in &literals {
+        let (key, value) = literal
+            .split_once('=')
+            .filter(|(key, _)| !key.is_empty())
+            .ok_or_else(|| Error::say(format!("invalid literal source {literal}, expected key=value")))?;
+        let unquoted = ['\'', '"'].iter().find_map(|q| value.strip_prefix(*q)?.strip_suffix(*q));
+        add(key.to_owned(), unquoted.unwrap_or(value).as_bytes().to_vec())?;
+    }
+    for path in &env {
+        for line in String::from_utf8_lossy(&read(path)?).lines() {
+            let line = line.trim_start();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            match line.split_once('=') {
+                Some((key, value)) => add(key.to_owned(), value.as_bytes().to_vec())?,
+                None => add(line.to_owned(), std::env::var(line).unwrap_or_default().into_bytes())?,
+            }
+        }
+    }
+    Ok(found)
+}
+
+async fn config_map(context: &Context) -> Result<()> {
+    let name = generate::name(context)?;
+    let (mut data, mut binary) = (Map::new(), Map::new());
+    for (key, value) in collect(context)? {
+        match String::from_utf8(value) {
+            Ok(text) => data.insert(key, text.into()),
+            Err(error) => binary.insert(key, STANDARD.encode(error.as_bytes()).into()),
+        };
+    }
+    let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    for (field, map) in [("data", data), ("binaryData", binary)] {
+        if !map.is_empty() {
+            object[field] = map.into();
+        }
+    }
+    generate::finish(context, object).await
+}
+
+fn secret(name: &str, kind: &str, data: Vec<(String, Vec<u8>)>) -> Value {
+    let data: Map<String, Value> = data.into_iter().map(|(key, value)| (key, STANDARD.encode(value).into())).collect();
+    let mut object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+    if !data.is_empty() {
+        object["data"] = data.into();
+    }
+    if !kind.is_empty() {
+        object["type"] = kind.into();
+    }
+    object
+}
+
+async fn generic(context: &Context) -> Result<()> {
+    let name = generate::name(context)?;
+    let data = collect(context)?;
+    generate::finish(context, secret(&name, context.flags.text("type"), data)).await
+}
+
+async fn tls(context: &Context) -> Result<()> {
+    let name = generate::name(context)?;
+    let (cert, key) = (context.flags.text("cert"), context.flags.text("key"));
+    if cert.is_empty() || key.is_empty() {
+        return Err(Error::say("key and cert must be specified"));
+    }
+    let data = vec![("tls.crt".to_owned(), read_plain(cert)?), ("tls.key".to_owned(), read_plain(key)?)];
+    generate::finish(context, secret(&name, "kubernetes.io/tls", data)).await
+}
+
+fn read_plain(path: &str) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| Error::say(go_error("open", Path::new(path), &error)))
+}
+
+fn registry_flags() -> Vec<Flag> {
+    generate::flags(&[
+        Flag::new(
+            "docker-server",
+            crate::flags::Kind::Text,
+            "https://index.docker.io/v1/",
+            "Server location of the registry.",
+        ),
+        text("docker-username", "Username for the registry."),
+        text("docker-password", "Password for the registry."),
+        text("docker-email", "Email for the registry."),
+        array("from-file", "A docker configuration file."),
+        SOURCES[3],
+    ])
+}
+
+async fn registry(context: &Context) -> Result<()> {
+    let flags = &context.flags;
+    let name = generate::name(context)?;
+    let config = match flags.list("from-file").first() {
+        Some(path) => read(path.split_once('=').map_or(path, |(_, path)| path))?,
+        None => {
+            let (user, password) = (flags.text("docker-username"), flags.text("docker-password"));
+            if user.is_empty() || password.is_empty() {
+                return Err(Error::say(
+                    "either --from-file or the combination of --docker-username, --docker-password and --docker-server is required",
+                ));
+            }
+            let mut entry = format!("\"username\":{},\"password\":{}", Value::from(user), Value::from(password));
+            if let Some(email) = flags.given("docker-email") {
+                entry.push_str(&format!(",\"email\":{}", Value::from(email)));
+            }
+            entry.push_str(&format!(",\"auth\":{}", Value::from(STANDARD.encode(format!("{user}:{password}")))));
+            format!("{{\"auths\":{{{}:{{{entry}}}}}}}", Value::from(flags.text("docker-server"))).into_bytes()
+        }
+    };
+    let data = vec![(".dockerconfigjson".to_owned(), config)];
+    generate::finish(context, secret(&name, "kubernetes.io/dockerconfigjson", data)).await
+}

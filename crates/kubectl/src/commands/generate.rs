@@ -1,0 +1,71 @@
+//! What the generators share: flags, and the way from an object to the server.
+
+use serde_json::Value;
+
+use super::common::{self, DryRun, Report, VALIDATE, with, with_last_applied};
+use crate::error::Result;
+use crate::flags::{Flag, switch};
+use crate::resource::Info;
+use crate::session::Context;
+
+/// Flags of every generator, and its own.
+pub fn flags(own: &[Flag]) -> Vec<Flag> {
+    let mut flags = with(own, "kubectl-create");
+    flags.push(VALIDATE);
+    flags.push(switch("save-config", "Keep the configuration of the object in its annotation."));
+    flags
+}
+
+/// The one word that a generator takes.
+pub fn name(context: &Context) -> Result<String> {
+    match context.words() {
+        [name] => Ok(name.clone()),
+        words => Err(context.usage(format!("exactly one NAME is required, got {}", words.len()))),
+    }
+}
+
+/// Sends the object, or shows it.
+pub async fn finish(context: &Context, object: Value) -> Result<()> {
+    finish_as(context, object, "created").await
+}
+
+pub async fn finish_as(context: &Context, object: Value, what: &str) -> Result<()> {
+    let report = Report::of(context)?;
+    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let resource = match report.dry_run {
+        // A look at the object needs no server, but for its name.
+        DryRun::Client => known(&text("apiVersion"), &text("kind")),
+        _ => context.kind(&text("apiVersion"), &text("kind")).await?,
+    };
+    let mut object = common::normalized(object);
+    let namespace = if resource.namespaced { Some(context.namespace().await?) } else { None };
+    if let Some(namespace) =
+        namespace.as_ref().filter(|_| context.namespace_is_explicit() || report.dry_run != DryRun::Client)
+    {
+        object["metadata"]["namespace"] = namespace.clone().into();
+    }
+    if context.flags.is("save-config") {
+        object = with_last_applied(&object);
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let info = Info { resource, namespace, name, object, source: String::new() };
+    if report.dry_run == DryRun::Client {
+        return report.made(&info, &info.object, what);
+    }
+    let validation = common::validation(&context.flags)?;
+    let made = common::create(context, &info, &info.object, report.dry_run, validation).await;
+    report.made(&info, &made?, what)
+}
+
+/// What is known of a kind without asking.
+fn known(api_version: &str, kind: &str) -> crate::discovery::Resource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let cluster = ["Namespace", "ClusterRole", "ClusterRoleBinding", "PriorityClass"].contains(&kind);
+    crate::discovery::Resource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.to_owned(),
+        namespaced: !cluster,
+        ..crate::discovery::Resource::default()
+    }
+}

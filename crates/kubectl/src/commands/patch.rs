@@ -1,0 +1,99 @@
+//! `kubectl patch`.
+
+use serde_json::Value;
+
+use super::common::{self, DryRun, JSON_PATCH, MERGE, Report, STRATEGIC, with};
+use super::{Command, apply, leaf};
+use crate::config::file::go_error;
+use crate::error::{Error, Result};
+use crate::flags::{Flag, Kind, text};
+use crate::resource::{Builder, Info, read_all};
+use crate::session::Context;
+
+pub const COMMAND: Command = leaf(
+    "patch",
+    "(-f FILENAME | TYPE NAME) [-p PATCH|--patch-file FILE]",
+    "Update fields of a resource",
+    flags,
+    |c| Box::pin(run(c)),
+);
+
+fn flags() -> Vec<Flag> {
+    let mut flags = with(&common::FILES, "kubectl-patch");
+    flags.extend([
+        text("patch", "The patch to be applied, as JSON or YAML.").short('p'),
+        text("patch-file", "A file with the patch."),
+        Flag::new("type", Kind::Text, "strategic", "json, merge or strategic."),
+        common::LOCAL,
+        text("subresource", "Operate on a subresource of the object."),
+    ]);
+    flags
+}
+
+async fn run(context: &Context) -> Result<()> {
+    let flags = &context.flags;
+    let report = Report::of(context)?;
+    if flags.changed("patch") && flags.given("patch-file").is_some() {
+        return Err(Error::say("cannot specify --patch and --patch-file together"));
+    }
+    if flags.given("patch").is_none() && flags.given("patch-file").is_none() {
+        return Err(Error::say("must specify --patch or --patch-file containing the contents of the patch"));
+    }
+    let kind = match flags.text("type").to_lowercase().as_str() {
+        "json" => JSON_PATCH,
+        "merge" => MERGE,
+        "strategic" => STRATEGIC,
+        _ => {
+            return Err(Error::say(format!(
+                "--type must be one of [json merge strategic], not {}",
+                crate::text::quote(flags.text("type"))
+            )));
+        }
+    };
+    if flags.is("local") && report.dry_run == DryRun::Server {
+        return Err(Error::say("cannot specify --local and --dry-run=server - did you mean --dry-run=client?"));
+    }
+    let text = match flags.given("patch-file") {
+        Some(path) => std::fs::read(path).map_err(|error| {
+            Error::say(format!("unable to read patch file: {}", go_error("open", path.as_ref(), &error)))
+        })?,
+        None => flags.text("patch").as_bytes().to_vec(),
+    };
+    // What begins as JSON is sent as it is.
+    let is_json = text.trim_ascii_start().starts_with(b"{");
+    let patch = match ferry_schema::yaml::parse_value(&text) {
+        Ok((patch, _)) => patch,
+        Err(_) if is_json => Value::Null,
+        Err(error) => {
+            let shown = crate::text::quote(&String::from_utf8_lossy(&text));
+            return Err(Error::say(format!("unable to parse {shown}: {error}")));
+        }
+    };
+    let text = if is_json { text } else { patch.to_string().into_bytes() };
+    let mut builder = Builder::of(context);
+    builder.latest = true;
+    let built = builder.build(context).await?;
+    let (infos, mut errors) = read_all(context, &built.targets, 500).await;
+    errors.extend(built.errors);
+    for info in infos {
+        if let Err(error) = one(context, &info, kind, &patch, &text, &report).await {
+            errors.push(error);
+        }
+    }
+    Error::all(errors)
+}
+
+async fn one(context: &Context, info: &Info, kind: &str, patch: &Value, text: &[u8], report: &Report) -> Result<()> {
+    let path = match context.flags.given("subresource") {
+        Some(subresource) => format!("{}/{subresource}", info.path()),
+        None => info.path(),
+    };
+    let object = if context.flags.is("local") || report.dry_run == DryRun::Client {
+        apply::merged(info, kind, &info.object, patch)
+    } else {
+        common::patch_bytes(context, &path, kind, text.to_vec(), report.dry_run).await?
+    };
+    let changed =
+        object["metadata"]["resourceVersion"] != info.object["metadata"]["resourceVersion"] || object != info.object;
+    report.done(info, &object, if changed { "patched" } else { "patched (no change)" })
+}

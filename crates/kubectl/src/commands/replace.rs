@@ -1,0 +1,110 @@
+//! `kubectl replace`.
+
+use http::Method;
+use serde_json::json;
+
+use super::common::{self, DryRun, Report, VALIDATE, with};
+use super::{Command, leaf, wait};
+use crate::client::{Call, query};
+use crate::error::{Error, Result};
+use crate::flags::{Flag, Kind, switch, text};
+use crate::resource::{Builder, Info, Target};
+use crate::session::Context;
+
+pub const COMMAND: Command =
+    leaf("replace", "-f FILENAME", "Replace a resource by file name or stdin", flags, |c| Box::pin(run(c)));
+
+fn flags() -> Vec<Flag> {
+    let mut flags = with(&common::FILES, "kubectl-replace");
+    flags.extend([
+        VALIDATE,
+        switch("save-config", "Keep the configuration of the object in its annotation."),
+        switch("force", "Delete and recreate the object."),
+        Flag::new("grace-period", Kind::Int, "-1", "Seconds an object has to end."),
+        Flag::new("timeout", Kind::Duration, "0s", "How long to wait for a deletion."),
+        Flag::new("cascade", Kind::Text, "background", "How dependents are deleted.").bare("background"),
+        Flag::new("wait", Kind::Bool, "false", "Wait for deletions."),
+        text("raw", "Raw URI to PUT to the server."),
+        text("subresource", "Operate on a subresource of the object."),
+    ]);
+    flags
+}
+
+async fn run(context: &Context) -> Result<()> {
+    let flags = &context.flags;
+    let report = Report::of(context)?;
+    if flags.int("grace-period") >= 0 && !flags.is("force") {
+        return Err(Error::say("--grace-period must have --force specified"));
+    }
+    if flags.duration("timeout") != 0 && !flags.is("force") {
+        return Err(Error::say("--timeout must have --force specified"));
+    }
+    if flags.list("filename").is_empty() && flags.given("kustomize").is_none() {
+        return Err(Error::say("must specify one of -f and -k"));
+    }
+    let validation = common::validation(flags)?;
+    let built = Builder::of(context).build(context).await?;
+    let mut errors = built.errors;
+    for target in &built.targets {
+        let Target::File(info) = target else { continue };
+        if let Err(error) = one(context, info, &report, validation).await {
+            errors.push(error);
+        }
+    }
+    Error::all(errors)
+}
+
+async fn one(context: &Context, info: &Info, report: &Report, validation: &str) -> Result<()> {
+    let flags = &context.flags;
+    let keeps = flags.is("save-config") || !info.object["metadata"]["annotations"][common::LAST_APPLIED].is_null();
+    let object = if keeps { common::with_last_applied(&info.object) } else { info.object.clone() };
+    if report.dry_run == DryRun::Client {
+        return report.done(info, &object, "replaced");
+    }
+    let client = context.client().await?;
+    if flags.is("force") {
+        let mut options = json!({"propagationPolicy": "Background"});
+        let grace = flags.int("grace-period").max(0);
+        options["gracePeriodSeconds"] = grace.into();
+        match client.json(Call::new(Method::DELETE, info.path()).json(&options)).await {
+            Ok(answer) => {
+                let uid = answer["details"]["uid"].as_str().or(answer["metadata"]["uid"].as_str()).map(str::to_owned);
+                crate::text::line(format!(
+                    "{} \"{}\" deleted from {} namespace",
+                    info.resource.kind_name(),
+                    info.name,
+                    info.namespace.clone().unwrap_or_default()
+                ));
+                wait::until_gone(context, info, uid.as_deref(), wait::LONG).await?;
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        let made = common::create(context, info, &object, report.dry_run, validation).await?;
+        return report.done(info, &made, "replaced");
+    }
+    // Without a version, that of the moment is replaced.
+    let mut object = object;
+    if object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty) {
+        let current =
+            client.json(Call::get(info.path())).await.map_err(|error| error.with_source("replacing", &info.source))?;
+        object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
+    }
+    let mut path = info.path();
+    if let Some(subresource) = flags.given("subresource") {
+        path = format!("{path}/{subresource}");
+    }
+    let path = query(
+        &path,
+        &[
+            ("dryRun", report.dry_run.parameter()),
+            ("fieldManager", flags.text("field-manager")),
+            ("fieldValidation", validation),
+        ],
+    );
+    let replaced = client
+        .json(Call::new(Method::PUT, path).json(&object))
+        .await
+        .map_err(|error| error.with_source("replacing", &info.source))?;
+    report.done(info, &replaced, "replaced")
+}

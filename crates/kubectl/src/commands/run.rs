@@ -1,0 +1,189 @@
+//! `kubectl run`.
+
+use serde_json::{Value, json};
+
+use super::stream::{self, Process, Streams};
+use super::{Command, generate, leaf, pods};
+use crate::client::Call;
+use crate::error::{Error, Result};
+use crate::flags::{Flag, Kind, array, switch, text};
+use crate::session::Context;
+use crate::text::{line, warn};
+
+pub const COMMAND: Command = leaf(
+    "run",
+    "NAME --image=image [--env=\"key=value\"] [--port=port] [--dry-run=server|client] [--overrides=inline-json] [--command] -- [COMMAND] [args...]",
+    "Run a particular image on the cluster",
+    flags,
+    |c| Box::pin(run(c)),
+);
+
+fn flags() -> Vec<Flag> {
+    let mut flags = generate::flags(&[
+        text("image", "The image for the container to run."),
+        text("image-pull-policy", "The image pull policy for the container."),
+        array("env", "Environment variables to set in the container."),
+        text("port", "The port that this container exposes."),
+        text("labels", "Comma separated labels to apply to the pod.").short('l'),
+        array("annotations", "Annotations to apply to the pod."),
+        text("overrides", "Inline JSON that is merged into the pod."),
+        Flag::new("override-type", Kind::Text, "merge", "json, merge or strategic."),
+        Flag::new("restart", Kind::Text, "Always", "The restart policy of the pod."),
+        switch("command", "Use the words behind -- as the command, not as arguments."),
+        switch("rm", "Delete the pod after it exits."),
+        switch("stdin", "Keep stdin open on the container.").short('i'),
+        switch("tty", "Allocate a TTY for the container.").short('t'),
+        switch("attach", "Wait for the pod and attach to it."),
+        switch("privileged", "Run the container in privileged mode."),
+        switch("quiet", "Suppress prompt messages.").short('q'),
+        switch("expose", "Create a ClusterIP service with the pod."),
+        Flag::new("pod-running-timeout", Kind::Duration, "1m0s", "How long to wait until the pod runs."),
+    ]);
+    for flag in &mut flags {
+        if flag.name == "field-manager" {
+            flag.default = "kubectl-run";
+        }
+    }
+    flags
+}
+
+async fn run(context: &Context) -> Result<()> {
+    let flags = &context.flags;
+    let words = context.words();
+    let (Some(name), rest) = (words.first(), words.get(1..).unwrap_or_default()) else {
+        return Err(Error::say("NAME is required for run"));
+    };
+    let image = flags.text("image");
+    if image.is_empty() {
+        return Err(Error::say("required flag(s) \"image\" not set"));
+    }
+    let attach = flags.is("attach") || ((flags.is("stdin") || flags.is("tty")) && !flags.changed("attach"));
+    if flags.is("rm") && !attach {
+        return Err(Error::say("--rm should only be used for attached containers"));
+    }
+    if flags.is("tty") && !flags.is("stdin") {
+        return Err(Error::say("-i/--stdin is required for containers with -t/--tty=true"));
+    }
+    if flags.is("expose") {
+        return Err(Error::say("--expose is not there yet; use create service clusterip"));
+    }
+    if attach && super::common::DryRun::of(flags)? != super::common::DryRun::No {
+        return Err(Error::say(
+            "--dry-run=[server|client] can't be used with attached containers options (--attach, --stdin, or --tty)",
+        ));
+    }
+    let object = pod(context, name, image, rest)?;
+    if !attach {
+        return generate::finish(context, object).await;
+    }
+    attached(context, name, object).await
+}
+
+fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Value> {
+    let flags = &context.flags;
+    let mut container = json!({"name": name, "image": image});
+    if !rest.is_empty() {
+        container[if flags.is("command") { "command" } else { "args" }] = rest.into();
+    }
+    if let Some(policy) = flags.given("image-pull-policy") {
+        container["imagePullPolicy"] = policy.into();
+    }
+    if let Some(port) = flags.given("port") {
+        let number: i64 = port
+            .parse()
+            .map_err(|_| Error::say(format!("strconv.Atoi: parsing {}: invalid syntax", crate::text::quote(port))))?;
+        container["ports"] = json!([{"containerPort": number}]);
+    }
+    let mut environment = Vec::new();
+    for pair in flags.list("env") {
+        let (key, value) = pair.split_once('=').ok_or_else(|| Error::say(format!("invalid env: {pair}")))?;
+        environment.push(json!({"name": key, "value": value}));
+    }
+    if !environment.is_empty() {
+        container["env"] = environment.into();
+    }
+    if flags.is("stdin") {
+        container["stdin"] = true.into();
+        container["stdinOnce"] = true.into();
+    }
+    if flags.is("tty") {
+        container["tty"] = true.into();
+    }
+    if flags.is("privileged") {
+        container["securityContext"] = json!({"privileged": true});
+    }
+    let mut labels = json!({"run": name});
+    if let Some(text) = flags.given("labels") {
+        labels = json!({});
+        for pair in text.split(',') {
+            let (key, value) =
+                pair.split_once('=').ok_or_else(|| Error::say(format!("unexpected label spec: {pair}")))?;
+            labels[key] = value.into();
+        }
+    }
+    let restart = match flags.text("restart") {
+        policy @ ("Always" | "OnFailure" | "Never") => policy,
+        other => {
+            return Err(Error::say(format!(
+                "invalid restart policy: {other}, valid values are: Always, OnFailure, Never"
+            )));
+        }
+    };
+    let mut object = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels},
+        "spec": {"containers": [container], "restartPolicy": restart, "dnsPolicy": "ClusterFirst"},
+    });
+    for pair in flags.list("annotations") {
+        if let Some((key, value)) = pair.split_once('=') {
+            object["metadata"]["annotations"][key] = value.into();
+        }
+    }
+    if let Some(text) = flags.given("overrides") {
+        let (patch, _) =
+            ferry_schema::yaml::parse_value(text.as_bytes()).map_err(|error| Error::say(error.to_string()))?;
+        super::apply::merge(&mut object, &patch);
+    }
+    Ok(object)
+}
+
+async fn attached(context: &Context, name: &str, object: Value) -> Result<()> {
+    let flags = &context.flags;
+    let namespace = context.namespace().await?;
+    let resource = context.kind("v1", "Pod").await?;
+    let mut object = super::common::normalized(object);
+    object["metadata"]["namespace"] = namespace.clone().into();
+    let info = crate::resource::of_object(&resource, object);
+    super::common::create(context, &info, &info.object, super::common::DryRun::No, "Strict").await?;
+    let limit = std::time::Duration::from_nanos(flags.duration("pod-running-timeout").unsigned_abs());
+    let client = context.client().await?;
+    let running = async {
+        loop {
+            let pod = client.json(Call::get(info.path())).await?;
+            match pod["status"]["phase"].as_str() {
+                Some("Running" | "Succeeded" | "Failed") => return Ok::<Value, Error>(pod),
+                _ => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+            }
+        }
+    };
+    let pod =
+        tokio::time::timeout(limit, running).await.map_err(|_| Error::say("timed out waiting for the condition"))??;
+    let container = pods::default_container(&pod, true)?;
+    let result = if pod["status"]["phase"] == "Running" {
+        if flags.is("stdin") && !flags.is("quiet") {
+            warn("If you don't see a command prompt, try pressing enter.");
+        }
+        let streams = Streams { stdin: flags.is("stdin"), tty: flags.is("tty"), quiet: flags.is("quiet") };
+        stream::run(context, &namespace, name, &container, Process::Attach, &streams).await
+    } else {
+        let body = client.bytes(Call::get(format!("{}/log", info.path())).accept("*/*")).await?;
+        crate::text::print(body);
+        Ok(())
+    };
+    if flags.is("rm") {
+        client
+            .json(Call::new(http::Method::DELETE, info.path()).json(&json!({"propagationPolicy": "Background"})))
+            .await?;
+        line(format!("pod \"{name}\" deleted from {namespace} namespace"));
+    }
+    result
+}

@@ -1,0 +1,171 @@
+//! `kubectl set`: one field of an object, found and changed in the same way by each command below it.
+
+mod env;
+mod image;
+mod resources;
+mod selector;
+mod service_account;
+mod subject;
+
+use serde_json::{Value, json};
+
+use super::common::{self, DryRun, Report, STRATEGIC, with};
+use super::{Command, apply, group};
+use crate::error::{Error, Result};
+use crate::flags::Flag;
+use crate::patch;
+use crate::resource::{Builder, Info, read_all};
+use crate::session::Context;
+
+pub const COMMAND: Command = group(
+    "set",
+    "Set specific features on objects",
+    &[image::COMMAND, resources::COMMAND, selector::COMMAND, subject::COMMAND, service_account::COMMAND, env::COMMAND],
+);
+
+const LOCAL_NEEDS_FILES: &str = "error: you must specify resources by --filename when --local is set.\nExample resource specifications include:\n   '-f rsrc.yaml'\n   '--filename=rsrc.json'";
+const LOCAL_OR_SERVER: &str = "cannot specify --local and --dry-run=server - did you mean --dry-run=client?";
+const ALL_OR_SELECTOR: &str = "cannot set --all and --selector at the same time";
+
+/// Flags of each of them, and its own.
+fn flags(own: &[Flag]) -> Vec<Flag> {
+    let mut flags = with(&common::FILES, "kubectl-set");
+    flags.extend([common::ALL, common::LOCAL]);
+    flags.extend(own);
+    flags
+}
+
+/// The objects that are meant: those of files as they are written there where `--local` says so, else the server's.
+async fn objects(context: &Context, words: &[String]) -> Result<Vec<Info>> {
+    let local = context.flags.is("local");
+    let mut builder = Builder::of(context).words(words);
+    (builder.empty_selector, builder.all) = (context.flags.is("all"), false);
+    builder.latest = !local;
+    let built = builder.build(context).await?;
+    let (mut infos, mut errors) = read_all(context, &built.targets, 500).await;
+    errors.extend(built.errors);
+    Error::all(errors)?;
+    for info in &mut infos {
+        info.object = common::normalized(info.object.take());
+    }
+    Ok(infos)
+}
+
+/// The pod of the object, or of its template.
+fn pod_spec(object: &mut Value) -> Result<&mut Value, String> {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let path = match &*kind {
+        "Pod" => "/spec",
+        "ReplicationController" | "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet" | "Job" => {
+            "/spec/template/spec"
+        }
+        "CronJob" => "/spec/jobTemplate/spec/template/spec",
+        _ => "",
+    };
+    let version = object["apiVersion"].as_str().and_then(|v| v.rsplit('/').next()).unwrap_or_default().to_owned();
+    let missing = || format!("the object is not a pod or does not have a pod template: *{version}.{kind}");
+    if path.is_empty() {
+        return Err(missing());
+    }
+    object.pointer_mut(path).filter(|spec| spec.is_object()).ok_or_else(missing)
+}
+
+/// Containers whose names fit, the init containers behind them.
+fn containers<'a>(spec: &'a mut Value, pattern: &str) -> Vec<&'a mut Value> {
+    let (mut plain, mut init) = (Vec::new(), Vec::new());
+    for (field, container) in spec.as_object_mut().into_iter().flatten().flat_map(|(field, list)| {
+        let list = match &**field {
+            "containers" | "initContainers" => list.as_array_mut(),
+            _ => None,
+        };
+        list.into_iter().flatten().map(move |container| (field, container))
+    }) {
+        if container.is_object() && fits(container["name"].as_str().unwrap_or_default(), pattern) {
+            if field == "containers" { plain.push(container) } else { init.push(container) }
+        }
+    }
+    plain.extend(init);
+    plain
+}
+
+/// `*` stands for any text.
+fn fits(name: &str, pattern: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// How a change ends.
+struct Ending<'a> {
+    report: &'a Report,
+    /// `image updated`.
+    what: &'a str,
+    /// Stands before what the server says.
+    failed: &'a str,
+    /// A patch without anything in it is sent as well.
+    always: bool,
+}
+
+impl Ending<'_> {
+    /// Sends what is new, or shows it.
+    async fn send(&self, context: &Context, info: &Info, changed: Value) -> Result<()> {
+        let body = match apply::built_in(info) {
+            Some(ty) => patch::strategic_two_way(&ty, &info.object, &changed),
+            None => patch::merge_two_way(&info.object, &changed),
+        };
+        if body == json!({}) && !self.always {
+            return Ok(());
+        }
+        if context.flags.is("local") || self.report.dry_run == DryRun::Client {
+            return self.report.made(info, &changed, self.what);
+        }
+        match common::patch(context, info, STRATEGIC, &body, self.report.dry_run).await {
+            Ok(object) => self.report.made(info, &common::normalized(object), self.what),
+            Err(error) if self.failed.is_empty() => Err(error),
+            Err(error) => Err(Error::say(format!("{} {}", self.failed, error.inner()))),
+        }
+    }
+}
+
+/// What went wrong with one of several objects: `error: deployments/web …`.
+fn about(info: &Info, why: &str) -> Error {
+    Error::say(format!("error: {}/{} {why}\n", info.resource.plural, info.name))
+}
+
+/// Words before the first pair, and the pairs.
+fn pairs<'a>(words: &'a [String], one: &str) -> Result<(Vec<String>, &'a [String])> {
+    let is_pair = |word: &String| word.find('=').is_some_and(|at| at > 0) || word.ends_with('-');
+    let at = words.iter().position(is_pair).unwrap_or(words.len());
+    let (resources, pairs) = words.split_at(at);
+    match pairs.iter().find(|word| !is_pair(word)) {
+        Some(stray) => Err(Error::say(format!("all resources must be specified before {one} changes: {stray}"))),
+        None => Ok((resources.to_vec(), pairs)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_fit_patterns() {
+        for (name, pattern, fits) in [
+            ("web", "*", true),
+            ("web", "web", true),
+            ("web", "we", false),
+            ("web-1", "web-*", true),
+            ("web-1", "*-1", true),
+            ("web-1-x", "web*x", true),
+            ("web", "web*b", false),
+        ] {
+            assert_eq!(super::fits(name, pattern), fits, "{name} {pattern}");
+        }
+    }
+}

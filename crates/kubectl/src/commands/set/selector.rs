@@ -1,0 +1,64 @@
+//! `kubectl set selector`, of Services.
+
+use serde_json::{Map, Value};
+
+use super::super::{Command, leaf};
+use super::Ending;
+use crate::commands::common::Report;
+use crate::error::{Error, Result};
+use crate::flags::text;
+use crate::session::Context;
+
+pub const COMMAND: Command = leaf(
+    "selector",
+    "(-f FILENAME | TYPE NAME) EXPRESSIONS [--resource-version=version]",
+    "Set the selector on a resource",
+    || super::flags(&[text("resource-version", "Only if this is the resource's version.")]),
+    |c| Box::pin(run(c)),
+);
+
+async fn run(context: &Context) -> Result<()> {
+    let report = Report::of(context)?;
+    let Some((expression, resources)) = context.words().split_last() else {
+        return Err(Error::say("one selector is required"));
+    };
+    let labels = parse(expression)?;
+    let ending = Ending { report: &report, what: "selector updated", failed: "", always: true };
+    for mut info in super::objects(context, resources).await? {
+        let mut changed = info.object.clone();
+        if info.resource.kind != "Service" || !info.resource.group.is_empty() {
+            return Err(Error::say("setting a selector is only supported for Services"));
+        }
+        if !changed["spec"].is_object() {
+            return Err(Error::say(format!("the Service {} has no spec", info.name)));
+        }
+        if let Some(version) = context.flags.given("resource-version") {
+            // It must be part of what is sent.
+            info.object["metadata"]["resourceVersion"] = Value::Null;
+            changed["metadata"]["resourceVersion"] = version.into();
+        }
+        changed["spec"]["selector"] = labels.clone().into();
+        ending.send(context, &info, changed).await?;
+    }
+    Ok(())
+}
+
+/// `a=b,c=d`: a Service knows no other expressions.
+fn parse(text: &str) -> Result<Map<String, Value>> {
+    use ferry_meta::selector::{LabelSelector, Operator};
+    let invalid = |why: String| Error::say(format!("couldn't parse the selector string {text:?}: {why}"));
+    let selector = LabelSelector::parse(text).map_err(invalid)?;
+    let mut labels = Map::new();
+    for requirement in selector.requirements() {
+        let mut values = requirement.values.iter();
+        match (&requirement.operator, values.next(), values.next()) {
+            (Operator::In, Some(value), None) => labels.insert(requirement.key.clone(), value.clone().into()),
+            _ => {
+                return Err(Error::say(format!(
+                    "match expression {text} not supported on this object: only key=value is"
+                )));
+            }
+        };
+    }
+    Ok(labels)
+}

@@ -1,0 +1,168 @@
+//! A process in a container and this terminal, joined: `exec`, `attach` and `run -i`.
+
+use futures::SinkExt;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::api::{Api, AttachParams, AttachedProcess, TerminalSize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+
+use super::terminal::{self, Raw};
+use crate::error::{Error, Result};
+use crate::session::Context;
+use crate::text::{flush, print, warn};
+
+pub struct Streams {
+    pub stdin: bool,
+    pub tty: bool,
+    pub quiet: bool,
+}
+
+pub enum Process {
+    Exec(Vec<String>),
+    Attach,
+}
+
+pub async fn run(
+    context: &Context,
+    namespace: &str,
+    pod: &str,
+    container: &str,
+    process: Process,
+    streams: &Streams,
+) -> Result<()> {
+    let mut tty = streams.tty;
+    if tty && streams.stdin && !terminal::is_terminal() {
+        tty = false;
+        if !streams.quiet {
+            warn("Unable to use a TTY - input is not a terminal or the right kind of file");
+        }
+    }
+    let client = context.client().await?;
+    let api: Api<Pod> = Api::namespaced(client.kube.clone(), namespace);
+    let parameters = parameters(container, streams.stdin, tty);
+    let attached = match process {
+        Process::Exec(command) => api.exec(pod, command, &parameters).await,
+        Process::Attach => api.attach(pod, &parameters).await,
+    };
+    let mut attached = attached.map_err(|error| failed(&error))?;
+    let raw = if tty { Raw::enter() } else { None };
+    let status = attached.take_status();
+    let result = join(&mut attached, streams.stdin, tty).await;
+    drop(raw);
+    result?;
+    flush();
+    ended(status).await
+}
+
+pub fn parameters(container: &str, stdin: bool, tty: bool) -> AttachParams {
+    AttachParams {
+        container: Some(container.to_owned()),
+        stdin,
+        stdout: true,
+        stderr: !tty,
+        tty,
+        max_stdin_buf_size: Some(64 << 10),
+        max_stdout_buf_size: Some(64 << 10),
+        max_stderr_buf_size: Some(64 << 10),
+    }
+}
+
+/// How the process in the container ended.
+pub async fn ended(status: Option<impl Future<Output = Option<Status>>>) -> Result<()> {
+    let status = match status {
+        Some(status) => status.await,
+        None => None,
+    };
+    let Some(status) = status.and_then(|status| serde_json::to_value(status).ok()) else { return Ok(()) };
+    if status["status"] == "Success" {
+        return Ok(());
+    }
+    let causes = status["details"]["causes"].as_array().map_or(&[][..], Vec::as_slice);
+    let exit = causes.iter().find(|cause| cause["reason"] == "ExitCode");
+    let code = exit.and_then(|cause| cause["message"].as_str()?.parse::<i32>().ok());
+    match code {
+        Some(code) => Err(Error::Exit {
+            code: u8::try_from(code & 0xff).unwrap_or(1),
+            text: format!("command terminated with exit code {code}"),
+        }),
+        None => Err(Error::say(status["message"].as_str().unwrap_or("the connection ended early"))),
+    }
+}
+
+/// The server's own words where it gave any.
+pub fn failed(error: &kube::Error) -> Error {
+    match error {
+        kube::Error::Api(status) => match serde_json::to_value(&**status) {
+            // What is no Status is a text of the node.
+            Ok(status) if status["reason"] == "Failed to parse error data" => {
+                Error::say(format!("unable to upgrade connection: {}", status["message"].as_str().unwrap_or_default()))
+            }
+            Ok(mut status) => {
+                status["kind"] = "Status".into();
+                Error::Status(Box::new(status))
+            }
+            Err(error) => Error::say(error.to_string()),
+        },
+        other => Error::say(crate::config::connect::chain(other)),
+    }
+}
+
+async fn join(attached: &mut AttachedProcess, stdin: bool, tty: bool) -> Result<()> {
+    let input = attached.stdin().filter(|_| stdin);
+    let output = attached.stdout();
+    let errors = attached.stderr();
+    let sizes = attached.terminal_size().filter(|_| tty);
+    let feed = async move {
+        if let Some(mut input) = input {
+            let mut local = tokio::io::stdin();
+            let mut buffer = vec![0; 32 << 10];
+            while let Ok(count) = local.read(&mut buffer).await {
+                if count == 0 || input.write_all(&buffer[..count]).await.is_err() {
+                    break;
+                }
+                let _ = input.flush().await;
+            }
+            let _ = input.shutdown().await;
+        }
+        // The process may go on without input.
+        futures::future::pending::<()>().await;
+    };
+    let resize = async move {
+        let changes = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::window_change());
+        if let (Some(mut sizes), Ok(mut changes)) = (sizes, changes) {
+            loop {
+                if let Some((width, height)) = terminal::size()
+                    && sizes.send(TerminalSize { width, height }).await.is_err()
+                {
+                    break;
+                }
+                changes.recv().await;
+            }
+        }
+        futures::future::pending::<()>().await;
+    };
+    let show = async { futures::join!(copy(output, false), copy(errors, true)) };
+    tokio::select! {
+        () = feed => {}
+        () = resize => {}
+        _ = show => {}
+    }
+    Ok(())
+}
+
+pub async fn copy(from: Option<impl AsyncRead + Unpin>, to_errors: bool) {
+    let Some(mut from) = from else { return };
+    let mut buffer = vec![0; 32 << 10];
+    while let Ok(count) = from.read(&mut buffer).await {
+        if count == 0 {
+            return;
+        }
+        if to_errors {
+            use std::io::Write;
+            let _ = std::io::stderr().write_all(&buffer[..count]);
+        } else {
+            print(&buffer[..count]);
+            flush();
+        }
+    }
+}

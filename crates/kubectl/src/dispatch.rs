@@ -1,0 +1,237 @@
+//! From a command line to a command, and from its end to an exit code.
+
+use crate::commands::{COMMANDS, Command, GLOBAL, NAMES, Run, completion, plugin};
+use crate::error::Error;
+use crate::flags::{Flag, HELP, Parsed};
+use crate::session::Context;
+use crate::text::{flush, line, quote, warn};
+
+/// Runs one line: the arguments behind the program's name. Returns the exit code.
+pub fn main(arguments: &[String]) -> u8 {
+    let code = run(arguments);
+    flush();
+    code
+}
+
+fn runtime() -> Option<tokio::runtime::Runtime> {
+    let made = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    if made.is_err() {
+        warn("error: cannot start: no more threads or files");
+    }
+    made.ok()
+}
+
+fn run(arguments: &[String]) -> u8 {
+    if arguments.first().is_some_and(|word| word == "__complete") {
+        let Some(runtime) = runtime() else { return 1 };
+        runtime.block_on(completion::answer(&arguments[1..]));
+        runtime.shutdown_background();
+        return 0;
+    }
+    let mut path = "kubectl".to_owned();
+    let mut rest = arguments.to_vec();
+    let mut known: &[Command] = COMMANDS;
+    let mut found: Option<&Command> = None;
+    while let Some(at) = first_word(&rest, found) {
+        let word = rest[at].clone();
+        if found.is_none() && word == "help" {
+            rest.remove(at);
+            rest.push("--help".to_owned());
+            continue;
+        }
+        let Some(command) = known.iter().find(|c| c.name == word || c.aliases.contains(&&*word)) else {
+            match found {
+                None => {
+                    return match plugin::run(arguments) {
+                        Some(failed) => {
+                            warn(failed);
+                            1
+                        }
+                        None => unknown(&word),
+                    };
+                }
+                // A word of its own, or a subcommand that is not there.
+                Some(group) if matches!(group.run, Run::Group(_)) => return no_subcommand(&path, &rest),
+                Some(_) => break,
+            }
+        };
+        rest.remove(at);
+        path = format!("{path} {}", command.name);
+        found = Some(command);
+        match command.run {
+            Run::Group(below) | Run::Both(_, below) => known = below,
+            Run::Leaf(_) => break,
+        }
+        if matches!(command.run, Run::Both(..)) {
+            let next = first_word(&rest, found).map(|at| rest[at].clone());
+            if next.is_none_or(|word| !known.iter().any(|c| c.name == word || c.aliases.contains(&&*word))) {
+                break;
+            }
+        }
+    }
+    let Some(command) = found else {
+        return overview(&rest);
+    };
+    let run = match command.run {
+        Run::Leaf(run) | Run::Both(run, _) => run,
+        Run::Group(below) => {
+            group_help(&path, command, below);
+            let asked = rest.iter().any(|word| word == "--help" || word == "-h");
+            return u8::from(!asked);
+        }
+    };
+    let mut specs: Vec<Flag> = (command.flags)();
+    let shadowed =
+        GLOBAL.iter().map(|flag| flag.name).filter(|name| specs.iter().any(|own| own.name == *name)).collect();
+    for flag in GLOBAL {
+        if !specs.iter().any(|own| own.name == flag.name) {
+            let taken = flag.short.is_some_and(|short| specs.iter().any(|own| own.short == Some(short)));
+            specs.push(Flag { short: flag.short.filter(|_| !taken), ..*flag });
+        }
+    }
+    let mut parsed = match Parsed::parse(specs, &rest) {
+        Ok(parsed) => parsed,
+        Err(why) if why == HELP => {
+            command_help(&path, command);
+            return 0;
+        }
+        Err(why) => {
+            warn(format!("error: {why}\nSee '{path} --help' for usage."));
+            return 1;
+        }
+    };
+    parsed.shadowed = shadowed;
+    let context = Context::new(parsed, path);
+    let Some(runtime) = runtime() else { return 1 };
+    let result = runtime.block_on(run(&context));
+    flush();
+    // A thread may still wait for standard input.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => 0,
+        Err(error) => finish(&error),
+    }
+}
+
+fn finish(error: &Error) -> u8 {
+    let text = error.shown();
+    if !text.is_empty() {
+        warn(text);
+    }
+    error.exit_code()
+}
+
+/// Where the first word is that is no flag, nor the value of one.
+fn first_word(arguments: &[String], command: Option<&Command>) -> Option<usize> {
+    let own = command.map(|command| (command.flags)()).unwrap_or_default();
+    let takes_value = |argument: &str| {
+        let long = argument.strip_prefix("--");
+        if argument.contains('=') {
+            return false;
+        }
+        let flag = GLOBAL.iter().chain(&own).find(|flag| match long {
+            Some(name) => flag.name == name,
+            None => argument.len() == 2 && flag.short == argument.chars().nth(1),
+        });
+        flag.is_some_and(|flag| flag.bare.is_none())
+    };
+    let mut at = 0;
+    while let Some(argument) = arguments.get(at) {
+        match argument.as_str() {
+            "--" => return None,
+            flag if flag.starts_with('-') && flag.len() > 1 => at += if takes_value(flag) { 2 } else { 1 },
+            _ => return Some(at),
+        }
+    }
+    None
+}
+
+fn unknown(word: &str) -> u8 {
+    let mut text = format!("error: unknown command {} for \"kubectl\"\n", quote(word));
+    if NAMES.contains(&word) {
+        text.push_str("\nkubectl has it, Ferry's does not yet; docs/kubectl.md lists what is missing.\n");
+        warn(text);
+        return 1;
+    }
+    let near = |name: &&&str| distance(name, word) <= 2 || name.to_lowercase().starts_with(&word.to_lowercase());
+    let close: Vec<&&str> = NAMES.iter().filter(near).collect();
+    if !close.is_empty() {
+        text.push_str("\nDid you mean this?\n");
+        close.iter().for_each(|name| text.push_str(&format!("\t{name}\n")));
+    }
+    warn(text);
+    1
+}
+
+fn no_subcommand(path: &str, rest: &[String]) -> u8 {
+    let words: Vec<&str> = rest.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+    warn(format!("error: unknown command {}\nSee '{path} -h' for help and examples", quote(&words.join(" "))));
+    1
+}
+
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.to_lowercase().chars().collect(), b.to_lowercase().chars().collect());
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let next = (row[j + 1] + 1).min(row[j] + 1).min(corner + usize::from(x != y));
+            corner = std::mem::replace(&mut row[j + 1], next);
+        }
+    }
+    row[b.len()]
+}
+
+fn overview(rest: &[String]) -> u8 {
+    let help = rest.iter().any(|argument| argument == "--help" || argument == "-h");
+    if !help && let Err(why) = Parsed::parse(GLOBAL.to_vec(), rest) {
+        warn(format!("error: {why}\nSee 'kubectl --help' for usage."));
+        return 1;
+    }
+    line("kubectl controls the Kubernetes cluster manager. This one is part of ferry.\n\nCommands:");
+    list(COMMANDS);
+    line("\nUsage:\n  kubectl [flags] [options]\n");
+    line("Use \"kubectl <command> --help\" for more information about a given command.");
+    line("Use \"kubectl options\" for a list of global command-line options (applies to all commands).");
+    0
+}
+
+fn list(commands: &[Command]) {
+    for command in commands {
+        line(format!("  {:<16}{}", command.name, command.about));
+    }
+}
+
+fn group_help(path: &str, command: &Command, below: &[Command]) {
+    line(format!("{}\n\nAvailable Commands:", command.about));
+    list(below);
+    line(format!("\nUsage:\n  {path} [flags] [options]\n"));
+    line(format!("Use \"{path} <command> --help\" for more information about a given command."));
+}
+
+fn command_help(path: &str, command: &Command) {
+    line(format!("{}\n\nOptions:", command.about));
+    line(options(&(command.flags)()));
+    line(format!("Usage:\n  {path} {} [options]\n", command.usage).replace("  [options]", " [options]"));
+    line("Use \"kubectl options\" for a list of global command-line options (applies to all commands).");
+}
+
+/// Flags with their defaults, one below the other.
+pub fn options(flags: &[Flag]) -> String {
+    let mut flags: Vec<&Flag> = flags.iter().collect();
+    flags.sort_by_key(|flag| flag.name);
+    let mut out = String::new();
+    for flag in flags {
+        let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
+        let default = match flag.kind {
+            crate::flags::Kind::Bool | crate::flags::Kind::Int | crate::flags::Kind::Duration => {
+                flag.default.to_owned()
+            }
+            crate::flags::Kind::Text => format!("'{}'", flag.default),
+            _ => format!("[{}]", flag.default),
+        };
+        out.push_str(&format!("    {short}--{}={default}:\n\t{}\n\n", flag.name, flag.help));
+    }
+    out
+}

@@ -1,0 +1,284 @@
+//! Flags as kubectl's library reads them: `--name=value`, `--name value`, `-n value`, `-nvalue`, words and flags mixed,
+//! everything behind `--` left alone. Complaints are in its words.
+
+use std::collections::HashMap;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Bool,
+    Text,
+    Int,
+    Duration,
+    /// Each use adds one value.
+    Array,
+    /// Each use adds values, split at commas.
+    Slice,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    pub name: &'static str,
+    pub short: Option<char>,
+    pub kind: Kind,
+    pub default: &'static str,
+    /// The value where none is given: `--dry-run`.
+    pub bare: Option<&'static str>,
+    pub help: &'static str,
+}
+
+impl Flag {
+    pub const fn new(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Self {
+        let bare = match kind {
+            Kind::Bool => Some("true"),
+            _ => None,
+        };
+        Self { name, short: None, kind, default, bare, help }
+    }
+
+    pub const fn short(mut self, letter: char) -> Self {
+        self.short = Some(letter);
+        self
+    }
+
+    pub const fn bare(mut self, value: &'static str) -> Self {
+        self.bare = Some(value);
+        self
+    }
+
+    fn shown(&self) -> String {
+        match self.short {
+            Some(short) => format!("-{short}, --{}", self.name),
+            None => format!("--{}", self.name),
+        }
+    }
+}
+
+pub const fn text(name: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, Kind::Text, "", help)
+}
+
+pub const fn switch(name: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, Kind::Bool, "false", help)
+}
+
+pub const fn array(name: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, Kind::Array, "", help)
+}
+
+pub const fn slice(name: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, Kind::Slice, "", help)
+}
+
+/// What was given on the command line.
+#[derive(Debug, Default)]
+pub struct Parsed {
+    specs: Vec<Flag>,
+    values: HashMap<&'static str, Vec<String>>,
+    pub words: Vec<String>,
+    /// Names of global flags that mean something else to this command.
+    pub shadowed: Vec<&'static str>,
+    /// How many words stood before `--`.
+    pub dash: Option<usize>,
+}
+
+impl Parsed {
+    pub fn parse(specs: Vec<Flag>, arguments: &[String]) -> Result<Self, String> {
+        let mut parsed = Self { specs, ..Self::default() };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            if argument == "--" {
+                parsed.dash = Some(parsed.words.len());
+                parsed.words.extend(rest.cloned());
+                break;
+            }
+            if let Some(long) = argument.strip_prefix("--") {
+                parsed.long(long, &mut rest)?;
+            } else if argument.len() > 1 && argument.starts_with('-') {
+                parsed.short(&argument[1..], &mut rest)?;
+            } else {
+                parsed.words.push(argument.clone());
+            }
+        }
+        Ok(parsed)
+    }
+
+    fn long<'a>(&mut self, long: &str, rest: &mut impl Iterator<Item = &'a String>) -> Result<(), String> {
+        let (name, value) = match long.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (long, None),
+        };
+        if name.is_empty() || name.starts_with('-') || name.starts_with('=') {
+            return Err(format!("bad flag syntax: --{long}"));
+        }
+        // Underscores are read as dashes.
+        let wanted = name.replace('_', "-");
+        let Some(flag) = self.specs.iter().find(|flag| flag.name == wanted).copied() else {
+            return Err(if name == "help" { HELP.to_owned() } else { format!("unknown flag: --{name}") });
+        };
+        let value = match (value, flag.bare) {
+            (Some(value), _) => value,
+            (None, Some(bare)) => bare.to_owned(),
+            (None, None) => rest.next().ok_or_else(|| format!("flag needs an argument: --{name}"))?.clone(),
+        };
+        self.set(flag, &value)
+    }
+
+    fn short<'a>(&mut self, letters: &str, rest: &mut impl Iterator<Item = &'a String>) -> Result<(), String> {
+        let mut left = letters;
+        while let Some(letter) = left.chars().next() {
+            let after = &left[letter.len_utf8()..];
+            let Some(flag) = self.specs.iter().find(|flag| flag.short == Some(letter)).copied() else {
+                return Err(match letter {
+                    'h' => HELP.to_owned(),
+                    _ => format!("unknown shorthand flag: {letter:?} in -{left}"),
+                });
+            };
+            if let Some(value) = after.strip_prefix('=') {
+                return self.set(flag, value);
+            }
+            if let Some(bare) = flag.bare {
+                self.set(flag, bare)?;
+                left = after;
+                continue;
+            }
+            if !after.is_empty() {
+                return self.set(flag, after);
+            }
+            let value = rest.next().ok_or_else(|| format!("flag needs an argument: {letter:?} in -{letters}"))?;
+            return self.set(flag, value);
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, flag: Flag, value: &str) -> Result<(), String> {
+        if let Err(why) = check(flag.kind, value) {
+            return Err(format!("invalid argument {value:?} for {:?} flag: {why}", flag.shown()));
+        }
+        let values = self.values.entry(flag.name).or_default();
+        match flag.kind {
+            Kind::Array => values.push(value.to_owned()),
+            Kind::Slice => values.extend(value.split(',').map(str::to_owned).filter(|_| !value.is_empty())),
+            _ => *values = vec![value.to_owned()],
+        }
+        Ok(())
+    }
+
+    fn spec(&self, name: &str) -> Option<&Flag> {
+        self.specs.iter().find(|flag| flag.name == name)
+    }
+
+    pub fn text(&self, name: &str) -> &str {
+        match self.values.get(name).and_then(|values| values.last()) {
+            Some(value) => value,
+            None => self.spec(name).map_or("", |flag| flag.default),
+        }
+    }
+
+    /// The text, where it is not empty.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        Some(self.text(name)).filter(|text| !text.is_empty())
+    }
+
+    /// A global flag's text, where the command has none of this name.
+    pub fn global(&self, name: &str) -> Option<&str> {
+        self.given(name).filter(|_| !self.shadowed.contains(&name))
+    }
+
+    pub fn is(&self, name: &str) -> bool {
+        matches!(self.text(name), "true" | "1" | "t" | "T" | "TRUE" | "True")
+    }
+
+    pub fn list(&self, name: &str) -> Vec<String> {
+        match self.values.get(name) {
+            Some(values) => values.clone(),
+            None => self
+                .spec(name)
+                .map(|flag| flag.default)
+                .filter(|d| !d.is_empty())
+                .map(str::to_owned)
+                .into_iter()
+                .collect(),
+        }
+    }
+
+    pub fn int(&self, name: &str) -> i64 {
+        self.text(name).parse().unwrap_or_default()
+    }
+
+    /// In nanoseconds.
+    pub fn duration(&self, name: &str) -> i64 {
+        ferry_semantics::duration::parse(self.text(name)).unwrap_or_default()
+    }
+
+    pub fn changed(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+}
+
+/// Told instead of a complaint where help is asked for.
+pub const HELP: &str = "pflag: help requested";
+
+fn check(kind: Kind, value: &str) -> Result<(), String> {
+    match kind {
+        Kind::Bool => match value {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(()),
+            _ => Err(format!("strconv.ParseBool: parsing {value:?}: invalid syntax")),
+        },
+        Kind::Int => match value.parse::<i64>() {
+            Ok(_) => Ok(()),
+            Err(_) => Err(format!("strconv.ParseInt: parsing {value:?}: invalid syntax")),
+        },
+        Kind::Duration => ferry_semantics::duration::parse(value).map(|_| ()).map_err(|error| error.to_string()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Parsed, String> {
+        let specs = vec![
+            text("output", "").short('o'),
+            switch("watch", "").short('w'),
+            text("dry-run", "").bare("unchanged"),
+            slice("label-columns", "").short('L'),
+            array("filename", "").short('f'),
+            Flag::new("replicas", Kind::Int, "1", ""),
+        ];
+        Parsed::parse(specs, &arguments.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn values_stand_beside_behind_and_in_the_flag() {
+        for line in [&["-o", "json", "a"][..], &["-ojson", "a"], &["-o=json", "a"], &["a", "--output=json"]] {
+            let parsed = parse(line).unwrap();
+            assert_eq!((parsed.text("output"), &*parsed.words), ("json", &["a".to_owned()][..]), "{line:?}");
+        }
+        let parsed = parse(&["-wojson", "--dry-run", "x", "-L", "a,b", "-L", "c", "--", "-o"]).unwrap();
+        assert!(parsed.is("watch"));
+        assert_eq!(parsed.text("dry-run"), "unchanged");
+        assert_eq!(parsed.list("label-columns"), ["a", "b", "c"]);
+        assert_eq!((parsed.words, parsed.dash), (vec!["x".to_owned(), "-o".to_owned()], Some(1)));
+    }
+
+    #[test]
+    fn complaints_are_the_librarys() {
+        for (line, complaint) in [
+            (&["--nope"][..], "unknown flag: --nope"),
+            (&["-x"], "unknown shorthand flag: 'x' in -x"),
+            (&["-o"], "flag needs an argument: 'o' in -o"),
+            (&["--output"], "flag needs an argument: --output"),
+            (
+                &["--watch=perhaps"],
+                r#"invalid argument "perhaps" for "-w, --watch" flag: strconv.ParseBool: parsing "perhaps": invalid syntax"#,
+            ),
+            (
+                &["--replicas=x"],
+                r#"invalid argument "x" for "--replicas" flag: strconv.ParseInt: parsing "x": invalid syntax"#,
+            ),
+        ] {
+            assert_eq!(parse(line).err().as_deref(), Some(complaint), "{line:?}");
+        }
+    }
+}

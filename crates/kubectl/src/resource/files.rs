@@ -1,0 +1,271 @@
+//! Objects of files, folders, addresses and standard input.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::Info;
+use crate::config::file::go_error;
+use crate::error::{Error, Result};
+use crate::session::Context;
+use crate::text::quote;
+
+const ENDINGS: [&str; 3] = ["json", "yaml", "yml"];
+
+/// The objects, what could not be read, and whether all of them come from one file.
+pub async fn read(context: &Context, names: &[String], recursive: bool) -> Result<(Vec<Info>, Vec<Error>, bool)> {
+    let (mut infos, mut errors) = (Vec::new(), Vec::new());
+    if let Some(folder) = context.flags.given("kustomize") {
+        for object in crate::kustomize::build(folder)? {
+            match info(context, object, folder).await {
+                Ok(info) => infos.push(info),
+                Err(error) => errors.push(error),
+            }
+        }
+    }
+    let mut one_file = names.len() == 1;
+    for name in names {
+        if name == "-" {
+            let mut body = Vec::new();
+            std::io::stdin().read_to_end(&mut body).map_err(|error| Error::say(error.to_string()))?;
+            one_file = false;
+            objects(context, &body, "STDIN", &mut infos, &mut errors).await;
+        } else if name.starts_with("http://") || name.starts_with("https://") {
+            return Err(Error::say(format!(
+                "cannot read {}: addresses are not there yet; fetch the file first",
+                quote(name)
+            )));
+        } else {
+            for path in expand(name, recursive)? {
+                one_file &= path == Path::new(name);
+                let body = std::fs::read(&path).map_err(|error| Error::say(go_error("open", &path, &error)))?;
+                objects(context, &body, &path.display().to_string(), &mut infos, &mut errors).await;
+            }
+        }
+    }
+    if infos.is_empty() {
+        Error::all(errors)?;
+        let command = context.path.rsplit(' ').next().unwrap_or_default();
+        return Err(Error::say(format!("no objects passed to {command}")));
+    }
+    Ok((infos, errors, one_file))
+}
+
+/// The objects of a text, and what could not be read of it.
+pub async fn parse(context: &Context, body: &[u8], source: &str) -> (Vec<Info>, Vec<Error>) {
+    let (mut infos, mut errors) = (Vec::new(), Vec::new());
+    objects(context, body, source, &mut infos, &mut errors).await;
+    (infos, errors)
+}
+
+fn expand(name: &str, recursive: bool) -> Result<Vec<PathBuf>> {
+    let path = Path::new(name);
+    if !path.exists() {
+        // A pattern may name files.
+        let matches = glob(name);
+        if !matches.is_empty() {
+            return Ok(matches);
+        }
+        return Err(Error::say(format!("the path {} does not exist", quote(name))));
+    }
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    walk(path, recursive, &mut found)?;
+    if found.is_empty() {
+        return Err(Error::say(format!("error reading [{name}]: recognized file extensions are [.json .yaml .yml]")));
+    }
+    Ok(found)
+}
+
+fn walk(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<()> {
+    let listing = std::fs::read_dir(folder).map_err(|error| Error::say(go_error("open", folder, &error)))?;
+    let mut entries: Vec<PathBuf> = listing.flatten().map(|entry| entry.path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            if recursive {
+                walk(&path, recursive, found)?;
+            }
+        } else if path.extension().and_then(|e| e.to_str()).is_some_and(|ending| ENDINGS.contains(&ending)) {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// `*` and `?` in the last part of a path.
+fn glob(pattern: &str) -> Vec<PathBuf> {
+    let path = Path::new(pattern);
+    let (Some(last), folder) = (path.file_name().and_then(|n| n.to_str()), path.parent().unwrap_or(Path::new("")))
+    else {
+        return Vec::new();
+    };
+    if !last.contains(['*', '?']) {
+        return Vec::new();
+    }
+    let expression: String = last
+        .chars()
+        .map(|c| match c {
+            '*' => ".*".to_owned(),
+            '?' => ".".to_owned(),
+            c => regex::escape(&c.to_string()),
+        })
+        .collect();
+    let Ok(expression) = regex::Regex::new(&format!("^{expression}$")) else { return Vec::new() };
+    let folder_read = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let Ok(entries) = std::fs::read_dir(folder_read) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut found: Vec<PathBuf> =
+        names.filter(|name| expression.is_match(name)).map(|name| folder.join(name)).collect();
+    found.sort();
+    found
+}
+
+/// The documents of a text: JSON values one behind the other, or YAML between lines of `---`.
+pub fn documents(body: &[u8]) -> Result<Vec<Value>, String> {
+    let start = body.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(body.len());
+    if body.get(start) == Some(&b'{') {
+        let mut found = Vec::new();
+        let mut stream = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
+        loop {
+            match stream.next() {
+                Some(Ok(value)) => found.push(value),
+                Some(Err(_)) if found.is_empty() => break,
+                Some(Err(error)) => return Err(error.to_string()),
+                None => return Ok(found),
+            }
+        }
+    }
+    let text = String::from_utf8_lossy(body);
+    let mut found = Vec::new();
+    let mut part = String::new();
+    for line in text.split_inclusive('\n') {
+        if line.trim_end() == "---" || line.starts_with("--- ") {
+            found.push(std::mem::take(&mut part));
+        } else {
+            part.push_str(line);
+        }
+    }
+    found.push(part);
+    let mut values = Vec::new();
+    for part in found {
+        let (value, _) = ferry_schema::yaml::parse_value(part.as_bytes())
+            .map_err(|error| format!("error converting YAML to JSON: {error}"))?;
+        if !value.is_null() {
+            values.push(value);
+        }
+    }
+    Ok(values)
+}
+
+async fn objects(context: &Context, body: &[u8], source: &str, infos: &mut Vec<Info>, errors: &mut Vec<Error>) {
+    match documents(body) {
+        Err(why) => errors.push(Error::say(format!("error parsing {source}: {why}"))),
+        Ok(documents) => {
+            for document in documents.into_iter().flat_map(flattened) {
+                match info(context, document, source).await {
+                    Ok(info) => infos.push(info),
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+    }
+}
+
+/// The items of a list, or the one object.
+pub fn flattened(mut document: Value) -> Vec<Value> {
+    let is_list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+    match document.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) if is_list => items,
+        Some(items) => {
+            document["items"] = items;
+            vec![document]
+        }
+        None => vec![document],
+    }
+}
+
+/// An object of a file, of the namespace that is meant.
+async fn info(context: &Context, mut object: Value, source: &str) -> Result<Info> {
+    let unable = |why: String| Error::say(format!("unable to decode {}: {why}", quote(source)));
+    if !object.is_object() {
+        return Err(unable("json: cannot unmarshal into Go value of type struct".into()));
+    }
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let api_version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+    let missing: Vec<&str> = [("apiVersion", &api_version), ("kind", &kind)]
+        .iter()
+        .filter(|(_, value)| value.is_empty())
+        .map(|(field, _)| *field)
+        .collect();
+    if !missing.is_empty() && !matches!(context.flags.text("validate"), "" | "false" | "ignore") {
+        let all: Vec<String> = missing.iter().map(|field| format!("{field} not set")).collect();
+        let all = if all.len() == 1 { all.join("") } else { format!("[{}]", all.join(", ")) };
+        return Err(Error::say(format!(
+            "error validating {}: error validating data: {all}; if you choose to ignore these errors, turn validation off with --validate=false",
+            quote(source)
+        )));
+    }
+    if kind.is_empty() {
+        return Err(unable(format!("Object 'Kind' is missing in '{}'", compact(&object))));
+    }
+    if api_version.is_empty() {
+        return Err(unable(format!("Object 'apiVersion' is missing in '{}'", compact(&object))));
+    }
+    if object["metadata"].is_null() {
+        object["metadata"] = serde_json::json!({});
+    }
+    if !object["metadata"].is_object() {
+        return Err(unable("json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta".into()));
+    }
+    let resource = context
+        .with_mapper(|mapper| {
+            mapper.kind(&api_version, &kind).cloned().ok_or_else(|| {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+                Error::say(format!(
+                    "resource mapping not found for name: {} namespace: {} from {}: no matches for kind {} in version {}\nensure CRDs are installed first",
+                    quote(name),
+                    quote(namespace),
+                    quote(source),
+                    quote(&kind),
+                    quote(&api_version)
+                ))
+            })
+        })
+        .await?;
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let namespace = if resource.namespaced { Some(settle(context, &mut object).await?) } else { None };
+    Ok(Info { resource, namespace, name, object, source: source.to_owned() })
+}
+
+fn compact(object: &Value) -> String {
+    String::from_utf8(ferry_schema::encode::encode_any(object, false)).unwrap_or_default()
+}
+
+async fn settle(context: &Context, object: &mut Value) -> Result<String> {
+    let wanted = context.namespace().await?;
+    let written = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    if written.is_empty() {
+        // Without a server, the file is left as it is.
+        if context.flags.is("local") && !context.namespace_is_explicit() {
+            return Ok(wanted);
+        }
+        if !object["metadata"].is_object() {
+            object["metadata"] = serde_json::json!({});
+        }
+        object["metadata"]["namespace"] = wanted.clone().into();
+        return Ok(wanted);
+    }
+    if context.namespace_is_explicit() && written != wanted {
+        return Err(Error::say(format!(
+            "the namespace from the provided object {} does not match the namespace {}. You must pass '--namespace={written}' to perform this operation.",
+            quote(&written),
+            quote(&wanted)
+        )));
+    }
+    Ok(written)
+}

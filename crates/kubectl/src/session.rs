@@ -1,0 +1,132 @@
+//! What one command has: its flags, the configuration, a client and the mapper, each made when it is first asked for.
+
+use std::path::PathBuf;
+
+use tokio::sync::{Mutex, OnceCell};
+
+use crate::client::Client;
+use crate::config::{self, Chosen, Loaded};
+use crate::discovery::{Mapper, Resource, folder};
+use crate::error::{Error, Result};
+use crate::flags::Parsed;
+
+pub struct Context {
+    pub flags: Parsed,
+    /// `kubectl get`.
+    pub path: String,
+    loaded: OnceCell<Loaded>,
+    chosen: OnceCell<Chosen>,
+    client: OnceCell<Client>,
+    mapper: Mutex<Option<Mapper>>,
+}
+
+impl Context {
+    pub fn new(flags: Parsed, path: String) -> Self {
+        let (loaded, chosen, client) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Self { flags, path, loaded, chosen, client, mapper: Mutex::new(None) }
+    }
+
+    pub fn words(&self) -> &[String] {
+        &self.flags.words
+    }
+
+    pub fn usage(&self, why: impl Into<String>) -> Error {
+        Error::Usage { path: self.path.clone(), why: why.into() }
+    }
+
+    pub async fn loaded(&self) -> Result<&Loaded> {
+        self.loaded.get_or_try_init(|| async { config::load(&self.flags) }).await
+    }
+
+    pub async fn chosen(&self) -> Result<&Chosen> {
+        self.chosen.get_or_try_init(|| async { self.loaded().await?.choose(&self.flags) }).await
+    }
+
+    /// The namespace that is meant where none is written.
+    pub async fn namespace(&self) -> Result<String> {
+        Ok(self.chosen().await?.namespace.clone())
+    }
+
+    /// Whether a flag says it: objects of files must then be of it.
+    pub fn namespace_is_explicit(&self) -> bool {
+        self.flags.global("namespace").is_some()
+    }
+
+    pub fn timeout(&self) -> Result<i64> {
+        let text = self.flags.text("request-timeout");
+        if let Ok(seconds) = text.parse::<i64>() {
+            return Ok(seconds.saturating_mul(1_000_000_000));
+        }
+        ferry_semantics::duration::parse(text).map_err(|_| {
+            Error::say(
+                "Invalid timeout value. Timeout must be a single integer in seconds, or an integer followed by a corresponding time unit (e.g. 1s | 2m | 3h)",
+            )
+        })
+    }
+
+    pub async fn client(&self) -> Result<&Client> {
+        let make = || async {
+            let chosen = self.chosen().await?;
+            let timeout = self.timeout()?;
+            let config = config::connect::config(chosen, timeout).await?;
+            let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+            let client = kube::Client::try_from(config).map_err(|error| Error::say(config::connect::chain(&error)))?;
+            Ok(Client::new(client, url, timeout))
+        };
+        self.client.get_or_try_init(make).await
+    }
+
+    pub fn cache_folder(&self) -> PathBuf {
+        match self.flags.global("cache-dir") {
+            Some(folder) => PathBuf::from(folder),
+            None => std::env::var_os("KUBECACHEDIR")
+                .filter(|dir| !dir.is_empty())
+                .map_or_else(|| config::home().unwrap_or_else(std::env::temp_dir).join(".kube/cache"), PathBuf::from),
+        }
+    }
+
+    /// Asks the mapper; where it does not know, the server is asked once more.
+    pub async fn with_mapper<T>(&self, ask: impl Fn(&Mapper) -> Result<T>) -> Result<T> {
+        let client = self.client().await?;
+        let mut slot = self.mapper.lock().await;
+        let mapper = match &mut *slot {
+            Some(mapper) => mapper,
+            empty => empty.insert(Mapper::load(client, folder(&self.cache_folder(), &client.host)).await?),
+        };
+        match ask(mapper) {
+            Err(_) if mapper.is_old() => {
+                mapper.refresh(client).await?;
+                ask(mapper)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Discovery as it is now.
+    pub async fn refresh(&self) -> Result<()> {
+        let client = self.client().await?;
+        let mut slot = self.mapper.lock().await;
+        *slot = None;
+        let mut mapper = Mapper::load(client, folder(&self.cache_folder(), &client.host)).await?;
+        if mapper.is_old() {
+            mapper.refresh(client).await?;
+        }
+        *slot = Some(mapper);
+        Ok(())
+    }
+
+    pub async fn resource(&self, argument: &str) -> Result<Resource> {
+        self.with_mapper(|mapper| mapper.resource(argument)).await
+    }
+
+    /// The resource of a kind that must be there, such as Pods.
+    pub async fn kind(&self, api_version: &str, kind: &str) -> Result<Resource> {
+        self.with_mapper(|mapper| {
+            mapper
+                .kind(api_version, kind)
+                .cloned()
+                .ok_or_else(|| Error::say(format!("no matches for kind {kind:?} in version {api_version:?}")))
+        })
+        .await
+    }
+}

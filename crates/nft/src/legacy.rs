@@ -1,0 +1,129 @@
+//! Rules of the old kind (`iptables-legacy`), which `nft` does not show and of which the kernel tells no changes.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::foreign::{Passage, mark};
+
+/// Where the kernel lists the old tables that were ever used.
+const TABLES: &str = "/proc/net/ip_tables_names";
+
+#[derive(Clone, Debug)]
+pub struct Legacy {
+    /// The command with leading arguments; empty: whichever is installed.
+    pub command: Vec<String>,
+    pub tables: PathBuf,
+}
+
+impl Default for Legacy {
+    fn default() -> Self {
+        Self { command: Vec::new(), tables: TABLES.into() }
+    }
+}
+
+impl Legacy {
+    /// Whether the kernel has filter rules of the old kind.
+    fn is_in_use(&self) -> bool {
+        std::fs::read_to_string(&self.tables).is_ok_and(|names| names.lines().any(|name| name == "filter"))
+    }
+
+    /// The command to use, if there is anything to do.
+    fn command(&self) -> Option<Vec<String>> {
+        if !self.is_in_use() {
+            return None;
+        }
+        if !self.command.is_empty() {
+            return Some(self.command.clone());
+        }
+        ["iptables-legacy", "iptables"].into_iter().find_map(|name| {
+            let output = Command::new(name).arg("-V").output().ok()?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            text.contains("legacy").then(|| vec![name.to_owned()])
+        })
+    }
+
+    /// Lets the passage through where the policy is to drop. Blocks.
+    pub(crate) fn ensure(&self, passage: &Passage, anew: bool) -> Result<(), String> {
+        let Some(command) = self.command() else { return Ok(()) };
+        for (chain, rules) in wanted(passage) {
+            let text = run(&command, &["-S", chain])?;
+            if !text.lines().any(|line| line == format!("-P {chain} DROP")) {
+                continue;
+            }
+            let ours = ours(&text, &passage.mark());
+            if ours.len() == rules.len() && !anew {
+                continue;
+            }
+            // Before the old ones go, so that nothing is dropped meanwhile.
+            for rule in rules {
+                let words = [vec!["-I".to_owned(), chain.to_owned()], rule].concat();
+                run(&command, &words.iter().map(String::as_str).collect::<Vec<_>>())?;
+            }
+            delete(&command, &ours)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the rules away. Blocks.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), String> {
+        let Some(command) = self.command() else { return Ok(()) };
+        for chain in ["INPUT", "FORWARD"] {
+            delete(&command, &ours(&run(&command, &["-S", chain])?, &mark(name)))?;
+        }
+        Ok(())
+    }
+}
+
+fn delete(command: &[String], rules: &[Vec<String>]) -> Result<(), String> {
+    for rule in rules {
+        let words: Vec<&str> = std::iter::once("-D").chain(rule.iter().map(String::as_str)).collect();
+        run(command, &words)?;
+    }
+    Ok(())
+}
+
+/// The rules of each chain, without the chain's name.
+fn wanted(passage: &Passage) -> [(&'static str, Vec<Vec<String>>); 2] {
+    let end = ["-m", "comment", "--comment", &passage.mark(), "-j", "ACCEPT"].map(str::to_owned);
+    let rule = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).chain(end.clone()).collect::<Vec<_>>();
+    let pods = passage.pods.as_str();
+    let node = passage.node.iter();
+    let input = node.map(|(protocol, port)| rule(&["-s", pods, "-p", protocol, "--dport", &port.to_string()]));
+    [("FORWARD", vec![rule(&["-s", pods]), rule(&["-d", pods])]), ("INPUT", input.collect())]
+}
+
+/// The marked rules of a listing, as they are deleted: the chain and the rest.
+fn ours(listing: &str, mark: &str) -> Vec<Vec<String>> {
+    let quoted = format!("\"{mark}\"");
+    let lines = listing.lines().filter_map(|line| line.strip_prefix("-A ")?.split_once(quoted.as_str()));
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    lines.map(|(before, after)| [words(before), vec![mark.to_owned()], words(after)].concat()).collect()
+}
+
+fn run(command: &[String], words: &[&str]) -> Result<String, String> {
+    let (program, leading) = command.split_first().ok_or("no command")?;
+    let output = Command::new(program).args(leading).args(["-w", "5"]).args(words).output();
+    let line = format!("`{} {}`", command.join(" "), words.join(" "));
+    let output = output.map_err(|error| format!("cannot run {line}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(300).collect();
+    Err(format!("{line} failed: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marked_rules_are_found_and_no_others() {
+        let listing = "-P FORWARD DROP\n-A FORWARD -j DOCKER-USER\n\
+            -A FORWARD -s 10.244.0.0/16 -m comment --comment \"pods of ferry (ferry0)\" -j ACCEPT\n\
+            -A FORWARD -s 10.9.0.0/16 -m comment --comment \"pods of ferry (ferry01)\" -j ACCEPT\n";
+        let found = ours(listing, "pods of ferry (ferry0)");
+        let want =
+            ["FORWARD", "-s", "10.244.0.0/16", "-m", "comment", "--comment", "pods of ferry (ferry0)", "-j", "ACCEPT"];
+        assert_eq!(found, [want.map(str::to_owned).to_vec()]);
+    }
+}

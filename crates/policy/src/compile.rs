@@ -1,0 +1,319 @@
+//! The rules of a policy as the kernel has them: one chain for each policy and direction, which accepts what the policy allows
+//! and returns otherwise.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ferry_meta::selector::LabelSelector;
+use ferry_semantics::cidr::IpNet;
+use sha2::{Digest, Sha256};
+
+use crate::policy::{Direction, Namespaces, Peer, Pods, Policy, Port, Protocol, Rule};
+
+/// Names of chains and sets say what is in them, so that what is equal is there once, and what changes gets another name. Who
+/// writes policies must not be able to find two with one name.
+pub(crate) fn digest(prefix: &str, text: &str) -> Arc<str> {
+    let mut name = prefix.to_owned();
+    for byte in Sha256::digest(text.as_bytes()).iter().take(16) {
+        let _ = write!(name, "{byte:02x}");
+    }
+    name.into()
+}
+
+/// Pods that a set holds the addresses of; with a port, those that have a port of this name, each with its number.
+#[derive(Debug)]
+pub(crate) struct Selector {
+    pub(crate) name: Arc<str>,
+    pub(crate) pods: Pods,
+    pub(crate) port: Option<(Protocol, String)>,
+}
+
+impl Selector {
+    fn new(pods: &Pods, port: Option<(Protocol, String)>) -> Arc<Self> {
+        let canonical = |selector: &LabelSelector| {
+            let mut all: Vec<String> = selector.requirements().iter().map(|one| format!("{one:?}")).collect();
+            all.sort();
+            (selector.is_everything(), all)
+        };
+        let namespaces = match &pods.namespaces {
+            Namespaces::One(name) => (Some(name), None),
+            Namespaces::Selected(selector) => (None, Some(canonical(selector))),
+        };
+        let text = format!("{:?}", (namespaces, canonical(&pods.labels), &port));
+        let prefix = if port.is_some() { "ports-" } else { "pods-" };
+        Arc::new(Self { name: digest(prefix, &text), pods: pods.clone(), port })
+    }
+}
+
+/// One thing that is allowed.
+#[derive(Clone, Debug)]
+pub(crate) struct Allowed {
+    pub(crate) who: Who,
+    pub(crate) at: At,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Who {
+    Anyone,
+    Pods(Arc<Selector>),
+    Block { range: IpNet, except: Vec<IpNet> },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum At {
+    Anything,
+    /// Ports in order, none of which touch; empty: all of them.
+    Ports(Protocol, Vec<(u16, u16)>),
+    /// The port that the other pod calls by a name.
+    Named(Protocol, Arc<Selector>),
+}
+
+/// A policy's chain.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) name: Arc<str>,
+    pub(crate) rules: Arc<[String]>,
+    pub(crate) allowed: Vec<Allowed>,
+}
+
+impl Compiled {
+    pub(crate) fn selectors(&self) -> impl Iterator<Item = &Arc<Selector>> {
+        self.allowed.iter().flat_map(|one| {
+            let who = match &one.who {
+                Who::Pods(selector) => Some(selector),
+                _ => None,
+            };
+            let at = match &one.at {
+                At::Named(_, selector) => Some(selector),
+                _ => None,
+            };
+            who.into_iter().chain(at)
+        })
+    }
+}
+
+/// Whether the chain differs from pod to pod: a named port of ingress is the selected pod's.
+pub(crate) fn depends_on_pod(policy: &Policy, direction: Direction) -> bool {
+    direction == Direction::Ingress
+        && policy
+            .ingress
+            .iter()
+            .flatten()
+            .flat_map(|rule| rule.ports.iter().flatten())
+            .any(|port| matches!(port, Port::Named(..)))
+}
+
+/// `families` are those that pods have addresses of; `ports_of` tells which ports the selected pod calls by a name.
+pub(crate) fn compile(
+    policy: &Policy,
+    direction: Direction,
+    families: &[Family],
+    ports_of: impl Fn(Protocol, &str) -> Vec<u16>,
+) -> Option<Compiled> {
+    let mut allowed = Vec::new();
+    for rule in policy.rules(direction)? {
+        add(rule, direction, &ports_of, &mut allowed);
+    }
+    // What allows nothing on this node must not keep a set either: the chain's name says which sets it needs.
+    let mut rules: Vec<String> = Vec::new();
+    allowed.retain(|one| {
+        let count = rules.len();
+        rules.extend(render(one, direction, families));
+        rules.len() > count
+    });
+    let prefix = match direction {
+        Direction::Ingress => "from-",
+        Direction::Egress => "to-",
+    };
+    Some(Compiled { name: digest(prefix, &rules.join("\n")), rules: rules.into(), allowed })
+}
+
+fn add(rule: &Rule, direction: Direction, ports_of: &impl Fn(Protocol, &str) -> Vec<u16>, allowed: &mut Vec<Allowed>) {
+    let peers: Vec<Option<&Peer>> = match &rule.peers {
+        None => vec![None],
+        Some(peers) => peers.iter().map(Some).collect(),
+    };
+    let (places, names) = places(rule.ports.as_deref(), direction, ports_of);
+    for peer in peers {
+        let who = match peer {
+            None => Who::Anyone,
+            Some(Peer::Pods(pods)) => Who::Pods(Selector::new(pods, None)),
+            Some(Peer::Block { range, except }) => Who::Block { range: *range, except: except.clone() },
+        };
+        allowed.extend(places.iter().map(|at| Allowed { who: who.clone(), at: at.clone() }));
+        for (protocol, name) in &names {
+            let port = Some((*protocol, name.clone()));
+            // The set of ports has no others than the peer's.
+            let (who, pods) = match peer {
+                Some(Peer::Pods(pods)) => (Who::Anyone, pods.clone()),
+                _ => (who.clone(), Pods::everywhere()),
+            };
+            allowed.push(Allowed { who, at: At::Named(*protocol, Selector::new(&pods, port)) });
+        }
+    }
+}
+
+/// Where a rule allows traffic to go, and which ports of it are others' to number.
+fn places(
+    ports: Option<&[Port]>,
+    direction: Direction,
+    ports_of: &impl Fn(Protocol, &str) -> Vec<u16>,
+) -> (Vec<At>, Vec<(Protocol, String)>) {
+    let Some(ports) = ports else { return (vec![At::Anything], Vec::new()) };
+    let mut ranges: BTreeMap<Protocol, Vec<(u16, u16)>> = BTreeMap::new();
+    let mut names = Vec::new();
+    let mut whole = Vec::new();
+    for port in ports {
+        match port {
+            Port::Any(protocol) => whole.push(*protocol),
+            Port::Range(protocol, first, last) => ranges.entry(*protocol).or_default().push((*first, *last)),
+            Port::Named(protocol, name) => match direction {
+                Direction::Ingress => {
+                    let numbers = ports_of(*protocol, name);
+                    if !numbers.is_empty() {
+                        ranges.entry(*protocol).or_default().extend(numbers.into_iter().map(|port| (port, port)));
+                    }
+                }
+                Direction::Egress => names.push((*protocol, name.clone())),
+            },
+        }
+    }
+    let mut places = Vec::new();
+    for protocol in Protocol::ALL {
+        if whole.contains(&protocol) {
+            places.push(At::Ports(protocol, Vec::new()));
+        } else if let Some(ranges) = ranges.remove(&protocol) {
+            places.push(At::Ports(protocol, merged(ranges)));
+        }
+    }
+    (places, names)
+}
+
+/// In order and apart: `nft` refuses a set whose ranges overlap.
+fn merged(mut ranges: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
+    ranges.sort_unstable();
+    let mut merged: Vec<(u16, u16)> = Vec::new();
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}
+
+/// The rules for one thing that is allowed, for each family of addresses.
+fn render(allowed: &Allowed, direction: Direction, known: &[Family]) -> Vec<String> {
+    let families: &[Family] = match (&allowed.who, &allowed.at) {
+        (Who::Block { range: IpNet::V4(_), .. }, _) => &[Family::V4],
+        (Who::Block { range: IpNet::V6(_), .. }, _) => &[Family::V6],
+        (Who::Anyone, At::Anything | At::Ports(..)) => {
+            return vec![format!("{}accept", ports(&allowed.at, Family::V4))];
+        }
+        _ => known,
+    };
+    let side = match direction {
+        Direction::Ingress => "saddr",
+        Direction::Egress => "daddr",
+    };
+    let who = |family: Family| match &allowed.who {
+        Who::Anyone => String::new(),
+        Who::Pods(selector) => format!("{} {side} @{} ", family.name(), family.set(&selector.name)),
+        Who::Block { range, except } => {
+            let mut text = match range.prefix_len() {
+                0 => format!("meta nfproto {} ", family.protocol()),
+                _ => format!("{} {side} {range} ", family.name()),
+            };
+            if !except.is_empty() {
+                let list: Vec<String> = except.iter().map(ToString::to_string).collect();
+                let set =
+                    if let [only] = list.as_slice() { only.clone() } else { format!("{{ {} }}", list.join(", ")) };
+                let _ = write!(text, "{} {side} != {set} ", family.name());
+            }
+            text
+        }
+    };
+    // A range without a single address of its own left.
+    if let Who::Block { range, except } = &allowed.who
+        && except.iter().any(|one| one.contains(range))
+    {
+        return Vec::new();
+    }
+    // A set of ports is there for the families that pods have, and a rule must not name one that is not.
+    let has_set = |family: &&Family| !matches!(allowed.at, At::Named(..)) || known.contains(family);
+    families
+        .iter()
+        .filter(has_set)
+        .map(|family| format!("{}{}accept", who(*family), ports(&allowed.at, *family)))
+        .collect()
+}
+
+fn ports(at: &At, family: Family) -> String {
+    match at {
+        At::Anything => String::new(),
+        At::Ports(protocol, ranges) if ranges.is_empty() => format!("meta l4proto {} ", protocol.name()),
+        At::Ports(protocol, ranges) => {
+            let range = |(first, last): &(u16, u16)| match first == last {
+                true => first.to_string(),
+                false => format!("{first}-{last}"),
+            };
+            // A set costs the kernel a walk over all others when the rule is made, which one port does not need.
+            if let [only] = ranges.as_slice() {
+                return format!("{} dport {} ", protocol.name(), range(only));
+            }
+            let list: Vec<String> = ranges.iter().map(range).collect();
+            format!("{} dport {{ {} }} ", protocol.name(), list.join(", "))
+        }
+        At::Named(protocol, selector) => {
+            format!("{} daddr . {} dport @{} ", family.name(), protocol.name(), family.set(&selector.name))
+        }
+    }
+}
+
+/// Addresses of a family are in maps and sets of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(crate) const BOTH: &[Self] = &[Self::V4, Self::V6];
+    pub(crate) const FIRST: &[Self] = &[Self::V4];
+
+    pub(crate) fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "ip",
+            Self::V6 => "ip6",
+        }
+    }
+
+    fn protocol(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        }
+    }
+
+    /// The type of its addresses in sets.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4_addr",
+            Self::V6 => "ipv6_addr",
+        }
+    }
+
+    /// The name of the set of this family.
+    pub(crate) fn set(self, name: &str) -> String {
+        match self {
+            Self::V4 => format!("{name}-4"),
+            Self::V6 => format!("{name}-6"),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! NetworkPolicies as nftables rules on this node, for the pods of this node.
+//!
+//! Pods, namespaces and policies come from informers, addresses of new pods from the kubelet through a gate (`gate`): a pod that
+//! a policy selects is closed before its first process starts. `state` is pure: it keeps which policies select which pods and
+//! which addresses each selector stands for, and yields the difference to what the kernel has; `sync` applies it as one
+//! transaction. Rules are for both families of addresses.
+//!
+//! Must not depend on any server-side crate.
+
+mod compile;
+mod conntrack;
+mod gate;
+mod pods;
+mod policy;
+mod selection;
+mod state;
+mod stored;
+mod sync;
+mod table;
+
+use std::net::Ipv4Addr;
+
+use ferry_client::{Api, Informer, Informers, Selection};
+use ferry_nft::{Nft, Watch};
+use ferry_tasks::Tasks;
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::watch;
+
+pub use ferry_nft::NftError;
+pub use gate::{Gate, Newcomers, gate};
+pub use stored::StoredPolicy;
+pub use sync::Sources;
+
+impl Sources {
+    /// Those that others in the process hold already.
+    pub fn shared(informers: &Informers) -> Self {
+        Self { pods: informers.of(), namespaces: informers.of(), policies: informers.of() }
+    }
+
+    /// Where nobody else needs pods: no more is held of each than policies need.
+    pub fn own(informers: &Informers) -> Self {
+        let (client, tasks) = (informers.client().clone(), informers.tasks());
+        let pods = Informer::trimmed(Api::<Pod>::all(client.clone()), tasks, Selection::default(), pods::trim);
+        let trim = |policy: &mut StoredPolicy| {
+            policy.0.metadata.managed_fields = None;
+            policy.0.metadata.annotations = None;
+        };
+        let policies = Informer::trimmed(Api::<StoredPolicy>::all(client), tasks, Selection::default(), trim);
+        Self { pods, namespaces: informers.of(), policies }
+    }
+}
+
+/// What the pods of this node are attached to.
+#[derive(Clone, Debug)]
+pub struct Bridge {
+    pub name: String,
+    /// What every pod on it takes for an address of its own: the last of their range, and with older kernels the first.
+    pub broadcasts: Vec<Ipv4Addr>,
+}
+
+/// Running enforcement.
+#[derive(Clone, Debug)]
+pub struct Policies {
+    ready: watch::Receiver<bool>,
+}
+
+impl Policies {
+    /// Waits until the kernel holds the rules for everything that existed at the start.
+    pub async fn ready(&self) {
+        // Fails only when it was stopped before: then nobody can be waiting for its rules.
+        let _ = self.ready.clone().wait_for(|ready| *ready).await;
+    }
+}
+
+/// Follows the cluster until `tasks` stops. The rules stay when it stops: pods stay closed while the node restarts.
+pub fn start(
+    node_name: &str,
+    table: &str,
+    bridge: Bridge,
+    nft: Vec<String>,
+    sources: Sources,
+    newcomers: Newcomers,
+    tasks: &Tasks,
+) -> Policies {
+    let (sender, ready) = watch::channel(false);
+    let sync = sync::Sync::new(node_name, table, bridge, Nft::new(nft), sources, newcomers, sender);
+    tasks.child("network policies").spawn_critical_once("network policies", async move {
+        match Watch::new(sync.nft()) {
+            Ok(watch) => sync.watching(watch).run().await,
+            Err(error) => {
+                tracing::error!("what others do to the rules of NetworkPolicies is not seen: {error}");
+                sync.run().await;
+            }
+        }
+    });
+    Policies { ready }
+}
+
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+mod kernel_tests;
+#[cfg(test)]
+mod state_tests;

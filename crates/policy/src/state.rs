@@ -1,0 +1,439 @@
+//! What the node knows of pods, namespaces and policies, and the table that follows from it. Each change touches what depends on
+//! it and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::ResourceExt;
+
+use crate::Bridge;
+use crate::compile::{At, Compiled, Family, Who, compile, depends_on_pod, digest};
+use crate::pods;
+use crate::policy::{Direction, Policy, Protocol};
+use crate::selection::{Member, Members, Selections, Uid};
+use crate::table::{Element, Table, Transaction};
+
+/// A policy with its chains, where they are the same for all pods.
+struct Held {
+    policy: Policy,
+    ingress: Option<Arc<Compiled>>,
+    egress: Option<Arc<Compiled>>,
+}
+
+impl Held {
+    fn new(policy: Policy, families: &[Family]) -> Self {
+        let shared = |direction| {
+            let is_shared = !depends_on_pod(&policy, direction);
+            let made = is_shared.then(|| compile(&policy, direction, families, |_, _| Vec::new()));
+            made.flatten().map(Arc::new)
+        };
+        let (ingress, egress) = (shared(Direction::Ingress), shared(Direction::Egress));
+        Self { policy, ingress, egress }
+    }
+}
+
+/// The chain of a pod: jumps to those of policies, in the order of their names.
+struct Chain {
+    name: Arc<str>,
+    rules: Arc<[String]>,
+    policies: Vec<Arc<Compiled>>,
+}
+
+/// The chains that packets of a pod of this node take; none in a direction in which it is not isolated.
+#[derive(Default)]
+struct Target {
+    addresses: Vec<IpAddr>,
+    ingress: Option<Arc<Chain>>,
+    egress: Option<Arc<Chain>>,
+}
+
+pub(crate) struct State {
+    node: String,
+    members: Members,
+    /// Pods of this node whose address the kubelet told: it knows first, and it knows best.
+    told: HashMap<Uid, Vec<IpAddr>>,
+    /// Told pods that the API server has not told of yet.
+    unconfirmed: BTreeSet<Uid>,
+    policies: BTreeMap<String, BTreeMap<String, Held>>,
+    targets: HashMap<Uid, Target>,
+    /// The pods of this node that have an address; the last of them holds it.
+    claims: HashMap<IpAddr, Vec<Uid>>,
+    changed: BTreeSet<Uid>,
+    /// Namespaces whose policies changed.
+    changed_policies: BTreeSet<String>,
+    selections: Selections,
+    /// Chains in use, and how often.
+    chains: HashMap<Arc<str>, (Arc<Chain>, usize)>,
+    compiled: HashMap<Arc<str>, (Arc<Compiled>, usize)>,
+    table: Table,
+    /// The next transaction has to be the whole table.
+    anew: bool,
+}
+
+impl State {
+    pub(crate) fn new(node: &str, table: &str, bridge: Bridge) -> Self {
+        Self {
+            node: node.to_owned(),
+            members: Members::default(),
+            told: HashMap::new(),
+            unconfirmed: BTreeSet::new(),
+            policies: BTreeMap::new(),
+            targets: HashMap::new(),
+            claims: HashMap::new(),
+            changed: BTreeSet::new(),
+            changed_policies: BTreeSet::new(),
+            selections: Selections::default(),
+            chains: HashMap::new(),
+            compiled: HashMap::new(),
+            table: Table::new(table, bridge),
+            anew: false,
+        }
+    }
+
+    pub(crate) fn pod(&mut self, pod: &Arc<Pod>, present: bool) {
+        let uid: Uid = pod.uid().unwrap_or_default().into();
+        self.unconfirmed.remove(&uid);
+        if present {
+            self.take_in(&uid, pod);
+        } else {
+            self.told.remove(&uid);
+            self.forget(&uid);
+        }
+    }
+
+    /// The kubelet made the pod's network, and has not started anything in it yet.
+    pub(crate) fn told(&mut self, pod: &Arc<Pod>, addresses: Vec<IpAddr>) {
+        if addresses.is_empty() {
+            return;
+        }
+        let uid: Uid = pod.uid().unwrap_or_default().into();
+        // Whoever had the address before is gone, whether or not anybody says so.
+        let had_one =
+            |other: &&Uid| self.told.get(*other).is_some_and(|had| had.iter().any(|one| addresses.contains(one)));
+        let before: Vec<Uid> =
+            self.unconfirmed.iter().filter(|other| **other != uid).filter(had_one).cloned().collect();
+        for other in before {
+            self.unconfirmed.remove(&other);
+            self.told.remove(&other);
+            self.forget(&other);
+        }
+        self.told.insert(uid.clone(), addresses);
+        let known = self.members.get(&uid).map(|member| member.pod.clone());
+        if known.is_none() {
+            self.unconfirmed.insert(uid.clone());
+        }
+        self.take_in(&uid, &known.unwrap_or_else(|| pod.clone()));
+    }
+
+    fn take_in(&mut self, uid: &Uid, pod: &Arc<Pod>) {
+        if pods::is_on_host_network(pod) {
+            return;
+        }
+        let addresses = match self.told.get(uid) {
+            _ if pods::is_over(pod) => Vec::new(),
+            Some(told) => told.clone(),
+            None => pods::addresses(pod),
+        };
+        if addresses.iter().any(IpAddr::is_ipv6) {
+            self.take_in_both_families();
+        }
+        let namespace: Arc<str> = pod.namespace().unwrap_or_default().into();
+        let same = self.members.get(uid).is_some_and(|old| {
+            old.addresses == addresses && old.pod.labels() == pod.labels() && same_spec(&old.pod, pod)
+        });
+        self.members.insert(uid, Member { pod: pod.clone(), namespace: namespace.clone(), addresses });
+        if same {
+            return;
+        }
+        self.selections.pod(uid, &namespace, &self.members, &mut self.table);
+        self.changed.insert(uid.clone());
+    }
+
+    /// Rules for a family of addresses that no pod has would double what the kernel has to hold.
+    fn take_in_both_families(&mut self) {
+        if self.table.families == Family::BOTH {
+            return;
+        }
+        self.table.families = Family::BOTH;
+        self.anew = true;
+        for (namespace, policies) in &mut self.policies {
+            self.changed_policies.insert(namespace.clone());
+            for (name, held) in std::mem::take(policies) {
+                policies.insert(name, Held::new(held.policy, Family::BOTH));
+            }
+        }
+    }
+
+    fn forget(&mut self, uid: &Uid) {
+        if let Some(gone) = self.members.remove(uid) {
+            self.selections.pod(uid, &gone.namespace, &self.members, &mut self.table);
+            self.changed.insert(uid.clone());
+        }
+    }
+
+    pub(crate) fn namespace(&mut self, namespace: &Namespace, present: bool) {
+        let name = namespace.name_any();
+        if self.members.namespace(&name, present.then(|| namespace.labels())) {
+            let pods: Vec<Uid> = self.members.in_namespace(&name).cloned().collect();
+            for uid in pods {
+                self.selections.pod(&uid, &name, &self.members, &mut self.table);
+            }
+        }
+    }
+
+    pub(crate) fn policy(&mut self, policy: &NetworkPolicy, present: bool) {
+        let policy = Policy::read(policy);
+        let namespace = policy.namespace.clone();
+        let others = self.policies.entry(namespace.clone()).or_default();
+        if present {
+            others.insert(policy.name.clone(), Held::new(policy, self.table.families));
+        } else {
+            others.remove(&policy.name);
+            if others.is_empty() {
+                self.policies.remove(&namespace);
+            }
+        }
+        self.changed_policies.insert(namespace);
+    }
+
+    fn is_here(&self, member: &Member) -> bool {
+        member.pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some(self.node.as_str()))
+    }
+
+    /// The transaction for everything that changed since the last call.
+    pub(crate) fn transaction(&mut self) -> Transaction {
+        self.settle();
+        match std::mem::take(&mut self.anew) {
+            true => self.table.render(),
+            false => self.table.transaction(),
+        }
+    }
+
+    /// The transaction that makes the kernel agree whatever is in it now. Everything is derived anew from pods and policies: if
+    /// what we think the kernel holds were ever wrong, no attempt that starts from there could succeed.
+    pub(crate) fn resync(&mut self) -> Transaction {
+        self.settle();
+        self.anew = false;
+        self.table.clear();
+        self.selections = Selections::default();
+        self.chains.clear();
+        self.compiled.clear();
+        let uids: Vec<Uid> = self.targets.keys().cloned().collect();
+        for uid in uids {
+            let target = self.target(&uid).unwrap_or_default();
+            for chain in [&target.ingress, &target.egress].into_iter().flatten() {
+                self.acquire(chain);
+            }
+            self.targets.insert(uid, target);
+        }
+        let addresses: Vec<IpAddr> = self.claims.keys().copied().collect();
+        for address in addresses {
+            self.isolate(address);
+        }
+        self.table.render()
+    }
+
+    fn settle(&mut self) {
+        for namespace in std::mem::take(&mut self.changed_policies) {
+            let pods = self.members.in_namespace(&namespace);
+            let here = pods.filter(|uid| self.members.get(uid).is_some_and(|member| self.is_here(member)));
+            let here: Vec<Uid> = here.cloned().collect();
+            self.changed.extend(here);
+        }
+        for uid in std::mem::take(&mut self.changed) {
+            let new = self.target(&uid).unwrap_or_default();
+            for chain in [&new.ingress, &new.egress].into_iter().flatten() {
+                self.acquire(chain);
+            }
+            let addresses = new.addresses.clone();
+            let is_gone = addresses.is_empty();
+            let old = self.targets.insert(uid.clone(), new).unwrap_or_default();
+            if is_gone {
+                self.targets.remove(&uid);
+            }
+            for address in &old.addresses {
+                if !addresses.contains(address)
+                    && let Some(claims) = self.claims.get_mut(address)
+                {
+                    claims.retain(|one| *one != uid);
+                    if claims.is_empty() {
+                        self.claims.remove(address);
+                    }
+                }
+            }
+            for address in &addresses {
+                let claims = self.claims.entry(*address).or_default();
+                if !claims.contains(&uid) {
+                    claims.push(uid.clone());
+                }
+            }
+            for address in old.addresses.iter().chain(&addresses) {
+                self.isolate(*address);
+            }
+            for chain in [&old.ingress, &old.egress].into_iter().flatten() {
+                self.release(chain);
+            }
+        }
+    }
+
+    /// Sends packets of an address to the chains of the pod that holds it.
+    fn isolate(&mut self, address: IpAddr) {
+        let holder = self.claims.get(&address).and_then(|claims| self.targets.get(claims.last()?));
+        for direction in [Direction::Ingress, Direction::Egress] {
+            let chain = holder.and_then(|target| match direction {
+                Direction::Ingress => target.ingress.as_ref(),
+                Direction::Egress => target.egress.as_ref(),
+            });
+            let name = chain.map(|chain| &chain.name);
+            if self.table.isolation(direction, address) != name {
+                self.table.isolate(direction, address, name);
+            }
+        }
+    }
+
+    fn target(&self, uid: &Uid) -> Option<Target> {
+        let member = self.members.get(uid).filter(|member| self.is_here(member) && !member.addresses.is_empty())?;
+        let labels = member.pod.labels();
+        let in_force: Vec<&Held> = self
+            .policies
+            .get(&*member.namespace)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .filter(|held| held.policy.selects.matches_with(|key| labels.get(key).map(String::as_str)))
+            .collect();
+        let chain = |direction: Direction| {
+            let policies = in_force.iter().filter_map(|held| {
+                let shared = match direction {
+                    Direction::Ingress => &held.ingress,
+                    Direction::Egress => &held.egress,
+                };
+                let ports = |protocol, name: &str| pods::ports_named(&member.pod, protocol, name);
+                let compiled = shared
+                    .clone()
+                    .or_else(|| compile(&held.policy, direction, self.table.families, ports).map(Arc::new))?;
+                Some((format!("{}/{}", held.policy.namespace, held.policy.name), compiled))
+            });
+            Chain::new(direction, policies.collect())
+        };
+        Some(Target {
+            addresses: member.addresses.clone(),
+            ingress: chain(Direction::Ingress),
+            egress: chain(Direction::Egress),
+        })
+    }
+
+    fn acquire(&mut self, chain: &Arc<Chain>) {
+        let users = &mut self.chains.entry(chain.name.clone()).or_insert_with(|| (chain.clone(), 0)).1;
+        *users += 1;
+        if *users > 1 {
+            return;
+        }
+        self.table.chain(&chain.name, Some(&chain.rules));
+        for one in &chain.policies {
+            let users = &mut self.compiled.entry(one.name.clone()).or_insert_with(|| (one.clone(), 0)).1;
+            *users += 1;
+            if *users == 1 {
+                self.table.chain(&one.name, Some(&one.rules));
+                for selector in one.selectors() {
+                    self.selections.acquire(selector, &self.members, &mut self.table);
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, chain: &Arc<Chain>) {
+        let Some((_, users)) = self.chains.get_mut(&chain.name) else { return };
+        *users -= 1;
+        if *users > 0 {
+            return;
+        }
+        // The first of equals: its policies are those that were counted.
+        let Some((chain, _)) = self.chains.remove(&chain.name) else { return };
+        self.table.chain(&chain.name, None);
+        for one in &chain.policies {
+            let Some((_, users)) = self.compiled.get_mut(&one.name) else { continue };
+            *users -= 1;
+            if *users > 0 {
+                continue;
+            }
+            // The first of equals here as well: its selectors are those that were counted.
+            let Some((one, _)) = self.compiled.remove(&one.name) else { continue };
+            self.table.chain(&one.name, None);
+            for selector in one.selectors() {
+                self.selections.release(selector, &mut self.table);
+            }
+        }
+    }
+
+    /// Addresses of this node's pods that policies select.
+    pub(crate) fn isolated(&self) -> BTreeSet<IpAddr> {
+        self.table.isolated()
+    }
+
+    /// Whether packets of a connection pass this node, by its policies.
+    pub(crate) fn allows(&self, from: IpAddr, to: IpAddr, protocol: Protocol, port: u16) -> bool {
+        let passes = |direction, isolated, peer| {
+            let Some(name) = self.table.isolation(direction, isolated) else { return true };
+            let Some((chain, _)) = self.chains.get(name) else { return true };
+            let mut allowed = chain.policies.iter().flat_map(|one| &one.allowed);
+            allowed.any(|one| {
+                let who = match &one.who {
+                    Who::Anyone => true,
+                    Who::Pods(selector) => self.selections.contains(selector, &Element { address: peer, port: None }),
+                    Who::Block { range, except } => {
+                        range.contains(&peer) && !except.iter().any(|one| one.contains(&peer))
+                    }
+                };
+                who && match &one.at {
+                    At::Anything => true,
+                    At::Ports(wanted, ranges) => {
+                        let fits = |(first, last): &(u16, u16)| (*first..=*last).contains(&port);
+                        *wanted == protocol && (ranges.is_empty() || ranges.iter().any(fits))
+                    }
+                    At::Named(wanted, selector) => {
+                        *wanted == protocol
+                            && self.selections.contains(selector, &Element { address: to, port: Some(port) })
+                    }
+                }
+            })
+        };
+        from == to || (passes(Direction::Egress, from, to) && passes(Direction::Ingress, to, from))
+    }
+}
+
+/// Whether two states of a pod are the same to policies, as far as its spec says.
+fn same_spec(one: &Pod, other: &Pod) -> bool {
+    match (&one.spec, &other.spec) {
+        (Some(one), Some(other)) => {
+            one.node_name == other.node_name
+                && one.containers == other.containers
+                && one.init_containers == other.init_containers
+        }
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+impl Chain {
+    /// None without policies: the pod is not isolated.
+    fn new(direction: Direction, policies: Vec<(String, Arc<Compiled>)>) -> Option<Arc<Self>> {
+        if policies.is_empty() {
+            return None;
+        }
+        let jump = |(policy, compiled): &(String, Arc<Compiled>)| {
+            // For people; cut to what the kernel takes.
+            let comment: String =
+                policy.chars().filter(|one| one.is_ascii_alphanumeric() || "-./".contains(*one)).take(120).collect();
+            format!("jump {} comment \"{comment}\"", compiled.name)
+        };
+        let rules: Vec<String> = policies.iter().map(jump).chain(["drop".to_owned()]).collect();
+        let prefix = match direction {
+            Direction::Ingress => "ingress-",
+            Direction::Egress => "egress-",
+        };
+        let name = digest(prefix, &rules.join("\n"));
+        Some(Arc::new(Self { name, rules: rules.into(), policies: policies.into_iter().map(|(_, one)| one).collect() }))
+    }
+}

@@ -1,0 +1,253 @@
+//! The loop that carries changes from the informers and the kubelet to the kernel.
+
+use std::time::Duration;
+
+use ferry_client::{Change, Informer, Subscription};
+use ferry_nft::{Changed, Nft, Pace, Watch, wait};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+use crate::Bridge;
+use crate::conntrack;
+use crate::gate::{Newcomer, Newcomers};
+use crate::policy::Protocol;
+use crate::state::State;
+use crate::stored::StoredPolicy;
+use crate::table::{FIRST_CHAIN, Transaction};
+
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Flows are listed at most this often, however many changes there are: a busy node remembers very many.
+const LOOK_AT_FLOWS: Duration = Duration::from_millis(500);
+
+/// Where changes come from.
+#[derive(Clone)]
+pub struct Sources {
+    pub pods: Informer<Pod>,
+    pub namespaces: Informer<Namespace>,
+    pub policies: Informer<StoredPolicy>,
+}
+
+struct Streams {
+    pods: Subscription<Pod>,
+    namespaces: Subscription<Namespace>,
+    policies: Subscription<StoredPolicy>,
+}
+
+pub(crate) struct Sync {
+    state: State,
+    table: String,
+    nft: Nft,
+    sources: Sources,
+    newcomers: Newcomers,
+    /// Those who are to be told when the kernel agrees.
+    waiting: Vec<oneshot::Sender<()>>,
+    ready: watch::Sender<bool>,
+    /// Word of others who change the table.
+    watch: Option<Watch>,
+    /// When to look for flows that are forbidden by now.
+    flows_at: Option<Instant>,
+}
+
+impl Sync {
+    pub(crate) fn new(
+        node: &str,
+        table: &str,
+        bridge: Bridge,
+        nft: Nft,
+        sources: Sources,
+        newcomers: Newcomers,
+        ready: watch::Sender<bool>,
+    ) -> Self {
+        Self {
+            state: State::new(node, table, bridge),
+            table: table.to_owned(),
+            nft,
+            sources,
+            newcomers,
+            waiting: Vec::new(),
+            ready,
+            watch: None,
+            flows_at: None,
+        }
+    }
+
+    /// Who tells when others change the rules.
+    pub(crate) fn watching(self, watch: Watch) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
+
+    pub(crate) fn nft(&self) -> &Nft {
+        &self.nft
+    }
+
+    pub(crate) async fn run(mut self) {
+        let Sources { pods, namespaces, policies } = &self.sources;
+        pods.synced().await;
+        namespaces.synced().await;
+        policies.synced().await;
+        let mut streams =
+            Streams { pods: pods.subscribe(), namespaces: namespaces.subscribe(), policies: policies.subscribe() };
+        self.drain(&mut streams);
+        let mut retry = self.resync().await;
+        let mut watch = self.watch.take();
+        let (mut pace, mut repair) = (Pace::default(), None);
+        loop {
+            if retry.is_none() {
+                for one in self.waiting.drain(..) {
+                    // Who is gone meanwhile need not be told.
+                    let _ = one.send(());
+                }
+                self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
+            }
+            tokio::select! {
+                changed = wait::changed(&mut watch) => {
+                    if changed.is_err() {
+                        watch = None;
+                    }
+                    if self.is_lost(changed).await {
+                        repair.get_or_insert_with(|| pace.next(Instant::now()));
+                    }
+                    continue;
+                }
+                () = wait::until(repair) => {
+                    tracing::info!("somebody changed table {}: it is written anew", self.table);
+                    repair = None;
+                    retry = retry.or(Some(FIRST_RETRY));
+                }
+                () = wait::until(self.flows_at) => {
+                    self.end_forbidden_flows().await;
+                    continue;
+                }
+                change = streams.pods.next() => self.pod(&change),
+                change = streams.namespaces.next() => self.namespace(&change),
+                change = streams.policies.next() => self.policy(&change),
+                Some(newcomer) = self.newcomers.0.recv() => self.admit(newcomer),
+                () = wait::after(retry) => {}
+            }
+            self.drain(&mut streams);
+            retry = match retry {
+                Some(delay) => self.resync().await.map(|_| (delay * 2).min(LONGEST_RETRY)),
+                None => self.apply().await,
+            };
+        }
+    }
+
+    /// Whether others changed the table.
+    async fn is_lost(&self, changed: std::io::Result<Changed>) -> bool {
+        match changed {
+            Ok(changed) if changed.concerns(&self.table) => true,
+            // One's own changes may have been too many to be told as well: those are no reason to make them again.
+            Ok(changed) if changed.is_unknown() => {
+                let table = self.table.clone();
+                let look = move || Watch::has_inet_rules(&table, FIRST_CHAIN);
+                !matches!(tokio::task::spawn_blocking(look).await, Ok(Ok(true)))
+            }
+            Ok(_) => false,
+            Err(error) => {
+                tracing::error!("changes that others make to packet rules are no longer told: {error}");
+                true
+            }
+        }
+    }
+
+    /// Takes what is there already, so that one transaction carries a burst.
+    fn drain(&mut self, streams: &mut Streams) {
+        while let Some(change) = streams.namespaces.try_next() {
+            self.namespace(&change);
+        }
+        while let Some(change) = streams.pods.try_next() {
+            self.pod(&change);
+        }
+        while let Some(change) = streams.policies.try_next() {
+            self.policy(&change);
+        }
+        while let Ok(newcomer) = self.newcomers.0.try_recv() {
+            self.admit(newcomer);
+        }
+    }
+
+    fn pod(&mut self, change: &Change<Pod>) {
+        self.state.pod(change.object(), !matches!(change, Change::Deleted(_)));
+    }
+
+    fn namespace(&mut self, change: &Change<Namespace>) {
+        self.state.namespace(change.object(), !matches!(change, Change::Deleted(_)));
+    }
+
+    fn policy(&mut self, change: &Change<StoredPolicy>) {
+        self.state.policy(&change.object().0, !matches!(change, Change::Deleted(_)));
+    }
+
+    fn admit(&mut self, newcomer: Newcomer) {
+        self.state.told(&newcomer.pod, newcomer.addresses);
+        self.waiting.retain(|one| !one.is_closed());
+        self.waiting.push(newcomer.done);
+    }
+
+    /// The difference only; when the kernel does not agree with what we think it holds, everything anew.
+    async fn apply(&mut self) -> Option<Duration> {
+        let Transaction { script, forbids } = self.state.transaction();
+        if script.is_empty() {
+            return None;
+        }
+        match self.nft.apply(&script).await {
+            Ok(()) => {
+                self.look_at_flows(forbids);
+                None
+            }
+            Err(error) => {
+                tracing::info!("writing the whole table of NetworkPolicies anew, since a change did not fit: {error}");
+                self.resync().await
+            }
+        }
+    }
+
+    async fn resync(&mut self) -> Option<Duration> {
+        let Transaction { script, forbids } = self.state.resync();
+        match self.nft.apply(&script).await {
+            Ok(()) => {
+                self.look_at_flows(forbids);
+                None
+            }
+            Err(error) => {
+                tracing::error!("NetworkPolicies are not up to date on this node, trying again: {error}");
+                Some(FIRST_RETRY)
+            }
+        }
+    }
+
+    fn look_at_flows(&mut self, due: bool) {
+        if due {
+            self.flows_at.get_or_insert_with(|| Instant::now() + LOOK_AT_FLOWS);
+        }
+    }
+
+    async fn end_forbidden_flows(&mut self) {
+        self.flows_at = None;
+        let isolated = self.state.isolated();
+        if isolated.is_empty() {
+            return;
+        }
+        let ended = async {
+            let flows = blocking(move || conntrack::flows(&isolated)).await?;
+            let allowed = |flow: &conntrack::Flow| self.state.allows(flow.from, flow.to, Protocol::Udp, flow.port);
+            let forbidden: Vec<_> = flows.into_iter().filter(|flow| !allowed(flow)).collect();
+            let count = forbidden.len();
+            if count > 0 {
+                blocking(move || conntrack::forget(&forbidden)).await?;
+            }
+            Ok::<_, std::io::Error>(count)
+        };
+        match ended.await {
+            Ok(0) => {}
+            Ok(count) => tracing::debug!("{count} flows of datagrams that policies forbid were ended"),
+            Err(error) => tracing::warn!("flows of datagrams that policies forbid may go on: {error}"),
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> std::io::Result<T> + Send + 'static) -> std::io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)?
+}

@@ -1,0 +1,164 @@
+//! CronJobs.
+
+use ferry_meta::{FieldErrors, object};
+use ferry_semantics::cron::Schedule;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::job;
+use crate::apps::{counts, default_template, name_warning};
+use crate::cells;
+use crate::check;
+use crate::core::pod;
+use crate::cursor::{Cursor, Report, default_to, map_mut, object_at};
+use crate::plain::Plain;
+use crate::strategy::{Context, Strategy, common};
+
+pub struct CronJob(pub Plain);
+
+impl Strategy for CronJob {
+    fn plain(&self) -> &Plain {
+        &self.0
+    }
+
+    fn default(&self, object: &mut Value) {
+        let spec = object_at(object, &["spec"]);
+        default_to(spec, "concurrencyPolicy", "Allow");
+        default_to(spec, "suspend", false);
+        default_to(spec, "successfulJobsHistoryLimit", 3);
+        default_to(spec, "failedJobsHistoryLimit", 1);
+        spec.entry("jobTemplate").or_insert_with(|| json!({}));
+        if let Some(template) = map_mut(spec, "jobTemplate") {
+            template.entry("spec").or_insert_with(|| json!({}));
+            if let Some(job) = map_mut(template, "spec") {
+                default_template(job);
+            }
+        }
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let cron = Cursor::root(object);
+        validate_spec(&mut errors, &cron.get("spec"), None);
+        let name = cron.get("metadata").text("name");
+        if name.len() > 52 {
+            errors.invalid(cron.at("metadata").child("name"), name, "must be no more than 52 characters");
+        }
+        errors
+    }
+
+    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if context.subresource.is_empty() {
+            validate_spec(&mut errors, &Cursor::root(object).get("spec"), Some(&Cursor::root(old).get("spec")));
+        }
+        errors
+    }
+
+    fn warnings(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let same = old.is_some_and(|old| common::generation(old) == common::generation(object));
+        if context.subresource == "status" || same {
+            return Vec::new();
+        }
+        let spec = Cursor::root(object).get("spec");
+        let mut found: Vec<String> = name_warning(object).filter(|_| old.is_none()).into_iter().collect();
+        found.extend(pod::warnings::of(&spec.get("jobTemplate").get("spec").get("template")));
+        if spec.text("schedule").contains("TZ") {
+            found.push(format!(
+                "CRON_TZ or TZ used in {} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+                spec.at("spec.schedule")
+            ));
+        }
+        found
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let cron = Cursor::root(object);
+        let (spec, status) = (cron.get("spec"), cron.get("status"));
+        let last = match status.text("lastScheduleTime") {
+            "" => "<none>".to_owned(),
+            time => cells::since(time, now),
+        };
+        let suspended = spec.flag("suspend").map_or("<unset>", |on| if on { "True" } else { "False" });
+        let job = spec.get("jobTemplate").get("spec");
+        let pod = job.get("template").get("spec");
+        let column = |key: &str| {
+            pod.array("containers").iter().map(|c| c[key].as_str().unwrap_or_default()).collect::<Vec<_>>().join(",")
+        };
+        vec![
+            object::name(object).into(),
+            spec.text("schedule").into(),
+            (if spec.has("timeZone") { spec.text("timeZone") } else { "<none>" }).into(),
+            suspended.into(),
+            status.array("active").len().into(),
+            last.into(),
+            cells::age(object, now).into(),
+            column("name").into(),
+            column("image").into(),
+            cells::none_if_empty(cells::selector(Some(job.raw("selector")))).into(),
+        ]
+    }
+}
+
+fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>, old: Option<&Cursor<'_>>) {
+    let text = spec.text("schedule");
+    if !text.is_empty() {
+        if let Err(reason) = Schedule::parse(text) {
+            errors.invalid(spec.at("schedule"), text, reason);
+        }
+        let zoned_before = old.is_some_and(|old| old.text("schedule").contains("TZ"));
+        if text.contains("TZ") && !zoned_before {
+            let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+            errors.invalid(spec.at("schedule"), text, detail);
+        } else if text.contains("TZ") && spec.has("timeZone") {
+            let detail = "cannot use both timeZone field and TZ or CRON_TZ in schedule";
+            errors.invalid(spec.at("schedule"), text, detail);
+        }
+    }
+    counts(errors, spec, &["startingDeadlineSeconds"]);
+    if old.is_none_or(|old| old.raw("timeZone") != spec.raw("timeZone")) {
+        time_zone(errors, spec);
+    }
+    errors.one_of(spec.at("concurrencyPolicy"), spec.text("concurrencyPolicy"), &["Allow", "Forbid", "Replace"]);
+    let job = spec.get("jobTemplate").get("spec");
+    job::validate_spec(errors, &job);
+    let selector = job.get("selector");
+    if selector.exists() {
+        check::bad_selector(errors, &selector, "`selector` will be auto-generated");
+    }
+    if job.is_true("manualSelector") {
+        errors.unsupported(job.at("manualSelector"), true, &["nil", "false"]);
+    }
+    counts(errors, spec, &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"]);
+    // What is missing altogether is found by a later pass.
+    if text.is_empty() {
+        errors.required(spec.at("schedule"), "");
+    }
+}
+
+fn time_zone(errors: &mut FieldErrors, spec: &Cursor<'_>) {
+    let Some(zone) = spec.raw("timeZone").as_str() else { return };
+    let path = || spec.at("timeZone");
+    if zone.is_empty() {
+        return errors.invalid(path(), zone, "timeZone must be nil or non-empty string");
+    }
+    let unknown = format!("unknown time zone {zone}");
+    let odd = |part: &str| {
+        part == "."
+            || part == ".."
+            || part.starts_with('-')
+            || part.is_empty()
+            || !part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+'))
+    };
+    if zone.split('/').any(odd) {
+        return errors.invalid(path(), zone, unknown);
+    }
+    if zone.eq_ignore_ascii_case("Local") {
+        let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        errors.invalid(path(), zone, detail);
+        return;
+    }
+    if zone != "UTC" && jiff::tz::TimeZone::get(zone).is_err() {
+        errors.invalid(path(), zone, unknown);
+    }
+}
