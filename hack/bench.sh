@@ -6,7 +6,7 @@ cd "$top"
 "$top/hack/setup.sh" --test
 export PATH="$cache/etcd/usr/bin:$PATH"
 say "building"
-cargo build --release --quiet -p ferry --example load --example loops
+cargo build --release --quiet -p ferry --example load --example controllers
 cargo build --release --quiet -p ferry
 ferry="$CARGO_TARGET_DIR/release/ferry"
 load="$CARGO_TARGET_DIR/release/examples/load"
@@ -96,7 +96,7 @@ say "the controllers, with 1,000 simulated nodes"
 "$ferry" node simulate --nodes 1000 --kubeconfig "$KUBECONFIG" >"$work/nodes.log" 2>&1 &
 nodes=$!
 until grep -q registered "$work/nodes.log"; do sleep 0.1; done
-"$CARGO_TARGET_DIR/release/examples/loops" --kubeconfig "$KUBECONFIG" | tee -a "$work/lines"
+"$CARGO_TARGET_DIR/release/examples/controllers" --kubeconfig "$KUBECONFIG" | tee -a "$work/lines"
 idle() { before=$(ticks "$pid"); sleep "$2"; line "$1" cpu_percent "$(awk -v t=$(($(ticks "$pid") - before)) -v h="$(getconf CLK_TCK)" -v s="$2" 'BEGIN {printf "%.2f", t / h / s * 100}')"; }
 # What ten thousand pods left behind is cleared away first; nodes report in clumps, so a short look may meet none or many.
 sleep 30

@@ -71,7 +71,7 @@ fn check(rows: &[Row]) -> Result<()> {
 pub fn generate(root: &Path) -> Result<String> {
     let rows = rows(root)?;
     check(&rows)?;
-    let kubelet = std::fs::read_to_string(root.join("crates/ferry/src/kubelet_options/fields.tsv"))?;
+    let kubelet = std::fs::read_to_string(root.join("crates/cluster/src/kubelet_options/fields.tsv"))?;
     let mut text = String::from(
         "# Promises\n\nWhat Ferry accepts it does, or it says that it does not. This page has every field of a pod's spec and of a \
          KubeletConfiguration. It is made by `cargo run -p xtask -- promises`; a test compares it with the type catalogue, so that a \

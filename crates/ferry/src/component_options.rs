@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-
-use crate::server_options::{ServerOptions, ServiceAccountOptions, duration};
-use crate::store_options::EtcdFlags;
+use ferry_server::etcd_options::EtcdFlags;
+use ferry_server::server_options::{ServerOptions, ServiceAccountOptions, duration};
 
 #[derive(Args, Clone, Debug)]
 pub struct ApiserverOptions {

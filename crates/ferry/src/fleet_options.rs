@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-
-use crate::server_options::duration;
+use ferry_server::server_options::duration;
 
 #[derive(Args, Clone, Debug)]
 pub struct NodeListOptions {

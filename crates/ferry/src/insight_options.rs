@@ -35,7 +35,7 @@ pub struct TraceOptions {
     #[arg(long, short, visible_short_alias = 'w', visible_alias = "watch")]
     pub follow: bool,
     /// How long to wait with --follow.
-    #[arg(long, default_value = "5m", value_parser = crate::server_options::duration)]
+    #[arg(long, default_value = "5m", value_parser = ferry_server::server_options::duration)]
     pub timeout: Duration,
     /// Every write of the object that the server still knows: who, when, what it changed.
     #[arg(long)]

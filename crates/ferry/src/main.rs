@@ -1,50 +1,23 @@
-//! `ferry`: arguments → checked configuration → wiring. The only crate that sees both the client and the server side.
+//! `ferry`: arguments → checked configuration → calls. One file per command; what they call is in the crates below.
 
-#[macro_use]
-mod output;
+// What is printed must not end the command when nobody reads it.
+#[macro_use(eprintln, print, println)]
+extern crate ferry_cluster;
 
 mod arguments;
-mod backup;
-mod certificate_rotation;
-mod cluster;
-mod cluster_dns;
-mod clusters;
 mod commands;
-mod component;
 mod component_options;
-mod config;
-mod configuration;
-mod control_plane;
 #[cfg(test)]
 mod documented_commands;
-mod encryption;
 mod envtest;
-mod fleet;
 mod fleet_options;
-mod folders;
-mod front_door;
 mod insight_options;
-mod kubeconfig;
-mod kubelet_options;
-mod labels;
-mod legacy_tokens;
-mod log;
-#[cfg(test)]
-mod loops;
-mod node;
-mod pki;
-mod pki_plan;
-mod process;
-mod quorum;
-mod reload;
-mod server_options;
-mod signals;
-mod state;
+mod node_component_options;
 mod store_options;
-mod store_socket;
-mod trust;
 
 use clap::Parser;
+use ferry_cluster::{folders, process};
+use ferry_server::store_socket;
 
 use crate::arguments::{Arguments, Command, NodeCommand, SecretsCommand};
 
@@ -75,6 +48,9 @@ fn main() -> std::process::ExitCode {
         Command::Apiserver(options) => commands::apiserver::run(&options),
         Command::Scheduler(options) => commands::scheduler::run(&options),
         Command::ControllerManager(options) => commands::controller_manager::run(&options),
+        Command::Kubelet(options) => commands::kubelet::run(&options),
+        Command::Proxy(options) => commands::proxy::run(&options),
+        Command::Dns(options) => commands::dns::run(&options),
         Command::Join(options) => commands::join::run(&options),
         Command::Leave(options) => commands::leave::run(&options),
         Command::Token(options) => commands::token::run(&options),

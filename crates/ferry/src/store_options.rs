@@ -1,36 +1,13 @@
-//! The flags about where the cluster's state is kept.
+//! The flags of `ferry store`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use ferry_server::server_options::duration;
 
 use crate::arguments::MemberFlags;
-use crate::server_options::duration;
-
-/// An etcd to keep the cluster's state in; names and meaning as upstream's.
-#[derive(Args, Clone, Debug)]
-pub struct EtcdFlags {
-    /// Keep the state in these etcd servers (scheme://ip:port, separated by commas) instead of the data folder.
-    #[arg(long, value_delimiter = ',', value_name = "URL,...")]
-    pub etcd_servers: Vec<String>,
-    /// The authority that signed the certificates of etcd.
-    #[arg(long, requires = "etcd_servers")]
-    pub etcd_cafile: Option<PathBuf>,
-    /// The certificate to show to etcd.
-    #[arg(long, requires = "etcd_keyfile", requires = "etcd_servers")]
-    pub etcd_certfile: Option<PathBuf>,
-    /// The key of that certificate.
-    #[arg(long, requires = "etcd_certfile")]
-    pub etcd_keyfile: Option<PathBuf>,
-    /// What every key in etcd begins with.
-    #[arg(long, default_value = "/registry")]
-    pub etcd_prefix: String,
-    /// How built-in kinds are written to etcd: application/json or application/vnd.kubernetes.protobuf. Both are read.
-    #[arg(long, default_value = "application/json")]
-    pub storage_media_type: String,
-}
 
 #[derive(Args, Clone, Debug)]
 pub struct StoreOptions {

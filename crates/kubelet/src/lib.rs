@@ -54,6 +54,7 @@ pub use config::{Config, NetworkGate, Tls};
 pub use eviction::{Amount, Eviction, SettingsError, Signal, Statements, Threshold};
 pub use manifests::Manifests;
 pub use pulled::Verification;
+pub use server::spdy;
 pub use sysctls::Sysctls;
 
 use context::Context;

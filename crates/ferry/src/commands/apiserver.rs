@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ferry_apiserver::Kubelets;
+use ferry_cluster::config::{Cidr, default_address, host_name};
+use ferry_cluster::{folders, log, pki_plan, signals};
+use ferry_server::certificate_rotation::Renewals;
+use ferry_server::front_door::{FrontDoor, Options};
+use ferry_server::front_proxy;
+use ferry_server::pki::{Pki, client_tls, server_tls_by, write_private};
+use ferry_server::reload::Reloads;
+use ferry_server::server_options::{Authorities, CaSource};
+use ferry_server::state::State;
 use ferry_tasks::Tasks;
 
-use crate::arguments::ApiserverOptions;
-use crate::certificate_rotation::Renewals;
-use crate::config::{Cidr, default_address, host_name};
-use crate::front_door::{FrontDoor, Options};
-use crate::pki::{Pki, client_tls, server_tls_by, write_private};
-use crate::reload::Reloads;
-use crate::server_options::{Authorities, CaSource};
-use crate::state::State;
-use crate::{folders, log, pki_plan, signals};
+use crate::arguments::{ApiserverOptions, command_line};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
@@ -78,7 +79,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
     };
     let reloads = Reloads::new();
     let flags = &options.server.authentication;
-    let front_proxy = pki_plan::front_proxy(&pki, flags, &renewals)?;
+    let front_proxy = front_proxy::open(&pki, flags, &renewals)?;
     let authorities = Authorities::open(flags, client_ca, front_proxy.known_by, &reloads)?;
     let tls = server_tls_by(serving, authorities.verifier())?;
     let static_tokens = options.token_auth_file.as_deref().map(read).transpose()?;
@@ -102,6 +103,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
             kubelets,
             front_proxy: front_proxy.identity,
             server: &options.server,
+            flags: command_line().in_use(),
             cbor: enabled(&options.feature_gates, "CBORServingAndStorage"),
             lacks_policies: false,
         },

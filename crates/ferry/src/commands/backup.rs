@@ -4,20 +4,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use ferry_cluster::backup::keys::{self, Keys};
+use ferry_cluster::backup::{self, Backup, Engine, Header, Temporary, rotation};
+use ferry_cluster::config;
+use ferry_cluster::folders;
+use ferry_cluster::quorum::recover::{self, Server};
+use ferry_cluster::quorum::{Record, record};
+use ferry_server::state::store_folder;
+use ferry_server::store_socket::{Answer, summary_line};
 use ferry_store::etcd::snapshot;
 use ferry_store::{EmbeddedStore, StoreError, Summary};
 use jiff::Timestamp;
 
 use super::store::{must_be_there, say, told};
 use crate::arguments::{BackupOptions, RestoreOptions};
-use crate::backup::keys::{self, Keys};
-use crate::backup::{self, Backup, Engine, Header, Temporary, rotation};
-use crate::config;
-use crate::folders;
-use crate::quorum::recover::{self, Server};
-use crate::quorum::{Record, record};
-use crate::state::store_folder;
-use crate::store_socket::{Answer, summary_line};
 
 pub fn run(data_dir: &Path, options: &BackupOptions) -> Result<()> {
     let passphrase = options.passphrase_file.as_deref().map(keys::passphrase).transpose()?;
@@ -208,8 +208,8 @@ fn of_etcd(
     data_dir: &Path,
     options: &RestoreOptions,
     backup: &Backup,
-    flags: crate::quorum::flags::Flags,
-    settings: Option<crate::fleet::settings::Settings>,
+    flags: ferry_cluster::quorum::flags::Flags,
+    settings: Option<ferry_cluster::fleet::settings::Settings>,
 ) -> Result<String> {
     let address = options.node_ip.or_else(config::default_address);
     let server = Server {

@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ferry_client::Api;
+use ferry_cluster::clusters::file::{File, MachineFile};
+use ferry_cluster::clusters::init::{self, Start};
+use ferry_cluster::clusters::machine::{self, Waiting};
+use ferry_cluster::clusters::plan::{Home, Machine, Plan, Role};
+use ferry_cluster::clusters::{host, kubeconfig};
+use ferry_cluster::config::{ContainerRuntime, parse_mirror};
+use ferry_cluster::fleet::publish::JOINING;
+use ferry_cluster::node::tools;
+use ferry_cluster::quorum;
 use ferry_cri::{CriClient, v1};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::clusters::file::{File, MachineFile};
-use crate::clusters::init::{self, Start};
-use crate::clusters::machine::{self, Waiting};
-use crate::clusters::plan::{Home, Machine, Plan, Role};
-use crate::clusters::{host, kubeconfig};
 use crate::commands::{nodes, token};
-use crate::config::{ContainerRuntime, parse_mirror};
-use crate::fleet::publish::JOINING;
 use crate::fleet_options::{ClusterCommand, ClustersOptions, CreateOptions};
-use crate::node::tools;
-use crate::quorum;
 
 /// How long a node has to show the token that it joins with.
 const TOKEN_LIFE: Duration = Duration::from_secs(600);
@@ -213,7 +213,7 @@ fn entry(home: &Home, plan: &Plan) -> Result<serde_json::Value> {
 async fn client(entry: &serde_json::Value) -> Result<kube::Client> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let file: Kubeconfig = serde_json::from_value(entry.clone())?;
-    crate::kubeconfig::connect(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+    ferry_cluster::kubeconfig::connect(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
 fn list(home: &Home) -> Result<()> {
@@ -292,7 +292,7 @@ fn load(home: &Home, name: &str, images: &[String]) -> Result<()> {
         // The node's own /run, seen from the host.
         sockets.push((
             machine.name.clone(),
-            format!("/proc/{pid}/root{}/{}", init::RUN_DIR, crate::config::EMBEDDED_SOCKET),
+            format!("/proc/{pid}/root{}/{}", init::RUN_DIR, ferry_cluster::config::EMBEDDED_SOCKET),
         ));
     }
     for image in images {

@@ -8,15 +8,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use ferry_client::Informers;
 use ferry_client::leader::{self, Fence};
+use ferry_cluster::component::accounts::Accounts;
+use ferry_cluster::component::{self, server};
+use ferry_cluster::{kubeconfig, log};
 use ferry_controllers::{Authority, Autoscaling, Config, Selection};
 use ferry_tasks::Tasks;
 
 use crate::arguments::ControllerManagerOptions;
-use crate::certificate_rotation::Current;
-use crate::component::accounts::Accounts;
-use crate::component::{self, server};
-use crate::pki::{Pair, server_tls};
-use crate::{kubeconfig, log};
 
 pub fn run(options: &ControllerManagerOptions) -> Result<()> {
     let config = check(options)?;
@@ -43,7 +41,9 @@ fn check(options: &ControllerManagerOptions) -> Result<Config> {
         autoscaling: autoscaling(options)?,
         signing: authority(options)?,
         sign_token: match &options.service_account_private_key_file {
-            Some(path) => Some(crate::legacy_tokens::signer(&read(path)?).with_context(|| path.display().to_string())?),
+            Some(path) => {
+                Some(ferry_server::legacy_tokens::signer(&read(path)?).with_context(|| path.display().to_string())?)
+            }
             None => None,
         },
         provider: match options.cloud_provider.as_deref() {
@@ -80,7 +80,9 @@ async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Resul
         let component =
             server::Component { client: client.clone(), metrics: Box::new(move || metrics.text()), debug: None };
         let address = SocketAddr::new(options.bind_address, options.secure_port);
-        server::start(component, address, serving(options)?, &tasks).await?;
+        let files = options.tls_cert_file.as_deref().zip(options.tls_private_key_file.as_deref());
+        let tls = server::serving(files, None)?;
+        server::start(component, address, tls, &tasks).await?;
     }
     let accounts = match options.use_service_account_credentials {
         true => Some(Accounts::new(&config)?),
@@ -119,14 +121,6 @@ fn authority(options: &ControllerManagerOptions) -> Result<Option<Authority>> {
     };
     let lifetime = options.cluster_signing_duration;
     Ok(Some(Authority { certificate: read(certificate)?, key: read(key)?, lifetime }))
-}
-
-fn serving(options: &ControllerManagerOptions) -> Result<Option<Arc<rustls::ServerConfig>>> {
-    let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) else {
-        return Ok(None);
-    };
-    let pair = Pair { certificate: read(certificate)?, key: read(key)? };
-    server_tls(Current::new(&pair)?, &pair.certificate).map(Some)
 }
 
 fn read(path: impl AsRef<Path>) -> Result<String> {

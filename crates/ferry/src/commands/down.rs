@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ferry_cluster::node::containerd::Containerd;
+use ferry_cluster::node::{embedded, remove};
+use ferry_cluster::{process, quorum};
 
 use crate::arguments::DownOptions;
-use crate::node::containerd::Containerd;
-use crate::node::{embedded, remove};
-use crate::{process, quorum};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 

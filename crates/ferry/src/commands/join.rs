@@ -1,47 +1,19 @@
-//! `ferry join`: from an address and a token to a node that is Ready, each step told as it is done.
-//!
-//! Every step can be repeated: a join that was cut off goes on where it was when the same command is given again.
+//! `ferry join`: from an address and a token to a node that is Ready.
 
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use ferry_client::Api;
-use k8s_openapi::api::core::v1::Node;
-use kube::Config;
+use anyhow::Result;
+use ferry_cluster::fleet::join::{Hops, prepare, prepare_server};
 
 use crate::arguments::JoinOptions;
 use crate::commands::up;
-use crate::config::NodeConfig;
-use crate::fleet::certificates::{Certificates, Wanted};
-use crate::fleet::discover::{self, Cluster};
-use crate::fleet::membership::{self, Membership};
-use crate::fleet::settings::Settings;
-use crate::fleet::token::JoinToken;
-use crate::node::tools;
-use crate::quorum::token::ServerToken;
-use crate::{folders, kubeconfig, process, quorum};
-
-const PATIENCE: Duration = Duration::from_secs(90);
-/// Several may join at once, one after the other.
-const SERVER_PATIENCE: Duration = Duration::from_secs(300);
-
-struct Hops {
-    begin: Instant,
-}
-
-impl Hops {
-    fn done(&self, what: &str) {
-        println!("{:>7.1} s  {what}", self.begin.elapsed().as_secs_f64());
-    }
-}
 
 pub fn run(options: &JoinOptions) -> Result<()> {
     if options.server {
         return run_server(options);
     }
-    let hops = Hops { begin: Instant::now() };
-    prepare_with(options, &hops)?;
+    let hops = Hops::new();
+    prepare(options, &hops)?;
     let node = crate::commands::node::configuration(&options.node)?.0;
     node.check_ports()?;
     up::start_in_background(&node, &["node", "run"], flags(options))?;
@@ -49,85 +21,14 @@ pub fn run(options: &JoinOptions) -> Result<()> {
     Ok(())
 }
 
-/// Everything up to the kubelet's certificate; `ferry node run` goes on from there.
-pub fn prepare(options: &JoinOptions) -> Result<()> {
-    prepare_with(options, &Hops { begin: Instant::now() })
-}
-
-fn prepare_with(options: &JoinOptions, hops: &Hops) -> Result<()> {
-    let token: JoinToken = options.token.parse()?;
-    let data_dir = std::path::absolute(&options.node.folders.data_dir)?;
-    ensure!(
-        !crate::state::store_folder(&data_dir).exists(),
-        "{} holds a cluster of its own; give this node another folder with --data-dir, or remove the cluster with `ferry down --purge`",
-        data_dir.display()
-    );
-    refuse_running(options)?;
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let work = bootstrap(options, &token, &data_dir, hops);
-    runtime
-        .block_on(async { tokio::time::timeout(PATIENCE, work).await })
-        .map_err(|_| anyhow::anyhow!("the cluster did not answer within {PATIENCE:?}; the steps above were done, and the same command goes on from there"))?
-}
-
-fn refuse_running(options: &JoinOptions) -> Result<()> {
-    let run_dir = std::path::absolute(&options.node.folders.run_dir)?;
-    if let Some(pid) = process::holder(&run_dir.join("ferry.lock"))? {
-        bail!(
-            "this machine runs a node or a cluster already (process {pid}); stop it with `ferry leave` or `ferry down`"
-        );
-    }
-    Ok(())
-}
-
 /// `ferry join --server`: `ferry run` does what is left.
 fn run_server(options: &JoinOptions) -> Result<()> {
-    let hops = Hops { begin: Instant::now() };
-    let node = enter_cluster(options, &hops)?;
+    let hops = Hops::new();
+    let node = prepare_server(options, &hops)?;
     node.check_ports()?;
     up::start_in_background(&node, &["run"], flags(options))?;
     hops.done("the server votes, and its node is Ready");
     Ok(())
-}
-
-/// Everything up to the etcd of this machine, which is announced; `ferry run` goes on from there.
-pub fn prepare_server(options: &JoinOptions) -> Result<NodeConfig> {
-    enter_cluster(options, &Hops { begin: Instant::now() })
-}
-
-fn enter_cluster(options: &JoinOptions, hops: &Hops) -> Result<NodeConfig> {
-    let token: ServerToken = options.token.parse()?;
-    let data_dir = std::path::absolute(&options.node.folders.data_dir)?;
-    refuse_running(options)?;
-    quorum::process::program(options.member.etcd_binary.as_deref())?;
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let work = enter(options, &token, &data_dir, hops);
-        tokio::time::timeout(SERVER_PATIENCE, work).await.map_err(|_| {
-            anyhow::anyhow!("the cluster did not answer within {SERVER_PATIENCE:?}; the steps above were done, and the same command goes on from there")
-        })?
-    })
-}
-
-async fn enter(
-    options: &JoinOptions,
-    token: &ServerToken,
-    data_dir: &std::path::Path,
-    hops: &Hops,
-) -> Result<NodeConfig> {
-    let cluster = discover::discover(&options.address, &token.join).await?;
-    hops.done(&format!("found the cluster at {} and know it by its CA", cluster.server));
-    quorum::join::check_folder(data_dir, &cluster.ca)?;
-    let client = with_token(&cluster, &token.join)?;
-    let handover = quorum::join::fetch(&client, &cluster, token).await?;
-    hops.done("have the cluster's keys and settings");
-    let node = NodeConfig::check(&options.node, handover.settings.checked()?)?;
-    tools::check(&node.container_runtime)?;
-    quorum::join::enter(&node, &options.member, &handover).await?;
-    hops.done(&format!("{} is a member of the cluster's etcd that does not vote yet", node.node_name));
-    Ok(node)
 }
 
 /// What was given beside the address and the token: `ferry node run` and `ferry run` take the same flags.
@@ -141,65 +42,4 @@ fn flags(options: &JoinOptions) -> impl Iterator<Item = OsString> {
         }
         None => true,
     })
-}
-
-/// Discovery, settings, the kubelet's certificate; what was learned is on disk at the end.
-async fn bootstrap(options: &JoinOptions, token: &JoinToken, data_dir: &std::path::Path, hops: &Hops) -> Result<()> {
-    let cluster = discover::discover(&options.address, token).await?;
-    hops.done(&format!("found the cluster at {} and know it by its CA", cluster.server));
-    let client = with_token(&cluster, token)?;
-    let settings = Settings::read(&client).await?;
-    hops.done(&format!(
-        "learned its settings: pods {}, Services {}, domain {}",
-        settings.cluster_cidr, settings.service_cidr, settings.cluster_domain
-    ));
-    let config = NodeConfig::check(&options.node, settings.checked()?)?;
-    tools::check(&config.container_runtime)?;
-    let name = config.node_name.as_str();
-    folders::prepare(data_dir)?;
-    let certificates = Certificates::open(&membership::folder(data_dir))?;
-    let wanted = Wanted::kubelet_client(name);
-    let membership = Membership {
-        node_name: name.to_owned(),
-        servers: vec![authority(&cluster.server)?],
-        certificate_authority: cluster.ca.clone(),
-        settings,
-    };
-    let known = Membership::read(data_dir)?.filter(|known| known.certificate_authority == cluster.ca);
-    let is_member = known.as_ref().is_some_and(|known| known.node_name == name)
-        && certificates.have(&wanted, jiff::Timestamp::now()).is_some();
-    if !is_member {
-        refuse_taken_name(&client, name).await?;
-        certificates.obtain(&client, &wanted).await.context("this machine got no certificate as a node")?;
-    }
-    hops.done(&format!("have a certificate as system:node:{name}"));
-    membership.write(data_dir)
-}
-
-/// A name that a node has already would take over that node's pods.
-async fn refuse_taken_name(client: &kube::Client, name: &str) -> Result<()> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    match nodes.get(name).await {
-        Ok(_) => bail!(
-            "the cluster has a node called {name} already; give this one another name with --node-name, or remove the other first (`ferry node remove {name}`)"
-        ),
-        Err(error) if ferry_client::write::is_not_found(&error) => Ok(()),
-        // A cluster that does not let joining machines look is asked no further.
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
-        Err(error) => Err(error).context("cannot look whether the node's name is free"),
-    }
-}
-
-fn authority(server: &str) -> Result<String> {
-    let uri = discover::server_url(server)?;
-    uri.authority().map(|authority| authority.to_string()).with_context(|| format!("{server:?} is no address"))
-}
-
-fn with_token(cluster: &Cluster, token: &JoinToken) -> Result<kube::Client> {
-    let mut config = Config::new(discover::server_url(&cluster.server)?);
-    let pem = cluster.ca.as_bytes();
-    let certificates = <rustls::pki_types::CertificateDer as rustls::pki_types::pem::PemObject>::pem_slice_iter(pem);
-    config.root_cert = Some(certificates.filter_map(|der| der.ok().map(|der| der.to_vec())).collect());
-    config.auth_info.token = Some(format!("{}.{}", token.id, token.secret).into());
-    kubeconfig::connect(config)
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferry_client::Api;
+use ferry_cluster::fleet::certificates::{Certificates, Wanted};
+use ferry_cluster::fleet::drain::{Drain, cordon};
+use ferry_cluster::fleet::leaving::LEAVING;
+use ferry_cluster::fleet::membership::{self, Membership};
+use ferry_cluster::fleet::servers::Servers;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::arguments::{DownOptions, LeaveOptions};
 use crate::commands::down;
-use crate::fleet::certificates::{Certificates, Wanted};
-use crate::fleet::drain::{Drain, cordon};
-use crate::fleet::leaving::LEAVING;
-use crate::fleet::membership::{self, Membership};
-use crate::fleet::servers::Servers;
 
 /// How long pods get to leave; what is left then ends with the node.
 const PATIENCE: Duration = Duration::from_secs(60);

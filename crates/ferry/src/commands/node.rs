@@ -4,15 +4,15 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ferry_cluster::cluster::READY;
+use ferry_cluster::config::NodeConfig;
+use ferry_cluster::fleet::membership::{self, Membership};
+use ferry_cluster::node::tools;
+use ferry_cluster::process::Lock;
+use ferry_cluster::{folders, log, signals};
 use ferry_tasks::Tasks;
 
 use crate::arguments::NodeOptions;
-use crate::cluster::READY;
-use crate::config::NodeConfig;
-use crate::fleet::membership::{self, Membership};
-use crate::node::tools;
-use crate::process::Lock;
-use crate::{folders, log, signals};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -36,7 +36,7 @@ pub fn run(options: &NodeOptions) -> Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async move {
         folders::prepare(&config.run_dir)?;
         let _lock = Lock::take(&config.run_dir.join("ferry.lock"))?;
-        crate::cluster::note_for_down(&config)?;
+        ferry_cluster::cluster::note_for_down(&config)?;
         let tasks = Tasks::new("node");
         tasks.watch_runtime("node", &tokio::runtime::Handle::current());
         tokio::select! {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Context, Result, bail, ensure};
 use ferry_auth::REMOVED_NODES;
 use ferry_client::{Api, write};
+use ferry_cluster::fleet::drain::{Drain, cordon};
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,7 +17,6 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::commands::object;
-use crate::fleet::drain::{Drain, cordon};
 use crate::fleet_options::{DrainOptions, NodeListOptions};
 
 const LEASES: &str = "kube-node-lease";

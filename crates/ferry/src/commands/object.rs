@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ferry_cluster::kubeconfig;
 use ferry_insight::{Cluster, Error, Resource};
 
 use crate::insight_options::ObjectOptions;
-use crate::kubeconfig;
 
 /// The kubeconfig of a cluster that `ferry up` started as it comes.
 const OWN: &str = "/var/lib/ferry/kubeconfig";

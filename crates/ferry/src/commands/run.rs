@@ -1,15 +1,16 @@
 //! `ferry run`: the cluster in the foreground.
 
 use anyhow::Result;
+use ferry_cluster::config::ClusterConfig;
+use ferry_cluster::node::tools;
+use ferry_cluster::{cluster, log, quorum};
 use tokio::runtime::Runtime;
 
-use crate::arguments::ClusterOptions;
-use crate::config::ClusterConfig;
-use crate::node::tools;
-use crate::{cluster, log, quorum};
+use crate::arguments::{ClusterOptions, command_line};
 
 pub fn run(options: &ClusterOptions) -> Result<()> {
-    let config = ClusterConfig::check(&quorum::with_known_settings(options)?)?;
+    let line = command_line();
+    let config = ClusterConfig::check(&quorum::with_known_settings(options, &line)?, line)?;
     tools::check(&config.node.container_runtime)?;
     log::start();
     let (server, node) = (runtime("server")?, runtime("node")?);

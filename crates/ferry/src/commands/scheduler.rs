@@ -8,13 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use ferry_client::Informers;
 use ferry_client::leader::{self, Fence};
+use ferry_cluster::component::{self, server};
+use ferry_cluster::{kubeconfig, log};
 use ferry_scheduler::{Configuration, Scheduler, config::LeaderElection};
 use ferry_tasks::Tasks;
 
 use crate::arguments::SchedulerOptions;
-use crate::component::{self, server};
-use crate::pki::{Pair, server_tls};
-use crate::{kubeconfig, log};
 
 pub fn run(options: &SchedulerOptions) -> Result<()> {
     let configuration = configuration(options.config.as_deref())?;
@@ -53,11 +52,7 @@ fn election(options: &SchedulerOptions, file: &LeaderElection) -> LeaderElection
 async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Result<()> {
     let given = configuration.client_connection.kubeconfig.as_str();
     let given = options.kubeconfig.as_deref().or_else(|| Some(Path::new(given)).filter(|_| !given.is_empty()));
-    let mut access = kubeconfig::config(given).await?;
-    if let Some(server) = &options.master {
-        access.cluster_url = server.parse().context("--master is no address of a server")?;
-    }
-    let client = kubeconfig::connect(access)?;
+    let client = kubeconfig::client_of(given, options.master.as_deref()).await?;
     let tasks = Tasks::new("scheduler");
     // Looked at before anything is asked of the server; who is elected builds it with the client that binds.
     configuration.build(&client, &[]).context("the configuration cannot be used")?;
@@ -70,11 +65,13 @@ async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Resu
             metrics: Box::new(move || told.get().map(|scheduler| scheduler.metrics().render()).unwrap_or_default()),
             debug: Some(Box::new(move |path| {
                 let (namespace, name) = path.strip_prefix("/debug/verdicts/")?.split_once('/')?;
-                asked.get()?.verdicts().of(namespace, name).map(|diagnosis| diagnosis.to_json().to_string())
+                asked.get()?.explanation(namespace, name)
             })),
         };
         let address = SocketAddr::new(options.bind_address, options.secure_port);
-        server::start(component, address, serving(options)?, &tasks).await?;
+        let files = options.tls_cert_file.as_deref().zip(options.tls_private_key_file.as_deref());
+        let tls = server::serving(files, None)?;
+        server::start(component, address, tls, &tasks).await?;
     }
     let (own, started, settings) = (client.clone(), running.clone(), configuration.clone());
     let lead = move |group: Tasks, fence: Option<Fence>| {
@@ -102,13 +99,4 @@ async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Resu
         ..leader::Config::new(&election.resource_name, &component::identity())
     });
     component::lead(client, election, &tasks, lead).await
-}
-
-fn serving(options: &SchedulerOptions) -> Result<Option<Arc<rustls::ServerConfig>>> {
-    let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) else {
-        return Ok(None);
-    };
-    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
-    let pair = Pair { certificate: read(certificate)?, key: read(key)? };
-    server_tls(crate::certificate_rotation::Current::new(&pair)?, &pair.certificate).map(Some)
 }

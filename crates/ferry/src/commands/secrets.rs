@@ -1,13 +1,13 @@
 //! `ferry secrets rotate`: a new key for the Secrets at rest.
 
 use anyhow::{Context, Result, ensure};
+use ferry_cluster::quorum::Record;
 use ferry_registry::ResourceTable;
+use ferry_server::encryption::{self, Encryption, Keys};
 use ferry_store::{EmbeddedStore, StoreError};
 use ferry_tasks::Tasks;
 
 use crate::arguments::RotateOptions;
-use crate::encryption::{self, Encryption, Keys};
-use crate::quorum::Record;
 
 pub fn rotate(options: &RotateOptions) -> Result<()> {
     tokio::runtime::Runtime::new()?.block_on(run(options))

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use ferry_cluster::quorum::record::{self, Record};
+use ferry_cluster::quorum::recover;
 use ferry_store::StoreError;
 use ferry_store::etcd::api::rpc::{Member, StatusResponse};
 use ferry_store::etcd::{Members, member_status, snapshot};
 
 use crate::arguments::{ServerCommand, ServerCommandOptions};
-use crate::quorum::record::{self, Record};
-use crate::quorum::recover;
 
 /// What etcd says while it does not see enough members for a change.
 const UNHEALTHY: &str = "unhealthy cluster";

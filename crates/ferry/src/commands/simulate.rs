@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ferry_cluster::{kubeconfig, labels, log, signals};
 use ferry_simulator::{Config, Timing};
 use ferry_tasks::Tasks;
 
 use crate::arguments::SimulateOptions;
-use crate::{kubeconfig, labels, log, signals};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
+use ferry_server::state::store_folder;
+use ferry_server::store_socket::{Answer, event_line, summary_line};
 use ferry_store::EmbeddedStore;
 use serde_json::Value;
 
 use super::backup;
 use crate::arguments::{StoreCommand, StoreOptions};
-use crate::state::store_folder;
-use crate::store_socket::{Answer, event_line, summary_line};
 
 pub fn run(options: &StoreOptions) -> Result<()> {
     let data_dir = std::path::absolute(&options.data_dir)?;

@@ -6,6 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ferry_client::Api;
+use ferry_cluster::fleet::publish::{JOINING, JOINING_SERVERS};
+use ferry_cluster::fleet::settings::Settings;
+use ferry_cluster::fleet::token::JoinToken;
+use ferry_cluster::quorum::Record;
+use ferry_cluster::quorum::handover::Handover;
+use ferry_cluster::quorum::token::ServerToken;
 use ferry_store::etcd::Members;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
@@ -16,12 +22,6 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 
 use crate::arguments::{TokenCommand, TokenOptions};
 use crate::commands::object;
-use crate::fleet::publish::{JOINING, JOINING_SERVERS};
-use crate::fleet::settings::Settings;
-use crate::fleet::token::JoinToken;
-use crate::quorum::Record;
-use crate::quorum::handover::Handover;
-use crate::quorum::token::ServerToken;
 
 const NAMESPACE: &str = "kube-system";
 const KIND: &str = "bootstrap.kubernetes.io/token";

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ferry_cluster::output;
 use ferry_insight::trace::{self, Shown, State, Story, Trace};
 
 use super::object::{Named, ON_ITS_WAY, STUCK, exit, find};
 use crate::insight_options::{Output, TraceOptions};
-use crate::output;
 
 pub fn run(options: &TraceOptions) -> ExitCode {
     exit(tell(options))

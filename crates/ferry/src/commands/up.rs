@@ -9,19 +9,20 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use ferry_cluster::cluster::READY;
+use ferry_cluster::config::{ClusterConfig, NodeConfig};
+use ferry_cluster::node::tools;
+use ferry_cluster::quorum::member;
+use ferry_cluster::{folders, process, quorum};
 
-use crate::arguments::ClusterOptions;
-use crate::cluster::READY;
-use crate::config::{ClusterConfig, NodeConfig};
-use crate::node::tools;
-use crate::quorum::member;
-use crate::{folders, process, quorum};
+use crate::arguments::{ClusterOptions, command_line};
 
 /// How long a process that was just killed may hold on to its lock.
 const DYING: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ClusterOptions) -> Result<()> {
-    let config = ClusterConfig::check(&quorum::with_known_settings(options)?)?;
+    let line = command_line();
+    let config = ClusterConfig::check(&quorum::with_known_settings(options, &line)?, line)?;
     tools::check(&config.node.container_runtime)?;
     if let Some(pid) = process::holder(&config.node.run_dir.join("ferry.lock"))?
         && !process::ends_within(pid, DYING)?

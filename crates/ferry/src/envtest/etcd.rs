@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use ferry_cluster::{log, signals};
 use ferry_tasks::Tasks;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -17,8 +18,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-
-use crate::{log, signals};
 
 /// Where the API server asks for the folder. etcd itself has no such page.
 pub const STORE_PAGE: &str = "/ferry/store";
@@ -55,7 +54,7 @@ pub fn run(words: Vec<String>) -> Result<()> {
             return Ok(());
         }
         Some("--version") => {
-            println!("etcd Version: {VERSION}\n{} for etcd", crate::quorum::process::STAND_IN);
+            println!("etcd Version: {VERSION}\n{} for etcd", ferry_cluster::quorum::process::STAND_IN);
             return Ok(());
         }
         _ => {}

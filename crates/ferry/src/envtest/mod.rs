@@ -14,8 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-
-use crate::{folders, process};
+use ferry_cluster::{folders, process};
 
 /// The names that tests call.
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];

@@ -11,6 +11,7 @@ mod alone;
 mod cluster;
 mod cluster_bed;
 mod clusters;
+mod components;
 mod copying;
 mod disaster;
 mod embedded;
@@ -98,6 +99,9 @@ const ALONE: &[Alone] = &[
     ("etcd::a_cluster_stands_on_etcd", etcd::a_cluster_stands_on_etcd),
     ("quorum::three_servers_start_together_on_an_empty_etcd", quorum::three_servers_start_together_on_an_empty_etcd),
     ("embedded::pods_run_without_containerd", embedded::pods_run_without_containerd),
+    ("components::dns_answers_alone", components::dns_answers_alone),
+    ("components::the_proxy_serves_alone", components::the_proxy_serves_alone),
+    ("components::the_kubelet_runs_pods_alone", components::the_kubelet_runs_pods_alone),
     ("fleet::machines_join_work_and_leave", fleet::machines_join_work_and_leave),
     ("servers::three_servers_lose_nothing", servers::three_servers_lose_nothing),
     (

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use ferry_client::{Api, Informer, Selection, informer};
@@ -14,28 +13,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::PostParams;
 
-use crate::alone::{Apiserver, runtime, text};
+use crate::alone::{Apiserver, runtime};
 use crate::cluster::PATIENCE;
+use crate::components::Program;
 
 const LEASES: [&str; 2] = ["kube-scheduler", "kube-controller-manager"];
-
-/// A process of this binary that is killed when dropped.
-struct Program(Child);
-
-impl Program {
-    fn start(kubeconfig: &Path, words: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ferry"));
-        command.args(words).args(["--kubeconfig", text(kubeconfig)]).stdout(Stdio::null()).stderr(Stdio::null());
-        Self(command.spawn().expect("ferry runs"))
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A scheduler and a controller manager that stand for election.
 fn candidates(kubeconfig: &Path) -> [Program; 2] {

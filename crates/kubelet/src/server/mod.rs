@@ -4,7 +4,7 @@ mod access;
 mod cadvisor;
 mod configz;
 mod logs;
-mod spdy;
+pub mod spdy;
 mod stream;
 mod translate;
 mod tunnel;

@@ -15,7 +15,7 @@ const LONGEST_STORED: usize = 65_535;
 
 /// What came from the other side.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Frame {
+pub enum Frame {
     Data {
         stream: u32,
         fin: bool,
@@ -36,18 +36,18 @@ pub(crate) enum Frame {
     Other,
 }
 
-pub(crate) struct Reader<R> {
+pub struct Reader<R> {
     inner: R,
     buffer: BytesMut,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    pub(crate) fn new(inner: R) -> Self {
+    pub fn new(inner: R) -> Self {
         Self { inner, buffer: BytesMut::new() }
     }
 
     /// The next frame; none at the end. Safe to drop and call again.
-    pub(crate) async fn next(&mut self) -> std::io::Result<Option<Frame>> {
+    pub async fn next(&mut self) -> std::io::Result<Option<Frame>> {
         loop {
             if let Some(frame) = take(&mut self.buffer)? {
                 return Ok(Some(frame));
@@ -89,7 +89,7 @@ fn take(buffer: &mut BytesMut) -> std::io::Result<Option<Frame>> {
     }))
 }
 
-pub(crate) struct Writer<W> {
+pub struct Writer<W> {
     inner: W,
     next_stream: u32,
     /// The zlib header stands before the first block only: all blocks are one stream.
@@ -97,12 +97,12 @@ pub(crate) struct Writer<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
-    pub(crate) fn new(inner: W) -> Self {
+    pub fn new(inner: W) -> Self {
         Self { inner, next_stream: 1, began: false }
     }
 
     /// Opens a stream with these headers and gives its number.
-    pub(crate) async fn open(&mut self, headers: &[(&str, &str)]) -> std::io::Result<u32> {
+    pub async fn open(&mut self, headers: &[(&str, &str)]) -> std::io::Result<u32> {
         let stream = self.next_stream;
         self.next_stream += 2;
         let block = self.header_block(headers);
@@ -147,7 +147,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.inner.flush().await
     }
 
-    pub(crate) async fn data(&mut self, stream: u32, data: &[u8], fin: bool) -> std::io::Result<()> {
+    pub async fn data(&mut self, stream: u32, data: &[u8], fin: bool) -> std::io::Result<()> {
         let mut parts = data.chunks(LONGEST_DATA).peekable();
         if parts.peek().is_none() {
             return self.data_frame(stream, &[], fin).await;
@@ -167,7 +167,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.inner.flush().await
     }
 
-    pub(crate) async fn pong(&mut self, id: u32) -> std::io::Result<()> {
+    pub async fn pong(&mut self, id: u32) -> std::io::Result<()> {
         self.control(6, 0, &id.to_be_bytes()).await
     }
 }

@@ -7,9 +7,6 @@ mod containerd;
 mod evictions;
 mod files;
 mod remote;
-/// The kubelet's own frames, spoken from the other side.
-#[path = "../../src/server/spdy.rs"]
-mod spdy;
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use crate::spdy::{Frame, Reader, Writer};
+use ferry_kubelet::spdy::{Frame, Reader, Writer};
 
 pub(crate) const CLIENT: &str = "kube-apiserver-kubelet-client";
 

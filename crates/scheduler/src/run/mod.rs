@@ -58,6 +58,11 @@ impl Scheduler {
         &self.verdicts
     }
 
+    /// The same of one pod as JSON, for those who ask why it waits.
+    pub fn explanation(&self, namespace: &str, name: &str) -> Option<String> {
+        self.verdicts.of(namespace, name).map(|diagnosis| diagnosis.to_json().to_string())
+    }
+
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }

@@ -9,7 +9,7 @@ mod escape;
 mod events;
 mod files;
 mod images;
-mod limited;
+pub mod limited;
 mod loopback;
 mod node;
 mod promises;

@@ -1,0 +1,152 @@
+//! From an address and a token to a cluster that can be trusted: `cluster-info` is read from whoever answers, and believed
+//! only when the token's secret signed it and the CA in it is the one that the token names.
+
+use anyhow::{Context, Result, bail, ensure};
+use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ferry_client::Api;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Config;
+use serde_json::Value;
+
+use super::token::JoinToken;
+use crate::kubeconfig;
+
+const NAMESPACE: &str = "kube-public";
+const NAME: &str = "cluster-info";
+const CONNECT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// How to reach the cluster, and by which CA to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    pub server: String,
+    pub ca: String,
+}
+
+/// `host`, `host:port` or a whole URL.
+pub fn server_url(address: &str) -> Result<http::Uri> {
+    let text = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
+    let uri: http::Uri = text.parse().with_context(|| format!("{address:?} is no address of a server"))?;
+    ensure!(uri.scheme_str() == Some("https") && uri.host().is_some(), "{address:?} is no address of a server");
+    if uri.port().is_some() {
+        return Ok(uri);
+    }
+    let host = uri.host().unwrap_or_default();
+    format!("https://{host}:6443").parse().with_context(|| format!("{address:?} is no address of a server"))
+}
+
+/// Asks the server at this address what its cluster is, and checks the answer. Nothing secret is sent.
+pub async fn discover(address: &str, token: &JoinToken) -> Result<Cluster> {
+    let mut config = Config::new(server_url(address)?);
+    // Whoever answers is not believed: the signature and the hash decide.
+    config.accept_invalid_certs = true;
+    let maps: Api<ConfigMap> = Api::namespaced(kubeconfig::connect(config)?, NAMESPACE);
+    let map = maps.get(NAME).await.with_context(|| {
+        format!("the server at {address} does not tell its cluster-info; is it an API server, and is it up?")
+    })?;
+    let mut cluster = check(map.data.as_ref().map(|data| (data, token)))?;
+    // Of several servers it names the one that started last, which may be gone; the one that was asked is there.
+    if !takes_connections(&cluster.server).await {
+        cluster.server = server_url(address)?.to_string().trim_end_matches('/').to_owned();
+    }
+    Ok(cluster)
+}
+
+async fn takes_connections(server: &str) -> bool {
+    let Ok(uri) = server_url(server) else { return false };
+    let Some(authority) = uri.authority() else { return false };
+    matches!(tokio::time::timeout(CONNECT, tokio::net::TcpStream::connect(authority.as_str())).await, Ok(Ok(_)))
+}
+
+type Data = std::collections::BTreeMap<String, String>;
+
+fn check(found: Option<(&Data, &JoinToken)>) -> Result<Cluster> {
+    let (data, token) = found.context("the server's cluster-info is empty")?;
+    let text = data.get("kubeconfig").context("the server's cluster-info has no kubeconfig")?;
+    let Some(signature) = data.get(&format!("jws-kubeconfig-{}", token.id)) else {
+        bail!("the server does not know the token {}: it ended, was deleted, or is of another cluster", token.id);
+    };
+    verify(text, signature, &token.secret)?;
+    let (kubeconfig, _) = ferry_schema::yaml::parse_value(text.as_bytes())
+        .map_err(|error| anyhow::anyhow!("the server's cluster-info is damaged: {error}"))?;
+    let cluster = &kubeconfig["clusters"][0]["cluster"];
+    let encoded = cluster["certificate-authority-data"].as_str().unwrap_or_default();
+    let ca = STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let (Some(ca), Value::String(server)) = (ca, &cluster["server"]) else {
+        bail!("the server's cluster-info names no server or no CA");
+    };
+    token.check_ca(&ca)?;
+    Ok(Cluster { server: server.clone(), ca })
+}
+
+/// A detached JWS: `header..signature` over the text that is not repeated in it.
+fn verify(text: &str, jws: &str, secret: &str) -> Result<()> {
+    const WRONG: &str =
+        "the token's secret did not sign the server's cluster-info: the token is wrong, or somebody else answers";
+    let mut parts = jws.split('.');
+    let (Some(header), Some(""), Some(signature), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        bail!(WRONG);
+    };
+    let decoded = URL_SAFE_NO_PAD.decode(header).ok();
+    let algorithm = decoded.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    ensure!(algorithm.is_some_and(|header| header["alg"] == "HS256"), WRONG);
+    let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(text));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    let signature = URL_SAFE_NO_PAD.decode(signature).unwrap_or_default();
+    hmac::verify(&key, signed.as_bytes(), &signature).map_err(|_| anyhow::anyhow!(WRONG))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signed(text: &str, token: &JoinToken) -> Data {
+        let header = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"HS256","kid":"{}"}}"#, token.id));
+        let key = hmac::Key::new(hmac::HMAC_SHA256, token.secret.as_bytes());
+        let tag = hmac::sign(&key, format!("{header}.{}", URL_SAFE_NO_PAD.encode(text)).as_bytes());
+        let jws = format!("{header}..{}", URL_SAFE_NO_PAD.encode(tag));
+        Data::from([("kubeconfig".into(), text.into()), (format!("jws-kubeconfig-{}", token.id), jws)])
+    }
+
+    #[test]
+    fn only_what_the_token_signed_and_named_is_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let pki = ferry_server::pki::Pki::open(folder.path()).unwrap();
+        let token = JoinToken::new(pki.ca_certificate()).unwrap();
+        let document = |ca: &str| {
+            let ca = STANDARD.encode(ca);
+            format!(
+                "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster:\n    server: https://192.0.2.1:6443\n    certificate-authority-data: {ca}\n"
+            )
+        };
+        let good = signed(&document(pki.ca_certificate()), &token);
+        let cluster = check(Some((&good, &token))).unwrap();
+        assert_eq!(cluster.server, "https://192.0.2.1:6443");
+        assert_eq!(cluster.ca, pki.ca_certificate());
+
+        let refused = |data: &Data, token: &JoinToken, why: &str| {
+            let error = check(Some((data, token))).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        };
+        let changed = document(pki.ca_certificate()).replace("192.0.2.1", "192.0.2.66");
+        let mut forged = good.clone();
+        forged.insert("kubeconfig".into(), changed);
+        refused(&forged, &token, "did not sign");
+        refused(&good, &JoinToken { secret: "x".repeat(16), ..token.clone() }, "did not sign");
+        refused(&good, &JoinToken { id: "other1".into(), ..token.clone() }, "does not know the token");
+        let other = ferry_server::pki::Pki::open(&folder.path().join("other")).unwrap();
+        refused(&signed(&document(other.ca_certificate()), &token), &token, "another cluster");
+        refused(&Data::new(), &token, "no kubeconfig");
+    }
+
+    #[test]
+    fn addresses_are_completed() {
+        assert_eq!(server_url("192.0.2.1").unwrap().to_string(), "https://192.0.2.1:6443/");
+        assert_eq!(server_url("[fd00::1]:7443").unwrap().to_string(), "https://[fd00::1]:7443/");
+        assert_eq!(server_url("https://a.example").unwrap().to_string(), "https://a.example:6443/");
+        assert!(server_url("http://a.example").is_err());
+        assert!(server_url("a b").is_err());
+    }
+}

@@ -1,0 +1,69 @@
+//! The embedded container runtime: where it keeps its things on this machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use ferry_runtime::{Config, Mirrors, Network};
+use ferry_tasks::Tasks;
+
+use crate::config::{EMBEDDED_SOCKET, Mirror, NodeConfig};
+use crate::node::tools;
+
+/// Where it keeps its things, and where its images come from.
+pub struct Settings {
+    pub data_dir: PathBuf,
+    pub run_dir: PathBuf,
+    pub mirrors: Vec<Mirror>,
+    pub pause_image: String,
+}
+
+impl Settings {
+    pub fn of(node: &NodeConfig) -> Self {
+        Self {
+            data_dir: node.data_dir.clone(),
+            run_dir: node.run_dir.clone(),
+            mirrors: node.mirrors.clone(),
+            pause_image: node.cluster.pause_image.clone(),
+        }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.run_dir.join(EMBEDDED_SOCKET)
+    }
+
+    fn config(&self) -> Result<Config> {
+        let mirrors = self.mirrors.iter().map(|mirror| (mirror.registry.clone(), mirror.url.clone())).collect();
+        Ok(Config {
+            data_dir: self.data_dir.join("runtime"),
+            run_dir: self.run_dir.join("runtime"),
+            socket: self.socket(),
+            binary: std::env::current_exe().context("cannot find this program's own file")?,
+            oci_program: tools::find("runc").context("runc is not installed")?,
+            network: Network {
+                configuration: self.data_dir.join("cni"),
+                plugins: tools::plugin_folder().unwrap_or(Path::new("/usr/lib/cni")).to_owned(),
+            },
+            mirrors: Mirrors(mirrors),
+            pause_image: self.pause_image.clone(),
+        })
+    }
+}
+
+/// Serves CRI within this process; pods that run already are found again.
+pub async fn start(settings: &Settings, tasks: &Tasks) -> Result<()> {
+    ferry_runtime::start(settings.config()?, tasks).await.context("cannot start the container runtime")
+}
+
+/// Stops and removes the pods of a cluster whose process is gone; none where it never had this runtime.
+pub async fn remove_pods(data_dir: &Path, run_dir: &Path) -> Result<Option<usize>> {
+    if !data_dir.join("runtime").exists() {
+        return Ok(None);
+    }
+    let settings = Settings {
+        data_dir: data_dir.to_owned(),
+        run_dir: run_dir.to_owned(),
+        mirrors: Vec::new(),
+        pause_image: String::new(),
+    };
+    Ok(Some(ferry_runtime::remove_all(settings.config()?).await?))
+}

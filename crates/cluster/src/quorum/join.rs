@@ -1,0 +1,129 @@
+//! `ferry join --server`: from an address and a token to a server of the cluster.
+//!
+//! Each step can be repeated: a join that was cut off goes on from there when the same command is given again.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use ferry_server::state;
+use ferry_store::StoreError;
+use ferry_store::etcd::Members;
+use ferry_store::etcd::api::rpc::Member;
+
+use super::handover::Handover;
+use super::record::{self, Record, url};
+use super::token::ServerToken;
+use crate::config::NodeConfig;
+use crate::fleet::discover::Cluster;
+use crate::folders;
+use crate::options::MemberFlags;
+
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Fails where the folder is another cluster's.
+pub fn check_folder(data_dir: &Path, ca: &str) -> Result<()> {
+    ensure!(
+        !state::store_folder(data_dir).exists(),
+        "{} holds a cluster of its own; give this server another folder with --data-dir, or remove the cluster with `ferry down --purge`",
+        data_dir.display()
+    );
+    let own = std::fs::read_to_string(data_dir.join("pki/ca.crt")).unwrap_or_default();
+    ensure!(
+        own.is_empty() || own == ca,
+        "{} holds the keys of another cluster; give this server another folder with --data-dir",
+        data_dir.display()
+    );
+    Ok(())
+}
+
+/// Gets what the cluster hands over, and checks that it is this cluster's.
+pub async fn fetch(client: &kube::Client, cluster: &Cluster, token: &ServerToken) -> Result<Handover> {
+    let handover = Handover::fetch(client, token).await?;
+    ensure!(handover.ca() == cluster.ca, "what the cluster hands over is of another cluster");
+    handover.settings.checked().context("the cluster's settings")?;
+    Ok(handover)
+}
+
+/// Makes this machine a member of the cluster's etcd that does not vote yet; what was agreed is on disk at the end.
+pub async fn enter(node: &NodeConfig, flags: &MemberFlags, handover: &Handover) -> Result<()> {
+    let data_dir = &node.data_dir;
+    folders::prepare(data_dir)?;
+    let flags_of_server = handover.unpack(data_dir)?;
+    let (name, address) = (node.node_name.clone(), node.node_ip);
+    let (client_port, peer_port) = (flags.etcd_client_port, flags.etcd_peer_port);
+    let mut record = Record {
+        name,
+        address,
+        client_port,
+        peer_port,
+        initial_cluster: Vec::new(),
+        joined: true,
+        endpoints: handover.endpoints.clone(),
+        settings: Some(handover.settings.clone()),
+        flags: Some(flags_of_server),
+        restored: false,
+    };
+    let members = record.others(data_dir)?;
+    let before = take_part(&members, &record, record::data(data_dir).exists()).await?;
+    record.initial_cluster = before.iter().flat_map(initial(&record)).collect();
+    record.endpoints = before.iter().flat_map(|member| member.client_urls.clone()).collect();
+    record.endpoints.push(url(address, client_port));
+    record.endpoints.sort();
+    record.endpoints.dedup();
+    record.write(data_dir)
+}
+
+/// `name=url` of a member; one that never started has no name yet, and any will do.
+fn initial(own: &Record) -> impl Fn(&Member) -> Vec<String> + '_ {
+    move |member| {
+        let is_own = member.peer_urls.contains(&own.peer_url());
+        let name = match (is_own, member.name.is_empty()) {
+            (true, _) => own.name.clone(),
+            (false, true) => format!("member-{:x}", member.id),
+            (false, false) => member.name.clone(),
+        };
+        member.peer_urls.iter().map(|url| format!("{name}={url}")).collect()
+    }
+}
+
+/// Returns the members with this one among them. Others that join are waited for: etcd takes one at a time.
+async fn take_part(members: &Members, own: &Record, has_data: bool) -> Result<Vec<Member>> {
+    let mut told = false;
+    loop {
+        let there = members.list().await.context("the etcd of the cluster cannot be reached")?;
+        let peer = own.peer_url();
+        ensure!(
+            !there.iter().any(|member| member.name == own.name && !member.peer_urls.contains(&peer)),
+            "the cluster has a server called {} already; give this one another name with --node-name, or remove the other first (`ferry server remove {}`)",
+            own.name,
+            own.name
+        );
+        let known = there.iter().find(|member| member.peer_urls.contains(&peer));
+        if let Some(other) = known.filter(|member| !member.name.is_empty() && member.name != own.name) {
+            // Perhaps an address that several machines have, such as that of a virtual machine behind NAT.
+            bail!(
+                "{peer} is the address of the server {}; give this one its own with --node-ip, or remove the other first (`ferry server remove {}`)",
+                other.name,
+                other.name
+            );
+        }
+        match known.map(|member| (member.id, member.name.is_empty())) {
+            // Cut off before it ever started, or with its data still there: it goes on.
+            Some((_, never_started)) if never_started || has_data => return Ok(there),
+            // Its data is lost: what it promised to others is, too, and it has to come anew.
+            Some((id, _)) => members.remove(id).await.context("cannot replace the member whose data is lost")?,
+            None => match members.add_learner(&peer).await {
+                Ok(_) => {}
+                // Not yet: another one joins, or the cluster is changing.
+                Err(StoreError::Unavailable(why)) => {
+                    if !std::mem::replace(&mut told, true) {
+                        println!("          waiting for the cluster to take another server: {why}");
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error).context("the cluster takes no further server"),
+            },
+        }
+    }
+}

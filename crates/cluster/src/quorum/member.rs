@@ -1,0 +1,172 @@
+//! From the data folder to a member that votes, and to the store behind it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use ferry_server::certificate_rotation::Renewals;
+use ferry_server::state::{State, store_folder};
+use ferry_store::etcd::{Members, member_status, snapshot};
+use ferry_tasks::Tasks;
+
+use super::flags;
+use super::process::{self, Etcd, Removed};
+use super::record::{self, Record, url};
+use crate::config::ClusterConfig;
+use crate::fleet::settings::Settings;
+
+/// How long the others are waited for: after a power cut they come back one by one.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether this machine is, or is to be, a server with a member.
+pub fn is_wanted(config: &ClusterConfig) -> Result<bool> {
+    Ok(config.member.cluster_init || Record::read(&config.node.data_dir)?.is_some())
+}
+
+/// Which member this machine is; a new cluster's first one where that is asked for. Nothing is written.
+pub fn record(config: &ClusterConfig) -> Result<Record> {
+    let data_dir = &config.node.data_dir;
+    if let Some(record) = Record::read(data_dir)? {
+        ensure!(
+            record.address == config.node.node_ip && record.name == config.node.node_name,
+            "this machine is the server {} at {}, not {} at {}; give its own with --node-name and --node-ip",
+            record.name,
+            record.address,
+            config.node.node_name,
+            config.node.node_ip
+        );
+        return Ok(record);
+    }
+    ensure!(
+        !store_folder(data_dir).exists(),
+        "{} holds a cluster whose state is in a store of its own; --cluster-init is for a new cluster",
+        data_dir.display()
+    );
+    let (address, name) = (config.node.node_ip, config.node.node_name.clone());
+    let (client_port, peer_port) = (config.member.etcd_client_port, config.member.etcd_peer_port);
+    let initial_cluster = vec![format!("{name}={}", url(address, peer_port))];
+    let endpoints = vec![url(address, client_port)];
+    let settings = Some(Settings::of(&config.node.cluster));
+    Ok(Record {
+        name,
+        address,
+        client_port,
+        peer_port,
+        initial_cluster,
+        joined: false,
+        endpoints,
+        settings,
+        flags: None,
+        restored: false,
+    })
+}
+
+/// A member that votes.
+pub struct Started {
+    /// Where the cluster's state is.
+    pub state: State,
+    /// Tells when the others took this server out of the cluster.
+    pub removed: Removed,
+}
+
+pub const REMOVED: &str = "this server was removed from the cluster; to make it one again, remove its data with \
+                           `ferry down --purge` and join it with `ferry join --server`";
+
+/// Starts the member and waits until it votes. The member runs until `tasks` stops.
+pub async fn start(config: &ClusterConfig, renewals: &Renewals, tasks: &Tasks) -> Result<Started> {
+    let (data_dir, run_dir) = (&config.node.data_dir, &config.node.run_dir);
+    let mut record = record(config)?;
+    let program = process::program(config.member.etcd_binary.as_deref())?;
+    process::end_left(data_dir, run_dir)?;
+    process::check_ports(&record)?;
+    // Made before etcd reads it, and made anew in time; etcd reads it with each handshake.
+    renewals.leaf_of(record::authority(data_dir)?, record.leaf())?;
+    let etcd = Etcd::new(program, &record, data_dir, run_dir, config.member.etcd_quota_backend_bytes)?;
+    let log = etcd.log().to_owned();
+    record.flags = Some(record.flags_with(flags::given_to_server(&config.command_line)?));
+    record.write(data_dir)?;
+    let mut removed = etcd.start(record.clone(), data_dir.clone(), tasks)?;
+    let ready = async {
+        answers(&record, data_dir).await?;
+        if record.joined {
+            promoted(&record, data_dir).await?;
+        }
+        // Whoever came since is somebody to ask, too.
+        let members = Members::new(&record.options(data_dir)?)?.list().await?;
+        record.endpoints = members.into_iter().flat_map(|member| member.client_urls).collect();
+        record.write(data_dir)?;
+        Ok::<State, anyhow::Error>(State::of_member(record.options(data_dir)?))
+    };
+    let waited = tokio::select! {
+        waited = tokio::time::timeout(PATIENCE, ready) => waited,
+        Ok(()) = &mut removed => bail!(REMOVED),
+    };
+    let state = waited
+        .unwrap_or_else(|_| Err(anyhow::anyhow!("the etcd of this server is not ready after {PATIENCE:?}")))
+        .with_context(|| {
+            format!(
+                "the state of the cluster cannot be reached: are most of its servers up? What etcd says is in {}",
+                log.display()
+            )
+        })?;
+    Ok(Started { state, removed })
+}
+
+/// Whether the others know this server no longer, asked when its etcd has ended. False where none of them answers.
+pub async fn is_removed(record: &Record, data_dir: &Path) -> bool {
+    let mut record = record.clone();
+    // Those who came since this server started are known to its etcd alone.
+    record.endpoints.extend(snapshot::client_urls(&record::database(data_dir)).unwrap_or_default());
+    record.endpoints.sort();
+    record.endpoints.dedup();
+    let Ok(others) = record.others(data_dir) else { return false };
+    match others.list().await {
+        Ok(members) => !members.iter().any(|member| member.peer_urls.contains(&record.peer_url())),
+        Err(_) => false,
+    }
+}
+
+/// Returns once the member of this machine says something.
+async fn answers(record: &Record, data_dir: &Path) -> Result<()> {
+    let tls = record::client_tls(data_dir)?;
+    let mut told = Instant::now();
+    loop {
+        match member_status(&record.client_url(), Some(&tls)).await {
+            Ok(status) if status.leader != 0 => return Ok(()),
+            other => {
+                if told.elapsed() > Duration::from_secs(5) {
+                    told = Instant::now();
+                    let why = other.err().map_or_else(|| "no leader is elected".to_owned(), |error| error.to_string());
+                    tracing::warn!("waiting for the etcd of this server: {why}");
+                }
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Makes the member one that votes, as soon as it has caught up.
+async fn promoted(record: &Record, data_dir: &Path) -> Result<()> {
+    let others = record.others(data_dir)?;
+    loop {
+        let step = async {
+            let members = others.list().await?;
+            let Some(own) = members.iter().find(|member| member.peer_urls.contains(&record.peer_url())) else {
+                bail!(REMOVED);
+            };
+            if own.is_learner {
+                others.promote(own.id).await?;
+            }
+            Ok::<(), anyhow::Error>(())
+        };
+        match step.await {
+            Ok(()) => return Ok(()),
+            Err(error) if error.downcast_ref::<ferry_store::StoreError>().is_some() => {
+                tracing::debug!("not promoted yet: {error:#}");
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,83 @@
+//! `ferry kubelet`: the kubelet as a process of its own, against any API server and any container runtime.
+
+use anyhow::{Context, Result, ensure};
+use ferry_cluster::component::{self, server};
+use ferry_cluster::config::{ContainerRuntime, default_address, host_name, parse_mirror};
+use ferry_cluster::node::{embedded, resolver};
+use ferry_cluster::{kubeconfig, labels, log};
+use ferry_tasks::Tasks;
+
+use crate::node_component_options::KubeletAloneOptions;
+
+pub fn run(options: &KubeletAloneOptions) -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "the kubelet needs root for mounts and control groups; run it as root or with sudo"
+    );
+    let (config, runtime) = configuration(options)?;
+    log::start();
+    tokio::runtime::Runtime::new()?.block_on(serve(options, config, runtime))
+}
+
+/// Everything that can be refused is, before anything is started.
+fn configuration(options: &KubeletAloneOptions) -> Result<(ferry_kubelet::Config, Option<embedded::Settings>)> {
+    let mut flags = options.kubelet.clone();
+    flags.kubelet_config = flags.kubelet_config.or_else(|| options.config.clone());
+    let address = options.node_ip.or_else(default_address).context("--node-ip: no address of this node is known")?;
+    let name = options.hostname_override.clone().unwrap_or_else(host_name);
+    let runtime = ContainerRuntime::parse(&options.container_runtime_endpoint)?;
+    let root_dir = std::path::absolute(&options.root_dir)?;
+    let (socket, runtime) = match runtime {
+        ContainerRuntime::Other(socket) => (socket, None),
+        ContainerRuntime::Embedded => {
+            let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
+            let settings = embedded::Settings {
+                data_dir: root_dir.clone(),
+                run_dir: std::path::absolute(&options.run_dir)?,
+                mirrors,
+                pause_image: options.pod_infra_container_image.clone(),
+            };
+            (settings.socket(), Some(settings))
+        }
+        ContainerRuntime::Containerd => anyhow::bail!(
+            "--container-runtime-endpoint containerd: `ferry kubelet` starts none; give the socket of one that runs, or embedded"
+        ),
+    };
+    let mut config = ferry_kubelet::Config::new(&name, address, &socket.to_string_lossy(), root_dir);
+    config.log_dir = std::path::absolute(&options.pod_logs_dir)?;
+    config.cluster_dns.clone_from(&options.cluster_dns);
+    config.cluster_domain.clone_from(&options.cluster_domain);
+    config.resolv_conf = options.resolv_conf.clone().unwrap_or_else(resolver::file);
+    config.listen_ip = options.address;
+    config.port = options.port;
+    config.labels = labels::pairs("node-labels", &options.node_labels)?;
+    let taints = options.register_with_taints.iter().map(|text| labels::taint("register-with-taints", text));
+    config.taints = taints.collect::<Result<_>>()?;
+    config.cgroup_root.clone_from(&options.cgroup_root);
+    config.sandbox_image = runtime.as_ref().map(|settings| settings.pause_image.clone());
+    flags.check()?.apply(&mut config);
+    Ok((config, runtime))
+}
+
+async fn serve(
+    options: &KubeletAloneOptions,
+    mut config: ferry_kubelet::Config,
+    runtime: Option<embedded::Settings>,
+) -> Result<()> {
+    let client = kubeconfig::client(options.kubeconfig.as_deref()).await?;
+    let files = options.tls_cert_file.as_deref().zip(options.tls_private_key_file.as_deref());
+    let server = match server::serving(files, options.client_ca_file.as_deref())? {
+        Some(given) => given,
+        None => server::self_signed(options.client_ca_file.as_deref())?,
+    };
+    config.tls = Some(ferry_kubelet::Tls { server });
+    let name = config.node_name.clone();
+    component::run("kubelet", async move |tasks: &Tasks| {
+        if let Some(settings) = runtime {
+            embedded::start(&settings, tasks).await?;
+        }
+        ferry_kubelet::start(config, client, tasks).await.context("cannot start the kubelet")?;
+        Ok(format!("the kubelet of {name} runs"))
+    })
+    .await
+}
