@@ -128,9 +128,9 @@ impl AuthorizerChain {
         self
     }
 
-    /// Whether an authorizer of this name is among those asked.
-    pub fn asks(&self, name: &str) -> bool {
-        self.authorizers.load().iter().any(|(known, _)| *known == name)
+    /// Who is asked, in order.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.authorizers.load().iter().map(|(name, _)| *name).collect()
     }
 
     /// Asks those of another chain from now on: the configuration changed while the server runs.

@@ -142,7 +142,7 @@ fn authenticated(mut user: UserInfo) -> UserInfo {
 }
 
 /// Several errors stand in brackets, one alone does not.
-pub(crate) fn aggregate(mut errors: Vec<String>) -> String {
+pub fn aggregate(mut errors: Vec<String>) -> String {
     let mut seen = std::collections::HashSet::new();
     errors.retain(|error| seen.insert(error.clone()));
     match errors.as_slice() {

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::authenticate::{Authenticator, AuthnError, Credentials};
 use crate::expiring::Expiring;
+use crate::first_version;
 use crate::headers::{self, Unreadable};
 use crate::x509::common_name;
 
@@ -26,6 +27,7 @@ pub struct ClientAuthority(ArcSwap<Vouching>);
 
 struct Vouching {
     verifier: Arc<dyn ClientCertVerifier>,
+    authorities: Vec<CertificateDer<'static>>,
     seen: Expiring<Verdict>,
 }
 
@@ -66,16 +68,17 @@ impl ClientAuthority {
 
 impl Vouching {
     fn from_pem(pem: &str) -> Result<Self, String> {
-        let mut roots = RootCertStore::empty();
+        let (mut roots, mut authorities) = (RootCertStore::empty(), Vec::new());
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
             let certificate = certificate.map_err(|error| format!("the client CA cannot be read: {error:?}"))?;
+            authorities.push(certificate.clone());
             roots.add(certificate).map_err(|error| format!("the client CA cannot be used: {error}"))?;
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|error| format!("the client CA cannot be used: {error}"))?;
-        Ok(Self { verifier, seen: Expiring::new() })
+        Ok(Self { verifier, authorities, seen: Expiring::new() })
     }
 
     fn verify(&self, chain: &[CertificateDer<'static>]) -> Verdict {
@@ -90,8 +93,14 @@ impl Vouching {
         if let Some(known) = self.seen.get(&digest) {
             return known;
         }
-        let verified = self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
-        let verdict = verified.map(|_| ()).map_err(|error| Arc::from(reason(&error)));
+        let now = ferry_meta::time::now().as_second();
+        let verdict = match first_version::verify(&self.authorities, leaf, now) {
+            Some(verdict) => verdict.map_err(Arc::from),
+            None => {
+                let verified = self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
+                verified.map(|_| ()).map_err(|error| Arc::from(reason(&error)))
+            }
+        };
         self.seen.put(digest, verdict.clone(), REMEMBERED);
         verdict
     }
@@ -219,6 +228,19 @@ mod tests {
             let key = KeyPair::generate().expect("a key");
             vec![params.signed_by(&key, &self.issuer).expect("a certificate").der().clone()]
         }
+    }
+
+    #[tokio::test]
+    async fn certificates_of_the_first_version_name_users_too() {
+        use rustls_pki_types::pem::PemObject;
+        let certificates =
+            [CertificateDer::from_pem_slice(first_version::tests::JANE.as_bytes()).expect("a certificate")];
+        let headers = HeaderMap::new();
+        let asked = Credentials { headers: &headers, certificates: &certificates, path: "/" };
+        let of = |pem: &str| X509::of(Arc::new(ClientAuthority::from_pem(pem).expect("a CA")));
+        let user = of(first_version::tests::AUTHORITY).authenticate(&asked).await.expect("valid").expect("a user");
+        assert_eq!((user.name.as_str(), user.groups), ("jane", vec!["devs".to_owned()]));
+        assert!(of(&authority("people").pem).authenticate(&asked).await.is_err(), "another CA of the same name");
     }
 
     #[tokio::test]

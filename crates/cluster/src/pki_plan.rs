@@ -35,7 +35,7 @@ pub fn kubelet_serving(config: &NodeConfig) -> Leaf {
 
 /// Who the cluster's administrator is.
 pub fn administrator() -> Leaf {
-    leaf("admin", "kubernetes-admin", &["system:masters"], Use::Client)
+    leaf("admin", "kubernetes-admin", &["system:masters"], Use::Person)
 }
 
 fn leaf(name: &str, common_name: &str, organizations: &[&str], usage: Use) -> Leaf {

@@ -28,6 +28,7 @@ pub enum Reason {
     InternalError,
     Expired,
     ServiceUnavailable,
+    StorageReadError,
 }
 
 impl Reason {
@@ -48,6 +49,7 @@ impl Reason {
             Self::MethodNotAllowed => "MethodNotAllowed",
             Self::NotAcceptable => "NotAcceptable",
             Self::RequestEntityTooLarge => "RequestEntityTooLarge",
+            Self::StorageReadError => "StorageReadError",
             Self::UnsupportedMediaType => "UnsupportedMediaType",
             Self::InternalError => "InternalError",
             Self::Expired => "Expired",

@@ -31,6 +31,16 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// The type of a custom resource in any version of its definition, served or not.
+    fn type_in(&self, _api_version: &str) -> Option<&Type> {
+        None
+    }
+
+    /// Whether `to_storage` adds something to objects that are in the stored version already.
+    fn fills_in_stored(&self) -> bool {
+        false
+    }
+
     /// Where a custom resource keeps what its Scale shows.
     fn scale_paths(&self) -> Option<&ScalePaths> {
         None

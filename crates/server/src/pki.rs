@@ -43,6 +43,8 @@ pub enum Use {
         addresses: Vec<IpAddr>,
     },
     Client,
+    /// A client whose key is read by other people's libraries. All of them read RSA; some do not read the curves' keys.
+    Person,
     /// Of a member of etcd: it serves its peers, and is their client.
     Member {
         names: Vec<String>,
@@ -133,7 +135,7 @@ impl Pki {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.use_authority_key_identifier_extension = true;
         match &leaf.usage {
-            Use::Client => params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+            Use::Client | Use::Person => params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
             Use::Server { names, addresses } | Use::Member { names, addresses } => {
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
                 if matches!(leaf.usage, Use::Member { .. }) {
@@ -146,7 +148,10 @@ impl Pki {
             }
         }
         let issuer = Issuer::from_ca_cert_pem(&self.ca.certificate, KeyPair::from_pem(&self.ca.key)?)?;
-        let key = KeyPair::generate()?;
+        let key = match leaf.usage {
+            Use::Person => KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256)?,
+            _ => KeyPair::generate()?,
+        };
         let certificate = params.signed_by(&key, &issuer)?;
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
@@ -241,6 +246,7 @@ fn date(now: Timestamp, days: i64) -> Result<time::OffsetDateTime> {
 fn describe(leaf: &Leaf) -> String {
     let usage = match &leaf.usage {
         Use::Client => "client".to_owned(),
+        Use::Person => "person".to_owned(),
         Use::Server { names, addresses } => format!("server {names:?} {addresses:?}"),
         Use::Member { names, addresses } => format!("member {names:?} {addresses:?}"),
     };
@@ -308,6 +314,14 @@ mod tests {
         let moved = pki.leaf(&server("127.0.0.2"), now).unwrap();
         assert_ne!(first.certificate, moved.certificate);
         certified(&moved).unwrap();
+        // Java's clients read no keys of curves in this form.
+        let person = Leaf { name: "admin".into(), usage: Use::Person, ..server("127.0.0.1") };
+        let person = pki.leaf(&person, now).unwrap();
+        certified(&person).unwrap();
+        let der = chain(&person.certificate).unwrap();
+        let (_, certificate) = x509_parser::parse_x509_certificate(&der[0]).unwrap();
+        let key = certificate.public_key().parsed().unwrap();
+        assert!(matches!(key, x509_parser::public_key::PublicKey::RSA(_)));
         let mode = fs::metadata(folder.path().join("ca.key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

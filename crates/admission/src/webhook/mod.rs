@@ -54,7 +54,7 @@ impl Webhooks {
         body: Bytes,
     ) -> Result<Bytes, String> {
         let ca_bundle = ferry_meta::object::text(client_config, "/caBundle");
-        self.0.send(&config::Target::read(client_config), ca_bundle, timeout, false, body).await
+        self.0.send(&config::Target::read(client_config), ca_bundle, timeout, true, body).await
     }
 }
 

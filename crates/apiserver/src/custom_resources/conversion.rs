@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ferry_meta::{ApiError, object};
+use ferry_meta::error::{StatusCause, StatusDetails};
+use ferry_meta::{ApiError, Reason, object};
 use ferry_registry::Resource;
+use ferry_store::{Entry, Revision};
 use serde_json::{Value, json};
 
 use crate::cache::CachedObject;
@@ -27,8 +29,55 @@ pub(crate) fn is_in_version(row: &Resource, object: &CachedObject) -> bool {
     object.starts_with(crate::response::render::type_prefix(row).as_bytes())
 }
 
+/// An object that is in the store and cannot be had in the version that is asked for.
+pub(crate) struct NotDecodable {
+    key: String,
+    revision: Revision,
+    why: String,
+}
+
+impl NotDecodable {
+    fn reason(&self) -> String {
+        format!("object not decodable revision={}: {}", self.revision, self.why)
+    }
+
+    fn corrupt(&self, key: &str) -> String {
+        let why = self.reason();
+        format!("StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}")
+    }
+
+    /// As a write tells it, and a watch.
+    pub(crate) fn plain(self) -> ApiError {
+        objects::bare_error(self.reason())
+    }
+
+    /// As whoever reads or deletes one object is told: not where the store keeps it.
+    pub(crate) fn of_one(self) -> ApiError {
+        ApiError::internal(self.corrupt(self.key.strip_prefix("/registry").unwrap_or(&self.key)))
+    }
+
+    pub(crate) fn of_list(self, row: &Resource) -> ApiError {
+        let (why, resource) = (self.corrupt(&self.key), row.group_resource());
+        let message = format!("failed to read one or more {resource} from the storage: {why}");
+        let cause = StatusCause { reason: "UnexpectedServerResponse".into(), message: why, field: self.key };
+        ApiError::new(500, Reason::StorageReadError, message).with_details(StatusDetails {
+            name: "list".into(),
+            group: resource.group,
+            kind: resource.resource,
+            causes: vec![cause],
+            ..StatusDetails::default()
+        })
+    }
+}
+
+/// What the store has at a key, in the row's version.
+pub(crate) async fn of_entry(core: &Core, row: &Resource, entry: &Entry, stored: Value) -> Result<Value, NotDecodable> {
+    let failed = |why| NotDecodable { key: entry.key.to_string(), revision: entry.modified, why };
+    from_stored(core, row, stored).await.map_err(failed)
+}
+
 /// A stored object in the row's version.
-pub(crate) async fn from_stored(core: &Core, row: &Resource, stored: Value) -> Result<Value, ApiError> {
+async fn from_stored(core: &Core, row: &Resource, stored: Value) -> Result<Value, String> {
     let Some(webhook) = row.strategy.conversion() else { return Ok(row.strategy.from_storage(stored)) };
     let wanted = row.gvk.api_version();
     let mut object = stored;
@@ -46,7 +95,7 @@ pub(crate) async fn to_bytes(core: &Core, row: &Resource, object: &Value) -> Res
     let Some(webhook) = row.strategy.conversion().filter(|_| row.gvk.api_version() != stored) else {
         return Ok(objects::to_bytes(row, object));
     };
-    let converted = convert(core, row, webhook, &stored, vec![object.clone()]).await?;
+    let converted = convert(core, row, webhook, &stored, vec![object.clone()]).await.map_err(objects::bare_error)?;
     let mut object = converted.into_iter().next().unwrap_or_default();
     // The row of the stored version drops what that version does not know.
     if let Some(row) = core.table().find_kind(&row.storage_gvk) {
@@ -60,16 +109,16 @@ pub(crate) async fn prepare<'a>(
     core: &Core,
     row: &Resource,
     cached: impl Iterator<Item = &'a Arc<CachedObject>>,
-) -> Result<(), ApiError> {
+) -> Result<(), NotDecodable> {
     let Some(webhook) = row.strategy.conversion() else { return Ok(()) };
     let wanted = row.gvk.api_version();
     let missing: Vec<&Arc<CachedObject>> =
         cached.filter(|object| !is_in_version(row, object) && !object.has_form(&wanted)).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let parsed = missing.iter().map(|object| object.parse().map_err(ApiError::internal));
-    let converted = convert(core, row, webhook, &wanted, parsed.collect::<Result<_, _>>()?).await?;
+    let Some(first) = missing.first() else { return Ok(()) };
+    let failed = |why| NotDecodable { key: row.key(first.namespace(), first.name()), revision: first.revision, why };
+    let parsed = missing.iter().map(|object| object.parse().map_err(|error| error.to_string()));
+    let parsed = parsed.collect::<Result<_, _>>().map_err(failed)?;
+    let converted = convert(core, row, webhook, &wanted, parsed).await.map_err(failed)?;
     for (object, mut converted) in missing.into_iter().zip(converted) {
         fit(row, &mut converted);
         object.keep_form(&wanted, codec::encode(&row.gvk, &converted).into());
@@ -90,11 +139,9 @@ async fn convert(
     webhook: &Value,
     to: &str,
     given: Vec<Value>,
-) -> Result<Vec<Value>, ApiError> {
+) -> Result<Vec<Value>, String> {
     let from = given.first().map(|object| api_version(object).to_owned()).unwrap_or_default();
-    let failed = |why: String| {
-        objects::bare_error(format!("conversion webhook for {from}, Kind={} failed: {why}", row.gvk.kind))
-    };
+    let failed = |why: String| format!("conversion webhook for {from}, Kind={} failed: {why}", row.gvk.kind);
     let review = object::items(webhook, "/conversionReviewVersions")
         .iter()
         .filter_map(Value::as_str)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ferry_meta::error::StatusDetails;
 use ferry_meta::{ApiError, Reason, object, time};
-use ferry_registry::apiextensions::{CLEANUP_FINALIZER, has_condition, rows};
+use ferry_registry::apiextensions::{CLEANUP_FINALIZER, approval_condition, has_condition, rows};
 use ferry_registry::{Resource, ResourceTable};
 use ferry_schema::Type;
 use ferry_store::{Op, Range, StoreError, Transaction};
@@ -166,6 +166,10 @@ impl Keeper {
                     Some(_) => condition("Established", false, "NotAccepted", "not all names are accepted"),
                 },
             );
+        }
+        if let Some((holds, reason, message)) = approval_condition(definition) {
+            let told = condition("KubernetesAPIApprovalPolicyConformant", holds, reason, &message);
+            objects::set_condition(object::child_mut(&mut wanted, "status"), told);
         }
         if wanted.get("status") == definition.get("status") {
             return Ok(());

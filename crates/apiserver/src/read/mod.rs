@@ -12,6 +12,7 @@ use ferry_store::{Entry, Range, Revision, StoreError};
 
 use self::selection::Selection;
 use crate::cache::{CacheError, CachedObject, Frames, PATIENCE, ResourceCache, Snapshot, StartFrom, WatchOptions};
+use crate::custom_resources::conversion;
 use crate::request::options::{ListOptions, Match};
 use crate::response::render::ListMeta;
 use crate::server::Core;
@@ -39,11 +40,7 @@ pub(crate) async fn cache_of(core: &Core, row: &Resource) -> Result<Arc<Resource
 /// The JSON of a cached object in the row's version. Made once per version and kept with the object.
 pub(crate) fn json_of(row: &Resource, object: &CachedObject) -> Result<Bytes, ApiError> {
     let converted = row.strategy.conversion().is_some();
-    if if converted {
-        crate::custom_resources::conversion::is_in_version(row, object)
-    } else {
-        row.gvk == row.storage_gvk
-    } {
+    if if converted { conversion::is_in_version(row, object) } else { row.gvk == row.storage_gvk } {
         return Ok(object.json());
     }
     object.form(&row.gvk.api_version(), |object| {
@@ -75,7 +72,8 @@ pub(crate) async fn get(
     }
     match cache.get(scope(row, namespace), name) {
         Some(object) => {
-            crate::custom_resources::conversion::prepare(core, row, std::iter::once(&object)).await?;
+            let prepared = conversion::prepare(core, row, std::iter::once(&object)).await;
+            prepared.map_err(|error| error.of_one())?;
             json_of(row, &object)
         }
         None => Err(ApiError::not_found(&row.group_resource(), name)),
@@ -94,7 +92,7 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) async fn json(&self, core: &Core, row: &Resource) -> Result<Vec<Bytes>, ApiError> {
-        crate::custom_resources::conversion::prepare(core, row, self.items.iter()).await?;
+        conversion::prepare(core, row, self.items.iter()).await.map_err(|error| error.of_list(row))?;
         self.items.iter().map(|item| json_of(row, item)).collect()
     }
 }

@@ -85,7 +85,7 @@ impl Selection {
         row: &Resource,
         objects: Vec<Arc<CachedObject>>,
     ) -> Result<Vec<Arc<CachedObject>>, ApiError> {
-        conversion::prepare(core, row, objects.iter()).await?;
+        conversion::prepare(core, row, objects.iter()).await.map_err(|error| error.of_list(row))?;
         let mut selected = Vec::new();
         for object in objects {
             if self.matches_in_version(row, &object)? {
@@ -107,7 +107,8 @@ impl Selection {
         };
         let now = Some(object).filter(|_| frame.kind != FrameKind::Deleted);
         let before = frame.previous();
-        conversion::prepare(core, row, now.into_iter().chain(before)).await?;
+        let prepared = conversion::prepare(core, row, now.into_iter().chain(before)).await;
+        prepared.map_err(|error| error.plain())?;
         let holds = |object: Option<&Arc<CachedObject>>| object.map(|o| self.matches_in_version(row, o)).transpose();
         let (before, now) = (holds(before)?.unwrap_or(false), holds(now)?.unwrap_or(false));
         Ok(frame.seen_as(before, now))

@@ -67,6 +67,13 @@ pub(crate) struct OtherVersions<'a> {
 }
 
 impl OtherVersions<'_> {
+    /// The row of a built-in kind in one of its versions.
+    fn version(&self, api_version: &str) -> Option<&Resource> {
+        let gvk = GroupVersion::parse(api_version)?.with_kind(&*self.row.gvk.kind);
+        let row = self.table.find_kind(&gvk).filter(|row| row.storage_prefix == self.row.storage_prefix)?;
+        Some(row)
+    }
+
     /// None where only a webhook could tell: changes are then compared in the request's version alone.
     pub(crate) fn known(&self) -> Option<&dyn managed::Versions> {
         self.row.strategy.conversion().is_none().then_some(self as &dyn managed::Versions)
@@ -74,20 +81,25 @@ impl OtherVersions<'_> {
 }
 
 impl managed::Versions for OtherVersions<'_> {
-    fn convert(&self, api_version: &str, object: &Value) -> Option<Result<(Type, Value), String>> {
-        let gvk = GroupVersion::parse(api_version)?.with_kind(&*self.row.gvk.kind);
-        let row = self.table.find_kind(&gvk).filter(|row| row.storage_prefix == self.row.storage_prefix)?;
-        let ty = match row_type(row) {
-            Ok(ty) => ty,
-            Err(error) => return Some(Err(error.0.message.clone())),
-        };
-        // Custom resources are not pruned on this way: what another version does not know is an error there.
+    fn convert(&self, to: &str, object: &Value) -> Option<Result<(Type, Value), String>> {
         let mut object = object.clone();
-        if !is_custom(row) {
-            object = row.strategy.from_storage(self.row.strategy.to_storage(object));
-        }
+        let ty = if is_custom(self.row) {
+            // They are not pruned on this way: what another version does not know is an error there.
+            match self.row.strategy.type_in(to) {
+                Some(ty) => ty.clone(),
+                None => return Some(Err(format!("request to convert CR to an invalid group/version: {to}"))),
+            }
+        } else {
+            let from = object.get("apiVersion").and_then(Value::as_str).and_then(|version| self.version(version));
+            let (from, row) = (from.unwrap_or(self.row), self.version(to)?);
+            object = row.strategy.from_storage(from.strategy.to_storage(object));
+            match row_type(row) {
+                Ok(ty) => ty,
+                Err(error) => return Some(Err(error.0.message.clone())),
+            }
+        };
         if let Some(map) = object.as_object_mut() {
-            map.insert("apiVersion".into(), api_version.into());
+            map.insert("apiVersion".into(), to.into());
             // Managed fields are no part of what is managed.
             if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.remove("managedFields");

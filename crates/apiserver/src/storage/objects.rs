@@ -7,6 +7,7 @@ use ferry_registry::Resource;
 use ferry_store::{Entry, Op, Revision, StoreError, Transaction};
 use serde_json::{Map, Value, json};
 
+use crate::custom_resources::conversion::{self, NotDecodable};
 use crate::request::context::Stages;
 use crate::server::Core;
 use crate::storage::{codec, json_splice};
@@ -29,12 +30,23 @@ pub(crate) async fn find(core: &Core, row: &Resource, namespace: &str, name: &st
 }
 
 pub(crate) async fn load(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<Option<Stored>, ApiError> {
+    load_or(core, row, namespace, name, NotDecodable::plain).await
+}
+
+/// The same, with other words about one that no webhook converts.
+pub(crate) async fn load_or(
+    core: &Core,
+    row: &Resource,
+    namespace: &str,
+    name: &str,
+    told: fn(NotDecodable) -> ApiError,
+) -> Result<Option<Stored>, ApiError> {
     let Some(entry) = find(core, row, namespace, name).await? else { return Ok(None) };
     if row.strategy.conversion().is_none() {
         return parse(row, &entry).map(Some);
     }
     let stored = codec::decode_stored(&entry.value).map_err(|e| ApiError::internal(format!("{}: {e}", entry.key)))?;
-    let mut object = crate::custom_resources::conversion::from_stored(core, row, stored).await?;
+    let mut object = conversion::of_entry(core, row, &entry, stored).await.map_err(told)?;
     set_version(&mut object, entry.modified);
     set_kind(&mut object, row);
     Ok(Some(Stored { object, revision: entry.modified, bytes: entry.value }))
@@ -81,7 +93,8 @@ pub(crate) fn to_bytes(row: &Resource, object: &Value) -> Bytes {
     // In the version that is stored there is nothing to turn: no need for a copy.
     let says = |key: &str, text: &str| object.get(key).and_then(Value::as_str) == Some(text);
     let stored = &row.storage_gvk;
-    if row.gvk == *stored && says("kind", &stored.kind) && says("apiVersion", &stored.api_version()) {
+    let plain = row.gvk == *stored && !row.strategy.fills_in_stored();
+    if plain && says("kind", &stored.kind) && says("apiVersion", &stored.api_version()) {
         return codec::encode_stored(&row.storage_gvk, object);
     }
     let mut object = row.strategy.to_storage(object.clone());

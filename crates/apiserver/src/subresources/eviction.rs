@@ -84,7 +84,7 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
         })
         .await?;
     }
-    delete::delete(core, context, row, namespace, name, &delete_options).await?;
+    delete::delete(core, context, row, namespace, name, name, &delete_options).await?;
     super::status(&objects::success(201))
 }
 

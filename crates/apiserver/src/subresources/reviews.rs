@@ -29,6 +29,7 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     let namespace = &context.info.namespace;
     let subresource = &Subresource::Main;
     let write = Write { subresource, name: "", ..Write::new(core, context, row, &options) };
+    ferry_registry::object_meta::wipe_system_fields(&mut review);
     write.match_namespace(&mut review)?;
     write.track_fields(&mut review, None)?;
     let seen = options.object();
@@ -147,6 +148,11 @@ fn selector_errors(errors: &mut FieldErrors, selector: &Value, path: &Path) {
             for reason in ferry_meta::names::label_key(key) {
                 errors.push(FieldError::invalid(&at.child("key"), key, reason));
             }
+            for (number, value) in values.iter().filter_map(Value::as_str).enumerate() {
+                for reason in ferry_meta::names::label_value(value) {
+                    errors.push(FieldError::invalid(&at.child("values").index(number), value, reason));
+                }
+            }
         } else if key.is_empty() {
             errors.push(FieldError::required(&at.child("key"), "must be specified"));
         }
@@ -242,31 +248,52 @@ fn rules(core: &Core, user: &UserInfo, review: &mut Value) -> Result<(), ApiErro
     if namespace.is_empty() {
         return Err(ApiError::bad_request("no namespace on request"));
     }
-    let mut found = core.rbac.as_ref().map(|rbac| rbac.rules_for(user, &namespace)).unwrap_or_default();
-    // What a node may do follows from its pods; no list of rules tells it.
-    if ferry_auth::node_name(user).is_some() && core.authorization.asks("node") {
-        found.errors.insert(0, "node authorizer does not support user rule resolution".into());
-    }
-    let (mut resources, mut paths) = (Vec::new(), Vec::new());
-    for rule in &found.rules {
-        let rule = serde_json::to_value(rule).unwrap_or_default();
-        let mut kept = json!({"verbs": rule.get("verbs").cloned().unwrap_or_else(|| json!([]))});
-        let is_path = rule.get("nonResourceURLs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
-        let fields: &[&str] = if is_path { &["nonResourceURLs"] } else { &["apiGroups", "resources", "resourceNames"] };
-        for field in fields {
-            if let Some(value) = rule.get(field).filter(|v| v.as_array().is_some_and(|l| !l.is_empty())) {
-                kept[*field] = value.clone();
+    let (mut resources, mut paths, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    // Whoever decides without a list of rules makes the answer incomplete. A role that is missing does not.
+    let mut incomplete = false;
+    for name in core.authorization.names() {
+        match name {
+            "always-allow" => {
+                resources.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+                paths.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
             }
+            "rbac" => {
+                let found = core.rbac.as_ref().map(|rbac| rbac.rules_for(user, &namespace)).unwrap_or_default();
+                for rule in &found.rules {
+                    let rule = serde_json::to_value(rule).unwrap_or_default();
+                    resources.extend(part(&rule, "resources", &["apiGroups", "resources", "resourceNames"]));
+                    paths.extend(part(&rule, "nonResourceURLs", &["nonResourceURLs"]));
+                }
+                errors.extend(found.errors);
+            }
+            // What a node may do follows from its pods.
+            "node" if ferry_auth::node_name(user).is_none() => {}
+            "node" | "webhook" => {
+                incomplete = true;
+                errors.push(format!("{name} authorizer does not support user rule resolution"));
+            }
+            _ => {}
         }
-        if is_path { paths.push(kept) } else { resources.push(kept) }
     }
     // The answer is an object of its own, not the question.
     review["metadata"] = json!({});
     review["spec"] = json!({});
-    review["status"] =
-        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": !found.errors.is_empty()});
-    if !found.errors.is_empty() {
-        review["status"]["evaluationError"] = found.errors.join(", ").into();
+    review["status"] = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": incomplete});
+    if !errors.is_empty() {
+        review["status"]["evaluationError"] = ferry_auth::aggregate(errors).into();
     }
     Ok(())
+}
+
+/// The part of a rule that is about resources, or about paths; None where it names none.
+fn part(rule: &Value, named: &str, fields: &[&str]) -> Option<Value> {
+    let listed = |field: &str| rule.get(field).filter(|value| value.as_array().is_some_and(|list| !list.is_empty()));
+    listed(named)?;
+    let mut kept = json!({"verbs": rule.get("verbs").cloned().unwrap_or_else(|| json!([]))});
+    for field in fields {
+        if let Some(value) = listed(field) {
+            kept[*field] = value.clone();
+        }
+    }
+    Some(kept)
 }

@@ -27,7 +27,7 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     let options = read_options(context, &body)?;
     let info = &context.info;
     warn_of_orphans(context, row, &options);
-    let outcome = delete(core, context, row, &info.namespace, &info.name, &options).await?;
+    let outcome = delete(core, context, row, &info.namespace, &info.name, &info.name, &options).await?;
     let code = if !outcome.gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
     if outcome.gone && !row.strategy.delete_returns_object() {
         let status =
@@ -65,12 +65,14 @@ pub(crate) struct Deleted {
     pub gone: bool,
 }
 
+/// `requested` is the name in the request, which is what admission is told: that of a collection names no object.
 pub(crate) async fn delete(
     core: &Core,
     context: &RequestContext,
     row: &Resource,
     namespace: &str,
     name: &str,
+    requested: &str,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
     let write_options = WriteOptions::for_deletion(options.dry_run);
@@ -78,7 +80,8 @@ pub(crate) async fn delete(
     let write = Write { subresource, namespace, name, ..Write::new(core, context, row, &write_options) };
     let mut going = None;
     for _ in 0..ATTEMPTS {
-        let live = match (objects::load(core, row, namespace, name).await?, going) {
+        let live = match (objects::load_or(core, row, namespace, name, conversion::NotDecodable::of_one).await?, going)
+        {
             // Whoever saw it go was faster to finish it; there may be another of its name by now.
             (Some(live), Some(before)) if object::uid(&live.object) != object::uid(&before) => {
                 return Ok(Deleted { object: before, gone: true });
@@ -99,7 +102,7 @@ pub(crate) async fn delete(
             return Err(ApiError::conflict(&row.group_resource(), name, &why));
         }
         check_preconditions(row, &live, options)?;
-        admit(&write, options, &live.object).await?;
+        admit(&write, requested, options, &live.object).await?;
         if let Some(done) = attempt(&write, options, &live, &mut going).await? {
             return Ok(done);
         }
@@ -147,9 +150,9 @@ pub(crate) fn check_preconditions(row: &Resource, live: &Stored, options: &Delet
     Ok(())
 }
 
-async fn admit(write: &Write<'_>, options: &DeleteOptions, live: &Value) -> Result<(), ApiError> {
+async fn admit(write: &Write<'_>, requested: &str, options: &DeleteOptions, live: &Value) -> Result<(), ApiError> {
     let seen = options.object();
-    let attributes = write.attributes(Operation::Delete, write.name, &seen);
+    let attributes = write.attributes(Operation::Delete, requested, &seen);
     admission::mutate(write.core, write.context, &attributes, None, Some(live)).await?;
     write.context.stages.done(Stage::Mutate);
     admission::validate(write.core, write.context, &attributes, None, Some(live)).await?;
@@ -180,12 +183,14 @@ async fn attempt(
     }
     let own_way = row.strategy.begin_deletion(&mut object, &time::time(time::now()));
     let held = write.is_held(&object);
-    if held && write.terminates_first() {
+    // A first deletion only marks it, whatever holds it; one that comes later may be the last.
+    let terminates = write.terminates_first() && !object::is_being_deleted(&live.object);
+    if terminates {
         begin_termination(&mut object);
     } else if held && grace.is_none() && !own_way {
         mark_deleting(&mut object);
     }
-    let waits = held || grace.is_some_and(|seconds| seconds > 0);
+    let waits = held || terminates || grace.is_some_and(|seconds| seconds > 0);
     if options.dry_run {
         return Ok(Some(Deleted { object, gone: !waits }));
     }

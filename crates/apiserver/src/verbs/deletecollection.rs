@@ -38,7 +38,7 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
         page.meta.remaining = None;
     }
     for item in &page.items {
-        let outcome = delete::delete(core, context, row, item.namespace(), item.name(), &options).await;
+        let outcome = delete::delete(core, context, row, item.namespace(), item.name(), "", &options).await;
         // Whoever else deleted it first did our work.
         if let Err(error) = outcome
             && !error.is(Reason::NotFound)

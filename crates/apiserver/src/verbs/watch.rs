@@ -149,7 +149,8 @@ async fn prepare(
         },
     };
     if row.strategy.conversion().is_some() {
-        crate::custom_resources::conversion::prepare(core, row, frame.object.iter()).await?;
+        let prepared = crate::custom_resources::conversion::prepare(core, row, frame.object.iter()).await;
+        prepared.map_err(|error| error.plain())?;
     }
     Ok(Some(frame))
 }

@@ -31,7 +31,7 @@ pub struct Rbac {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleList {
     pub rules: Vec<PolicyRule>,
-    /// Errors met on the way, such as roles that are missing; the review is incomplete then.
+    /// Errors met on the way, such as roles that are missing.
     pub errors: Vec<String>,
 }
 

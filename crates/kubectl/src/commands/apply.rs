@@ -3,8 +3,10 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::common::{self, APPLY, DryRun, LAST_APPLIED, MERGE, Report, STRATEGIC, VALIDATE};
-use super::{Command, edit, leaf, set_last_applied};
+use super::apply_prune::{self, Visited};
+use super::apply_set::ApplySet;
+use super::common::{self, DryRun, LAST_APPLIED, MERGE, Report, STRATEGIC, VALIDATE};
+use super::{Command, apply_server, edit, leaf, set_last_applied};
 use crate::client::{Call, query};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, array, switch, text};
@@ -47,7 +49,6 @@ fn flags() -> Vec<Flag> {
         Flag::new("overwrite", Kind::Bool, "true", "Overwrite what was changed on the server."),
         switch("force", "Delete and recreate an object that cannot be patched."),
         switch("prune", "Delete objects that are no longer in the files."),
-        text("applyset", "The name of the set that pruning goes by."),
         array("prune-allowlist", "Kinds to prune."),
         Flag::new("cascade", Kind::Text, "background", "How dependents are deleted.").bare("background"),
         Flag::new("grace-period", Kind::Int, "-1", "Seconds an object has to end."),
@@ -56,6 +57,10 @@ fn flags() -> Vec<Flag> {
         Flag::new("openapi-patch", Kind::Bool, "true", "Kept for old scripts."),
         text("subresource", "Operate on a subresource; only with --server-side."),
     ]);
+    // As kubectl has it: only for those who ask for it.
+    if std::env::var("KUBECTL_APPLYSET").is_ok_and(|value| value == "true") {
+        flags.push(text("applyset", "The object that remembers what was applied together."));
+    }
     flags
 }
 
@@ -68,33 +73,47 @@ async fn run(context: &Context) -> Result<()> {
         return Err(Error::say("must specify one of -f and -k"));
     }
     let server = flags.is("server-side");
-    if flags.is("force") && server {
-        return Err(Error::say("--force cannot be used with --server-side"));
-    }
-    if flags.is("force-conflicts") && !server {
-        return Err(Error::say("--force-conflicts only works with --server-side"));
-    }
-    if flags.is("prune") || flags.given("applyset").is_some() {
-        return Err(Error::say(
-            "--prune and --applyset are not there yet; delete what is no longer wanted by its label",
-        ));
-    }
     let report = Report::of(context)?;
-    if report.dry_run == DryRun::Client && server {
-        return Err(Error::say(
-            "--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)",
-        ));
-    }
     let validation = common::validation(flags)?;
+    let mut set = match flags.given("applyset") {
+        Some(text) => Some(ApplySet::parse(context, text).await?),
+        None => None,
+    };
+    let allowed = if flags.is("prune") { apply_prune::allowed(context).await? } else { Vec::new() };
+    check(context, &report, set.as_ref(), !allowed.is_empty()).await?;
     let built = Builder::of(context).build(context).await?;
-    let several = built.targets.len() > 1;
-    let (mut errors, mut shown) = (built.errors, Vec::new());
-    for target in &built.targets {
-        let Target::File(info) = target else { continue };
+    let mut errors = built.errors;
+    let files = built.targets.into_iter().filter_map(|target| match target {
+        Target::File(info) => Some(info),
+        _ => None,
+    });
+    let mut infos: Vec<Info> = files.collect();
+    if infos.is_empty() && errors.is_empty() {
+        return Err(Error::say("no objects passed to apply"));
+    }
+    let mut visited = Visited::default();
+    if context.namespace_is_explicit() {
+        visited.namespaces.insert(context.namespace().await?);
+    }
+    if let Some(set) = &mut set {
+        for info in &mut infos {
+            set.label(info)?;
+        }
+        set.begin(context, &report, validation, &infos).await?;
+    }
+    let mut shown = Vec::new();
+    for info in &infos {
+        visited.begin(info);
         let result = match server {
-            true => on_server(context, info, &report, validation).await,
+            true => apply_server::apply(context, info, &report, validation).await,
             false => on_client(context, info, &report, validation).await,
         };
+        if let Ok((object, what)) = &result {
+            visited.applied(object);
+            if !object["metadata"]["deletionTimestamp"].is_null() && *what != "created" {
+                warn(format!("Warning: Detected changes to resource {} which is currently being deleted.", info.name));
+            }
+        }
         match result {
             Ok((object, what)) if report.format.is_human() || matches!(report.format, print::Format::Name) => {
                 report.done(info, &object, what)?;
@@ -105,9 +124,60 @@ async fn run(context: &Context) -> Result<()> {
     }
     if !shown.is_empty() {
         let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": shown});
-        out(report.format.object(if several { &list } else { &list["items"][0] }, true)?);
+        out(report.format.object(if infos.len() > 1 { &list } else { &list["items"][0] }, true)?);
     }
-    Error::all(errors)
+    Error::all(errors)?;
+    match set {
+        Some(set) => set.prune(context, &report, validation, &visited).await,
+        None if flags.is("prune") => apply_prune::run(context, &report, allowed, &visited).await,
+        None => Ok(()),
+    }
+}
+
+/// Flags that do not go together.
+async fn check(context: &Context, report: &Report, set: Option<&ApplySet>, kinds: bool) -> Result<()> {
+    let flags = &context.flags;
+    let (server, force, all) = (flags.is("server-side"), flags.is("force"), flags.is("all"));
+    let selector = flags.given("selector").is_some();
+    let refused = [
+        (flags.is("force-conflicts") && !server, "--force-conflicts only works with --server-side"),
+        (
+            report.dry_run == DryRun::Client && server,
+            "--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)",
+        ),
+        (force && server, "--force cannot be used with --server-side"),
+        (report.dry_run == DryRun::Server && force, "--dry-run=server cannot be used with --force"),
+        (all && selector, "cannot set --all and --selector at the same time"),
+        (set.is_some() && !flags.is("prune"), "--applyset requires --prune"),
+    ];
+    let say = |refused: &[(bool, &str)]| match refused.iter().find(|(holds, _)| *holds) {
+        Some((_, why)) => Err(Error::say(*why)),
+        None => Ok(()),
+    };
+    say(&refused)?;
+    if let Some(set) = set {
+        set.validate(context).await?;
+    }
+    if flags.is("prune") {
+        say(&[(force, "--force cannot be used with --prune")])?;
+        say(&match set {
+            Some(_) => [
+                (all, "--all is incompatible with --applyset"),
+                (selector, "--selector is incompatible with --applyset"),
+                (kinds, "--prune-allowlist is incompatible with --applyset"),
+            ],
+            None => [
+                (
+                    !all && !selector,
+                    "all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector",
+                ),
+                (server, "--prune is in alpha and doesn't currently work on objects created by server-side apply"),
+                (false, ""),
+            ],
+        })?;
+    }
+    let subresource = flags.given("subresource").is_some();
+    say(&[(subresource && !server, "--subresource can only be specified for --server-side")])
 }
 
 fn described(info: &Info) -> String {
@@ -121,42 +191,6 @@ fn described(info: &Info) -> String {
         crate::text::quote(info.namespace.as_deref().unwrap_or_default())
     )
 }
-
-async fn on_server(context: &Context, info: &Info, report: &Report, validation: &str) -> Result<(Value, &'static str)> {
-    let flags = &context.flags;
-    let manager = if flags.changed("field-manager") { flags.text("field-manager") } else { "kubectl" };
-    let mut path = info.path();
-    if let Some(subresource) = flags.given("subresource") {
-        path = format!("{path}/{subresource}");
-    }
-    let path = query(
-        &path,
-        &[
-            ("dryRun", report.dry_run.parameter()),
-            ("fieldManager", manager),
-            ("fieldValidation", validation),
-            ("force", if flags.is("force-conflicts") { "true" } else { "false" }),
-        ],
-    );
-    let call = Call::new(Method::PATCH, path).body(APPLY, print::compact(&info.object).into_bytes());
-    match context.client().await?.json(call).await {
-        Ok(object) => Ok((object, "serverside-applied")),
-        Err(error) if error.is_conflict() => Err(Error::say(format!("{}\n{CONFLICTS}", error.inner()))),
-        Err(error) => Err(error),
-    }
-}
-
-const CONFLICTS: &str = "Please review the fields above--they currently have other managers. Here
-are the ways you can resolve this warning:
-* If you intend to manage all of these fields, please re-run the apply
-  command with the `--force-conflicts` flag.
-* If you do not intend to manage all of the fields, please edit your
-  manifest to remove references to the fields that should keep their
-  current managers.
-* You may co-own fields by updating your manifest to match the existing
-  value; in this case, you'll become the manager if the other manager(s)
-  stop managing the field (remove it from their configuration).
-See https://kubernetes.io/docs/reference/using-api/server-side-apply/#conflicts";
 
 /// A conflict is tried so often with what the server has now.
 const ATTEMPTS: usize = 5;

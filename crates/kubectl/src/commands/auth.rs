@@ -22,6 +22,7 @@ pub const COMMAND: Command = group(
             can_i_flags,
             |c| Box::pin(can_i(c)),
         ),
+        super::auth_reconcile::COMMAND,
         leaf(
             "whoami",
             "",

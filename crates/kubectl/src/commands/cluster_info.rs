@@ -1,6 +1,6 @@
 //! `kubectl cluster-info`.
 
-use super::{Command, leaf};
+use super::{Command, cluster_info_dump, leaf};
 use crate::error::Result;
 use crate::resource::{Selection, list};
 use crate::session::Context;
@@ -9,7 +9,8 @@ use crate::text::line;
 pub const COMMAND: Command =
     leaf("cluster-info", "", "Display addresses of the control plane and cluster services", Vec::new, |c| {
         Box::pin(run(c))
-    });
+    })
+    .below(&[cluster_info_dump::COMMAND]);
 
 async fn run(context: &Context) -> Result<()> {
     let client = context.client().await?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use serde_json::{Value, json};
 
+use super::config_set::{SET, UNSET};
 use super::config_view::{view, view_flags};
 use super::{Command, group, leaf};
 use crate::config::{entry, file, paths};
@@ -38,6 +39,7 @@ pub const COMMAND: Command = group(
         leaf("rename-context", "CONTEXT_NAME NEW_NAME", "Rename a context from the kubeconfig file", Vec::new, |c| {
             Box::pin(rename(c))
         }),
+        SET,
         leaf("set-cluster", "NAME [--server=server]", "Set a cluster entry in kubeconfig", cluster_flags, |c| {
             Box::pin(set_cluster(c))
         }),
@@ -45,6 +47,7 @@ pub const COMMAND: Command = group(
             Box::pin(set_context(c))
         }),
         leaf("set-credentials", "NAME", "Set a user entry in kubeconfig", user_flags, |c| Box::pin(set_user(c))),
+        UNSET,
         leaf("use-context", "CONTEXT_NAME", "Set the current-context in a kubeconfig file", Vec::new, |c| {
             Box::pin(switch_to(c))
         })
@@ -56,14 +59,14 @@ pub const COMMAND: Command = group(
 );
 
 /// The file that a change goes to: the one that has the entry, or the first.
-fn place(context: &Context, list: &str, name: &str) -> PathBuf {
+pub fn place(context: &Context, list: &str, name: &str) -> PathBuf {
     let all = paths(&context.flags);
     let has = |path: &&PathBuf| file::read(path).is_ok_and(|config| entry(&config, list, name).is_some());
     let found = all.iter().find(has).or_else(|| all.iter().find(|path| path.exists())).or(all.last());
     found.cloned().unwrap_or_else(|| PathBuf::from("config"))
 }
 
-fn read(path: &Path) -> Result<Value> {
+pub fn read(path: &Path) -> Result<Value> {
     let mut config = if path.exists() { file::read(path)? } else { json!({}) };
     for (field, value) in [("apiVersion", json!("v1")), ("kind", json!("Config"))] {
         config[field] = value;
@@ -225,7 +228,7 @@ async fn rename(context: &Context) -> Result<()> {
 }
 
 /// Changes one entry, or adds it; tells whether it was there.
-fn change(context: &Context, list: &str, part: &str, name: &str, fields: &[(&str, Value)]) -> Result<bool> {
+pub fn change(context: &Context, list: &str, part: &str, name: &str, fields: &[(&str, Value)]) -> Result<bool> {
     let path = place(context, list, name);
     let mut config = read(&path)?;
     let there = entry(&config, list, name).is_some();

@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::common::{self, DryRun, Report, VALIDATE, with};
-use super::{Command, create_apps, create_config, create_rbac, create_service, create_small, leaf};
+use super::{Command, create_apps, create_config, create_rbac, create_service, create_small, edit, leaf};
 use crate::client::Call;
 use crate::error::{Error, Result};
 use crate::flags::{Flag, switch, text};
@@ -39,6 +39,7 @@ fn flags() -> Vec<Flag> {
         common::SELECTOR,
         text("raw", "Raw URI to POST to the server."),
         switch("edit", "Edit the resource before creating it."),
+        switch("windows-line-endings", "With --edit: lines end as on Windows."),
         switch("save-config", "Keep the configuration of the object in its annotation."),
     ]);
     flags
@@ -55,10 +56,10 @@ async fn run(context: &Context) -> Result<()> {
     if !context.words().is_empty() {
         return Err(context.usage(format!("Unexpected args: [{}]", context.words().join(" "))));
     }
-    if flags.is("edit") {
-        return Err(Error::say("--edit is not there yet; edit the file first"));
-    }
     if let Some(path) = flags.given("raw") {
+        if flags.is("edit") {
+            return Err(Error::say("--raw and --edit are mutually exclusive"));
+        }
         let mut body = Vec::new();
         for name in flags.list("filename") {
             body = match &*name {
@@ -81,6 +82,10 @@ async fn run(context: &Context) -> Result<()> {
     let mut errors = built.errors;
     for target in &built.targets {
         let Target::File(info) = target else { continue };
+        if flags.is("edit") {
+            edit::before_create(context, info.clone()).await?;
+            continue;
+        }
         let object =
             if flags.is("save-config") { common::with_last_applied(&info.object) } else { info.object.clone() };
         let made = match report.dry_run {

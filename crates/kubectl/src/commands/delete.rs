@@ -9,7 +9,7 @@ use super::common::{self, DryRun};
 use super::{Command, leaf, wait};
 use crate::client::Call;
 use crate::error::{Error, Result};
-use crate::flags::{Flag, Kind, switch, text};
+use crate::flags::{Flag, Kind, Parsed, switch, text};
 use crate::resource::{Builder, Info, Target, list, of_object};
 use crate::session::Context;
 use crate::text::{line, print, warn};
@@ -51,18 +51,21 @@ struct Options {
     ignore: bool,
 }
 
+/// What happens to dependents.
+pub fn propagation(flags: &Parsed) -> Result<&'static str> {
+    match flags.text("cascade") {
+        "background" | "true" => Ok("Background"),
+        "orphan" | "false" => Ok("Orphan"),
+        "foreground" => Ok("Foreground"),
+        other => Err(Error::say(format!(
+            "invalid cascade value ({other}). Must be \"background\", \"foreground\", or \"orphan\""
+        ))),
+    }
+}
+
 fn options(context: &Context) -> Result<Options> {
     let flags = &context.flags;
-    let propagation = match flags.text("cascade") {
-        "background" | "true" => "Background",
-        "orphan" | "false" => "Orphan",
-        "foreground" => "Foreground",
-        other => {
-            return Err(Error::say(format!(
-                "invalid cascade value ({other}). Must be \"background\", \"foreground\", or \"orphan\""
-            )));
-        }
-    };
+    let propagation = propagation(flags)?;
     let mut grace = flags.int("grace-period");
     let by_selector = flags.is("all") || flags.given("selector").is_some() || flags.given("field-selector").is_some();
     let ignore = flags.is("ignore-not-found") || (by_selector && !flags.changed("ignore-not-found"));

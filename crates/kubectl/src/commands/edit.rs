@@ -45,6 +45,13 @@ fn flags() -> Vec<Flag> {
 enum Mode {
     Object,
     LastApplied,
+    /// What is edited is not on the server yet.
+    Create,
+}
+
+/// `create --edit`.
+pub async fn before_create(context: &Context, info: Info) -> Result<()> {
+    session(context, vec![info], Mode::Create).await
 }
 
 async fn originals(context: &Context) -> Result<Vec<Info>> {
@@ -99,7 +106,7 @@ async fn session(context: &Context, infos: Vec<Info>, mode: Mode) -> Result<()> 
     let original = format.object(&shown, true)?;
     let ending = if as_json { ".json" } else { ".yaml" };
     let header = match mode {
-        Mode::Object => OBJECT,
+        Mode::Object | Mode::Create => OBJECT,
         Mode::LastApplied => ANNOTATION,
     };
     let mut body = original.clone();
@@ -175,6 +182,15 @@ async fn one(
     report: &Report,
     outcome: &mut Outcome,
 ) -> Result<()> {
+    if mode == Mode::Create {
+        let object = match context.flags.is("save-config") {
+            true => common::with_last_applied(&edited.object),
+            false => edited.object.clone(),
+        };
+        let validation = common::validation(&context.flags)?;
+        let made = common::create(context, edited, &object, DryRun::No, validation).await?;
+        return report.done(edited, &made, "created");
+    }
     let uid = &edited.object["metadata"]["uid"];
     let place = originals.iter().position(|info| info.object["metadata"]["uid"] == *uid);
     let Some((info, before)) = place.map(|at| (&originals[at], &clean[at])) else {

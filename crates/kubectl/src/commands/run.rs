@@ -7,6 +7,7 @@ use super::{Command, generate, leaf, pods};
 use crate::client::Call;
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, array, switch, text};
+use crate::resource::Info;
 use crate::session::Context;
 use crate::text::{line, warn};
 
@@ -64,8 +65,11 @@ async fn run(context: &Context) -> Result<()> {
     if flags.is("tty") && !flags.is("stdin") {
         return Err(Error::say("-i/--stdin is required for containers with -t/--tty=true"));
     }
-    if flags.is("expose") {
-        return Err(Error::say("--expose is not there yet; use create service clusterip"));
+    if flags.is("expose") && flags.given("port").is_none() {
+        return Err(Error::say("--port must be set when exposing a service"));
+    }
+    if flags.given("port").is_some_and(|port| port.parse::<i64>().is_err()) {
+        return Err(Error::say("--port must be a number"));
     }
     if attach && super::common::DryRun::of(flags)? != super::common::DryRun::No {
         return Err(Error::say(
@@ -73,10 +77,31 @@ async fn run(context: &Context) -> Result<()> {
         ));
     }
     let object = pod(context, name, image, rest)?;
+    let service = flags.is("expose").then(|| service(context, name, &object));
     if !attach {
-        return generate::finish(context, object).await;
+        generate::finish(context, object).await?;
+        return match service {
+            Some(service) => generate::finish(context, service).await,
+            None => Ok(()),
+        };
     }
-    attached(context, name, object).await
+    attached(context, name, object, service).await
+}
+
+/// In front of the pod, by the labels that it was given.
+fn service(context: &Context, name: &str, pod: &Value) -> Value {
+    let port = context.flags.int("port");
+    let mut service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        "spec": {
+            "selector": pod["metadata"]["labels"],
+            "ports": [{"port": port, "protocol": "TCP", "targetPort": port}],
+        },
+    });
+    if context.flags.given("labels").is_some() {
+        service["metadata"]["labels"] = pod["metadata"]["labels"].clone();
+    }
+    service
 }
 
 fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Value> {
@@ -89,10 +114,7 @@ fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Va
         container["imagePullPolicy"] = policy.into();
     }
     if let Some(port) = flags.given("port") {
-        let number: i64 = port
-            .parse()
-            .map_err(|_| Error::say(format!("strconv.Atoi: parsing {}: invalid syntax", crate::text::quote(port))))?;
-        container["ports"] = json!([{"containerPort": number}]);
+        container["ports"] = json!([{"containerPort": port.parse::<i64>().unwrap_or_default()}]);
     }
     let mut environment = Vec::new();
     for pair in flags.list("env") {
@@ -146,14 +168,25 @@ fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Va
     Ok(object)
 }
 
-async fn attached(context: &Context, name: &str, object: Value) -> Result<()> {
-    let flags = &context.flags;
-    let namespace = context.namespace().await?;
-    let resource = context.kind("v1", "Pod").await?;
+/// Creates an object, without a word.
+async fn make(context: &Context, namespace: &str, object: Value) -> Result<Info> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let resource = context.kind(&text("apiVersion"), &text("kind")).await?;
     let mut object = super::common::normalized(object);
-    object["metadata"]["namespace"] = namespace.clone().into();
+    object["metadata"]["namespace"] = namespace.into();
     let info = crate::resource::of_object(&resource, object);
     super::common::create(context, &info, &info.object, super::common::DryRun::No, "Strict").await?;
+    Ok(info)
+}
+
+async fn attached(context: &Context, name: &str, object: Value, service: Option<Value>) -> Result<()> {
+    let flags = &context.flags;
+    let namespace = context.namespace().await?;
+    let info = make(context, &namespace, object).await?;
+    let mut made = vec![info.clone()];
+    if let Some(service) = service {
+        made.push(make(context, &namespace, service).await?);
+    }
     let limit = std::time::Duration::from_nanos(flags.duration("pod-running-timeout").unsigned_abs());
     let client = context.client().await?;
     let running = async {
@@ -180,10 +213,11 @@ async fn attached(context: &Context, name: &str, object: Value) -> Result<()> {
         Ok(())
     };
     if flags.is("rm") {
-        client
-            .json(Call::new(http::Method::DELETE, info.path()).json(&json!({"propagationPolicy": "Background"})))
-            .await?;
-        line(format!("pod \"{name}\" deleted from {namespace} namespace"));
+        for info in &made {
+            let options = json!({"propagationPolicy": "Background"});
+            client.json(Call::new(http::Method::DELETE, info.path()).json(&options)).await?;
+            line(format!("{} \"{name}\" deleted from {namespace} namespace", info.resource.kind_name()));
+        }
     }
     result
 }

@@ -4,6 +4,7 @@ pub mod columns;
 pub mod go_value;
 pub mod jsonpath;
 mod jsonpath_parse;
+mod kyaml;
 pub mod sort;
 pub mod table;
 pub mod tabs;
@@ -31,7 +32,7 @@ pub const FLAGS: [Flag; 4] = [
 pub enum Format {
     Human { wide: bool },
     Json { managed: bool },
-    Kyaml,
+    Kyaml { managed: bool },
     Yaml { managed: bool },
     Name,
     JsonPath { template: jsonpath::Template, as_json: bool },
@@ -77,7 +78,7 @@ impl Format {
             "wide" if reading => Self::Human { wide: true },
             "json" => Self::Json { managed },
             "yaml" => Self::Yaml { managed },
-            "kyaml" => Self::Kyaml,
+            "kyaml" => Self::Kyaml { managed },
             "name" => Self::Name,
             "jsonpath" | "jsonpath-as-json" => {
                 Self::JsonPath { template: path(&need(argument)?)?, as_json: kind == "jsonpath-as-json" }
@@ -114,7 +115,7 @@ impl Format {
             Self::Yaml { managed } => {
                 format!("{}{}", if first { "" } else { "---\n" }, ferry_schema::yaml::to_yaml(&kept(object, *managed)))
             }
-            Self::Kyaml => return Err(Error::say("the output format \"kyaml\" is not there yet; use yaml")),
+            Self::Kyaml { managed } => kyaml::document(&kept(object, *managed)),
             Self::Name => match object["items"].as_array().filter(|_| is_list(object)) {
                 Some(items) => items.iter().map(name).collect(),
                 None => name(object),
@@ -177,7 +178,7 @@ pub fn json(value: &Value) -> String {
     four_spaces(ferry_schema::encode::encode_any(value, true))
 }
 
-fn four_spaces(two: Vec<u8>) -> String {
+pub fn four_spaces(two: Vec<u8>) -> String {
     let text = String::from_utf8(two).unwrap_or_default();
     let mut out = String::with_capacity(text.len() * 5 / 4);
     for line in text.split_inclusive('\n') {

@@ -1,5 +1,7 @@
 //! The strategy of custom resources: what their definition says, for one version.
 
+use std::sync::Arc;
+
 use ferry_meta::{FieldError, FieldErrors, Path, object};
 use ferry_schema::Type;
 use ferry_schema::structural::Schema;
@@ -39,6 +41,8 @@ pub struct Custom {
     pub(super) ty: Type,
     /// The type of the stored version.
     pub(super) stored: Type,
+    /// The types of all versions, of those too that are not served, by `group/version`.
+    pub(super) versions: Arc<[(String, Type)]>,
     pub(super) scale: Option<ScalePaths>,
     /// Type and path of each column behind the name.
     pub(super) columns: Vec<(String, JsonPath)>,
@@ -191,6 +195,15 @@ impl Strategy for Custom {
         Some(&self.ty)
     }
 
+    fn type_in(&self, api_version: &str) -> Option<&Type> {
+        self.versions.iter().find(|(version, _)| version == api_version).map(|(_, ty)| ty)
+    }
+
+    fn fills_in_stored(&self) -> bool {
+        let status = self.stored.schema().and_then(|schema| schema.properties.get("status"));
+        self.plain.has_status && status.is_some_and(|status| status.default.is_some())
+    }
+
     fn scale_paths(&self) -> Option<&ScalePaths> {
         self.scale.as_ref()
     }
@@ -300,11 +313,14 @@ impl Strategy for Custom {
         }
     }
 
+    /// With the defaults that the stored version has: they are there whenever it is read. A status that came with a new
+    /// object went before it was stored, its defaults come back.
     fn to_storage(&self, mut object: Value) -> Value {
-        if let Some(schema) = self.stored.schema()
-            && self.stored.name() != self.ty.name()
-        {
-            schema.prune(&mut object);
+        if let Some(schema) = self.stored.schema() {
+            if self.stored.name() != self.ty.name() {
+                schema.prune(&mut object);
+            }
+            schema.fill_in(&mut object);
         }
         object
     }

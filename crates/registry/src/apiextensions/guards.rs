@@ -27,14 +27,34 @@ fn approved(definition: &Value) -> Result<(), String> {
     }
 }
 
+/// Whether a definition is of the community's domains.
+fn is_protected(definition: &Value) -> bool {
+    let group = object::text(definition, "/spec/group");
+    let of = |domain: &&str| group.strip_suffix(*domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    ["k8s.io", "kubernetes.io"].iter().any(|domain| of(domain))
+}
+
+/// What the condition `KubernetesAPIApprovalPolicyConformant` of a definition says: whether it holds, why, and in which words.
+/// None for definitions of others.
+pub fn approval_condition(definition: &Value) -> Option<(bool, &'static str, String)> {
+    if !is_protected(definition) {
+        return None;
+    }
+    let note = object::annotations(definition).get(APPROVED).and_then(Value::as_str).unwrap_or_default();
+    Some(match approved(definition) {
+        Ok(()) if note.starts_with("unapproved") => {
+            (false, "UnapprovedAnnotation", format!("not approved: {}", ferry_meta::field::quote(note)))
+        }
+        Ok(()) => (true, "ApprovedAnnotation", format!("approved in {note}")),
+        Err(why) if note.is_empty() => (false, "MissingAnnotation", why),
+        Err(why) => (false, "InvalidAnnotation", why),
+    })
+}
+
 /// Groups of the community's domains are approved by it, or say that they are not.
 pub(super) fn approval(errors: &mut FieldErrors, definition: &Value, old: Option<&Value>) {
-    let group = object::text(definition, "/spec/group");
-    let ours = ["k8s.io", "kubernetes.io"]
-        .iter()
-        .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')));
     let verdict = approved(definition);
-    if !ours || old.is_some_and(|old| approved(old) == verdict) {
+    if !is_protected(definition) || old.is_some_and(|old| approved(old) == verdict) {
         return;
     }
     let path = Path::new("metadata.annotations").key(APPROVED);

@@ -13,6 +13,8 @@ pub mod json_path;
 pub mod rows;
 mod warnings;
 
+pub use guards::approval_condition;
+
 use std::collections::HashSet;
 
 use ferry_meta::{FieldError, FieldErrors, Path, names, object};

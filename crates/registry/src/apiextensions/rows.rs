@@ -51,17 +51,21 @@ pub fn rows(definition: &Value) -> Vec<Arc<Resource>> {
     let versions = spec.items("versions");
     let Some(storage) = versions.iter().find(|version| version.is_true("storage")) else { return Vec::new() };
     let storage_gvk = kind(storage.text("name"));
-    let stored = custom_type(&storage_gvk, Schema::parse(storage.get("schema").raw("openAPIV3Schema")));
+    let types = versions.iter().map(|version| {
+        let gvk = kind(version.text("name"));
+        let ty = custom_type(&gvk, Schema::parse(version.get("schema").raw("openAPIV3Schema")));
+        (gvk.api_version(), ty)
+    });
+    let types: Arc<[(String, Type)]> = types.collect();
+    let in_store = storage_gvk.api_version();
+    let Some((_, stored)) = types.iter().find(|(version, _)| *version == in_store).cloned() else { return Vec::new() };
     let mut served: Vec<&Cursor<'_>> = versions.iter().filter(|version| version.is_true("served")).collect();
     served.sort_by_cached_key(|version| Reverse(priority(version.text("name"))));
     let mut rows = Vec::with_capacity(served.len());
     for version in served {
         let gvk = kind(version.text("name"));
-        let ty = if gvk == storage_gvk {
-            stored.clone()
-        } else {
-            custom_type(&gvk, Schema::parse(version.get("schema").raw("openAPIV3Schema")))
-        };
+        let known = gvk.api_version();
+        let Some((_, ty)) = types.iter().find(|(version, _)| *version == known).cloned() else { continue };
         let (columns, paths) = columns(version);
         let subresources = version.get("subresources");
         let has_status = subresources.has("status");
@@ -86,6 +90,7 @@ pub fn rows(definition: &Value) -> Vec<Arc<Resource>> {
             plain: Plain { has_status, has_generation: true, conditional: true, ..Plain::default() },
             ty,
             stored: stored.clone(),
+            versions: types.clone(),
             scale,
             columns: paths,
             selectable: version
@@ -93,7 +98,7 @@ pub fn rows(definition: &Value) -> Vec<Arc<Resource>> {
                 .iter()
                 .map(|field| field.text("jsonPath").trim_start_matches('.').to_owned())
                 .collect(),
-            deprecation: deprecation(version, &gvk),
+            deprecation: deprecation(version, &gvk, &versions),
             published: version.get("schema").raw("openAPIV3Schema").clone(),
             rules: Rules::compile(version.get("schema").raw("openAPIV3Schema")),
             conversion: conversion(&spec),
@@ -118,13 +123,22 @@ pub fn rows(definition: &Value) -> Vec<Arc<Resource>> {
     rows
 }
 
-fn deprecation(version: &Cursor<'_>, gvk: &GroupVersionKind) -> Option<String> {
+/// A version that is not deprecated itself, and newer, is named in its place.
+fn deprecation(version: &Cursor<'_>, gvk: &GroupVersionKind, versions: &[Cursor<'_>]) -> Option<String> {
     if !version.is_true("deprecated") {
         return None;
     }
-    Some(match version.text("deprecationWarning") {
-        "" => format!("{} {} is deprecated", gvk.api_version(), gvk.kind),
-        text => text.to_owned(),
+    let text = version.text("deprecationWarning");
+    if version.has("deprecationWarning") {
+        return Some(text.to_owned());
+    }
+    let says = format!("{} {} is deprecated", gvk.api_version(), gvk.kind);
+    let own = priority(&gvk.version);
+    let others = versions.iter().filter(|other| other.is_true("served") && !other.is_true("deprecated"));
+    let newest = others.map(|other| other.text("name")).filter(|name| priority(name) > own).max_by_key(|n| priority(n));
+    Some(match newest {
+        Some(name) => format!("{says}; use {}/{name} {}", gvk.group, gvk.kind),
+        None => says,
     })
 }
 
@@ -205,34 +219,38 @@ pub fn accept_names(definition: &Value, others: &[Value]) -> (Value, Option<(&'s
         }
     }
     let mut accepted = before.value.as_object().cloned().unwrap_or_default();
+    let in_use = |name: &str| format!("{} is already in use", ferry_meta::field::quote(name));
+    // Each is looked at, and the last that is taken is told.
     let mut refused = None;
-    let mut take = |key: &str, taken: &[String], reason: &'static str| {
+    for (key, taken, reason) in [
+        ("plural", &resources, "PluralConflict"),
+        ("singular", &resources, "SingularConflict"),
+        ("shortNames", &resources, "ShortNamesConflict"),
+        ("kind", &kinds, "KindConflict"),
+        ("listKind", &kinds, "ListKindConflict"),
+    ] {
+        let is_taken = |name: &str| taken.iter().any(|have| have == name);
+        if key == "shortNames" {
+            let short: Vec<&str> = wanted.texts(key).collect();
+            let new = short.iter().filter(|name| !before.texts(key).any(|have| have == **name));
+            let clash: Vec<String> = new.filter(|name| is_taken(name)).map(|name| in_use(name)).collect();
+            match &*clash {
+                [] => replace(&mut accepted, key, &short),
+                [one] => refused = Some((reason, one.clone())),
+                many => refused = Some((reason, format!("[{}]", many.join(", ")))),
+            }
+            continue;
+        }
         let text = wanted.text(key);
-        if text != before.text(key) && taken.iter().any(|have| have == text) {
-            refused.get_or_insert((reason, format!("{} is already in use", ferry_meta::field::quote(text))));
+        if text != before.text(key) && is_taken(text) {
+            refused = Some((reason, in_use(text)));
         } else if text.is_empty() {
             accepted.remove(key);
         } else {
             accepted.insert(key.into(), text.into());
         }
-    };
-    take("plural", &resources, "PluralConflict");
-    take("singular", &resources, "SingularConflict");
-    take("kind", &kinds, "KindConflict");
-    take("listKind", &kinds, "ListKindConflict");
-    let short: Vec<&str> = wanted.texts("shortNames").collect();
-    let clash: Vec<&str> = short
-        .iter()
-        .filter(|name| !before.texts("shortNames").any(|have| have == **name) && resources.iter().any(|r| r == *name))
-        .copied()
-        .collect();
-    if clash.is_empty() {
-        replace(&mut accepted, "shortNames", &short);
-        replace(&mut accepted, "categories", &wanted.texts("categories").collect::<Vec<_>>());
-    } else {
-        let list = clash.iter().map(|name| format!("{} is already in use", ferry_meta::field::quote(name)));
-        refused.get_or_insert(("ShortNamesConflict", list.collect::<Vec<_>>().join(", ")));
     }
+    replace(&mut accepted, "categories", &wanted.texts("categories").collect::<Vec<_>>());
     for key in ["plural", "kind"] {
         accepted.entry(key).or_insert_with(|| "".into());
     }

@@ -66,6 +66,9 @@ pub(super) fn to_v1(mut object: Value) -> Value {
     let status = object_at(&mut object, &["status"]);
     status.remove("currentMetrics");
     status.remove("conditions");
+    for count in ["currentReplicas", "desiredReplicas"] {
+        status.entry(count).or_insert_with(|| 0.into());
+    }
     if let Some(now) = now {
         status.insert("currentCPUUtilizationPercentage".into(), now.into());
     }
@@ -94,11 +97,16 @@ fn metric_v1(metric: &Value, side: &str, prefix: &str) -> String {
     let named = |suffix: &str| format!("{prefix}{suffix}");
     let (average, share, value) = (named("AverageValue"), named("AverageUtilization"), named("Value"));
     let get = |from: &Cursor<'_>, field: &str| from.raw(field).clone();
+    // What is measured has a number always.
+    let measured_amount = |field: &str| match get(&aim, field) {
+        Value::Null if side == "current" => json!("0"),
+        amount => amount,
+    };
     let measured = source.get("metric");
     let fields: Vec<(&str, Value)> = match key.as_str() {
         "pods" => vec![
             ("metricName", get(&measured, "name")),
-            (&average, get(&aim, "averageValue")),
+            (&average, measured_amount("averageValue")),
             ("selector", get(&measured, "selector")),
         ],
         "object" => vec![
@@ -111,13 +119,13 @@ fn metric_v1(metric: &Value, side: &str, prefix: &str) -> String {
         "external" => vec![
             ("metricName", get(&measured, "name")),
             ("metricSelector", get(&measured, "selector")),
-            (&value, get(&aim, "value")),
+            (&value, measured_amount("value")),
             (&average, get(&aim, "averageValue")),
         ],
         _ => vec![
             ("name", get(&source, "name")),
             (&share, get(&aim, "averageUtilization")),
-            (&average, get(&aim, "averageValue")),
+            (&average, measured_amount("averageValue")),
             ("container", get(&source, "container")),
         ],
     };

@@ -34,7 +34,8 @@ fn generate_selector(object: &mut Value) {
 }
 
 /// Labels of the template serve the Job too, where it has none.
-fn default_labels(object: &mut Value) {
+/// An object without labels has those of its template.
+pub(crate) fn default_labels(object: &mut Value) {
     let labels = object.pointer("/spec/template/metadata/labels").filter(|l| l.is_object()).cloned();
     if let Some(labels) = labels
         && object::labels(object).is_empty()
@@ -79,6 +80,12 @@ impl Strategy for Job {
     fn prepare_create(&self, context: &Context<'_>, object: &mut Value) {
         common::prepare_create(true, true, context, object);
         generate_selector(object);
+        default_labels(object);
+    }
+
+    /// Labels that an update leaves out are those of the template, as they are whenever the Job is read.
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        common::prepare_update(self.has_status(), self.has_generation(), context, object, old);
         default_labels(object);
     }
 

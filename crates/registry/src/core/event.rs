@@ -251,7 +251,9 @@ impl Strategy for Event {
             ("reportingComponent", "reportingController"),
             ("reportingInstance", "reportingInstance"),
         ] {
-            if new.raw(field) == old.raw(field) {
+            // A text that is not there is an empty one.
+            let nothing = |value: &Value| value.is_null() || *value == "";
+            if new.raw(field) == old.raw(field) || (nothing(new.raw(field)) && nothing(old.raw(field))) {
                 continue;
             }
             let value = new.raw(field);

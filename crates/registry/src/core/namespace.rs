@@ -91,6 +91,11 @@ impl Strategy for Namespace {
         errors
     }
 
+    /// Whoever finalizes it does not touch its status either.
+    fn reset_fields(&self, subresource: &str) -> Vec<&'static str> {
+        if subresource == "status" { vec!["spec"] } else { vec!["status"] }
+    }
+
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
         label_name(name, prefix)
     }
@@ -101,10 +106,7 @@ impl Strategy for Namespace {
 }
 
 fn finalizer_name(errors: &mut FieldErrors, path: &ferry_meta::Path, name: &str) {
-    let reasons = names::qualified_name(name);
-    if !reasons.is_empty() {
-        return errors.reasons(path.clone(), name, reasons);
-    }
+    errors.reasons(path.clone(), name, names::qualified_name(name));
     if !name.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name) {
         let detail = "name is neither a standard finalizer name nor is it fully qualified";
         errors.invalid(path.clone(), name, detail);

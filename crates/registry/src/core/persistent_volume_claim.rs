@@ -26,8 +26,11 @@ pub fn default_spec(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Sources of kinds nobody can clone from are dropped.
+/// Sources of kinds nobody can clone from are dropped, as old clients expect; one that names a reference too is no old one.
 fn drop_unknown_source(spec: &mut Map<String, Value>) {
+    if spec.get("dataSourceRef").is_some_and(|reference| !reference.is_null()) {
+        return;
+    }
     let known = |source: &Value| {
         let at = Cursor::root(source);
         matches!(

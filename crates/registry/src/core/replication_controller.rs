@@ -1,14 +1,15 @@
 //! ReplicationControllers.
 
-use ferry_meta::{FieldErrors, object};
+use ferry_meta::FieldErrors;
 use serde_json::{Value, json};
 
 use super::pod;
 use crate::apps::{long_running, replicaset, template_warnings};
+use crate::batch::job::default_labels;
 use crate::check;
 use crate::cursor::{Cursor, Report, default_to, map_mut, object_at};
 use crate::plain::Plain;
-use crate::strategy::{Context, Strategy};
+use crate::strategy::{Context, Strategy, common};
 
 pub struct ReplicationController(pub Plain);
 
@@ -25,13 +26,16 @@ impl Strategy for ReplicationController {
         }
         let labels = object.pointer("/spec/template/metadata/labels").filter(|l| l.is_object()).cloned();
         let Some(labels) = labels else { return };
-        let empty = |value: Option<&Value>| value.and_then(Value::as_object).is_none_or(|map| map.is_empty());
-        if empty(object.pointer("/spec/selector")) {
-            object_at(object, &["spec"]).insert("selector".into(), labels.clone());
+        let selector = object.pointer("/spec/selector").and_then(Value::as_object);
+        if selector.is_none_or(|map| map.is_empty()) {
+            object_at(object, &["spec"]).insert("selector".into(), labels);
         }
-        if empty(object.pointer("/metadata/labels")) {
-            object::metadata_mut(object).insert("labels".into(), labels);
-        }
+        default_labels(object);
+    }
+
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        common::prepare_update(self.has_status(), self.has_generation(), context, object, old);
+        default_labels(object);
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {

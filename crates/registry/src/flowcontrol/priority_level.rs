@@ -105,9 +105,11 @@ fn validate(errors: &mut FieldErrors, late: &mut FieldErrors, spec: &Cursor<'_>,
         (false, true) => late.forbidden(spec.at("limited"), ""),
         _ => {}
     }
+    // What is there is looked at, whether it belongs there or not.
+    limited(errors, late, kind == "Limited", &spec.get("limited"));
     match kind {
         "Exempt" => shares(errors, &spec.get("exempt")),
-        "Limited" => limited(errors, late, &spec.get("limited")),
+        "Limited" => {}
         "" => late.required(spec.at("type"), ""),
         other => errors.unsupported(spec.at("type"), other, &["Exempt", "Limited"]),
     }
@@ -126,24 +128,30 @@ fn lendable(errors: &mut FieldErrors, level: &Cursor<'_>) {
     }
 }
 
-fn limited(errors: &mut FieldErrors, late: &mut FieldErrors, level: &Cursor<'_>) {
+fn limited(errors: &mut FieldErrors, late: &mut FieldErrors, applies: bool, level: &Cursor<'_>) {
     if !level.exists() {
+        return;
+    }
+    let response = level.get("limitResponse");
+    let kind = response.text("type");
+    match (kind == "Queue", response.has("queuing")) {
+        (true, false) => late.required(response.at("queuing"), ""),
+        (false, true) => late.forbidden(response.at("queuing"), ""),
+        _ => {}
+    }
+    if kind.is_empty() {
+        late.required(response.at("type"), "");
+    }
+    // How its parts fit together is told in any case; the values count where they apply.
+    if !applies {
         return;
     }
     if let Some(shares) = level.int("nominalConcurrencyShares").filter(|shares| *shares < 0) {
         errors.invalid(level.at("nominalConcurrencyShares"), shares, "must be a non-negative integer");
     }
-    let response = level.get("limitResponse");
-    let kind = response.text("type");
-    match (kind == "Queue", response.has("queuing")) {
-        (true, true) => queuing(errors, &response.get("queuing")),
-        (true, false) => late.required(response.at("queuing"), ""),
-        (false, true) => late.forbidden(response.at("queuing"), ""),
-        (false, false) => {}
-    }
     match kind {
-        "Queue" | "Reject" => {}
-        "" => late.required(response.at("type"), ""),
+        "Queue" if response.has("queuing") => queuing(errors, &response.get("queuing")),
+        "" | "Queue" | "Reject" => {}
         other => errors.unsupported(response.at("type"), other, &["Queue", "Reject"]),
     }
     lendable(errors, level);
@@ -195,6 +203,11 @@ mod tests {
         };
         check(json!({"type": "Limited"}), "a", &["spec.limited: Required value"]);
         check(json!({"type": "Exempt"}), "exempt", &[]);
+        check(
+            json!({"type": "Exempt", "limited": {"nominalConcurrencyShares": -1}}),
+            "exempt",
+            &["spec.limited: Forbidden", "spec.limited.limitResponse.type: Required value"],
+        );
         check(
             json!({"type": "Limited", "limited": {"nominalConcurrencyShares": -1, "limitResponse": {"type": "Queue",
                 "queuing": {"handSize": 9, "queues": 8, "queueLengthLimit": 0}}}}),

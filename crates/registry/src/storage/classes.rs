@@ -120,7 +120,9 @@ fn topologies(errors: &mut FieldErrors, class: &Cursor<'_>) {
     let terms = class.items("allowedTopologies");
     let mut known = HashSet::new();
     for term in &terms {
-        if !known.insert(term.raw("matchLabelExpressions")) {
+        // A term without expressions is the same as no term at all.
+        let expressions = term.array("matchLabelExpressions");
+        if expressions.is_empty() || !known.insert(expressions) {
             errors.duplicate(term.at("matchLabelExpressions"), "");
         }
         let mut seen: HashSet<&str> = HashSet::new();

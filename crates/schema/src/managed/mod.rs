@@ -282,6 +282,7 @@ fn apply_to(
             ApplyError::Internal(format!("failed to update ManagedFields ({}): {why}", shown(write, live)))
         })?;
     }
+    versions::check_live(write, live, &managers).map_err(ApplyError::Internal)?;
     let ignored = Set::of_paths(write.reset);
     let mut own =
         write.entry(write.manager, true, compare::field_set(catalogue, id, config).without_subtrees(&ignored));
@@ -291,11 +292,12 @@ fn apply_to(
     managers.insert(identifier.clone(), own);
     let merged = merge::merge(catalogue, id, live, config);
     let merged = match &before {
-        Some(before) if !before.set.is_empty() => prune(ty, merged, &managers, &before.set),
+        Some(before) if !before.set.is_empty() => versions::prune(ty, write, merged, &managers, before)
+            .map_err(|why| ApplyError::Internal(format!("failed to prune fields: {why}")))?,
         _ => merged,
     };
-    let changes = versions::Changes::of(ty, write, live, &merged, &mut managers, &ignored)
-        .map_err(|why| ApplyError::Internal(format!("failed to convert ({}): {why}", shown(write, config))))?;
+    let changes =
+        versions::Changes::of(ty, write, live, &merged, &mut managers, &ignored).map_err(ApplyError::Internal)?;
     if !force {
         let conflicts = conflicts(&managers, &changes, &identifier);
         if !conflicts.is_empty() {
@@ -311,6 +313,10 @@ fn apply_to(
         } else if !unchanged {
             entry.time = Some(ferry_meta::time::time(write.now));
         }
+    }
+    let mut merged = merged;
+    if !unchanged && ty.schema().is_none() {
+        crate::patch::truncate(ty, &mut merged);
     }
     let mut object = if unchanged {
         bare
@@ -333,22 +339,6 @@ fn apply_to(
     };
     set_managed_fields(&mut object, entries::write(&managers));
     Ok(object)
-}
-
-/// Takes out what this manager set the last time, does not set now, and nobody else owns.
-fn prune(ty: &Type, merged: Value, managers: &Managers, last: &Set) -> Value {
-    let (catalogue, id) = (ty.catalogue(), ty.id());
-    let named = |set: &Set| compare::with_named_fields(catalogue, id, set);
-    let fields = |object: &Value| named(&compare::field_set(catalogue, id, object));
-    let last = named(last);
-    let pruned = merge::remove(catalogue, id, &merged, &last);
-    let mut owned = Set::default();
-    managers.values().for_each(|entry| owned.add(entry.set.clone()));
-    let all = fields(&merged);
-    // Items others own come back, …
-    let pruned = merge::remove(catalogue, id, &merged, &all.difference(&fields(&pruned).union(&named(&owned))));
-    // … and so does what was only removed along with its parent.
-    merge::remove(catalogue, id, &merged, &all.difference(&fields(&pruned)).intersection(&last))
 }
 
 fn conflicts(managers: &Managers, changes: &versions::Changes, writer: &str) -> Conflicts {

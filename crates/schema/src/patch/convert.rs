@@ -32,10 +32,7 @@ fn item(catalogue: &Catalogue, expected: &Item, value: &Value) -> Option<String>
         (Shape::String, _) => Some("unrecognized type: string".to_owned()),
         (Shape::Bool, _) => Some("unrecognized type: bool".to_owned()),
         (Shape::Int32, Value::Number(number)) if number.is_f64() => Some("cannot convert float64 to int32".to_owned()),
-        (Shape::Int32, Value::Number(number)) => match number.as_i64() {
-            Some(n) if i32::try_from(n).is_ok() => None,
-            _ => Some("unrecognized type: int32".to_owned()),
-        },
+        (Shape::Int32, Value::Number(number)) if number.is_i64() => None,
         (Shape::Int32, _) => Some("unrecognized type: int32".to_owned()),
         (Shape::Int64, Value::Number(number)) if number.is_i64() => None,
         (Shape::Int64, Value::Number(number)) if number.is_f64() => Some("cannot convert float64 to int64".to_owned()),
@@ -43,6 +40,45 @@ fn item(catalogue: &Catalogue, expected: &Item, value: &Value) -> Option<String>
         // The rest is read from JSON upstream too, and complains in the same words.
         _ => None,
     }
+}
+
+/// Brings numbers into the range of their fields, as Go does when it turns a larger integer into a smaller one: what does not
+/// fit wraps around, for validation to refuse. Tells whether there were any.
+pub(crate) fn truncate(ty: &Type, object: &mut Value) -> bool {
+    truncate_fields(ty.catalogue(), ty.id(), object)
+}
+
+fn truncate_fields(catalogue: &Catalogue, id: TypeId, value: &mut Value) -> bool {
+    let Value::Object(map) = value else { return false };
+    let mut any = false;
+    for field in &catalogue.get(id).fields {
+        if let Some(value) = map.get_mut(&*field.name) {
+            any |= truncate_item(catalogue, &field.item, value);
+        }
+    }
+    any
+}
+
+fn truncate_item(catalogue: &Catalogue, expected: &Item, value: &mut Value) -> bool {
+    let mut any = false;
+    match (&expected.shape, &mut *value) {
+        (Shape::Struct(id), value) => any = truncate_fields(catalogue, *id, value),
+        (Shape::List(inner), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| any |= truncate_item(catalogue, inner, item));
+        }
+        (Shape::Map(inner), Value::Object(map)) => {
+            map.values_mut().for_each(|item| any |= truncate_item(catalogue, inner, item));
+        }
+        (Shape::Int32, Value::Number(number)) => {
+            if let Some(whole) = number.as_i64().filter(|whole| i32::try_from(*whole).is_err()) {
+                // The low 32 bits, which is what is left in Go.
+                *value = Value::from(whole as i32);
+                any = true;
+            }
+        }
+        _ => {}
+    }
+    any
 }
 
 /// Go's `reflect.Kind` of a decoded JSON value.

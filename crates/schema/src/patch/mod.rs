@@ -5,6 +5,7 @@ mod index;
 mod json;
 mod merge;
 mod order;
+mod shown;
 mod strategic;
 
 use ferry_meta::error::StatusDetails;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use crate::catalogue::Type;
 use crate::decode::{self, DecodeError, Decoded, Validation};
 
-pub(crate) use convert::go_print;
+pub(crate) use convert::{go_print, truncate};
 pub use json::{JsonPatcher, json_patch};
 pub use merge::merge_patch;
 pub use strategic::strategic_merge;
@@ -96,29 +97,26 @@ pub fn apply(
             let mut strict = json::check_operations(&patch, validation)?;
             strict.extend(duplicates.iter().map(|d| format!("json patch {d}")));
             let patched = json_patch(current.clone(), &patch)?;
-            finish(ty, &patched, validation, strict, || encoded(ty, &patched))
+            finish(ty, &patched, validation, strict, || shown::text(ty, current, &patched))
         }
         PatchKind::Merge => {
             let patched = merge_patch(current.clone(), &patch)?;
-            finish(ty, &patched, validation, duplicates, || encoded(ty, &patched))
+            finish(ty, &patched, validation, duplicates, || shown::text(ty, current, &patched))
         }
         PatchKind::Strategic => {
             if !patch.is_object() && !patch.is_null() {
                 return Err(PatchError::BadRequest(merge::not_a_map(&patch)));
             }
-            let patched = strategic::merge_in_place(ty, current.clone(), &mut patch)?;
+            let mut patched = strategic::merge_in_place(ty, current.clone(), &mut patch)?;
             if let Some(why) = convert::first_error(ty, &patched) {
                 return Err(PatchError::Invalid { shown: go_print(&patch), why });
+            }
+            if ty.schema().is_none() {
+                truncate(ty, &mut patched);
             }
             finish(ty, &patched, validation, duplicates, || go_print(&patch))
         }
     }
-}
-
-fn encoded(ty: &Type, patched: &Value) -> String {
-    // Unknown fields stand in the text that upstream shows; it keeps no order that could be told here.
-    let _ = ty;
-    String::from_utf8(crate::encode::encode_any(patched, false)).unwrap_or_default()
 }
 
 /// Checks the result, and joins what the patch text and the result have of unknown and duplicate fields.

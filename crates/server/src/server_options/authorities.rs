@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, anyhow};
 use arc_swap::ArcSwap;
+use ferry_auth::first_version;
 use ferry_auth::{Chain, ClientAuthority, RemovedNodes, RequestHeader, RequestHeaderOptions, X509};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -13,6 +14,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use serde_json::json;
 use tokio::sync::watch;
+use x509_parser::prelude::FromDer;
 
 use super::AuthenticationOptions;
 use crate::reload::Reloads;
@@ -203,6 +205,10 @@ impl Subjects {
     }
 }
 
+fn algorithms() -> rustls::crypto::WebPkiSupportedAlgorithms {
+    rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms
+}
+
 struct Verifier(Arc<Authorities>);
 
 impl std::fmt::Debug for Verifier {
@@ -235,7 +241,18 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.client.verifier().verify_tls12_signature(message, certificate, signature)
+        let Some(key) = first_version::key(certificate) else {
+            return self.0.client.verifier().verify_tls12_signature(message, certificate, signature);
+        };
+        let unfit = || rustls::Error::from(rustls::PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme);
+        let algorithms = algorithms().mapping.iter().find(|(scheme, _)| *scheme == signature.scheme);
+        let (_, algorithms) = algorithms.ok_or_else(unfit)?;
+        let (_, key) = x509_parser::prelude::SubjectPublicKeyInfo::from_der(&key).map_err(|_| unfit())?;
+        let bits = &key.subject_public_key.data;
+        match algorithms.iter().any(|one| one.verify_signature(bits, message, signature.signature()).is_ok()) {
+            true => Ok(HandshakeSignatureValid::assertion()),
+            false => Err(rustls::CertificateError::BadSignature.into()),
+        }
     }
 
     fn verify_tls13_signature(
@@ -244,7 +261,10 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.client.verifier().verify_tls13_signature(message, certificate, signature)
+        match first_version::key(certificate) {
+            Some(key) => rustls::crypto::verify_tls13_signature_with_raw_key(message, &key, signature, &algorithms()),
+            None => self.0.client.verifier().verify_tls13_signature(message, certificate, signature),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -170,7 +170,7 @@ fn one(errors: &mut FieldErrors, key: &str, source: &Cursor<'_>, volume: &str, p
         "gcePersistentDisk" | "awsElasticBlockStore" => {
             let partition = source.number("partition");
             if !(0..=255).contains(&partition) {
-                errors.invalid(source.at("partition"), partition, names::in_range(0, 255));
+                errors.invalid(source.at("partition"), partition, names::in_range(1, 255));
             }
         }
         "fc" => fibre_channel(errors, source),
