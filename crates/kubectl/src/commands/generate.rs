@@ -30,7 +30,11 @@ pub async fn finish(context: &Context, object: Value) -> Result<()> {
 }
 
 pub async fn finish_as(context: &Context, object: Value, what: &str) -> Result<()> {
-    let report = Report::of(context)?;
+    finish_with(context, &Report::of(context)?, object, what).await
+}
+
+/// The same for one of several objects, which are told one after the other.
+pub async fn finish_with(context: &Context, report: &Report, object: Value, what: &str) -> Result<()> {
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let resource = match report.dry_run {
         // A look at the object needs no server, but for its name.

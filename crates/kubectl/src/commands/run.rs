@@ -79,11 +79,11 @@ async fn run(context: &Context) -> Result<()> {
     let object = pod(context, name, image, rest)?;
     let service = flags.is("expose").then(|| service(context, name, &object));
     if !attach {
-        generate::finish(context, object).await?;
-        return match service {
-            Some(service) => generate::finish(context, service).await,
-            None => Ok(()),
-        };
+        let report = super::common::Report::of(context)?;
+        for object in [Some(object), service].into_iter().flatten() {
+            generate::finish_with(context, &report, object, "created").await?;
+        }
+        return Ok(());
     }
     attached(context, name, object, service).await
 }

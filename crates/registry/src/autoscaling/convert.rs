@@ -155,6 +155,10 @@ pub(super) fn to_v2(mut object: Value) -> Value {
         spec.insert("behavior".into(), lowered(behavior));
     }
     let status = object_at(&mut object, &["status"]);
+    // v2 does not tell it where it is none.
+    if status.get("currentReplicas").and_then(Value::as_i64) == Some(0) {
+        status.remove("currentReplicas");
+    }
     let mut current: Vec<Value> = read(CURRENT)
         .and_then(|v| v.as_array().cloned())
         .into_iter()
@@ -259,9 +263,10 @@ mod tests {
                 ],
                 "behavior": {"scaleDown": {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}},
             },
-            "status": {},
+            "status": {"desiredReplicas": 0},
         });
         let old = to_v1(object.clone());
+        assert_eq!(old["status"], json!({"currentReplicas": 0, "desiredReplicas": 0}));
         assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], json!(60));
         assert_eq!(
             old["metadata"]["annotations"][METRICS],
