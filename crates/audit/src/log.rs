@@ -147,7 +147,8 @@ fn rotate(options: &LogOptions) -> std::io::Result<()> {
         .collect();
     backups.sort();
     backups.reverse();
-    let oldest = Timestamp::now() - SignedDuration::from_hours(24 * i64::from(options.max_age_days));
+    let age = SignedDuration::from_hours(24 * i64::from(options.max_age_days));
+    let oldest = Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
     for (index, (stamp, file)) in backups.iter().enumerate() {
         let too_many = options.max_backups > 0 && index >= options.max_backups;
         let too_old = options.max_age_days > 0 && parse_stamp(stamp).is_some_and(|at| at < oldest);

@@ -25,6 +25,7 @@ const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const UID: HeaderName = HeaderName::from_static("impersonate-uid");
 const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 const EXTRA_PREFIX: &str = "impersonate-extra-";
+const PREFIX: &str = "impersonate-";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -282,17 +283,32 @@ fn account_of(user: &str) -> Option<(&str, &str)> {
 
 fn wanted_user(headers: &http::HeaderMap) -> Result<Option<UserInfo>, ApiError> {
     // Nearly all requests speak for themselves.
-    if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+    if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
         return Ok(None);
+    }
+    if let Some(why) = unclear(headers) {
+        return Err(ApiError::bad_request(why));
     }
     let wanted = named_user(headers).map_err(|unreadable| ApiError::bad_request(unreadable.to_string()))?;
     if !wanted.name.is_empty() {
         return Ok(Some(wanted));
     }
-    if wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty() {
-        return Ok(None);
-    }
     Err(ApiError::bad_request(format!("requested {} without impersonating a user name", go_syntax(&wanted))))
+}
+
+/// Why it is not plain who is meant. Upstream overlooks what it does not know and takes the first of several: then a misspelt
+/// header, or one that somebody in between added, makes a request run as whoever sent it.
+fn unclear(headers: &http::HeaderMap) -> Option<String> {
+    let is_known = |name: &&HeaderName| {
+        [USER, UID, GROUP].contains(name)
+            || name.as_str().starts_with(EXTRA_PREFIX)
+            || !name.as_str().starts_with(PREFIX)
+    };
+    if let Some(name) = headers.keys().find(|name| !is_known(name)) {
+        return Some(format!("the header {name} is not known: Impersonate-User, -Group, -Uid and -Extra-* are"));
+    }
+    let twice = [USER, UID].into_iter().find(|name| headers.get_all(name).iter().nth(1).is_some());
+    twice.map(|name| format!("the header {name} is there more than once"))
 }
 
 fn named_user(headers: &http::HeaderMap) -> Result<UserInfo, Unreadable> {

@@ -207,7 +207,11 @@ impl NodeConfig {
             run_dir: absolute(&options.folders.run_dir)?,
             kubelet_port: options.kubelet_port,
             node_name: match &options.node_name {
-                Some(name) => name.clone(),
+                Some(name) => {
+                    let reasons = ferry_meta::names::dns1123_subdomain(name);
+                    ensure!(reasons.is_empty(), "--node-name {name:?} is no name of a node: {}", reasons.join("; "));
+                    name.clone()
+                }
                 None => host_name(),
             },
             node_ip,

@@ -20,6 +20,8 @@ const MESSAGE_LIMIT: usize = 16 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// As upstream's `--runtime-request-timeout`.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+/// Ten years: the protocol has no words for much more.
+const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// A pull may take as long as the network needs; this only ends one that hangs for good.
 const PULL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
@@ -120,9 +122,10 @@ impl CriClient {
     }
 }
 
+/// A grace period may have any number of seconds; a limit of a call may not, or there is a panic.
 fn limited<T>(message: T, timeout: Duration) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(timeout);
+    request.set_timeout(timeout.min(LONGEST_WAIT));
     request
 }
 

@@ -53,6 +53,8 @@ pub struct Config {
     /// Those a new Node gets; one that is there keeps its own.
     pub taints: Vec<Taint>,
     pub max_pods: u32,
+    /// How many processes and threads a pod may have; none for as many as the node gives all pods together.
+    pub pod_pids: Option<u64>,
     /// As shown by `kubectl get nodes`.
     pub version: String,
     pub pod_cidr: Option<String>,
@@ -98,6 +100,7 @@ impl Config {
             annotations: BTreeMap::new(),
             taints: Vec::new(),
             max_pods: 110,
+            pod_pids: None,
             version: "v1.37.0".to_owned(),
             pod_cidr: None,
             cgroup_root: PathBuf::from("/"),

@@ -98,7 +98,8 @@ pub fn start(config: Config, client: Client, tasks: &Tasks) -> BoxFuture<'_, Res
 
 async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet, Error> {
     let tasks = &tasks.child("kubelet");
-    let groups = cgroups::ControlGroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root);
+    let groups = cgroups::ControlGroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root)
+        .limiting_processes(config.pod_pids, Some(node::capacity::most_of_pods()));
     groups.check().map_err(Error::ControlGroups)?;
     for folder in [&mut config.root_dir, &mut config.log_dir] {
         let made = async {

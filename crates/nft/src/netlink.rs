@@ -1,7 +1,7 @@
 //! As much of netlink as the kernel's packet filter needs: requests, dumps, messages and attributes.
 
 use std::io::Error;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
@@ -34,7 +34,7 @@ pub fn listen(group: u32) -> std::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-pub fn send(socket: &OwnedFd, kind: u16, flags: u16, family: u8, attributes: &[u8]) -> std::io::Result<()> {
+pub fn send(socket: &impl AsFd, kind: u16, flags: u16, family: u8, attributes: &[u8]) -> std::io::Result<()> {
     let length = 16 + 4 + attributes.len();
     let mut message = Vec::with_capacity(length);
     message.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
@@ -47,7 +47,7 @@ pub fn send(socket: &OwnedFd, kind: u16, flags: u16, family: u8, attributes: &[u
     Ok(())
 }
 
-pub fn receive(socket: &OwnedFd) -> std::io::Result<Vec<u8>> {
+pub fn receive(socket: &impl AsFd) -> std::io::Result<Vec<u8>> {
     let mut buffer = vec![0; 64 * 1024];
     let (_, length) = recv(socket, buffer.as_mut_slice(), RecvFlags::empty())?;
     buffer.truncate(length);
@@ -56,7 +56,7 @@ pub fn receive(socket: &OwnedFd) -> std::io::Result<Vec<u8>> {
 
 /// Asks for a list, and calls `each` with the body of every entry. Blocks for as long as the kernel takes.
 pub fn dump(
-    socket: &OwnedFd,
+    socket: &impl AsFd,
     kind: u16,
     family: u8,
     attributes: &[u8],
@@ -114,6 +114,11 @@ pub fn text_attribute(kind: u16, text: &str) -> Vec<u8> {
     bytes.push(0);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes
+}
+
+/// One attribute that holds a number in the order of this machine, as those of devices do.
+pub fn number_attribute(kind: u16, number: u32) -> Vec<u8> {
+    [&8_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &number.to_ne_bytes()].concat()
 }
 
 /// The text of an attribute, without its end mark.

@@ -9,6 +9,7 @@
 mod count;
 mod file;
 mod give;
+mod log_files;
 mod remove;
 mod root;
 mod walk;
@@ -16,6 +17,7 @@ mod walk;
 pub use count::{Usage, count};
 pub use file::{append, create, make_folders, open, overwrite, read_end, read_start};
 pub use give::{Access, give};
+pub use log_files::{remove_oldest, set_aside};
 pub use remove::{remove_all, remove_at};
 pub use root::Root;
 

@@ -1,7 +1,7 @@
 //! The rules in a real kernel: a node, six pods on its bridge and a client outside, each in a network namespace, with packets.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Duration;
@@ -392,6 +392,74 @@ async fn no_way_around_policies_without_a_pods_address() {
         assert!(linked(true) && to_all.iter().all(|to| heard(to, true)), "{direction}: nothing is left of it");
     }
     drop(link_local);
+}
+
+/// Binds the ports of the lab's bridge as they are.
+async fn bind(lab: &Lab, ports: &mut crate::ports::Ports, fresh: &[IpAddr]) -> usize {
+    let fresh = [fresh.iter().copied().collect()];
+    let own = PODS.iter().map(|(name, _)| address(name)).collect();
+    let known = ports.known(&fresh);
+    let (new, all) = lab.within("node", move || ferry_nft::bridge_ports("br0", &known).expect("ports"));
+    let new: Vec<_> = new.into_iter().filter_map(|port| ports.judged(port, &own, &fresh)).collect();
+    let count = new.len();
+    let script = ports.script(new, &all);
+    lab.nft().apply(&script).await.unwrap_or_else(|error| panic!("{error}\n{script}"));
+    ports.are_written(true);
+    count
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_speaks_with_its_own_addresses_only() {
+    let Some(lab) = Lab::new("p") else { return };
+    PODS.iter().for_each(|(name, _)| lab.serve(name));
+    let received = lab.within("x/a", || UdpSocket::bind("10.244.0.10:84").expect("udp"));
+    let heard = |from: &'static str, expected: bool| {
+        received.set_read_timeout(Some(if expected { PATIENCE } else { SILENCE })).expect("a timeout");
+        lab.within("y/a", move || {
+            let socket = UdpSocket::bind((from, 0)).expect("an address");
+            socket.send_to(b"x", "10.244.0.10:84").expect("sent");
+        });
+        received.recv(&mut [0; 8]).is_ok() == expected
+    };
+    let neighbour = || lab.inside("x/a", "ip neigh show 10.244.0.11");
+    assert!(lab.reaches("x/a", "10.244.0.11:80", true));
+    let before = neighbour();
+    let hardware = before.split_whitespace().skip_while(|word| *word != "lladdr").nth(1).expect("its place").to_owned();
+
+    let mut ports = crate::ports::Ports::new("t", "br0");
+    assert_eq!(bind(&lab, &mut ports, &[]).await, PODS.len());
+    assert!(lab.reaches("x/a", "10.244.0.20:80", true) && lab.reaches("y/a", "10.244.0.10:80", true));
+    assert!(heard("10.244.0.20", true), "under its own address");
+    // y/a takes the address of x/b, in its packets and on the bridge.
+    lab.inside("y/a", "ip addr add 10.244.0.11/32 dev eth0");
+    assert!(heard("10.244.0.11", false), "under another's");
+    lab.inside("x/a", "ip neigh flush dev eth0");
+    assert!(heard("10.244.0.11", false), "and when it is asked for");
+    assert!(lab.reaches("x/a", "10.244.0.11:80", true), "who has the address is found");
+    assert!(neighbour().contains(&hardware), "{} instead of {before}", neighbour());
+    lab.inside("y/a", "ip addr add 203.0.113.9/32 dev eth0");
+    assert!(heard("203.0.113.9", false), "nor under that of a stranger");
+    // Its place on the bridge.
+    let own = lab.inside("y/a", "cat /sys/class/net/eth0/address");
+    lab.inside("y/a", &format!("ip link set eth0 address {hardware}"));
+    assert!(heard("10.244.0.20", false), "nor with another's hardware address");
+    assert!(lab.reaches("x/a", "10.244.0.11:80", true), "nobody takes its frames away");
+    lab.inside("y/a", &format!("ip link set eth0 address {}", own.trim()));
+    assert!(heard("10.244.0.20", true), "as before");
+
+    // Another pod at a port of its own, and one that is gone.
+    let all = ports.known(&[]);
+    assert_eq!(ports.script(Vec::new(), &all), "", "nothing is new");
+    lab.inside("node", "ip link delete xc");
+    assert_eq!(bind(&lab, &mut ports, &[]).await, 0);
+    // One that the kubelet tells of again is looked at again: it has what it had, and what it was told to have.
+    let more: IpAddr = "10.244.0.99".parse().expect("an address");
+    lab.inside("y/a", "ip addr add 10.244.0.99/32 dev eth0");
+    assert_eq!(bind(&lab, &mut ports, &[address("y/a"), more]).await, 1);
+    assert!(heard("10.244.0.99", true) && heard("10.244.0.20", true));
+    assert!(heard("10.244.0.11", false) && heard("203.0.113.9", false), "what is others' stays so");
+    assert!(!lab.inside("node", "nft list set bridge t ports").contains("\"xc\""));
+    assert!(heard("10.244.0.20", true));
 }
 
 /// The number of the only device but the loopback in the namespace of this thread.

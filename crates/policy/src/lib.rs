@@ -3,7 +3,7 @@
 //! Pods, namespaces and policies come from informers, addresses of new pods from the kubelet through a gate (`gate`): a pod that
 //! a policy selects is closed before its first process starts. `state` is pure: it keeps which policies select which pods and
 //! which addresses each selector stands for, and yields the difference to what the kernel has; `sync` applies it as one
-//! transaction. Rules are for both families of addresses.
+//! transaction. Rules are for both families of addresses. `ports` keeps pods from using addresses that are not theirs.
 //!
 //! Must not depend on any server-side crate.
 
@@ -12,6 +12,7 @@ mod conntrack;
 mod gate;
 mod pods;
 mod policy;
+mod ports;
 mod selection;
 mod state;
 mod stored;

@@ -368,6 +368,11 @@ impl State {
         }
     }
 
+    /// Addresses of this node's pods.
+    pub(crate) fn own_addresses(&self) -> BTreeSet<IpAddr> {
+        self.claims.keys().copied().collect()
+    }
+
     /// Addresses of this node's pods that policies select.
     pub(crate) fn isolated(&self) -> BTreeSet<IpAddr> {
         self.table.isolated()

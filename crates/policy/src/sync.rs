@@ -1,5 +1,7 @@
 //! The loop that carries changes from the informers and the kubelet to the kernel.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ferry_client::{Change, Informer, Subscription};
@@ -12,6 +14,7 @@ use crate::Bridge;
 use crate::conntrack;
 use crate::gate::{Newcomer, Newcomers};
 use crate::policy::Protocol;
+use crate::ports::Ports;
 use crate::state::State;
 use crate::stored::StoredPolicy;
 use crate::table::{FIRST_CHAIN, Transaction};
@@ -37,6 +40,9 @@ struct Streams {
 
 pub(crate) struct Sync {
     state: State,
+    ports: Ports,
+    /// Addresses of each pod that the kubelet told of since ports were looked at; none when there is nothing to look for.
+    fresh: Option<Vec<BTreeSet<IpAddr>>>,
     table: String,
     nft: Nft,
     sources: Sources,
@@ -61,6 +67,8 @@ impl Sync {
         ready: watch::Sender<bool>,
     ) -> Self {
         Self {
+            ports: Ports::new(table, &bridge.name),
+            fresh: None,
             state: State::new(node, table, bridge),
             table: table.to_owned(),
             nft,
@@ -181,6 +189,7 @@ impl Sync {
     }
 
     fn admit(&mut self, newcomer: Newcomer) {
+        self.fresh.get_or_insert_default().push(newcomer.addresses.iter().copied().collect());
         self.state.told(&newcomer.pod, newcomer.addresses);
         self.waiting.retain(|one| !one.is_closed());
         self.waiting.push(newcomer.done);
@@ -189,13 +198,14 @@ impl Sync {
     /// The difference only; when the kernel does not agree with what we think it holds, everything anew.
     async fn apply(&mut self) -> Option<Duration> {
         let Transaction { script, forbids } = self.state.transaction();
+        let ports = self.bind_ports().await;
         if script.is_empty() {
-            return None;
+            return ports;
         }
         match self.nft.apply(&script).await {
             Ok(()) => {
                 self.look_at_flows(forbids);
-                None
+                ports
             }
             Err(error) => {
                 tracing::info!("writing the whole table of NetworkPolicies anew, since a change did not fit: {error}");
@@ -205,17 +215,31 @@ impl Sync {
     }
 
     async fn resync(&mut self) -> Option<Duration> {
+        self.ports.are_written(false);
+        self.fresh.get_or_insert_default();
         let Transaction { script, forbids } = self.state.resync();
+        let ports = self.bind_ports().await;
         match self.nft.apply(&script).await {
             Ok(()) => {
                 self.look_at_flows(forbids);
-                None
+                ports
             }
             Err(error) => {
                 tracing::error!("NetworkPolicies are not up to date on this node, trying again: {error}");
                 Some(FIRST_RETRY)
             }
         }
+    }
+
+    /// None where every port of the bridge speaks for its own pod; otherwise when to try again.
+    async fn bind_ports(&mut self) -> Option<Duration> {
+        let fresh = self.fresh.take()?;
+        if let Err(why) = self.ports.update(&self.nft, &self.state.own_addresses(), &fresh).await {
+            self.fresh = Some(fresh);
+            tracing::error!("pods of this node may be able to use others' addresses, trying again: {why}");
+            return Some(FIRST_RETRY);
+        }
+        None
     }
 
     fn look_at_flows(&mut self, due: bool) {

@@ -29,6 +29,7 @@ use futures::{FutureExt, StreamExt};
 
 pub use cni::Network;
 pub use images::Mirrors;
+pub use protocol::LogLimit;
 
 /// The binary executed again with one of these as its first argument is a helper of the runtime.
 pub(crate) const SHIM_COMMAND: &str = "runtime-shim";
@@ -52,6 +53,8 @@ pub struct Config {
     pub mirrors: Mirrors,
     /// For pods whose containers share their processes.
     pub pause_image: String,
+    /// When the log of a container is set aside.
+    pub log_limit: LogLimit,
 }
 
 /// To be called first in `main`: runs a helper where this process was started as one.

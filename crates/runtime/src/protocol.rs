@@ -22,11 +22,29 @@ pub(crate) struct ShimConfig {
     pub(crate) root: PathBuf,
 }
 
+/// What the logs of a container may take of the disk.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLimit {
+    /// Of one file, in bytes.
+    pub size: u64,
+    /// How many files are kept, with the one that is written.
+    pub files: usize,
+}
+
+impl Default for LogLimit {
+    fn default() -> Self {
+        Self { size: 10 << 20, files: 5 }
+    }
+}
+
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(crate) struct Create {
     pub(crate) id: String,
     pub(crate) bundle: PathBuf,
     pub(crate) log_path: Option<PathBuf>,
+    /// None from a server that left rotation to whoever asks for it.
+    #[serde(default)]
+    pub(crate) log_limit: Option<LogLimit>,
     pub(crate) tty: bool,
     pub(crate) stdin: bool,
     pub(crate) stdin_once: bool,

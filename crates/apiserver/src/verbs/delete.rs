@@ -232,11 +232,13 @@ fn begin_grace(row: &Resource, object: &mut Value, options: &DeleteOptions) -> G
         }
         let Some(shorter) = requested.filter(|s| *s < current) else { return Grace::Pending };
         let ends = object::text(object, "/metadata/deletionTimestamp");
-        let started = time::parse(ends).map_or_else(time::now, |t| t - jiff::SignedDuration::from_secs(current));
-        set_deletion(object, started + jiff::SignedDuration::from_secs(shorter), shorter);
+        // A period beyond every calendar does not tell when it began.
+        let began = time::parse(ends).map(|end| time::later(end, current.saturating_neg()));
+        let started = began.filter(|began| *began > jiff::Timestamp::UNIX_EPOCH).unwrap_or_else(time::now);
+        set_deletion(object, time::later(started, shorter), shorter);
         return Grace::Started(shorter);
     }
-    set_deletion(object, time::now() + jiff::SignedDuration::from_secs(seconds), seconds);
+    set_deletion(object, time::later(time::now(), seconds), seconds);
     bump_generation(object);
     Grace::Started(seconds)
 }
@@ -249,7 +251,7 @@ fn set_deletion(object: &mut Value, at: jiff::Timestamp, seconds: i64) {
 
 fn bump_generation(object: &mut Value) {
     if let Some(generation) = object.pointer("/metadata/generation").and_then(Value::as_i64).filter(|g| *g > 0) {
-        object::metadata_mut(object).insert("generation".into(), (generation + 1).into());
+        object::metadata_mut(object).insert("generation".into(), generation.saturating_add(1).into());
     }
 }
 

@@ -29,6 +29,8 @@ use crate::storage::codec;
 
 /// A watch without a timeout ends after 30 to 60 minutes, so that clients spread over servers.
 const SHORTEST_SECONDS: u64 = 1800;
+/// Ten years: no clock of a machine gets to the end of what a client may write.
+const LONGEST_SECONDS: u64 = 10 * 365 * 24 * 3600;
 /// Events that are ready together go out together, up to this size.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -41,7 +43,7 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     let selection = Selection::new(row, &options, name)?;
     let include = IncludeObject::read(&context.query)?;
     let seconds = match options.timeout_seconds.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0) {
-        Some(seconds) => seconds,
+        Some(seconds) => seconds.min(LONGEST_SECONDS),
         None => rand::rng().random_range(SHORTEST_SECONDS..=2 * SHORTEST_SECONDS),
     };
     let timeout = Duration::from_secs(seconds);

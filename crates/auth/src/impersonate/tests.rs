@@ -81,6 +81,17 @@ async fn whoever_is_meant_is_meant_or_nobody() {
         check(&[("Impersonate-User", b""), (name, b"a")], Err(400)).await;
     }
     check(&[("Impersonate-Group", b"")], Err(400)).await;
+    // Nor is it plain who is meant.
+    check(&[("Impersonate-User", b"")], Err(400)).await;
+    check(&[jane, jane], Err(400)).await;
+    check(&[jane, ("Impersonate-User", b"admin")], Err(400)).await;
+    check(&[jane, ("Impersonate-Uid", b"1"), ("Impersonate-Uid", b"2")], Err(400)).await;
+    for name in ["Impersonate-Usr", "Impersonate-", "Impersonate-Groups", "Impersonate-Extra", "Impersonate-User-Extra"]
+    {
+        check(&[(name, b"a")], Err(400)).await;
+        check(&[jane, (name, b"a")], Err(400)).await;
+    }
+    check(&[jane, ("Impersonate_User", b"a"), ("X-Impersonate-User", b"a")], Ok(Some("jane"))).await;
     check(&[], Ok(None)).await;
 }
 

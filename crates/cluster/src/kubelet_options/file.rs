@@ -69,6 +69,7 @@ fn take(options: &mut KubeletOptions, document: &Value) -> Result<Vec<String>> {
             "preloadedImagesVerificationAllowlist" => {
                 put(&mut options.preloaded_images_verification_allowlist, || texts(key, value))?;
             }
+            "podPidsLimit" => put(&mut options.pod_max_pids, || number(key, value))?,
             "maxPods" => put(&mut options.max_pods, || number(key, value))?,
             "staticPodPath" => put(&mut options.pod_manifest_path, || text(key, value).map(Into::into))?,
             elsewhere if ELSEWHERE.contains(&elsewhere) => {}

@@ -80,6 +80,9 @@ pub struct KubeletOptions {
     /// How many pods run here at most, 110 when not given.
     #[arg(long, value_name = "COUNT")]
     pub max_pods: Option<u32>,
+    /// How many processes and threads a pod may have; as many as the node gives all pods together when not given, or -1.
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    pub pod_max_pids: Option<i64>,
     /// Sysctls that pods may set though they may reach beyond the pod: `kernel.msg*,net.core.somaxconn`. Whoever may create
     /// pods may set them.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -100,6 +103,7 @@ pub struct KubeletConfig {
     eviction: Eviction,
     images: ImageCollection,
     max_pods: u32,
+    pod_pids: Option<u64>,
     log_size: u64,
     log_files: usize,
     manifests: Option<PathBuf>,
@@ -152,6 +156,7 @@ impl KubeletOptions {
             },
             images,
             max_pods: self.max_pods.unwrap_or(110),
+            pod_pids: self.pod_max_pids.and_then(|limit| u64::try_from(limit).ok()).filter(|limit| *limit > 0),
             log_size: bytes("container-log-max-size", self.container_log_max_size.as_deref().unwrap_or("10Mi"))?,
             log_files: log_files.into(),
             manifests: self.pod_manifest_path.as_ref().map(std::path::absolute).transpose()?,
@@ -174,10 +179,16 @@ fn bytes(flag: &str, text: &str) -> Result<u64> {
 }
 
 impl KubeletConfig {
+    /// For the embedded runtime, which writes the logs.
+    pub fn log_limit(&self) -> ferry_runtime::LogLimit {
+        ferry_runtime::LogLimit { size: self.log_size, files: self.log_files }
+    }
+
     pub fn apply(&self, kubelet: &mut ferry_kubelet::Config) {
         kubelet.eviction = self.eviction.clone();
         kubelet.images = self.images.clone();
         kubelet.max_pods = self.max_pods;
+        kubelet.pod_pids = self.pod_pids;
         kubelet.log_size = self.log_size;
         kubelet.log_files = self.log_files;
         kubelet.sysctls = self.sysctls.clone();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ferry_runtime::{Config, Mirrors, Network};
+use ferry_runtime::{Config, LogLimit, Mirrors, Network};
 use ferry_tasks::Tasks;
 
 use crate::config::{EMBEDDED_SOCKET, Mirror, NodeConfig};
@@ -15,6 +15,7 @@ pub struct Settings {
     pub run_dir: PathBuf,
     pub mirrors: Vec<Mirror>,
     pub pause_image: String,
+    pub log_limit: LogLimit,
 }
 
 impl Settings {
@@ -24,6 +25,7 @@ impl Settings {
             run_dir: node.run_dir.clone(),
             mirrors: node.mirrors.clone(),
             pause_image: node.cluster.pause_image.clone(),
+            log_limit: node.kubelet.log_limit(),
         }
     }
 
@@ -45,6 +47,7 @@ impl Settings {
             },
             mirrors: Mirrors(mirrors),
             pause_image: self.pause_image.clone(),
+            log_limit: self.log_limit,
         })
     }
 }
@@ -64,6 +67,7 @@ pub async fn remove_pods(data_dir: &Path, run_dir: &Path) -> Result<Option<usize
         run_dir: run_dir.to_owned(),
         mirrors: Vec::new(),
         pause_image: String::new(),
+        log_limit: LogLimit::default(),
     };
     Ok(Some(ferry_runtime::remove_all(settings.config()?).await?))
 }

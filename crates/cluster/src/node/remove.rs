@@ -52,7 +52,9 @@ pub fn network(bridge: &str) {
     for table in [node_table(bridge), proxy_table(bridge)] {
         let _ = run("nft", &["delete", "table", "ip", &table]);
     }
-    let _ = run("nft", &["delete", "table", "inet", &policy_table(bridge)]);
+    for family in ["inet", "bridge"] {
+        let _ = run("nft", &["delete", "table", family, &policy_table(bridge)]);
+    }
     let _ = run("ip", &["link", "delete", bridge]);
     let _ = run("ip", &["link", "delete", &tunnel_device(bridge)]);
     // Another cluster on this machine puts its own back at once.

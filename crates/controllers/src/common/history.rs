@@ -81,7 +81,7 @@ pub(crate) fn current(
             return Current::Is(found.clone());
         }
         let mut renumbered = (**found).clone();
-        renumbered.revision = Some(newest + 1);
+        renumbered.revision = Some(newest.saturating_add(1));
         return Current::Renumber(renumbered);
     }
     let hash = template::hash(template, collisions);
@@ -96,7 +96,7 @@ pub(crate) fn current(
             ..ObjectMeta::default()
         },
         data: RawExtension(data(template)),
-        revision: Some(newest + 1),
+        revision: Some(newest.saturating_add(1)),
     })
 }
 

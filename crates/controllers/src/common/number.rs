@@ -29,6 +29,11 @@ pub(crate) fn count(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }
 
+/// All together, or as many as the API's integers tell: clients write the parts.
+pub(crate) fn total(parts: impl IntoIterator<Item = i32>) -> i32 {
+    parts.into_iter().fold(0, i32::saturating_add)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ferry_apiserver::Kubelets;
 use ferry_cluster::config::{Cidr, default_address, host_name};
 use ferry_cluster::{folders, log, pki_plan, signals};
@@ -27,11 +27,26 @@ pub fn run(options: &ApiserverOptions) -> Result<()> {
     tokio::runtime::Runtime::new()?.block_on(serve(options))
 }
 
-/// Whether a list of `Gate=true` switches a gate on that is off by default. Others are upstream's own and change nothing here.
-fn enabled(gates: &[String], gate: &str) -> bool {
-    gates
-        .iter()
-        .any(|given| given.split_once('=').is_some_and(|(name, value)| name.trim() == gate && value.trim() == "true"))
+/// Whether clients may speak CBOR: the one feature that can be chosen. Who names another is told so, instead of going without.
+fn speaks_cbor(gates: &[String]) -> Result<bool> {
+    let mut on = false;
+    for given in gates.iter().map(|given| given.trim()).filter(|given| !given.is_empty()) {
+        let Some((name, value)) = given.split_once('=') else {
+            bail!("--feature-gates {given:?}: write it like CBORServingAndStorage=true");
+        };
+        let (name, value) = (name.trim(), value.trim());
+        let value = match value.to_ascii_lowercase().as_str() {
+            "true" | "t" | "1" => true,
+            "false" | "f" | "0" => false,
+            _ => bail!("--feature-gates: {name} is true or false, not {value:?}"),
+        };
+        match name {
+            "CBORServingAndStorage" => on = value,
+            "AllAlpha" | "AllBeta" if !value => {}
+            _ => bail!("--feature-gates: {name} cannot be chosen here: features are as upstream's defaults are"),
+        }
+    }
+    Ok(on)
 }
 
 async fn serve(options: &ApiserverOptions) -> Result<()> {
@@ -104,7 +119,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
             front_proxy: front_proxy.identity,
             server: &options.server,
             flags: command_line().in_use(),
-            cbor: enabled(&options.feature_gates, "CBORServingAndStorage"),
+            cbor: speaks_cbor(&options.feature_gates)?,
             lacks_policies: false,
         },
         &tasks,
@@ -123,4 +138,29 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
 fn read(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feature_is_chosen_or_refused() {
+        let check = |gates: &[&str], want: Result<bool, &str>| {
+            let gates: Vec<String> = gates.iter().map(|gate| (*gate).to_owned()).collect();
+            match (speaks_cbor(&gates), want) {
+                (Ok(got), Ok(want)) => assert_eq!(got, want, "{gates:?}"),
+                (Err(got), Err(want)) => assert!(got.to_string().contains(want), "{got}"),
+                (got, want) => panic!("{gates:?}: {got:?} instead of {want:?}"),
+            }
+        };
+        check(&[], Ok(false));
+        check(&["CBORServingAndStorage=true"], Ok(true));
+        check(&["CBORServingAndStorage=true", " CBORServingAndStorage=false"], Ok(false));
+        check(&["AllAlpha=false", ""], Ok(false));
+        check(&["CBORServingAndStorage"], Err("write it like"));
+        check(&["CBORServingAndStorage=maybe"], Err("is true or false, not \"maybe\""));
+        check(&["Nope=true"], Err("Nope cannot be chosen here"));
+        check(&["AllAlpha=true"], Err("AllAlpha cannot be chosen here"));
+    }
 }

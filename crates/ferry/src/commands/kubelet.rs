@@ -27,6 +27,7 @@ fn configuration(options: &KubeletAloneOptions) -> Result<(ferry_kubelet::Config
     let name = options.hostname_override.clone().unwrap_or_else(host_name);
     let runtime = ContainerRuntime::parse(&options.container_runtime_endpoint)?;
     let root_dir = std::path::absolute(&options.root_dir)?;
+    let checked = flags.check()?;
     let (socket, runtime) = match runtime {
         ContainerRuntime::Other(socket) => (socket, None),
         ContainerRuntime::Embedded => {
@@ -36,6 +37,7 @@ fn configuration(options: &KubeletAloneOptions) -> Result<(ferry_kubelet::Config
                 run_dir: std::path::absolute(&options.run_dir)?,
                 mirrors,
                 pause_image: options.pod_infra_container_image.clone(),
+                log_limit: checked.log_limit(),
             };
             (settings.socket(), Some(settings))
         }
@@ -55,7 +57,7 @@ fn configuration(options: &KubeletAloneOptions) -> Result<(ferry_kubelet::Config
     config.taints = taints.collect::<Result<_>>()?;
     config.cgroup_root.clone_from(&options.cgroup_root);
     config.sandbox_image = runtime.as_ref().map(|settings| settings.pause_image.clone());
-    flags.check()?.apply(&mut config);
+    checked.apply(&mut config);
     Ok((config, runtime))
 }
 

@@ -24,12 +24,15 @@ pub fn run(options: &SchedulerOptions) -> Result<()> {
 /// A file that cannot be used is refused before anything is asked of the API server.
 fn configuration(path: Option<&Path>) -> Result<Configuration> {
     let Some(path) = path else { return Ok(Configuration::default()) };
-    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = ferry_server::server_options::read_file(path)?;
     let (content, duplicates) =
         ferry_schema::yaml::parse_value(&text).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
     if let Some(first) = duplicates.first() {
         bail!("{}: strict decoding error: yaml: unmarshal errors:\n  {first}", path.display());
     }
+    // Names the field; what is left for the parser are values.
+    ferry_server::configuration::check("KubeSchedulerConfiguration", &content)
+        .with_context(|| format!("{} cannot be used", path.display()))?;
     Configuration::parse(content).with_context(|| format!("{} cannot be used", path.display()))
 }
 

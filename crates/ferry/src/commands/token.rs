@@ -69,7 +69,8 @@ pub async fn create(
         data.insert("description", description.to_owned());
     }
     if !ttl.is_zero() {
-        let end = Timestamp::now() + SignedDuration::try_from(ttl)?;
+        let end =
+            Timestamp::now().checked_add(SignedDuration::try_from(ttl)?).context("--ttl is beyond every calendar")?;
         data.insert("expiration", end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     }
     let secret = Secret {

@@ -26,6 +26,10 @@ pub(crate) struct ControlGroups {
     /// The group of all pods, without the leading slash.
     top: PathBuf,
     unified: bool,
+    /// How many processes and threads a pod may have; none for no limit of its own.
+    pod_pids: Option<u64>,
+    /// How many all pods together may have: what the kernel gives the whole machine.
+    all_pids: Option<u64>,
     /// What the burstable pods asked for, by uid, in thousandths: their class gets the sum.
     burstable: Mutex<HashMap<String, i64>>,
 }
@@ -37,8 +41,15 @@ impl ControlGroups {
             unified: mounts.join("cgroup.controllers").exists(),
             mounts: mounts.to_owned(),
             top: root.strip_prefix("/").unwrap_or(root).join("kubepods"),
+            pod_pids: None,
+            all_pids: None,
             burstable: Mutex::default(),
         }
+    }
+
+    /// The same, with limits to the processes of each pod and of all of them.
+    pub(crate) fn limiting_processes(self, pod: Option<u64>, all: Option<u64>) -> Self {
+        Self { pod_pids: pod, all_pids: all, ..self }
     }
 
     /// Without them no pod can run; said when the kubelet starts, not by every pod.
@@ -51,7 +62,9 @@ impl ControlGroups {
                 self.mounts.join(controller).join("cgroup.procs").exists()
             }
         };
-        let missing: Vec<&str> = ["cpu", "memory"].into_iter().filter(|controller| !is_there(controller)).collect();
+        // Without `pids` nobody counts processes: only a limit to them needs it.
+        let needed = CONTROLLERS.into_iter().filter(|controller| *controller != "pids" || self.pod_pids.is_some());
+        let missing: Vec<&str> = needed.filter(|controller| !is_there(controller)).collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -81,6 +94,7 @@ impl ControlGroups {
         let group = self.group(pod);
         self.make(&group)?;
         self.write_shares(&self.top, processors())?;
+        self.limit_processes(&group)?;
         match Self::class(pod) {
             "burstable" => self.count_burstable(pod::uid(pod), Some(amounts.milli))?,
             "besteffort" => self.write_shares(&self.top.join(CLASSES[1]), 2)?,
@@ -97,6 +111,24 @@ impl ControlGroups {
         put(&processor, "cpu.cfs_period_us", &PERIOD.to_string())?;
         put(&processor, "cpu.cfs_quota_us", &amounts.quota.unwrap_or(-1).to_string())?;
         put(&memory, "memory.limit_in_bytes", &amounts.memory.unwrap_or(-1).to_string())
+    }
+
+    /// A pod that forks without end runs into its own limit, and all pods together into theirs before the machine does.
+    fn limit_processes(&self, group: &Path) -> io::Result<()> {
+        if !self.counts_processes() {
+            return Ok(());
+        }
+        let text = |limit: Option<u64>| limit.map_or_else(|| "max".to_owned(), |limit| limit.to_string());
+        put(&self.folder("pids", &self.top), "pids.max", &text(self.all_pids))?;
+        put(&self.folder("pids", group), "pids.max", &text(self.pod_pids))
+    }
+
+    fn counts_processes(&self) -> bool {
+        if self.unified {
+            let offered = fs::read_to_string(self.mounts.join("cgroup.controllers")).unwrap_or_default();
+            return offered.split_whitespace().any(|known| known == "pids");
+        }
+        self.mounts.join("pids").join("cgroup.procs").exists()
     }
 
     /// Removes the group of a pod whose containers are gone. What is not there is no error.
@@ -162,7 +194,8 @@ impl ControlGroups {
 
     fn make(&self, group: &Path) -> io::Result<()> {
         if !self.unified {
-            return ["cpu", "memory"].into_iter().try_for_each(|c| make_folder(&self.folder(c, group)));
+            let made = CONTROLLERS.into_iter().filter(|c| *c != "pids" || self.counts_processes());
+            return made.into_iter().try_for_each(|c| make_folder(&self.folder(c, group)));
         }
         // A controller works in a group only when every group above hands it down.
         let offered = fs::read_to_string(self.mounts.join("cgroup.controllers"))?;
@@ -250,6 +283,35 @@ mod tests {
         assert_eq!(known, ["a", "b"]);
         groups.remove("b");
         assert_eq!(read("cpu/box/kubepods/burstable/cpu.shares"), "256");
+    }
+
+    #[test]
+    fn processes_are_limited_where_the_kernel_counts_them() {
+        let pod = pod("a", json!({}));
+        for unified in [false, true] {
+            let mounts = tempfile::tempdir().expect("a folder");
+            let path = |path: &str| mounts.path().join(if unified { "" } else { "pids" }).join(path);
+            let read = |name: &str| fs::read_to_string(path(name)).expect(name);
+            let groups = |pod, all| ControlGroups::new(mounts.path(), Path::new("/")).limiting_processes(pod, all);
+            let name = "kubepods/besteffort/poda/pids.max";
+            if unified {
+                fs::write(mounts.path().join("cgroup.controllers"), "cpu memory\n").expect("written");
+            }
+            // Where nobody counts, only a limit is too much.
+            groups(None, Some(4)).apply(&pod, &amounts_of(&pod)).expect("applied");
+            assert!(!path(name).exists());
+            assert!(groups(Some(7), Some(4)).check().is_err_and(|why| why.contains("pids are not mounted")));
+            if unified {
+                fs::write(mounts.path().join("cgroup.controllers"), "cpu memory pids\n").expect("written");
+            } else {
+                fs::create_dir(mounts.path().join("pids")).expect("a folder");
+                fs::write(path("cgroup.procs"), "").expect("written");
+            }
+            groups(Some(7), Some(4000)).apply(&pod, &amounts_of(&pod)).expect("applied");
+            assert_eq!((read(name).as_str(), read("kubepods/pids.max").as_str()), ("7", "4000"));
+            groups(None, None).apply(&pod, &amounts_of(&pod)).expect("applied");
+            assert_eq!((read(name).as_str(), read("kubepods/pids.max").as_str()), ("max", "max"));
+        }
     }
 
     #[test]

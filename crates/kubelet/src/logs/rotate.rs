@@ -8,8 +8,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::runtime::Runtime;
+use crate::volumes::blocking;
 
 const PERIOD: Duration = Duration::from_secs(10);
+/// Between two looks while a container writes so much that its log could outgrow its size by far until the next.
+const HURRY: Duration = Duration::from_millis(250);
 
 /// The logs that are being written: by pod uid, the containers and their files.
 #[derive(Default)]
@@ -30,77 +33,78 @@ impl LogFiles {
     }
 }
 
-/// Looks at the sizes now and then, for ever.
+/// How long the next look can wait.
+#[derive(Default)]
+struct Pace {
+    before: HashMap<String, u64>,
+}
+
+impl Pace {
+    /// A twentieth of a log in one look, and it is looked at more often.
+    fn next(&mut self, sizes: HashMap<String, u64>, limit: u64) -> Duration {
+        let grown = |(id, size): (&String, &u64)| match self.before.get(id) {
+            Some(before) if before <= size => size - before,
+            // New, or set aside.
+            _ => *size,
+        };
+        let hurry = !self.before.is_empty() && sizes.iter().map(grown).any(|grown| grown > limit / 20);
+        self.before = sizes;
+        if hurry { HURRY } else { PERIOD }
+    }
+}
+
+/// Looks at the sizes now and then, for ever; often where much is written. Ferry's own runtime sets a full log aside itself.
 /// `most` files of each log are kept, with the one that is being written.
 pub(crate) async fn rotate(files: Arc<LogFiles>, runtime: Arc<dyn Runtime>, size: u64, most: usize) {
+    let mut pace = Pace::default();
+    let mut wait = PERIOD;
     loop {
-        tokio::time::sleep(PERIOD).await;
+        tokio::time::sleep(wait).await;
+        let mut sizes = HashMap::new();
         for (id, path) in files.all() {
-            let full = tokio::fs::symlink_metadata(&path).await.is_ok_and(|m| m.is_file() && m.len() >= size);
-            if full && let Err(error) = turn(&*runtime, &id, &path, most).await {
+            let found = tokio::fs::symlink_metadata(&path).await.ok().filter(std::fs::Metadata::is_file);
+            let length = found.map_or(0, |metadata| metadata.len());
+            if length >= size
+                && let Err(error) = turn(&*runtime, &id, &path, most).await
+            {
                 tracing::warn!(log = %path.display(), "not rotated: {error}");
             }
+            sizes.insert(id, length);
         }
+        wait = pace.next(sizes, size);
     }
 }
 
 async fn turn(runtime: &dyn Runtime, id: &str, path: &Path, most: usize) -> Result<(), String> {
-    let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
-    let aside = PathBuf::from(format!("{}.{stamp}", path.display()));
-    tokio::fs::rename(path, &aside).await.map_err(|e| e.to_string())?;
+    let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let place = path.to_owned();
+    let set_aside = move || ferry_podfs::set_aside(&place, &stamp).map_err(|error| error.to_string());
+    let aside = blocking(set_aside).await?;
     if let Err(error) = runtime.reopen_log(id).await {
         // The runtime goes on writing to the old file: give it its name back.
         let _ = tokio::fs::rename(&aside, path).await;
         return Err(error.to_string());
     }
-    remove_oldest(path, most).await.map_err(|e| e.to_string())
-}
-
-async fn remove_oldest(path: &Path, most: usize) -> std::io::Result<()> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-    let prefix = format!("{}.", name.to_string_lossy());
-    let mut entries = tokio::fs::read_dir(folder).await?;
-    let mut old = Vec::new();
-    while let Some(entry) = entries.next_entry().await? {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            old.push(entry.path());
-        }
-    }
-    // The names hold their times.
-    old.sort();
-    let excess = old.len().saturating_sub(most.saturating_sub(1));
-    for path in old.into_iter().take(excess) {
-        tokio::fs::remove_file(path).await?;
-    }
-    Ok(())
+    let place = path.to_owned();
+    blocking(move || ferry_podfs::remove_oldest(&place, most).map_err(|error| error.to_string())).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn the_oldest_files_go() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("0.log");
-        for day in 1..=7 {
-            std::fs::write(folder.path().join(format!("0.log.2026010{day}-000000")), "").expect("written");
-        }
-        std::fs::write(&path, "").expect("written");
-        remove_oldest(&path, 5).await.expect("removed");
-        let mut left: Vec<String> = std::fs::read_dir(folder.path())
-            .expect("a list")
-            .flatten()
-            .map(|e| e.file_name().to_string_lossy().into())
-            .collect();
-        left.sort();
-        let kept = [
-            "0.log",
-            "0.log.20260104-000000",
-            "0.log.20260105-000000",
-            "0.log.20260106-000000",
-            "0.log.20260107-000000",
-        ];
-        assert_eq!(left, kept);
+    #[test]
+    fn who_writes_much_is_looked_at_often() {
+        let mut pace = Pace::default();
+        let seen = |pace: &mut Pace, sizes: &[(&str, u64)]| {
+            pace.next(sizes.iter().map(|(id, size)| ((*id).to_owned(), *size)).collect(), 100)
+        };
+        assert_eq!(seen(&mut pace, &[("a", 10), ("b", 90)]), PERIOD);
+        assert_eq!(seen(&mut pace, &[("a", 14), ("b", 90)]), PERIOD);
+        assert_eq!(seen(&mut pace, &[("a", 20), ("b", 90)]), HURRY);
+        // Set aside meanwhile: what is there was all written since.
+        assert_eq!(seen(&mut pace, &[("a", 20), ("b", 6)]), HURRY);
+        assert_eq!(seen(&mut pace, &[("a", 20), ("b", 6)]), PERIOD);
+        assert_eq!(seen(&mut pace, &[("new", 500)]), HURRY);
     }
 }

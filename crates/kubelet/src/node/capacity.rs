@@ -58,6 +58,13 @@ pub(crate) fn processes() -> (u64, u64) {
     (limit.unwrap_or(32_768), running.unwrap_or(0))
 }
 
+/// How many processes and threads all pods together may have: a part of the machine's is left for the node itself, so that it
+/// can still end a pod that forks without end.
+pub(crate) fn most_of_pods() -> u64 {
+    let (limit, _) = processes();
+    limit - limit / 16
+}
+
 /// Huge pages of one size, in bytes, and how many the kernel keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HugePages {

@@ -56,7 +56,7 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
         "topologyManagerScope": "container",
         "maxPods": config.max_pods,
         "podCIDR": config.pod_cidr,
-        "podPidsLimit": -1,
+        "podPidsLimit": config.pod_pids.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)),
         "resolvConf": config.resolv_conf.to_string_lossy(),
         "serializeImagePulls": false,
         "allowedUnsafeSysctls": config.sysctls.unsafe_ones(),

@@ -204,6 +204,7 @@ impl Engine {
             id: id.clone(),
             bundle: self.container_folder(&id),
             log_path,
+            log_limit: Some(self.config.log_limit),
             tty: container.config.tty,
             stdin: container.config.stdin,
             stdin_once: container.config.stdin_once,

@@ -206,8 +206,7 @@ impl<'a> Session<'a> {
                 return Err(PullError::NotFound(self.reference.to_string()));
             }
             let detail = small(response, url, 64 * 1024).await.unwrap_or_default();
-            let detail = String::from_utf8_lossy(&detail[..detail.len().min(512)]).trim().to_owned();
-            let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
+            let detail = complaints(&detail).map(|text| format!(": {text}")).unwrap_or_default();
             return Err(PullError::Status { method: Method::GET, url: url.to_owned(), status, detail });
         }
     }
@@ -281,7 +280,7 @@ impl<'a> Session<'a> {
         };
         let asked = realm.parse::<Uri>().ok().zip(self.base.parse::<Uri>().ok());
         if !asked.is_some_and(|(realm, base)| trust::may_ask(&base, &realm)) {
-            let why = format!("it sends us to {realm:?} for a token, which is not https");
+            let why = format!("it sends us to {realm:?} for a token, which is not https, or not outside");
             return Err(PullError::Malformed { what: what(), why });
         }
         let scope = format!("repository:{}:pull", self.reference.repository);
@@ -319,6 +318,19 @@ impl<'a> Session<'a> {
             None => Err(PullError::Malformed { what: format!("the answer of {realm}"), why: "no token".to_owned() }),
         }
     }
+}
+
+/// What a registry complains about, in the words of its protocol. What else answers there is not shown: an image may name any
+/// server that the node reaches, and whoever made the pod reads the Event.
+fn complaints(body: &[u8]) -> Option<String> {
+    let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let errors = answer.get("errors")?.as_array()?;
+    let words = errors.iter().filter_map(|error| {
+        let code = error.get("code")?.as_str()?;
+        Some(format!("{code}: {}", error.get("message").and_then(|text| text.as_str()).unwrap_or_default()))
+    });
+    let text: String = words.collect::<Vec<_>>().join(", ").chars().take(512).collect();
+    (!text.is_empty()).then_some(text)
 }
 
 /// The whole of a short body.

@@ -1,5 +1,7 @@
 //! Whom a registry's credentials are shown: the registry that they are for, whom it names to hand out tokens, nobody else.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use ferry_cri::v1::AuthConfig;
 use http::Uri;
 
@@ -25,20 +27,50 @@ pub(super) fn is_for(auth: &AuthConfig, reference: &Reference, base: &Uri) -> bo
 /// Whether a place that hands out tokens may be asked, with credentials or without: nothing that came over TLS leads to
 /// plain HTTP, and plain HTTP no further than to the same machine.
 pub(super) fn may_ask(base: &Uri, realm: &Uri) -> bool {
-    match realm.scheme_str() {
-        Some("https") => true,
-        Some("http") => base.scheme_str() == Some("http") && base.host().is_some() && base.host() == realm.host(),
-        _ => false,
+    stays_outside(base, realm)
+        && match realm.scheme_str() {
+            Some("https") => true,
+            Some("http") => base.scheme_str() == Some("http") && base.host().is_some() && base.host() == realm.host(),
+            _ => false,
+        }
+}
+
+/// Whether a redirect is followed: never from TLS to plain HTTP, nor to this machine.
+pub(super) fn may_follow(from: &Uri, to: &Uri) -> bool {
+    stays_outside(from, to)
+        && match to.scheme_str() {
+            Some("https") => true,
+            Some("http") => from.scheme_str() == Some("http"),
+            _ => false,
+        }
+}
+
+/// Whether somebody else than this machine itself is meant: what a registry says must not make the node call its own services,
+/// or those of its link that take it for an administrator. An image may name such a registry, which then leads to itself only.
+fn stays_outside(from: &Uri, to: &Uri) -> bool {
+    to.host().is_some_and(|host| !is_near(host) || from.host() == Some(host))
+}
+
+/// Loopback and link-local addresses, in all the forms that a client takes.
+fn is_near(host: &str) -> bool {
+    let name = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
+    let near = |address: Ipv4Addr| address.is_loopback() || address.is_link_local() || address.is_unspecified();
+    match name.parse() {
+        Ok(IpAddr::V4(address)) => near(address),
+        Ok(IpAddr::V6(address)) => {
+            let inside = address.to_ipv4_mapped().or_else(|| address.to_ipv4());
+            address.is_loopback() || address.is_unicast_link_local() || inside.is_some_and(near)
+        }
+        // Resolvers read numbers as addresses in many ways: 127.1, 0x7f000001, 2130706433.
+        Err(_) => name == "localhost" || name.ends_with(".localhost") || is_number(&name),
     }
 }
 
-/// Whether a redirect is followed: never from TLS to plain HTTP.
-pub(super) fn may_follow(from: &Uri, to: &Uri) -> bool {
-    match to.scheme_str() {
-        Some("https") => true,
-        Some("http") => from.scheme_str() == Some("http"),
-        _ => false,
-    }
+/// No name of a host ends with a number.
+fn is_number(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    last.starts_with(|first: char| first.is_ascii_digit())
+        && (last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x"))
 }
 
 /// Whether what was meant for one place is meant for another: the same host and port, in the same protocol.
@@ -88,6 +120,32 @@ mod tests {
         check("http://a.test:5000", "http://b.test/token", false, true);
         check("http://a.test:5000", "https://b.test/token", true, true);
         check("http://a.test", "ftp://a.test/", false, false);
+        for near in [
+            "127.0.0.1:1",
+            "127.1",
+            "localhost",
+            "localhost.",
+            "a.localhost:7",
+            "169.254.169.254",
+            "0.0.0.0",
+            "2130706433",
+            "0x7f.1",
+            "[::1]",
+            "[::]",
+            "[fe80::1]",
+            "[::ffff:127.0.0.1]:80",
+            "[::ffff:169.254.1.1]",
+            "[::127.0.0.1]",
+        ] {
+            for scheme in ["http", "https"] {
+                check("http://a.test", &format!("{scheme}://{near}/x"), false, false);
+                check("https://a.test", &format!("{scheme}://{near}/x"), false, false);
+            }
+        }
+        check("http://127.0.0.1:5000", "http://127.0.0.1:5001/token", true, true);
+        check("http://127.0.0.1:5000", "http://169.254.169.254/latest", false, false);
+        check("http://a.test", "https://10.0.0.1/x", true, true);
+        check("https://a.test", "https://1.a.test/x", true, true);
         assert!(is_same(&uri("https://a.test/x"), &uri("https://a.test/y")));
         assert!(!is_same(&uri("https://a.test/x"), &uri("http://a.test/x")));
         assert!(!is_same(&uri("https://a.test/x"), &uri("https://a.test:444/x")));

@@ -112,7 +112,7 @@ impl Container {
             let waits = known.started_at.get().is_none() && known.exit.get().is_none();
             return if waits { Ok(()) } else { Err(format!("container {} is there already", create.id)) };
         }
-        let log = Log::open(create.log_path).map_err(|e| format!("cannot open the log: {e}"))?;
+        let log = Log::open(create.log_path, create.log_limit).map_err(|e| format!("cannot open the log: {e}"))?;
         let (oci_log, pid_file) = (create.bundle.join("oci.log"), create.bundle.join("pid"));
         let mut outputs: Vec<(Kind, Source)> = Vec::new();
         let mut input = None;

@@ -40,6 +40,7 @@ fn config(folder: &Path) -> Config {
         network: Network { configuration: folder.join("cni"), plugins: plugins().expect("CNI plug-ins are installed") },
         mirrors: Mirrors::default(),
         pause_image: std::fs::read_to_string(folder.join("pause")).expect("the pause image's name"),
+        log_limit: ferry_runtime::LogLimit::default(),
     }
 }
 

@@ -81,14 +81,22 @@ impl<'c> Place<'c> {
             _ => return Err("associative list with keys may not have non-map elements".to_owned()),
         };
         let mut keys: Vec<(String, Scalar)> = Vec::with_capacity(self.keys.len());
+        // Null is what decoding makes of it: nothing, which the default stands in for. Upstream takes it for a key of its own,
+        // which no stored item has, so that every apply of it adds one more.
+        let given = |key: &str| map.get(key).filter(|value| !value.is_null()).cloned();
         for key in self.keys {
             let default = || match &inner.shape {
                 Shape::Struct(id) => catalogue.get(*id).field(key).and_then(|field| key_default(catalogue, *id, field)),
                 _ => None,
             };
-            if let Some(value) = map.get(&**key).cloned().or_else(default) {
+            if let Some(value) = given(key).or_else(default) {
                 keys.push((key.to_string(), Scalar(value)));
             }
+        }
+        if keys.is_empty() {
+            // Nothing else tells it apart: validation judges the null.
+            let nulls = self.keys.iter().filter(|key| map.contains_key(&***key));
+            keys.extend(nulls.map(|key| (key.to_string(), Scalar(Value::Null))));
         }
         if keys.is_empty() {
             let names: Vec<String> = self.keys.iter().map(|k| crate::text::quote(k)).collect();

@@ -330,3 +330,31 @@ fn applying_twice_changes_nothing() {
     let second = server.apply("m1", config).expect("applied");
     assert_eq!(first, second);
 }
+
+/// What is stored has no null: an item that was applied with one is the same item the next time.
+#[test]
+fn a_key_of_null_adds_no_item_again() {
+    let pod = |spec: Value| json!({"metadata": {"name": "p"}, "spec": spec});
+    let container = |ports: Value| json!({"containers": [{"name": "c", "image": "i", "ports": ports}]});
+    for (config, path, count) in [
+        (pod(json!({"imagePullSecrets": [{"name": null}]})), "/spec/imagePullSecrets", 1),
+        (pod(json!({"imagePullSecrets": [{"name": null}, {"name": "a"}]})), "/spec/imagePullSecrets", 2),
+        (pod(container(json!([{"containerPort": 80, "protocol": null}]))), "/spec/containers/0/ports", 1),
+        (pod(container(json!([{"containerPort": null}]))), "/spec/containers/0/ports", 1),
+        (pod(json!({"containers": [{"name": null, "image": "i"}]})), "/spec/containers", 1),
+    ] {
+        let mut server = Server::new("", "v1", "Pod");
+        for _ in 0..3 {
+            let object = server.apply("m", config.clone()).expect("applied");
+            let items = object.pointer(path).and_then(Value::as_array).map(Vec::len);
+            assert_eq!(items, Some(count), "{config}: {object}");
+        }
+        // Who leaves it out takes it away.
+        let object = server.apply("m", pod(json!({"nodeName": "n"}))).expect("applied");
+        assert!(object.pointer(path).and_then(Value::as_array).is_none_or(Vec::is_empty), "{object}");
+    }
+    // The same key twice, one of them in other words.
+    let twice = pod(json!({"imagePullSecrets": [{"name": null}, {"name": ""}]}));
+    let error = Server::new("", "v1", "Pod").apply("m", twice).expect_err("a key that stands twice");
+    assert!(error.to_string().contains("duplicate entries for key [name=\"\"]"), "{error}");
+}

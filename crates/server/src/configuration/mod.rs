@@ -176,6 +176,11 @@ mod tests {
                 r#"evictionHard[memory.available]: must be a string, unknown field "maxPod""#,
             ),
             (
+                "KubeSchedulerConfiguration",
+                json!({"profiles": [{"plugins": {"score": {"enabled": {}}}, "schedulerName": 5}], "parallelism": "many"}),
+                "parallelism: must be a whole number, profiles[0].plugins.score.enabled: must be a list, profiles[0].schedulerName: must be a string",
+            ),
+            (
                 "PodSecurityConfiguration",
                 json!({"defaults": {"enforced": "x"}}),
                 r#"unknown field "defaults.enforced""#,

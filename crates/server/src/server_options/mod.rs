@@ -7,6 +7,7 @@ mod authorities;
 mod authorization;
 mod service_accounts;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,9 +83,21 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is no duration; write it like 15s or 1m30s"))
 }
 
+/// No configuration is longer; a device never ends.
+const LONGEST_FILE: u64 = 16 << 20;
+
+/// A file that somebody named.
+pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(LONGEST_FILE + 1).read_to_end(&mut bytes));
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    ensure!(bytes.len() as u64 <= LONGEST_FILE, "{} has more than {} MiB", path.display(), LONGEST_FILE >> 20);
+    Ok(bytes)
+}
+
 /// A configuration file, YAML or JSON.
 pub fn read_document(path: &Path) -> Result<Value> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = read_file(path)?;
     let (value, duplicates) =
         ferry_schema::yaml::parse_value(&bytes).map_err(|why| anyhow!("{} is no YAML: {why}", path.display()))?;
     ensure!(duplicates.is_empty(), "{}: {}", path.display(), duplicates.join(", "));

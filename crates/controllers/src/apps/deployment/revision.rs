@@ -41,7 +41,7 @@ fn revision_of(set: &ReplicaSet) -> i64 {
 
 /// Brings an existing ReplicaSet of the current template up to date: revision, annotations, minReadySeconds.
 pub(super) fn sync_new(draft: &mut Draft) {
-    let revision = draft.old.iter().map(|old| revision_of(&old.set)).max().unwrap_or_default() + 1;
+    let revision = draft.old.iter().map(|old| revision_of(&old.set)).max().unwrap_or_default().saturating_add(1);
     let min_ready = draft.spec().min_ready_seconds;
     let Some(mut new) = draft.new.take() else { return };
     annotate(&draft.deployment, &mut new.set, revision);
@@ -63,7 +63,7 @@ pub(super) fn ensure_new(draft: &mut Draft) {
     if draft.new.is_some() {
         return;
     }
-    let revision = draft.old.iter().map(|old| revision_of(&old.set)).max().unwrap_or_default() + 1;
+    let revision = draft.old.iter().map(|old| revision_of(&old.set)).max().unwrap_or_default().saturating_add(1);
     let mut set = Set { was: None, set: replica_set(&draft.deployment) };
     annotate(&draft.deployment, &mut set.set, revision);
     let replicas = scale::for_new(draft, 0);

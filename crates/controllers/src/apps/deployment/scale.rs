@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use super::plan::{Draft, Set};
 use super::revision::{DESIRED, MAXIMUM};
-use crate::common::number::{Round, scaled};
+use crate::common::number::{Round, scaled, total};
 
 /// maxSurge and maxUnavailable in pods. Both cannot be zero, or nothing could move.
 pub(super) fn bounds(draft: &Draft) -> (i32, i32) {
@@ -31,8 +31,8 @@ pub(super) fn max_unavailable(draft: &Draft) -> i32 {
     bounds(draft).1.min(draft.replicas())
 }
 
-fn total(draft: &Draft) -> i32 {
-    draft.all().map(Set::replicas).sum()
+fn all_replicas(draft: &Draft) -> i32 {
+    total(draft.all().map(Set::replicas))
 }
 
 /// How many replicas the new ReplicaSet, which has `current`, may have now.
@@ -40,7 +40,7 @@ pub(super) fn for_new(draft: &Draft, current: i32) -> i32 {
     if !draft.is_rolling() {
         return draft.replicas();
     }
-    let room = draft.replicas().saturating_add(surge(draft)) - total(draft);
+    let room = draft.replicas().saturating_add(surge(draft)) - all_replicas(draft);
     if room <= 0 { current } else { current + room.min(draft.replicas() - current) }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn down_old(draft: &mut Draft) -> bool {
     }
     let least = draft.replicas() - max_unavailable(draft);
     let new_unavailable = draft.new.as_ref().map_or(0, |new| new.replicas() - new.available());
-    let mut allowed = total(draft) - least - new_unavailable;
+    let mut allowed = all_replicas(draft) - least - new_unavailable;
     if allowed <= 0 {
         return false;
     }
@@ -119,7 +119,7 @@ pub(super) fn down_old(draft: &mut Draft) -> bool {
             allowed -= unhealthy;
         }
     }
-    let available: i32 = draft.all().map(Set::available).sum();
+    let available = total(draft.all().map(Set::available));
     let mut surplus = available - least;
     for at in 0..draft.old.len() {
         let replicas = draft.old[at].replicas();
@@ -178,7 +178,7 @@ pub(super) fn in_proportion(draft: &mut Draft) {
         return;
     }
     let allowed = if wanted > 0 { wanted.saturating_add(surge(draft)) } else { 0 };
-    let to_add = allowed - total(draft);
+    let to_add = allowed - all_replicas(draft);
     let size = |which: &Which| at(draft, *which).map_or(0, Set::replicas);
     // The largest first; among equals the newest grows first and the oldest shrinks first.
     let age = |which: &Which| at(draft, *which).and_then(|set| set.age().0);

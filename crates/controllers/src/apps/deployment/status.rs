@@ -11,6 +11,7 @@ use super::plan::{Draft, Set};
 use super::revision::REVISION;
 use super::scale;
 use crate::common::conditions;
+use crate::common::number::total;
 
 const AVAILABLE: &str = "Available";
 const PROGRESSING: &str = "Progressing";
@@ -64,16 +65,16 @@ pub(super) fn note_pause(draft: &mut Draft) {
 pub(super) fn counted(draft: &mut Draft) -> DeploymentStatus {
     let positive = |number: i32| (number > 0).then_some(number);
     let drafted = draft.deployment.status.clone().unwrap_or_default();
-    let available: i32 = draft.all().map(Set::available).sum();
-    let total: i32 = draft.all().map(Set::replicas).sum();
+    let available = total(draft.all().map(Set::available));
+    let all = total(draft.all().map(Set::replicas));
     let ready = |set: &Set| set.set.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
     let mut status = DeploymentStatus {
         observed_generation: draft.deployment.metadata.generation,
-        replicas: positive(draft.all().map(Set::actual).sum()),
+        replicas: positive(total(draft.all().map(Set::actual))),
         updated_replicas: positive(draft.new.as_ref().map_or(0, Set::actual)),
-        ready_replicas: positive(draft.all().map(ready).sum()),
+        ready_replicas: positive(total(draft.all().map(ready))),
         available_replicas: positive(available),
-        unavailable_replicas: positive(total - available),
+        unavailable_replicas: positive(all.saturating_sub(available)),
         terminating_replicas: terminating(draft),
         collision_count: drafted.collision_count,
         conditions: drafted.conditions.filter(|list| !list.is_empty()),

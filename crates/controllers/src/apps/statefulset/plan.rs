@@ -12,6 +12,9 @@ use super::pod as identity;
 use crate::common::number::{Round, scaled};
 use crate::common::pod::{self, Availability};
 
+/// As many pods are made at once, as with a ReplicaSet.
+const BURST: usize = 500;
+
 /// A revision's name and template.
 pub(super) struct Revision {
     pub(super) name: String,
@@ -83,10 +86,13 @@ pub(super) fn steps(observed: &Observed<'_>) -> Vec<Step> {
         };
     }
     let range = identity::first(set)..identity::first(set).saturating_add(identity::replicas(set));
-    for ordinal in range.clone() {
+    let mut made = 0;
+    for ordinal in range {
         let Some(pod) = there.get(&ordinal) else {
             steps.push(Step::Create(Box::new(missing(observed, ordinal))));
-            if in_order {
+            made += 1;
+            // As many as somebody asks for need not fit into memory; those that start bring this about again.
+            if in_order || made == BURST {
                 return steps;
             }
             continue;
@@ -276,6 +282,19 @@ mod tests {
         );
         check(json!({ "ordinals": { "start": 5 }, "replicas": 1 }), &[], &["+web-5 new"]);
         check(json!({ "ordinals": { "start": 5 }, "replicas": 1 }), &["0 new ready", "5 new ready"], &["-web-0"]);
+    }
+
+    #[test]
+    fn any_number_of_replicas_is_begun() {
+        let set = set(json!({ "podManagementPolicy": "Parallel", "replicas": i32::MAX, "ordinals": { "start": 7 } }));
+        let revision = |name: &str| Revision { name: name.into(), template: set.spec.template.clone() };
+        let (current, update) = (revision("old"), revision("new"));
+        let pods = [pod("7 new Pending")];
+        let now = Timestamp::UNIX_EPOCH;
+        let observed = Observed { set: &set, pods: &pods, current: &current, update: &update, collisions: 0, now };
+        let made = steps(&observed);
+        assert_eq!(made.len(), BURST);
+        assert!(matches!(&made[0], Step::Create(pod) if pod.name_any() == "web-8"));
     }
 
     #[test]

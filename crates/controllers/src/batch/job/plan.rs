@@ -15,6 +15,7 @@ use super::pod as job_pod;
 use super::policy::{self, Verdict};
 use super::status::{self, End};
 use super::tally::{Tally, tally};
+use crate::common::number::total;
 use crate::common::pod;
 
 /// Pods started or stopped in one reconciliation at most.
@@ -150,7 +151,7 @@ fn restarted_too_often(observed: &Observed<'_>, spec: &JobSpec) -> bool {
         let init = status.and_then(|status| status.init_container_statuses.as_ref());
         containers.into_iter().chain(init).flatten()
     });
-    let restarts: i32 = statuses.map(|status| status.restart_count).sum();
+    let restarts = total(statuses.map(|status| status.restart_count));
     match spec.backoff_limit.unwrap_or(6) {
         0 => restarts > 0,
         limit => restarts >= limit,

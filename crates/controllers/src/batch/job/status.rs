@@ -109,9 +109,9 @@ pub(super) fn settle(status: &mut JobStatus, tracked: &HashSet<String>) {
     let (succeeded, failed) = (moved(&mut uncounted.succeeded), moved(&mut uncounted.failed));
     // Successes of indexes are counted by their index.
     if !indexed {
-        status.succeeded = positive(status.succeeded.unwrap_or_default() + succeeded);
+        status.succeeded = positive(status.succeeded.unwrap_or_default().saturating_add(succeeded));
     }
-    status.failed = positive(status.failed.unwrap_or_default() + failed);
+    status.failed = positive(status.failed.unwrap_or_default().saturating_add(failed));
 }
 
 /// What is left of activeDeadlineSeconds, where there is one and the Job is not suspended.

@@ -11,6 +11,7 @@ use super::indexes::Indexes;
 use super::plan::Observed;
 use super::pod as job_pod;
 use super::policy::{self, Verdict};
+use crate::common::number::total;
 use crate::common::pod;
 
 /// Counts and sets that several steps need.
@@ -49,8 +50,8 @@ pub(super) fn tally<'a>(observed: &Observed<'a>) -> Tally<'a> {
         indexed,
         active: observed.pods.iter().filter(|pod| pod::is_active(pod)).collect(),
         terminating: observed.pods.iter().filter(|pod| pod::is_terminating(pod) && !pod::is_terminal(pod)).count(),
-        succeeded: old.succeeded.unwrap_or_default() + number(new_done.len()) + number(done.len()),
-        failed: old.failed.unwrap_or_default() + number(counted) + number(bad.len()),
+        succeeded: total([old.succeeded.unwrap_or_default(), number(new_done.len()), number(done.len())]),
+        failed: total([old.failed.unwrap_or_default(), number(counted), number(bad.len())]),
         succeeded_indexes: Indexes::default(),
         failed_indexes: None,
         delayed: BTreeMap::new(),

@@ -14,6 +14,7 @@ use kube::{Client, ResourceExt};
 
 use super::plan;
 use crate::Context;
+use crate::common::number::total;
 use crate::common::selector::Selector;
 use crate::common::{disruption, pod, throttle};
 
@@ -236,7 +237,7 @@ impl Reconciler {
             };
             by_owner.insert(uid, scale);
         }
-        Ok(Scale { expected: by_owner.values().sum(), unmanaged })
+        Ok(Scale { expected: total(by_owner.values().copied()), unmanaged })
     }
 
     /// The uid of whoever decides on the number, and the number; none when the owner is not there.

@@ -8,10 +8,12 @@ mod connections;
 mod escape;
 mod events;
 mod files;
+mod frames;
 mod images;
 pub mod limited;
 mod loopback;
 mod node;
+mod numbers;
 mod promises;
 mod proxies;
 mod raw;
@@ -25,7 +27,9 @@ use super::{Alone, Scenario};
 /// On the cluster that all scenarios share.
 pub const SCENARIOS: &[&[Scenario]] = &[
     node::SCENARIOS,
+    numbers::SCENARIOS,
     files::SCENARIOS,
+    frames::SCENARIOS,
     images::SCENARIOS,
     connections::SCENARIOS,
     services::SCENARIOS,
@@ -45,5 +49,6 @@ pub const ALONE: &[&[Alone]] = &[
     bodies::ALONE,
     tls::ALONE,
     events::ALONE,
+    numbers::ALONE,
     escape::ALONE,
 ];

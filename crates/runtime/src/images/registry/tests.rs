@@ -71,6 +71,22 @@ async fn credentials_stay_with_their_registry() {
 }
 
 #[test]
+fn only_a_registry_is_quoted() {
+    let said = |body: &str| complaints(body.as_bytes());
+    assert_eq!(
+        said(r#"{"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down"}]}"#).as_deref(),
+        Some("TOOMANYREQUESTS: slow down")
+    );
+    for other in
+        ["", "secret", r#"{"password": "secret"}"#, r#"{"errors": "secret"}"#, r#"{"errors": [{"message": "secret"}]}"#]
+    {
+        assert_eq!(said(other), None, "{other}");
+    }
+    let long = format!(r#"{{"errors": [{{"code": "A", "message": "{}"}}]}}"#, "x".repeat(10_000));
+    assert_eq!(said(&long).map(|text| text.len()), Some(512));
+}
+
+#[test]
 fn mirrors_come_first_and_loopback_is_plain() {
     let mirrors = Mirrors(vec![("docker.io".into(), "http://127.0.0.1:5000".into())]);
     let of = |name: &str| mirrors.places(&Reference::parse(name).expect("a name"));
