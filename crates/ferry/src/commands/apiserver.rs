@@ -104,6 +104,8 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
             front_proxy: front_proxy.identity,
             server: &options.server,
             flags: command_line().in_use(),
+            // As upstream's server, which leaves it to an add-on.
+            resource_metrics: options.server.resource_metrics.unwrap_or(false),
             cbor: enabled(&options.feature_gates, "CBORServingAndStorage"),
             lacks_policies: false,
         },
