@@ -4,7 +4,9 @@ use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let files = protox::compile(["proto/registration.proto", "proto/csi.proto"], ["proto"])?;
+    let interfaces =
+        ["registration", "csi", "deviceplugin", "podresources", "dra"].map(|name| format!("proto/{name}.proto"));
+    let files = protox::compile(interfaces, ["proto"])?;
     tonic_prost_build::configure()
         .build_client(true)
         .build_server(true)

@@ -15,6 +15,7 @@
 //! | [`discovery`] | discovery documents and OpenAPI |
 //! | [`verbs`] | one handler per verb, for every kind |
 //! | [`subresources`] | subresources with a kind of their own, and kinds that are answered and never stored |
+//! | [`resource_metrics`] | what nodes and pods use, from their kubelets |
 //! | [`write`] | one new or changed object on its way to the store |
 //! | [`read`] | reads, lists and watches, over the watch cache in [`cache`] |
 //! | [`storage`] | objects as the store keeps them |
@@ -35,6 +36,7 @@ mod observe;
 mod pipeline;
 mod read;
 mod request;
+mod resource_metrics;
 mod response;
 mod server;
 mod storage;
@@ -100,6 +102,8 @@ pub struct Config {
     /// The address clients outside reach the server at, `host:port`.
     pub advertised: String,
     pub kubelets: Kubelets,
+    /// Answers `metrics.k8s.io` from the kubelets' figures, as long as no APIService names another server for it.
+    pub resource_metrics: bool,
     /// Without it, servers behind this one do not learn who asks.
     pub front_proxy: Option<FrontProxy>,
     /// Whether `application/cbor` is spoken, as upstream's gate CBORServingAndStorage has it.
@@ -127,11 +131,14 @@ pub struct ApiServer {
 
 impl ApiServer {
     pub fn new(config: Config, tasks: &Tasks) -> Self {
+        let resource_metrics = config.resource_metrics.then(resource_metrics::ResourceMetrics::new);
+        let mut rows = config.table.rows().to_vec();
+        rows.extend(resource_metrics.iter().flat_map(|metrics| metrics.rows()).cloned());
         let core = Core {
             store: config.cache.store().clone(),
             converter: ferry_admission::Webhooks::new(config.cache.clone(), tasks.child("conversion")),
             cache: config.cache,
-            table: ArcSwap::from_pointee(config.table),
+            table: ArcSwap::from_pointee(ResourceTable::new(rows)),
             impersonation: Impersonator::new(config.authorization.clone()),
             authentication: config.authentication,
             authorization: config.authorization,
@@ -150,6 +157,7 @@ impl ApiServer {
             event_leases: server::EventLeases::default(),
             kubelets: config.kubelets,
             aggregation: aggregation::Aggregation::new(config.front_proxy),
+            resource_metrics,
             cbor: config.cbor,
             heavy: Default::default(),
             started: pages::Started::default(),
@@ -217,6 +225,10 @@ impl ApiServer {
         caller.run(endpoint).await?;
         let (core, token) = (self.core.clone(), caller.token.to_owned());
         self.core.tasks.spawn_critical("aggregation", move || aggregation::run(core.clone(), token.clone()));
+        if self.core.resource_metrics.is_some() {
+            let core = self.core.clone();
+            self.core.tasks.spawn_critical("resource metrics", move || resource_metrics::run(core.clone()));
+        }
         let core = self.core.clone();
         self.core.tasks.spawn_critical("addresses of Services", move || allocate::repair(core.clone()));
         if let Some(endpoint) = endpoint {

@@ -158,7 +158,7 @@ async fn run(
         negotiate::check_route(&context.headers, collection)?;
         if !watch {
             // What is answered and not kept has no metadata to make rows of.
-            let kept = found.stored || found.gvk.kind == "ComponentStatus";
+            let kept = found.stored || found.has_verb("list");
             let tables = kept && render::subresource_as_table(&found, subresource.as_str());
             // A Scale is a Scale whatever it belongs to.
             let protobuf = !codec::is_custom(&found) || subresource == Subresource::Scale;

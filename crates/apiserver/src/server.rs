@@ -46,6 +46,8 @@ pub(crate) struct Core {
     pub event_leases: EventLeases,
     pub kubelets: crate::transport::kubelet::Kubelets,
     pub aggregation: crate::aggregation::Aggregation,
+    /// None where `metrics.k8s.io` is left to others.
+    pub resource_metrics: Option<crate::resource_metrics::ResourceMetrics>,
     pub definitions: crate::custom_resources::definitions::Definitions,
     pub discovery: crate::discovery::Documents,
     pub openapi: crate::discovery::openapi::Documents,

@@ -150,6 +150,7 @@ async fn open_front_door(
             front_proxy: front_proxy.identity,
             server: &config.server,
             flags: config.command_line.in_use(),
+            resource_metrics: config.server.resource_metrics.unwrap_or(true),
             cbor: false,
             lacks_policies: config.node.cluster.pod_network != ferry_network::Mode::Cni
                 && !crate::node::network::filters_bridged_packets(),

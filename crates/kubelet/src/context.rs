@@ -13,11 +13,14 @@ use tokio_util::sync::CancellationToken;
 use crate::Config;
 use crate::cgroups::ControlGroups;
 use crate::collect;
+use crate::device_plugins::Devices;
+use crate::dra::Dra;
 use crate::eviction::measure::Measures;
 use crate::eviction::{Ended, Pressure};
 use crate::images::Images;
 use crate::logs::LogFiles;
 use crate::manifests::Mirrors;
+use crate::node::capacity::{self, Amounts};
 use crate::plugins::Plugins;
 use crate::probes;
 use crate::runtime::{self, Abilities, PodState, Runtime, RuntimeError};
@@ -50,6 +53,10 @@ pub(crate) struct Context {
     /// What the API server has of pods from files.
     pub(crate) mirrors: Mirrors,
     pub(crate) plugins: Arc<Plugins>,
+    /// The devices of device plug-ins.
+    pub(crate) devices: Arc<Devices>,
+    /// The devices that pods claim.
+    pub(crate) dra: Arc<Dra>,
     /// What the runtime said it can do, when it was last asked.
     pub(crate) abilities: tokio::sync::watch::Sender<Option<Arc<Abilities>>>,
     /// Whether the kernel enforces AppArmor's profiles; looked at once, as the kernel decides it when it starts.
@@ -85,6 +92,13 @@ impl Context {
         self.nodes.get("", &self.config.node_name).unwrap_or_else(|| Arc::new(crate::node::object(self)))
     }
 
+    /// What the node has now: huge pages, disks and devices may have come since the start.
+    pub(crate) fn amounts(&self) -> Amounts {
+        let mut amounts = capacity::amounts(&self.config);
+        self.devices.add_to(&mut amounts);
+        amounts
+    }
+
     /// The port of the kubelet's server.
     pub(crate) fn port(&self) -> u16 {
         self.port
@@ -111,6 +125,12 @@ impl Context {
         answer.await.unwrap_or_else(|_| Err(RuntimeError::given_up()))
     }
 
+    /// Frees the devices of a pod that has no process any more.
+    pub(crate) async fn give_devices_back(&self, uid: &str) -> Result<(), String> {
+        self.devices.release(uid).await;
+        self.dra.unprepare(uid).await
+    }
+
     /// Removes the stopped containers, the sandboxes and the files of a pod.
     pub(crate) async fn remove_remains(&self, uid: &str, state: &PodState) -> Result<(), String> {
         self.sources.release(uid);
@@ -122,6 +142,7 @@ impl Context {
             self.runtime.remove_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
         }
         self.groups.remove(uid);
+        self.give_devices_back(uid).await?;
         self.volumes.remove(uid).await
     }
 }

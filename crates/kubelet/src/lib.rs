@@ -3,7 +3,8 @@
 //! Where to enter: [`start`] wires everything. A pod's way leads from `manager` (which pods there are) to `worker`
 //! (one task per pod), which asks `plan` what to do and `status` what to report; both are pure functions. `spec` turns
 //! a pod into what the runtime is told, `volumes` makes what is mounted, `probes` asks containers how they are, `node`
-//! keeps the Node object, `plugins` meets drivers, and `server` answers for logs, exec, attach and port-forward. `eviction` ends pods when the
+//! keeps the Node object, `plugins` meets drivers, `device_plugins` and `dra` give out
+//! devices, and `server` answers for logs, exec, attach and port-forward. `eviction` ends pods when the
 //! node runs short of something, `collect` removes what nobody needs.
 //!
 //! Containers are reached through the `runtime` trait over CRI alone. Must not depend on any server-side crate.
@@ -15,6 +16,8 @@ mod collect;
 mod config;
 mod context;
 mod credentials;
+mod device_plugins;
+mod dra;
 mod events;
 mod eviction;
 mod hooks;
@@ -26,6 +29,7 @@ mod node;
 mod plan;
 mod plugins;
 mod pod;
+mod pod_resources;
 mod pod_task;
 mod preempt;
 mod probes;
@@ -130,6 +134,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let waking = mailboxes.clone();
     let sources = Sources::new(client.clone(), &config.node_name, tasks, move |uid| waking.sources_changed(uid));
     let plugins = Arc::<plugins::Plugins>::default();
+    let (devices, dra) = (device_plugins::Devices::open(&config.root_dir, tasks), dra::Dra::open(&config.root_dir));
     let records = pulled::PullRecords::open(&config.root_dir, config.image_credentials.clone());
     let records = records.map_err(|source| Error::Folder { path: config.root_dir.join("image_manager"), source })?;
     let own_pods = Selection::fields(format!("spec.nodeName={}", config.node_name));
@@ -157,6 +162,8 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         nodes: Informer::with(client.clone(), tasks, Selection::fields(format!("metadata.name={}", config.node_name))),
         port,
         plugins,
+        devices,
+        dra,
         sources,
         runtime,
         client: client.clone(),
@@ -201,6 +208,10 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     tasks.spawn_critical("eviction", move || Evictor { context: own.clone(), mailboxes: boxes.clone() }.run());
     let own = context.clone();
     tasks.spawn_critical("plug-ins", move || plugins::follow(own.clone()));
+    let own = context.devices.clone();
+    tasks.spawn_critical("device plug-ins", move || device_plugins::serve(own.clone()));
+    let (own, known) = (context.clone(), pods.clone());
+    tasks.spawn_critical("pod resources", move || pod_resources::serve(own.clone(), known.clone()));
     let own = context.clone();
     tasks.spawn_critical("images", move || collect::images(own.clone()));
     let (own, known, boxes) = (context.clone(), pods.clone(), mailboxes.clone());

@@ -262,8 +262,7 @@ impl Manager {
         let active = self.mailboxes.active();
         let taken: Vec<Arc<Pod>> = active.iter().map(|mailbox| mailbox.pod()).collect();
         let others: Vec<&Pod> = taken.iter().map(|pod| &**pod).collect();
-        // As the node tells it now: huge pages and disks may have come since the start.
-        let allocatable = crate::node::capacity::amounts(&self.context.config).allocatable;
+        let allocatable = self.context.amounts().allocatable;
         let refused = admit::refusal(new, others.iter().copied(), &allocatable, node.as_deref())?;
         if !eviction::is_critical(new) || refused.lacks.is_empty() {
             return Some(refused.why);
@@ -406,6 +405,12 @@ impl Manager {
         for uid in self.context.volumes.known().await {
             if stray(&uid) {
                 let _ = self.context.volumes.remove(&uid).await;
+            }
+        }
+        let holders = self.context.devices.holders().into_iter().chain(self.context.dra.users());
+        for uid in holders.filter(stray).collect::<Vec<_>>() {
+            if let Err(why) = self.context.give_devices_back(&uid).await {
+                tracing::warn!(pod = uid, "devices of a pod that is gone are not given back: {why}");
             }
         }
     }

@@ -1,17 +1,40 @@
-//! What plug-ins of a node speak: how they make themselves known, and the storage interface (CSI).
+//! What plug-ins of a node speak: how they make themselves known, the interfaces of storage (CSI), of device plug-ins and
+//! of drivers of devices (DRA), and what the kubelet tells monitoring agents of devices (PodResources).
 //!
 //! Holds the messages, the clients and the server stubs, and nothing of either side's behaviour. It must not depend on
 //! any other crate of the workspace.
 
 mod client;
+mod server;
 
-pub use client::{Channel, Registrant, Storage};
-pub use tonic::Status;
+pub use client::{Channel, DeviceDriver, DevicePlugin, Registrant, Storage};
+pub use prost::Message;
+pub use server::serve;
+pub use tonic::service::Routes;
+pub use tonic::{Request, Response, Status, Streaming};
 
 /// Messages and services of `pluginregistration`.
 #[allow(clippy::all, clippy::pedantic, clippy::unwrap_used, unused_qualifications, reason = "generated code")]
 pub mod registration {
     tonic::include_proto!("pluginregistration");
+}
+
+/// Messages and services of `v1beta1`, the device plug-ins.
+#[allow(clippy::all, clippy::pedantic, clippy::unwrap_used, unused_qualifications, reason = "generated code")]
+pub mod deviceplugin {
+    tonic::include_proto!("v1beta1");
+}
+
+/// Messages and services of `v1`, the PodResources.
+#[allow(clippy::all, clippy::pedantic, clippy::unwrap_used, unused_qualifications, reason = "generated code")]
+pub mod podresources {
+    tonic::include_proto!("v1");
+}
+
+/// Messages and services of `dra.v1`.
+#[allow(clippy::all, clippy::pedantic, clippy::unwrap_used, unused_qualifications, reason = "generated code")]
+pub mod dra {
+    tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
 }
 
 /// Messages and services of `csi.v1`.

@@ -10,6 +10,8 @@ use crate::resource::{Column, Resource, ResourceTable, Subresource};
 use crate::strategies;
 
 const RESOURCES: &str = include_str!("resources.tsv");
+/// What `metrics.k8s.io` has; rows of their own, since upstream's server does not serve it.
+const RESOURCE_METRICS: &str = include_str!("resource-metrics.tsv");
 const COLUMNS: &str = include_str!("columns.tsv");
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 const CREATED: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
@@ -26,8 +28,17 @@ const ALL_VERBS: &str = "create,delete,deletecollection,get,list,patch,update,wa
 impl ResourceTable {
     /// Every built-in resource of API level v1.37.
     pub fn builtin() -> Self {
+        Self::read(RESOURCES)
+    }
+
+    /// The resources of `metrics.k8s.io`, for a server that answers them itself.
+    pub fn resource_metrics() -> Self {
+        Self::read(RESOURCE_METRICS)
+    }
+
+    fn read(rows: &'static str) -> Self {
         let mut columns = columns();
-        Self::new(RESOURCES.lines().skip(1).filter_map(|line| row(line, &mut columns)).map(Arc::new).collect())
+        Self::new(rows.lines().skip(1).filter_map(|line| row(line, &mut columns)).map(Arc::new).collect())
     }
 }
 

@@ -27,6 +27,7 @@ pub mod plain;
 pub mod policy;
 pub mod rbac;
 pub mod resource;
+pub mod resource_metrics;
 pub mod scale;
 pub mod scheduling;
 pub mod storage;

@@ -8,7 +8,8 @@ use crate::plain::Plain;
 use crate::strategy::Strategy;
 use crate::{
     admissionregistration, apiextensions, apiregistration, apps, autoscaling, batch, certificates, coordination, core,
-    devices, discovery, flowcontrol, networking, node, policy, rbac, scheduling, storage, storagemigration,
+    devices, discovery, flowcontrol, networking, node, policy, rbac, resource_metrics, scheduling, storage,
+    storagemigration,
 };
 
 /// The strategy of a kind; `plain` carries what the table's data says and is the answer where nothing else is known.
@@ -76,6 +77,7 @@ pub(crate) fn of(kind: &GroupVersionKind, plain: Plain) -> Arc<dyn Strategy> {
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
             Arc::new(flowcontrol::PriorityLevelConfiguration(plain))
         }
+        ("metrics.k8s.io", "PodMetrics") => Arc::new(resource_metrics::PodMetrics(plain)),
         ("networking.k8s.io", "IPAddress") => Arc::new(networking::address::IpAddress(plain)),
         ("networking.k8s.io", "Ingress") => Arc::new(networking::ingress::Ingress(plain)),
         ("networking.k8s.io", "IngressClass") => Arc::new(networking::ingress_class::IngressClass(plain)),

@@ -30,6 +30,7 @@ use futures::{FutureExt, StreamExt};
 pub use cni::Network;
 pub use images::Mirrors;
 pub use protocol::LogLimit;
+pub use spec::cdi::ReadYaml;
 
 /// The binary executed again with one of these as its first argument is a helper of the runtime.
 pub(crate) const SHIM_COMMAND: &str = "runtime-shim";
@@ -55,6 +56,8 @@ pub struct Config {
     pub pause_image: String,
     /// When the log of a container is set aside.
     pub log_limit: LogLimit,
+    /// Reads what vendors of devices write for runtimes, in YAML or JSON.
+    pub read_yaml: ReadYaml,
 }
 
 /// To be called first in `main`: runs a helper where this process was started as one.

@@ -47,6 +47,8 @@ pub struct Options<'a> {
     pub server: &'a ServerOptions,
     /// The flags of this process with their values, for `/flagz`.
     pub flags: Vec<(String, String)>,
+    /// Whether `metrics.k8s.io` is answered here.
+    pub resource_metrics: bool,
     /// Whether `application/cbor` is spoken.
     pub cbor: bool,
     /// The pod network is Ferry's own, on a machine that cannot enforce NetworkPolicies between its pods.
@@ -126,6 +128,7 @@ impl FrontDoor {
                 node_ports: NODE_PORTS,
                 advertised: format!("{}:{}", options.advertise, options.port),
                 kubelets: options.kubelets,
+                resource_metrics: options.resource_metrics,
                 front_proxy: Some(options.front_proxy),
                 cbor: options.cbor,
             },

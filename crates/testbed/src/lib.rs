@@ -95,6 +95,7 @@ impl Kit {
                 front_proxy: front_proxy.identity,
                 server: &server,
                 flags: Vec::new(),
+                resource_metrics: false,
                 cbor: false,
                 lacks_policies: false,
             },

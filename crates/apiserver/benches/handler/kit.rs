@@ -57,6 +57,7 @@ impl Kit {
             node_ports: (30000, 32767),
             advertised: "192.0.2.1:6443".into(),
             kubelets: Kubelets::default(),
+            resource_metrics: false,
             front_proxy: None,
             cbor: false,
             cache,

@@ -16,6 +16,7 @@ use super::check::{self, Found, Unavailable};
 use super::{Remote, Remotes, ServiceReference};
 use crate::cache::{FrameKind, Frames, StartFrom, WatchFrame, WatchOptions};
 use crate::controlplane::bootstrap::Bootstrap;
+use crate::custom_resources::definitions;
 use crate::server::Core;
 use crate::storage::{codec, objects};
 
@@ -100,6 +101,9 @@ impl Keeper {
         remotes.sort_by_key(|r| {
             (-r.group_priority, r.group.clone(), -r.version_priority, std::cmp::Reverse(r.version.clone()))
         });
+        if self.core.resource_metrics.as_ref().is_some_and(|own| own.give_way(&remotes)) {
+            definitions::swap(&self.core);
+        }
         if remotes.is_empty() && old.is_empty() {
             return;
         }

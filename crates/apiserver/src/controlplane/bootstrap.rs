@@ -17,6 +17,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::pipeline;
+use crate::resource_metrics;
 use crate::response::answer::full;
 use crate::server::Core;
 use ferry_connections::Peer;
@@ -48,6 +49,9 @@ impl Bootstrap<'_> {
         }
         self.reconcile_all(&namespaces).await?;
         self.reconcile_all(&others).await?;
+        if self.core.resource_metrics.is_some() {
+            self.reconcile_all(&[resource_metrics::reader_role()]).await?;
+        }
         self.api_services().await?;
         self.settle(|| self.service_cidr()).await?;
         if let Some(endpoint) = endpoint {
@@ -119,6 +123,8 @@ impl Bootstrap<'_> {
         let table = self.core.table();
         let mut wanted: Vec<(String, String)> =
             table.rows().iter().map(|r| (r.gvk.group.clone(), r.gvk.version.clone())).collect();
+        // Left to whoever installs another server of it: an object of ours would be in its way.
+        wanted.retain(|(group, _)| group != resource_metrics::GROUP);
         wanted.sort();
         wanted.dedup();
         let mut running = futures::stream::iter(wanted)

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::cache::{FrameKind, Registration, ResourceCache, StartFrom, WatchOptions};
+use crate::resource_metrics;
 use crate::server::Core;
 use crate::storage::objects;
 
@@ -248,11 +249,14 @@ impl Keeper {
     }
 }
 
-fn swap(core: &Core) {
+/// Makes the table anew: the built-in rows, the resource metrics while they are served here, the definitions' rows.
+pub(crate) fn swap(core: &Core) {
     let served = core.definitions.served.lock();
     let table = core.table();
-    let mut all: Vec<Arc<Resource>> =
-        table.rows().iter().filter(|row| row.strategy.custom_type().is_none()).cloned().collect();
+    let built_in =
+        |row: &&Arc<Resource>| row.strategy.custom_type().is_none() && row.gvk.group != resource_metrics::GROUP;
+    let mut all: Vec<Arc<Resource>> = table.rows().iter().filter(built_in).cloned().collect();
+    all.extend(core.resource_metrics.iter().flat_map(|metrics| metrics.rows()).cloned());
     let mut custom: Vec<&Arc<Resource>> = served.values().flat_map(|served| &served.rows).collect();
     custom.sort_by_cached_key(|row| {
         let version = std::cmp::Reverse(rows::priority(&row.gvk.version));

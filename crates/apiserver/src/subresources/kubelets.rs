@@ -49,7 +49,8 @@ pub(super) fn node_proxy(core: &Core, context: &RequestContext) -> Result<Target
     Err(reach::not_allowed())
 }
 
-fn kubelet(core: &Core, name: &str, path: String) -> Result<Target, ApiError> {
+/// The kubelet of a node.
+pub(crate) fn kubelet(core: &Core, name: &str, path: String) -> Result<Target, ApiError> {
     let resource = GroupResource::new("", "nodes");
     let node = core.cache.get(&resource, "", name).ok_or_else(|| ApiError::not_found(&resource, name))?;
     let addresses = object::items(&node, "/status/addresses");

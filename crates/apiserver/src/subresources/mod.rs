@@ -17,10 +17,12 @@ mod token;
 use ferry_meta::{ApiError, GroupVersionKind, Status};
 
 pub(crate) use connect::connect;
+pub(crate) use kubelets::kubelet as kubelet_of;
 
 use crate::request::call::Call;
 use crate::request::route::not_found;
 use crate::request::verb::Subresource;
+use crate::resource_metrics;
 use crate::response::answer::Answer;
 
 /// Subresources with a body of their own kind.
@@ -35,11 +37,12 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     }
 }
 
-/// Kinds that are answered: reviews, and the old collection of bindings.
+/// Kinds that are answered: reviews, the old collection of bindings, what nodes and pods use.
 pub(crate) async fn answered(call: Call<'_>) -> Result<Answer, ApiError> {
     match &*call.row.gvk.kind {
         "ComponentStatus" => components::handle(call).await,
         "Binding" => binding::handle(call, "").await,
+        "NodeMetrics" | "PodMetrics" => resource_metrics::handle(call).await,
         _ => reviews::handle(call).await,
     }
 }

@@ -11,6 +11,7 @@ mod health;
 mod leases;
 mod matrix;
 mod pages;
+mod resource_metrics;
 mod rights;
 
 use std::collections::BTreeSet;
@@ -105,6 +106,7 @@ impl Fixture {
             node_ports: (30000, 30063),
             advertised: "192.0.2.1:6443".into(),
             kubelets: Kubelets::default(),
+            resource_metrics: false,
             front_proxy: None,
             cbor: true,
         };

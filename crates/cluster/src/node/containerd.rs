@@ -171,6 +171,7 @@ impl Containerd {
         let pause = &config.cluster.pause_image;
         // netns_mounts_under_state_dir: what a killed runtime leaves there goes with the folder.
         // restrict_oom_score_adj: without CAP_SYS_RESOURCE a score cannot be lowered below the runtime's own.
+        // enable_cdi: devices of plug-ins and claims are named that way; containerd 1.6 does not know it.
         // enable_unprivileged_*: without any capability a container may listen on port 80 and ping, as on any runtime of today.
         format!(
             r#"version = 2
@@ -190,6 +191,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   netns_mounts_under_state_dir = true
   enable_unprivileged_ports = true
   enable_unprivileged_icmp = true
+  enable_cdi = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".cni]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use ferry_runtime::{Config, LogLimit, Mirrors, Network};
 use ferry_tasks::Tasks;
+use serde_json::Value;
 
 use crate::config::{EMBEDDED_SOCKET, Mirror, NodeConfig};
 use crate::node::tools;
@@ -48,8 +49,13 @@ impl Settings {
             mirrors: Mirrors(mirrors),
             pause_image: self.pause_image.clone(),
             log_limit: self.log_limit,
+            read_yaml,
         })
     }
+}
+
+fn read_yaml(bytes: &[u8]) -> Result<Value, String> {
+    ferry_schema::yaml::parse_value(bytes).map(|(value, _)| value).map_err(|error| error.to_string())
 }
 
 /// Serves CRI within this process; pods that run already are found again.

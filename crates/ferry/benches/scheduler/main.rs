@@ -104,6 +104,7 @@ async fn run(workload: &Workload, folder: &std::path::Path) -> Result<()> {
             server: &server,
             flags: Vec::new(),
             cbor: false,
+            resource_metrics: false,
             lacks_policies: false,
         },
         &tasks,

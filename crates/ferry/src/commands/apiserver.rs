@@ -120,6 +120,8 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
             server: &options.server,
             flags: command_line().in_use(),
             cbor: speaks_cbor(&options.feature_gates)?,
+            // As upstream's server, which leaves it to an add-on.
+            resource_metrics: options.server.resource_metrics.unwrap_or(false),
             lacks_policies: false,
         },
         &tasks,

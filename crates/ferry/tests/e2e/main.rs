@@ -13,6 +13,7 @@ mod cluster_bed;
 mod clusters;
 mod components;
 mod copying;
+mod devices;
 mod disaster;
 mod embedded;
 mod envtest;
@@ -28,6 +29,7 @@ mod kube_rs;
 mod kubectl_alone;
 mod policies;
 mod quorum;
+mod resource_metrics;
 mod server_changes;
 mod servers;
 mod situations;
@@ -81,6 +83,7 @@ const SCENARIOS: &[Scenario] = &[
         "spine::the_kubelet_tells_figures_to_those_who_may_see_them",
         spine::the_kubelet_tells_figures_to_those_who_may_see_them,
     ),
+    ("resource_metrics::usage_is_shown_and_scales", resource_metrics::usage_is_shown_and_scales),
     ("spine::a_pod_as_a_whole_is_held_to_its_limits", spine::a_pod_as_a_whole_is_held_to_its_limits),
     ("spine::down_leaves_nothing_behind", spine::down_leaves_nothing_behind),
 ];
@@ -102,6 +105,7 @@ const ALONE: &[Alone] = &[
     ("components::dns_answers_alone", components::dns_answers_alone),
     ("components::the_proxy_serves_alone", components::the_proxy_serves_alone),
     ("components::the_kubelet_runs_pods_alone", components::the_kubelet_runs_pods_alone),
+    ("devices::a_pod_gets_the_device_of_a_plugin", devices::a_pod_gets_the_device_of_a_plugin),
     ("fleet::machines_join_work_and_leave", fleet::machines_join_work_and_leave),
     ("servers::three_servers_lose_nothing", servers::three_servers_lose_nothing),
     (

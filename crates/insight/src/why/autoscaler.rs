@@ -88,11 +88,16 @@ fn inactive_because(world: &World, target: &Value, inactive: &Value, scaled: &st
     let service = world
         .seen("apiservices")
         .map(|services| services.iter().find(|service| object::text(service, "/spec/group") == group));
+    // Ferry serves this one itself, without an APIService.
+    let absent = ["could not find the requested resource", "404 page not found"];
+    let unserved = group != "metrics.k8s.io" || absent.iter().any(|text| said(inactive).contains(text));
     match service {
-        Some(None) => {
+        Some(None) if unserved => {
             let cause = format!("{none}: no server in the cluster serves the API {group}");
             return found(Reason::HpaMetrics, &cause).advise(match group {
-                "metrics.k8s.io" => "install metrics-server, which serves it".to_owned(),
+                "metrics.k8s.io" => {
+                    "start the servers without --resource-metrics=false, or install metrics-server".to_owned()
+                }
                 other => format!("install an adapter that serves {other}"),
             });
         }

@@ -98,6 +98,7 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
     let mut reported: Option<Instant> = None;
     let mut pressures = context.pressures.subscribe();
     let mut in_use = context.volumes.csi.in_use();
+    let mut devices = context.devices.changes();
     loop {
         if let Err(error) = context.ask_abilities().await {
             tracing::debug!("the runtime does not say what it can do: {error}");
@@ -125,10 +126,12 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
         }
         let ready = status::is_ready(&known) && reported.is_some();
         let wait = if ready { PERIOD } else { UNREADY_PERIOD };
-        // A shortage is told at once: the scheduler should know; so is a volume in use, that nobody detaches it.
+        // A shortage is told at once: the scheduler should know; so is a volume in use, that nobody detaches it, and a
+        // device that came or fell ill.
         tokio::select! {
             _ = pressures.changed() => {}
             _ = in_use.changed() => {}
+            _ = devices.changed() => {}
             () = tokio::time::sleep(wait) => {}
         }
     }

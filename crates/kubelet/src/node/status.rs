@@ -43,7 +43,7 @@ pub(super) fn same(a: &NodeStatus, b: &NodeStatus) -> bool {
 
 pub(super) async fn status(context: &Context, old: &NodeStatus) -> NodeStatus {
     let config = &context.config;
-    let amounts = capacity::amounts(config);
+    let amounts = context.amounts();
     let address = |kind: &str, address: &str| NodeAddress { type_: kind.to_owned(), address: address.to_owned() };
     let mut addresses: Vec<NodeAddress> = context.host_addresses.iter().map(|ip| address("InternalIP", ip)).collect();
     addresses.push(address("Hostname", &config.node_name));

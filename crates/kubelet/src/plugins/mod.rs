@@ -17,13 +17,40 @@ use parking_lot::Mutex;
 
 use crate::context::Context;
 use crate::logs::FolderWatch;
+use crate::{device_plugins, dra};
 
 /// The folder is read again so often, should nothing tell of a change.
 const LOOK: Duration = Duration::from_secs(30);
 /// A plug-in that could not be registered is asked again after this.
 const RETRY: Duration = Duration::from_secs(1);
-/// The kind of plug-in that speaks CSI.
-const STORAGE: &str = "CSIPlugin";
+
+/// What a plug-in is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Storage,
+    Device,
+    Claims,
+}
+
+impl Kind {
+    fn of(name: &str) -> Option<Self> {
+        match name {
+            "CSIPlugin" => Some(Self::Storage),
+            "DevicePlugin" => Some(Self::Device),
+            "DRAPlugin" => Some(Self::Claims),
+            _ => None,
+        }
+    }
+
+    /// Whether a version of its interface is spoken here.
+    fn speaks(self, version: &str) -> bool {
+        match self {
+            Self::Storage => is_first(version),
+            Self::Device => version == device_plugins::VERSION,
+            Self::Claims => version == dra::SERVICE,
+        }
+    }
+}
 
 /// A storage driver that has registered.
 #[derive(Debug)]
@@ -57,7 +84,7 @@ type Identity = (u64, i64, i64);
 struct Known {
     identity: Identity,
     /// None: it could not be registered.
-    name: Option<String>,
+    name: Option<(Kind, String)>,
 }
 
 /// Follows the folder, for ever.
@@ -94,16 +121,14 @@ fn sockets(folder: &Path) -> HashMap<PathBuf, Identity> {
 }
 
 /// Registers who is new and forgets who is gone. Gives whether somebody has to be asked again.
-async fn look(context: &Context, folder: &Path, known: &mut HashMap<PathBuf, Known>) -> bool {
+async fn look(context: &Arc<Context>, folder: &Path, known: &mut HashMap<PathBuf, Known>) -> bool {
     let there = sockets(folder);
     let gone: Vec<PathBuf> = known.keys().filter(|path| !there.contains_key(*path)).cloned().collect();
     for path in gone {
-        let Some(name) = known.remove(&path).and_then(|known| known.name) else { continue };
+        let Some(named) = known.remove(&path).and_then(|known| known.name) else { continue };
         // The driver's next version may be there already, by another socket.
-        if !known.values().any(|other| other.name.as_ref() == Some(&name)) {
-            context.plugins.storage.lock().remove(&name);
-            csi_node::remove(context, &name).await;
-            tracing::info!("the storage driver {name} is gone");
+        if !known.values().any(|other| other.name.as_ref() == Some(&named)) {
+            forget(context, named).await;
         }
     }
     let mut failed = false;
@@ -125,20 +150,48 @@ async fn look(context: &Context, folder: &Path, known: &mut HashMap<PathBuf, Kno
     failed
 }
 
-async fn register(context: &Context, socket: &Path) -> Result<String, String> {
+async fn forget(context: &Arc<Context>, (kind, name): (Kind, String)) {
+    match kind {
+        Kind::Storage => {
+            context.plugins.storage.lock().remove(&name);
+            csi_node::remove(context, &name).await;
+            tracing::info!("the storage driver {name} is gone");
+        }
+        // Its stream of devices ends with it.
+        Kind::Device => {}
+        Kind::Claims => {
+            context.dra.forget(&name);
+            dra::withdraw(context, &name);
+        }
+    }
+}
+
+async fn register(context: &Context, socket: &Path) -> Result<(Kind, String), String> {
     let mut registrant = Registrant::new(ferry_cri::channel(socket));
     let short = |status: Status| status.message().to_owned();
     let info = registrant.info().await.map_err(short)?;
-    let outcome = if info.r#type != STORAGE {
-        Err(format!("plug-ins of type {:?} are not known here", info.r#type))
-    } else if !info.supported_versions.iter().any(|version| is_first(version)) {
-        Err(format!("none of the versions {:?} is spoken here", info.supported_versions))
-    } else {
-        let endpoint = if info.endpoint.is_empty() { socket } else { Path::new(&info.endpoint) };
-        add(context, &info.name, endpoint).await
+    let endpoint = if info.endpoint.is_empty() { socket } else { Path::new(&info.endpoint) };
+    let outcome = match Kind::of(&info.r#type) {
+        None => Err(format!("plug-ins of type {:?} are not known here", info.r#type)),
+        Some(kind) if !info.supported_versions.iter().any(|version| kind.speaks(version)) => {
+            Err(format!("none of the versions {:?} is spoken here", info.supported_versions))
+        }
+        Some(kind) => added(context, kind, &info.name, endpoint).await.map(|()| kind),
     };
-    let told = registrant.told(outcome.clone()).await.map_err(short);
-    outcome.and(told).map(|()| info.name)
+    let told = registrant.told(outcome.clone().map(drop)).await.map_err(short);
+    let kind = outcome?;
+    told.map(|()| (kind, info.name))
+}
+
+async fn added(context: &Context, kind: Kind, name: &str, endpoint: &Path) -> Result<(), String> {
+    match kind {
+        Kind::Storage => add(context, name, endpoint).await,
+        Kind::Device => context.devices.register_watched(name, endpoint).await,
+        Kind::Claims => {
+            context.dra.register(name, endpoint);
+            Ok(())
+        }
+    }
 }
 
 /// Whether a version is one of `1.x`.

@@ -22,6 +22,18 @@ pub(crate) struct Handler {
     pub(crate) user_namespaces: bool,
 }
 
+/// Whether a runtime of this name and version gives containers the CDI devices that they are promised. It does not say so
+/// itself, and an old one passes over their names.
+pub(crate) fn knows_cdi((name, version): (&str, &str)) -> bool {
+    let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match name {
+        "containerd" => version >= (1, 7),
+        "cri-o" => version >= (1, 23),
+        _ => true,
+    }
+}
+
 impl Abilities {
     pub(crate) fn read(status: v1::StatusResponse) -> Self {
         let handler = |told: v1::RuntimeHandler| {
@@ -64,6 +76,19 @@ impl Abilities {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn old_runtimes_pass_over_cdi_devices() {
+        for (name, version, knows) in [
+            ("containerd", "1.6.20~ds1", false),
+            ("containerd", "v1.7.3", true),
+            ("containerd", "2.0.0", true),
+            ("cri-o", "1.30.1", true),
+            ("ferry", "0.1.0", true),
+        ] {
+            assert_eq!(knows_cdi((name, version)), knows, "{name} {version}");
+        }
+    }
 
     #[test]
     fn a_runtime_that_says_nothing_can_do_nothing() {

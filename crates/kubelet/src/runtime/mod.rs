@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use ferry_cri::v1;
 use futures::stream::BoxStream;
 
-pub(crate) use abilities::Abilities;
+pub(crate) use abilities::{Abilities, knows_cdi};
 pub(crate) use cri::CriRuntime;
 pub(crate) use model::{PodState, Record, RunState, label};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ferry_client::Api;
 use ferry_client::write;
+use ferry_client::{Api, EventType};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{DeleteParams, Preconditions};
@@ -77,6 +77,10 @@ impl Worker {
         self.report(state, true);
         if let Err(why) = self.context.volumes.remove(&self.uid).await {
             tracing::warn!(pod = pod::name(&self.pod), "volumes not removed: {why}");
+            return Next::Wait(Timestamp::now().checked_add(RETRY).ok());
+        }
+        if let Err(why) = self.context.give_devices_back(&self.uid).await {
+            self.events().pod(EventType::Warning, "FailedUnprepareDynamicResources", why);
             return Next::Wait(Timestamp::now().checked_add(RETRY).ok());
         }
         self.context.groups.remove(&self.uid);

@@ -1,6 +1,5 @@
 //! One worker per pod: looks at the runtime, asks the planner what to do, does it, tells the API server, and again.
 
-mod devices;
 mod end;
 mod kill;
 mod mailbox;

@@ -11,6 +11,7 @@ use super::Worker;
 use crate::pod;
 use crate::runtime::PodState;
 use crate::spec::{dns, sandbox};
+use crate::status::WaitReason;
 
 impl Worker {
     pub(super) fn sandbox_config(&self, attempt: u32) -> Result<PodSandboxConfig, String> {
@@ -48,7 +49,10 @@ impl Worker {
             let message = "Pod sandbox changed, it will be killed and re-created.";
             self.events().pod(EventType::Normal, "SandboxChanged", message);
         }
-        if let Err(why) = self.prepare_devices().await {
+        if let Err(why) = self.context.devices.allocate(&self.pod).await {
+            return self.refuse_for_devices(&why);
+        }
+        if let Err(why) = self.context.dra.prepare(&self.context.client, &self.pod).await {
             let message = format!("Failed to prepare dynamic resources: {why}");
             self.events().pod(EventType::Warning, "FailedPrepareDynamicResources", message);
             return self.sandbox_failed();
@@ -83,6 +87,15 @@ impl Worker {
                 self.sandbox_failed();
             }
         }
+    }
+
+    /// Devices are given out to a pod once: one that cannot have them does not run here.
+    fn refuse_for_devices(&mut self, why: &str) {
+        let reason = "UnexpectedAdmissionError";
+        let message = format!("Allocate failed due to {why}, which is unexpected");
+        self.events().pod(EventType::Warning, reason, message.clone());
+        let message = format!("Pod was rejected: {message}");
+        self.mailbox.refuse(WaitReason { reason: reason.to_owned(), message });
     }
 
     /// Each failure is followed by a longer wait.

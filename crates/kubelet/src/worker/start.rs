@@ -15,7 +15,7 @@ use crate::events::PodEvents;
 use crate::hooks;
 use crate::images::Image;
 use crate::pod::{self, Role};
-use crate::runtime::{PodState, RunState};
+use crate::runtime::{self, PodState, RunState};
 use crate::sources::missing;
 use crate::spec::container::Prepared;
 use crate::spec::{container, env, env_file, hosts, resources, services};
@@ -213,7 +213,13 @@ impl Worker {
             Role::Ephemeral => self.ephemeral_target(state, &container.name),
             _ => None,
         };
-        container::config(Prepared {
+        let mut given = self.context.devices.given(&self.pod, container).await?;
+        given.add_cdi(self.context.dra.cdi_devices(&self.pod, container)?);
+        let (name, version) = self.context.runtime.identity();
+        if given.has_cdi() && !runtime::knows_cdi((name, version)) {
+            return Err(format!("the runtime {name} {version} knows no CDI devices"));
+        }
+        let mut config = container::config(Prepared {
             pod: &self.pod,
             container,
             restart_count,
@@ -225,7 +231,9 @@ impl Worker {
             node_memory: self.context.memory,
             seccomp_root: self.context.config.root_dir.join("seccomp").to_string_lossy().into_owned(),
             target,
-        })
+        })?;
+        given.put_into(&mut config);
+        Ok(config)
     }
 
     /// Whether the pod's runtime can make mounts read-only all the way down; asked only where somebody wants to know.

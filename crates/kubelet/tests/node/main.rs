@@ -3,7 +3,9 @@
 //! Needs root and what `hack/setup.sh --test` installs; is recorded as skipped where something of it is missing.
 
 mod api;
+mod claims;
 mod containerd;
+mod devices;
 mod evictions;
 mod files;
 mod remote;
@@ -160,6 +162,8 @@ async fn pods_live_and_die_on_a_real_node() {
     let node = containers_outlive_the_kubelet(node, &containerd).await;
     node.stop().await;
     files::a_pod_in_a_file_runs_and_is_shown(&api, &containerd).await;
+    devices::devices_are_given_out_and_taken_back(&api, &containerd).await;
+    claims::claimed_devices_are_prepared_and_given_back(&api, &containerd).await;
     evictions::a_node_short_of_memory_lets_pods_go(&api, &containerd).await;
 }
 

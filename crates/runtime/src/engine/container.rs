@@ -137,6 +137,7 @@ impl Engine {
             files: &self.sandbox_folder(&sandbox_id),
             join_processes,
             image_mounts: &image_mounts,
+            read_yaml: self.config.read_yaml,
         })
         .map_err(Failure::Invalid)?;
         crate::state::write(&folder.join("config.json"), &serde_json::to_vec(&built).map_err(std::io::Error::from)?)?;

@@ -68,11 +68,11 @@ impl Log {
         self.put(&out);
     }
 
-    /// What came without an end of line before the stream ended.
+    /// What came without an end of line before the stream ended: readers add none either.
     pub(crate) fn finish(&self, stream: &mut Stream) {
         if !stream.pending.is_empty() {
             let mut out = Vec::new();
-            line(&mut out, &mut None, stream.name, 'F', &stream.pending);
+            line(&mut out, &mut None, stream.name, 'P', &stream.pending);
             stream.pending.clear();
             self.put(&out);
         }
@@ -149,7 +149,7 @@ mod tests {
                 (word(), word(), word().len())
             })
             .collect();
-        let wanted = [("F", 3), ("F", 3), ("P", LONGEST_LINE), ("F", 1), ("F", 4)];
+        let wanted = [("F", 3), ("F", 3), ("P", LONGEST_LINE), ("F", 1), ("P", 4)];
         assert_eq!(seen, wanted.map(|(tag, length)| ("stdout", tag, length)));
         std::fs::rename(&path, folder.path().join("old")).expect("moved");
         log.reopen().expect("reopened");

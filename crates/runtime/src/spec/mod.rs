@@ -1,6 +1,7 @@
 //! What CRI says of a container, as the `config.json` of an OCI bundle.
 
 pub(crate) mod capabilities;
+pub(crate) mod cdi;
 mod confinement;
 mod mounts;
 mod resources;
@@ -32,6 +33,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) join_processes: Option<i32>,
     /// Bind mounts of images, in the order of the mounts that ask for them.
     pub(crate) image_mounts: &'a [PathBuf],
+    /// Reads the files of device vendors.
+    pub(crate) read_yaml: cdi::ReadYaml,
 }
 
 pub(crate) fn build(inputs: &Inputs<'_>) -> Result<Value, String> {
@@ -73,6 +76,8 @@ pub(crate) fn build(inputs: &Inputs<'_>) -> Result<Value, String> {
     if let Some(profile) = seccomp::profile(&context)? {
         spec["linux"]["seccomp"] = profile;
     }
+    let named: Vec<String> = inputs.config.cdi_devices.iter().map(|device| device.name.clone()).collect();
+    cdi::apply(&mut spec, &named, inputs.read_yaml)?;
     Ok(spec)
 }
 

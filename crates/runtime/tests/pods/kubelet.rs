@@ -39,6 +39,7 @@ fn config(folder: &Path) -> Config {
         oci_program: runc().expect("runc is installed"),
         network: Network { configuration: folder.join("cni"), plugins: plugins().expect("CNI plug-ins are installed") },
         mirrors: Mirrors::default(),
+        read_yaml: |bytes| serde_json::from_slice(bytes).map_err(|error| error.to_string()),
         pause_image: std::fs::read_to_string(folder.join("pause")).expect("the pause image's name"),
         log_limit: ferry_runtime::LogLimit::default(),
     }

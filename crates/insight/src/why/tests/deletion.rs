@@ -33,7 +33,7 @@ fn deletion_and_the_rest() {
         merge(&mut all, &parts);
         one("HorizontalPodAutoscaler", all, lists)
     };
-    let inactive = json!({ "status": { "conditions": [{ "type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": "no metrics" }] } });
+    let inactive = json!({ "status": { "conditions": [{ "type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": "the server could not find the requested resource (get pods.metrics.k8s.io)" }] } });
     let deployment = |spec: Value| ("deployments", json!([{ "metadata": { "name": "w" }, "spec": spec }]));
     let served = (
         "apiservices",

@@ -8,6 +8,7 @@ mod bounds;
 mod entry;
 #[cfg(test)]
 mod tests;
+mod zstd;
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -62,6 +63,8 @@ pub(crate) fn unpack(archive: impl Read, root: &Path, diff_id: &str, limits: Lim
     let magic = archive.fill_buf().map_err(UnpackError::Read)?;
     let plain: Box<dyn Read> = if magic.starts_with(&[0x1f, 0x8b]) {
         Box::new(flate2::bufread::MultiGzDecoder::new(archive))
+    } else if magic.starts_with(&zstd::MAGIC) {
+        Box::new(zstd::Zstd::new(archive))
     } else {
         Box::new(archive)
     };

@@ -1,17 +1,17 @@
-//! Devices that a pod claims (DRA). No driver of devices can register here: a pod that claims one does not start without it.
+//! Which claims a pod has, and whether it may use them.
 
-use ferry_client::{Api, write};
-use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
-use super::Worker;
 use crate::pod;
 
 /// A claim of a pod: its name, and whether it was made for this pod.
-type Claimed = (String, bool);
+pub(super) type Claimed = (String, bool);
 
 /// The claims that have to be prepared before the pod starts, or what is still missing.
-fn claims(of: &Pod) -> Result<Vec<Claimed>, String> {
+pub(super) fn claims(of: &Pod) -> Result<Vec<Claimed>, String> {
     let (namespace, name, status) = (pod::namespace(of), pod::name(of), pod::status(of));
     let mut found = Vec::new();
     for claim in pod::spec(of).resource_claims.iter().flatten() {
@@ -33,8 +33,8 @@ fn claims(of: &Pod) -> Result<Vec<Claimed>, String> {
     Ok(found)
 }
 
-/// Why the pod cannot have what is claimed; `Ok` where there is nothing to prepare.
-fn prepare(of: &Pod, claim: &ResourceClaim, own: bool) -> Result<(), String> {
+/// The drivers whose devices were allocated for the claim, or why the pod cannot have them.
+pub(super) fn drivers(of: &Pod, claim: &ResourceClaim, own: bool) -> Result<BTreeSet<String>, String> {
     let (namespace, name, uid) = (pod::namespace(of), pod::name(of), pod::uid(of));
     let claimed = claim.metadata.name.as_deref().unwrap_or_default();
     let owners = claim.metadata.owner_references.iter().flatten();
@@ -50,26 +50,26 @@ fn prepare(of: &Pod, claim: &ResourceClaim, own: bool) -> Result<(), String> {
     let Some(allocation) = status.and_then(|status| status.allocation.as_ref()) else {
         return Err(format!("ResourceClaim {claimed}: not allocated"));
     };
-    let mut results = allocation.devices.iter().flat_map(|devices| devices.results.iter().flatten());
-    match results.next() {
-        Some(result) => Err(format!("DRA driver {} is not registered", result.driver)),
-        None => Ok(()),
-    }
+    let results = allocation.devices.iter().flat_map(|devices| devices.results.iter().flatten());
+    Ok(results.map(|result| result.driver.clone()).collect())
 }
 
-impl Worker {
-    /// Prepares the devices of the pod.
-    pub(super) async fn prepare_devices(&self) -> Result<(), String> {
-        let api: Api<ResourceClaim> = Api::namespaced(self.context.client.clone(), pod::namespace(&self.pod));
-        let failed = |why: String| format!("prepare dynamic resources: {why}");
-        for (name, own) in claims(&self.pod).map_err(failed)? {
-            let claim = api.get(&name).await;
-            let claim =
-                claim.map_err(|error| failed(format!("fetch ResourceClaim {name}: {}", write::short(&error))))?;
-            prepare(&self.pod, &claim, own).map_err(failed)?;
-        }
-        Ok(())
-    }
+/// What a container uses: a claim by its name, and the request of it; all of the claim where none is named.
+pub(crate) fn used(of: &Pod, container: &Container) -> Vec<(String, Option<String>)> {
+    let status = pod::status(of);
+    let name_of = |named: &str| {
+        let claim = pod::spec(of).resource_claims.iter().flatten().find(|claim| claim.name == named)?;
+        let made = status.resource_claim_statuses.iter().flatten().find(|made| made.name == named);
+        claim.resource_claim_name.clone().or_else(|| made?.resource_claim_name.clone())
+    };
+    let named = container.resources.iter().flat_map(|resources| resources.claims.iter().flatten());
+    let named = named.filter_map(|claim| Some((name_of(&claim.name)?, claim.request.clone())));
+    // Extended resources that devices stand in for.
+    let extended = status.extended_resource_claim_status.iter().flat_map(|status| {
+        let own = status.request_mappings.iter().filter(|mapping| mapping.container_name == container.name);
+        own.map(|mapping| (status.resource_claim_name.clone(), Some(mapping.request_name.clone())))
+    });
+    named.chain(extended).collect()
 }
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_pod_does_not_start_without_its_devices() {
-        let check = |owner: &str, user: &str, allocation: Value, own: bool, want: Result<(), &str>| {
+        let check = |owner: &str, user: &str, allocation: Value, own: bool, want: Result<&[&str], &str>| {
             let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true});
             let user = json!({"resource": "pods", "name": "p", "uid": user});
             let claim: ResourceClaim = serde_json::from_value(json!({
@@ -118,14 +118,32 @@ mod tests {
                 "status": {"reservedFor": [user], "allocation": allocation},
             }))
             .expect("a claim");
-            assert_eq!(prepare(&pod(json!([]), json!({})), &claim, own), want.map_err(str::to_owned));
+            let want = want.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>());
+            assert_eq!(drivers(&pod(json!([]), json!({})), &claim, own), want.map_err(str::to_owned));
         };
         let device = json!({"devices": {"results": [{"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "d"}]}});
-        check("u", "u", device.clone(), true, Err("DRA driver gpu.example.com is not registered"));
-        check("x", "u", device.clone(), false, Err("DRA driver gpu.example.com is not registered"));
+        check("u", "u", device.clone(), true, Ok(&["gpu.example.com"]));
+        check("x", "u", device.clone(), false, Ok(&["gpu.example.com"]));
         check("x", "u", device.clone(), true, Err("ResourceClaim n/c was not created for Pod n/p (Pod is not owner)"));
         check("u", "x", device, true, Err("pod p (u) is not allowed to use ResourceClaim c (cu)"));
         check("u", "u", Value::Null, true, Err("ResourceClaim c: not allocated"));
-        check("u", "u", json!({"devices": {"results": []}}), true, Ok(()));
+        check("u", "u", json!({"devices": {"results": []}}), true, Ok(&[]));
+    }
+
+    #[test]
+    fn a_container_uses_the_claims_it_names() {
+        let claims =
+            json!([{"name": "gpu", "resourceClaimName": "c"}, {"name": "net", "resourceClaimTemplateName": "t"}]);
+        let status = json!({
+            "resourceClaimStatuses": [{"name": "net", "resourceClaimName": "p-net"}],
+            "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": [
+                {"containerName": "main", "resourceName": "example.com/x", "requestName": "container-0-request-0"},
+                {"containerName": "other", "resourceName": "example.com/x", "requestName": "container-1-request-0"}]},
+        });
+        let container = serde_json::from_value(json!({"name": "main", "resources": {"claims": [
+            {"name": "gpu", "request": "big"}, {"name": "net"}, {"name": "unknown"}]}}));
+        let seen = used(&pod(claims, status), &container.expect("a container"));
+        let want = [("c", Some("big")), ("p-net", None), ("e", Some("container-0-request-0"))];
+        assert_eq!(seen, want.map(|(name, request)| (name.to_owned(), request.map(str::to_owned))));
     }
 }
