@@ -13,6 +13,9 @@ use crate::Mode;
 const OVERHEAD_V4: u32 = 50;
 const OVERHEAD_V6: u32 = 70;
 
+/// The loopback takes larger packets than a pod's device can.
+const MOST: u32 = 65_535;
+
 /// The device that holds this node's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underlay {
@@ -116,10 +119,11 @@ pub fn plan(mode: Mode, own: &Member, underlay: &Underlay, others: &[Member]) ->
 /// The largest packet of pods. With plain routes, that of the device; where only some nodes are behind a tunnel, the kernel
 /// tells senders of its smaller one.
 pub fn pod_mtu(mode: Mode, underlay: &Underlay, node: IpAddr) -> u32 {
-    match mode {
+    let mtu = match mode {
         Mode::Vxlan => underlay.mtu.saturating_sub(overhead(node)),
         Mode::Auto | Mode::Routes | Mode::Cni => underlay.mtu,
-    }
+    };
+    mtu.min(MOST)
 }
 
 fn overhead(local: IpAddr) -> u32 {
