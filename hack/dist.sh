@@ -34,7 +34,7 @@ mv crates/ferry/ferry-bom.json "$dist/ferry_$version.cdx.json"; find crates xtas
 say "the OCI image"
 root=$(mktemp -d "$cache/image-XXXXXX"); trap 'rm -rf --one-file-system "$root"' EXIT
 mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE)' | awk '$2 == "bookworm" {print $1; exit}')
-debootstrap --variant=minbase --include=runc,nftables,iproute2,iptables,containernetworking-plugins,ca-certificates bookworm "$root/root" "$mirror" >"$cache/debootstrap.log" 2>&1 \
+debootstrap --variant=minbase --include=runc,nftables,iproute2,ca-certificates bookworm "$root/root" "$mirror" >"$cache/debootstrap.log" 2>&1 \
   || fail "debootstrap failed; see $cache/debootstrap.log"
 rm -rf "$root"/root/var/cache/apt/* "$root"/root/var/lib/apt/lists/* "$root"/root/usr/share/{doc,man,locale}/*
 # The mirror of the machine that builds is nobody else's business.

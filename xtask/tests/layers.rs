@@ -57,13 +57,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cri", &[]),
     ("plugins", &[]),
     ("nft", &["tasks"]),
+    ("bridge", &["nft", "semantics"]),
     ("podfs", &[]),
     (
         "kubelet",
         &["client", "connections", "cri", "meta", "metrics", "plugins", "podfs", "semantics", "tasks", "tls", "x509"],
     ),
     // Pulls images with the HTTPS client that the server calls others with.
-    ("runtime", &["cri", "outbound", "podfs", "tasks"]),
+    ("runtime", &["bridge", "cri", "meta", "outbound", "podfs", "tasks"]),
     // For tests only; see `FOR_TESTS`.
     ("testkit", &[]),
     // The API server as a process runs it. Some of what it keeps up to date it writes through its own API.
@@ -91,6 +92,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "apiserver",
             "auth",
+            "bridge",
             "client",
             "connections",
             "controllers",
@@ -107,6 +109,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "runtime",
             "scheduler",
             "schema",
+            "semantics",
             "server",
             "store",
             "tasks",
@@ -121,6 +124,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "apiserver",
             "auth",
+            "bridge",
             "client",
             "cluster",
             "controllers",

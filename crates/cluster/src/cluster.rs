@@ -125,8 +125,8 @@ async fn open_front_door(
 ) -> Result<FrontDoor> {
     let serving = pki_plan::serving(
         &config.node.node_name,
-        config.node.node_ip,
-        config.node.cluster.service_cidr,
+        &config.node.node_ips,
+        &config.node.cluster.service_cidr,
         &config.node.cluster.cluster_domain,
     );
     let (reloads, flags) = (Reloads::new(), &config.server.authentication);

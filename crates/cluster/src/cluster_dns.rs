@@ -12,8 +12,9 @@ use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::config::{Cidr, ClusterSettings, NodeConfig};
-use crate::node::resolver;
+use crate::config::{ClusterSettings, NodeConfig};
+use crate::node::{network, resolver};
+use crate::ranges::Ranges;
 
 const NAMESPACE: &str = "kube-system";
 const SERVICE: &str = "kube-dns";
@@ -22,13 +23,13 @@ pub const SERVES_DNS: &str = "ferry.dev/dns-port";
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Listens on the gateway of the pod network: pods reach it, the outside does not.
-pub async fn serve(config: &NodeConfig, pod_cidr: Cidr, informers: &Informers, tasks: &Tasks) -> Result<()> {
+pub async fn serve(config: &NodeConfig, pod_cidrs: &Ranges, informers: &Informers, tasks: &Tasks) -> Result<()> {
     let settings = &config.cluster;
     let dns = ferry_dns::Config {
-        listen: vec![SocketAddr::from((pod_cidr.address(1), settings.dns_port))],
+        listen: pod_cidrs.nth(1).into_iter().map(|gateway| SocketAddr::new(gateway, settings.dns_port)).collect(),
         zone: settings.cluster_domain.clone(),
         upstreams: ferry_dns::Upstreams::File(resolver::file()),
-        service_address: Some(settings.cluster_dns),
+        service_addresses: addresses(settings),
     };
     ferry_dns::start(dns, informers, tasks).await.map(drop).context("cannot start the cluster's DNS")
 }
@@ -43,7 +44,7 @@ pub async fn publish(settings: &ClusterSettings, client: Client, nodes: Informer
     tasks.spawn_critical_once("cluster-dns", async move {
         let mut written: std::collections::BTreeMap<String, Value> = std::collections::BTreeMap::new();
         loop {
-            let wanted: Vec<Value> = nodes.list().iter().filter_map(|node| slice(node)).collect();
+            let wanted: Vec<Value> = nodes.list().iter().flat_map(|node| slices_of(node)).collect();
             let mut failed = false;
             for slice in wanted {
                 let name = slice["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -78,7 +79,16 @@ where
     api.patch(name, &PatchParams::apply("ferry").force(), &Patch::Apply(object)).await.map(|_| ())
 }
 
+/// That which pods are told first.
+fn addresses(settings: &ClusterSettings) -> Vec<IpAddr> {
+    let others = settings.service_cidr.nth(10);
+    let others = others.into_iter().filter(|address| address.is_ipv4() != settings.cluster_dns.is_ipv4());
+    std::iter::once(settings.cluster_dns).chain(others).collect()
+}
+
 fn service(settings: &ClusterSettings) -> Value {
+    let addresses = addresses(settings);
+    let policy = if addresses.len() > 1 { "RequireDualStack" } else { "SingleStack" };
     json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -86,29 +96,35 @@ fn service(settings: &ClusterSettings) -> Value {
             "k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
         }},
         // No selector: the endpoints are the nodes that serve DNS themselves, and each pod asks its own node.
-        "spec": { "clusterIP": settings.cluster_dns, "internalTrafficPolicy": "Local", "ports": [
+        "spec": { "clusterIP": settings.cluster_dns, "clusterIPs": addresses, "ipFamilyPolicy": policy, "internalTrafficPolicy": "Local", "ports": [
             { "name": "dns", "port": 53, "protocol": "UDP", "targetPort": settings.dns_port },
             { "name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": settings.dns_port },
         ]},
     })
 }
 
-/// The slice of one node; owned by it, so that it goes with it.
-fn slice(node: &Node) -> Option<Value> {
+/// The slices of one node, one for each family of its pods.
+fn slices_of(node: &Node) -> Vec<Value> {
+    let ranges = network::pod_ranges(node).and_then(|ranges| Ranges::of("pod-cidr", &ranges).ok());
+    let gateways = ranges.map(|ranges| ranges.nth(1)).unwrap_or_default();
+    gateways.into_iter().enumerate().filter_map(|(index, gateway)| slice(node, gateway, index)).collect()
+}
+
+/// Owned by the node, so that it goes with it.
+fn slice(node: &Node, gateway: IpAddr, index: usize) -> Option<Value> {
     let metadata = &node.metadata;
     let (name, uid) = (metadata.name.as_deref()?, metadata.uid.as_deref()?);
     let port: u16 = metadata.annotations.as_ref()?.get(SERVES_DNS)?.parse().ok()?;
-    let range = Cidr::parse("pod-cidr", node.spec.as_ref()?.pod_cidr.as_deref()?).ok()?;
-    let gateway = IpAddr::from(range.address(1));
+    let second = if index == 0 { "" } else { "-second" };
     Some(json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": format!("{SERVICE}-{name}"), "namespace": NAMESPACE,
+            "name": format!("{SERVICE}-{name}{second}"), "namespace": NAMESPACE,
             "labels": { "kubernetes.io/service-name": SERVICE, "endpointslice.kubernetes.io/managed-by": "ferry" },
             "ownerReferences": [{ "apiVersion": "v1", "kind": "Node", "name": name, "uid": uid }],
         },
-        "addressType": "IPv4",
+        "addressType": if gateway.is_ipv4() { "IPv4" } else { "IPv6" },
         "endpoints": [{ "addresses": [gateway], "nodeName": name, "conditions": { "ready": true } }],
         "ports": [
             { "name": "dns", "port": port, "protocol": "UDP" },

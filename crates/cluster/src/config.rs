@@ -1,10 +1,11 @@
 //! Checked configuration: what the wiring starts from. Everything that can be refused is refused here, before anything is written.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use ferry_semantics::cidr::IpNet;
 use ferry_server::server_options::ServerOptions;
 use ferry_server::state::State;
 
@@ -14,58 +15,7 @@ use crate::command_line::CommandLine;
 use crate::kubelet_options::KubeletConfig;
 use crate::labels;
 use crate::options::{ClusterOptions, NodeOptions};
-
-/// An IPv4 range such as `10.244.0.0/16`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cidr {
-    pub base: Ipv4Addr,
-    pub length: u8,
-}
-
-impl Cidr {
-    pub fn parse(flag: &str, text: &str) -> Result<Self> {
-        let parsed = text.split_once('/').and_then(|(base, length)| {
-            let (base, length) = (base.parse::<Ipv4Addr>().ok()?, length.parse::<u8>().ok()?);
-            (length <= 32).then_some(Self { base, length })
-        });
-        let Some(cidr) = parsed else {
-            bail!("--{flag} {text:?} is no IPv4 range; write it like 10.244.0.0/16");
-        };
-        ensure!(
-            u32::from(cidr.base) & !cidr.mask() == 0,
-            "--{flag} {text:?} has bits set behind its prefix length; the range's first address is {}",
-            Ipv4Addr::from(u32::from(cidr.base) & cidr.mask())
-        );
-        Ok(cidr)
-    }
-
-    fn mask(self) -> u32 {
-        u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or(0)
-    }
-
-    pub fn contains(self, address: Ipv4Addr) -> bool {
-        u32::from(address) & self.mask() == u32::from(self.base)
-    }
-
-    pub fn overlaps(self, other: Self) -> bool {
-        self.contains(other.base) || other.contains(self.base)
-    }
-
-    /// The n-th address of the range.
-    pub fn address(self, n: u32) -> Ipv4Addr {
-        Ipv4Addr::from(u32::from(self.base).saturating_add(n))
-    }
-
-    pub fn last(self) -> Ipv4Addr {
-        Ipv4Addr::from(u32::from(self.base) | !self.mask())
-    }
-}
-
-impl std::fmt::Display for Cidr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.base, self.length)
-    }
-}
+use crate::ranges::{self, Ranges};
 
 /// A registry and the server to ask before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,8 +52,8 @@ impl ContainerRuntime {
 /// What is the same on all nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
-    pub cluster_cidr: Cidr,
-    pub service_cidr: Cidr,
+    pub cluster_cidr: Ranges,
+    pub service_cidr: Ranges,
     pub cluster_domain: String,
     pub cluster_dns: IpAddr,
     pub dns_port: u16,
@@ -118,10 +68,14 @@ pub struct NodeConfig {
     pub run_dir: PathBuf,
     pub kubelet_port: u16,
     pub node_name: String,
+    /// The address by which others know the node, of the cluster's first family.
     pub node_ip: IpAddr,
+    /// That and the one of the other family, where the node has one.
+    pub node_ips: Vec<IpAddr>,
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub bridge: String,
+    pub cni: Cni,
     pub cgroup_root: PathBuf,
     pub mirrors: Vec<Mirror>,
     pub container_runtime: ContainerRuntime,
@@ -133,6 +87,29 @@ pub struct NodeConfig {
 /// The table of a proxy that runs alone.
 pub const PROXY_TABLE: &str = ferry_proxy::TABLE;
 
+/// Where runtimes find the configuration of the pod network, and the programs that it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cni {
+    pub conf_dir: PathBuf,
+    pub bin_dir: PathBuf,
+}
+
+impl Cni {
+    /// Of Ferry's own network: folders where nobody else puts anything.
+    pub fn own(data_dir: &Path) -> Self {
+        Self { conf_dir: data_dir.join("cni"), bin_dir: data_dir.join("cni/bin") }
+    }
+
+    fn check(options: &NodeOptions, data_dir: &Path, mode: ferry_network::Mode) -> Result<Self> {
+        match mode {
+            ferry_network::Mode::Cni => {
+                Ok(Self { conf_dir: absolute(&options.cni_conf_dir)?, bin_dir: absolute(&options.cni_bin_dir)? })
+            }
+            _ => Ok(Self::own(data_dir)),
+        }
+    }
+}
+
 /// How Services are served on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyConfig {
@@ -142,12 +119,12 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// Of two flags with their texts, and of ranges; `primary` is the node's address.
+    /// Of two flags with their texts, and of ranges; `primary` is the node's addresses.
     pub fn parse(
         healthz: (&str, &str),
         metrics: (&str, &str),
         node_port_addresses: &[String],
-        node_ip: Option<IpAddr>,
+        node_ips: &[IpAddr],
     ) -> Result<Self> {
         let address = |(flag, text): (&str, &str)| match text {
             "" => Ok(None),
@@ -159,10 +136,10 @@ impl ProxyConfig {
         for text in node_port_addresses {
             match text.as_str() {
                 "primary" => {
-                    let own = node_ip.context("--nodeport-addresses primary: no address of this node is known")?;
-                    ranges.push(format!("{own}/32"));
+                    ensure!(!node_ips.is_empty(), "--nodeport-addresses primary: no address of this node is known");
+                    ranges.extend(node_ips.iter().map(|ip| IpNet::from(*ip).to_string()));
                 }
-                text => ranges.push(Cidr::parse("nodeport-addresses", text)?.to_string()),
+                text => ranges.push(ranges::parse("nodeport-addresses", text)?.to_string()),
             }
         }
         Ok(Self {
@@ -191,19 +168,13 @@ impl NodeConfig {
             "--cgroup-root {:?} is no control group: give it as an absolute path, such as /machines",
             options.cgroup_root
         );
-        if let Some(address) = options.node_ip {
-            ensure!(
-                ferry_apiserver::is_global_unicast(address),
-                "--node-ip {address} is no address that others reach this node by; give one of a network interface"
-            );
-        }
         let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
-        let node_ip = match options.node_ip {
-            Some(address) => address,
-            None => default_address().unwrap_or_else(|| cluster.cluster_cidr.address(1).into()),
-        };
+        let node_ips = node_addresses(&options.node_ip, &cluster)?;
+        let node_ip = node_ips.first().copied().unwrap_or_else(|| ranges::nth(&cluster.cluster_cidr.first(), 1));
+        let data_dir = absolute(&options.folders.data_dir)?;
         Ok(Self {
-            data_dir: absolute(&options.folders.data_dir)?,
+            cni: Cni::check(options, &data_dir, cluster.pod_network)?,
+            data_dir,
             run_dir: absolute(&options.folders.run_dir)?,
             kubelet_port: options.kubelet_port,
             node_name: match &options.node_name {
@@ -214,7 +185,14 @@ impl NodeConfig {
                 }
                 None => host_name(),
             },
+            proxy: ProxyConfig::parse(
+                ("proxy-healthz-bind-address", &options.proxy_healthz_bind_address),
+                ("proxy-metrics-bind-address", &options.proxy_metrics_bind_address),
+                &options.nodeport_addresses,
+                &node_ips,
+            )?,
             node_ip,
+            node_ips,
             labels: labels::pairs("node-label", &options.node_label)?,
             taints: options.node_taint.iter().map(|text| labels::taint("node-taint", text)).collect::<Result<_>>()?,
             bridge: options.bridge.clone(),
@@ -222,12 +200,6 @@ impl NodeConfig {
             mirrors,
             container_runtime: ContainerRuntime::parse(&options.container_runtime_endpoint)?,
             kubelet: options.kubelet.check()?,
-            proxy: ProxyConfig::parse(
-                ("proxy-healthz-bind-address", &options.proxy_healthz_bind_address),
-                ("proxy-metrics-bind-address", &options.proxy_metrics_bind_address),
-                &options.nodeport_addresses,
-                Some(node_ip),
-            )?,
             cluster,
         })
     }
@@ -281,25 +253,46 @@ pub struct ClusterConfig {
 
 impl ClusterConfig {
     pub fn check(options: &ClusterOptions, command_line: CommandLine) -> Result<Self> {
-        let cluster_cidr = Cidr::parse("cluster-cidr", &options.cluster_cidr)?;
-        let service_cidr = Cidr::parse("service-cluster-ip-range", &options.service_cluster_ip_range)?;
+        let cluster_cidr = Ranges::parse("cluster-cidr", &options.cluster_cidr)?;
+        let service_cidr = Ranges::parse("service-cluster-ip-range", &options.service_cluster_ip_range)?;
         ensure!(
-            !cluster_cidr.overlaps(service_cidr),
+            cluster_cidr.is_like(&service_cidr),
+            "--cluster-cidr {cluster_cidr} and --service-cluster-ip-range {service_cidr} must have the same families of addresses, in the same order"
+        );
+        ensure!(
+            !cluster_cidr.overlaps(&service_cidr),
             "--cluster-cidr {cluster_cidr} and --service-cluster-ip-range {service_cidr} overlap; choose ranges apart from each other"
         );
-        ensure!(cluster_cidr.length <= 24, "--cluster-cidr {cluster_cidr} is too small: a node takes a /24 of it");
-        ensure!(
-            (12..=28).contains(&service_cidr.length),
-            "--service-cluster-ip-range {service_cidr} must be a /12 to /28"
-        );
+        for range in cluster_cidr.iter() {
+            let (fits, node) = match ranges::is_ipv4(&range) {
+                true => (range.prefix_len() <= 24, "a /24"),
+                false => ((48..=64).contains(&range.prefix_len()), "a /64 of at least a /48"),
+            };
+            ensure!(fits, "--cluster-cidr {range} has the wrong size: a node takes {node} of it");
+        }
+        for range in service_cidr.iter() {
+            let lengths = if ranges::is_ipv4(&range) { 12..=28 } else { 108..=124 };
+            ensure!(
+                lengths.contains(&range.prefix_len()),
+                "--service-cluster-ip-range {range} must be a /{} to /{}",
+                lengths.start(),
+                lengths.end()
+            );
+        }
+        let cluster_dns = ranges::nth(&service_cidr.first(), 10);
         let settings = ClusterSettings {
             cluster_cidr,
             service_cidr,
             cluster_domain: options.cluster_domain.clone(),
-            cluster_dns: service_cidr.address(10).into(),
+            cluster_dns,
             dns_port: options.dns_port,
             pod_network: options.pod_network,
             pause_image: options.pause_image.clone(),
+        };
+        // All addresses, of both families: a socket for those of IPv6 takes the others as well.
+        let bind_address = match options.bind_address.is_unspecified() && settings.cluster_cidr.has_ipv6() {
+            true => Ipv6Addr::UNSPECIFIED.into(),
+            false => options.bind_address,
         };
         let node = NodeConfig::check(&options.node, settings)?;
         Ok(Self {
@@ -312,7 +305,7 @@ impl ClusterConfig {
                 etcd_quota_backend_bytes: options.member.etcd_quota_backend_bytes,
             },
             node,
-            bind_address: options.bind_address,
+            bind_address,
             secure_port: options.secure_port,
             server: options.server.clone(),
             command_line,
@@ -359,30 +352,56 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().to_lowercase()
 }
 
-/// The address the kernel would send from toward the internet. Connecting a UDP socket sends no packet.
+/// The address the kernel would send from toward the internet.
 pub fn default_address() -> Option<IpAddr> {
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    socket.connect("198.51.100.1:9").ok()?;
+    source_address("0.0.0.0:0", "198.51.100.1:9")
+}
+
+fn default_ipv6_address() -> Option<IpAddr> {
+    source_address("[::]:0", "[2001:db8::1]:9")
+}
+
+/// Connecting a UDP socket sends no packet.
+fn source_address(from: &str, to: &str) -> Option<IpAddr> {
+    let socket = UdpSocket::bind(from).ok()?;
+    socket.connect(to).ok()?;
     let address = socket.local_addr().ok()?.ip();
-    (!address.is_unspecified() && !address.is_loopback()).then_some(address)
+    ferry_apiserver::is_global_unicast(address).then_some(address)
+}
+
+/// The node's addresses, that of the cluster's first family first. What is not given is found out; without a way out, the
+/// address of the bridge serves as the first.
+fn node_addresses(given: &[IpAddr], cluster: &ClusterSettings) -> Result<Vec<IpAddr>> {
+    for address in given {
+        ensure!(
+            ferry_apiserver::is_global_unicast(*address),
+            "--node-ip {address} is no address that others reach this node by; give one of a network interface"
+        );
+        ensure!(
+            given.iter().filter(|other| other.is_ipv4() == address.is_ipv4()).count() == 1,
+            "--node-ip takes one address of each family"
+        );
+    }
+    let mut addresses = Vec::new();
+    for range in cluster.cluster_cidr.iter() {
+        let is_ipv4 = ranges::is_ipv4(&range);
+        let found = || if is_ipv4 { default_address() } else { default_ipv6_address() };
+        let own = given.iter().copied().find(|address| address.is_ipv4() == is_ipv4);
+        let own = own.or_else(|| given.is_empty().then(found).flatten());
+        let bridge = (given.is_empty() && addresses.is_empty()).then(|| ranges::nth(&range, 1));
+        addresses.extend(own.or(bridge));
+    }
+    ensure!(
+        !addresses.is_empty(),
+        "--node-ip {given:?} has no address of a family that the cluster has ({})",
+        cluster.cluster_cidr
+    );
+    Ok(addresses)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_are_checked() {
-        let cidr = Cidr::parse("x", "10.96.0.0/16").unwrap();
-        assert_eq!(cidr.address(10), Ipv4Addr::new(10, 96, 0, 10));
-        assert!(cidr.contains(Ipv4Addr::new(10, 96, 255, 1)));
-        assert!(!cidr.contains(Ipv4Addr::new(10, 97, 0, 1)));
-        for bad in ["10.96.0.0", "10.96.0.1/16", "10.96.0.0/33", "x/8", ""] {
-            let message = Cidr::parse("x", bad).unwrap_err().to_string();
-            assert!(message.contains("--x"), "{bad}: {message}");
-        }
-        assert!(cidr.overlaps(Cidr::parse("x", "10.0.0.0/8").unwrap()));
-    }
 
     #[test]
     fn runtimes_are_checked() {

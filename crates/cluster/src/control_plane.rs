@@ -136,7 +136,7 @@ impl ControlPlane {
     /// The certificates of joining nodes, nodes that leave, and the cluster's DNS.
     async fn start_joining(&self, fence: Option<&Fence>, informers: &Informers, tasks: &Tasks) -> Result<()> {
         let admin = fenced(fence, (self.clients)(UserInfo::new("system:apiserver", &[MASTERS])));
-        fleet::approval::start(admin.clone(), informers, self.settings.service_cidr, tasks);
+        fleet::approval::start(admin.clone(), informers, self.settings.service_cidr.clone(), tasks);
         fleet::leaving::start(admin.clone(), informers.of(), tasks);
         cluster_dns::publish(&self.settings, admin, informers.of(), tasks).await
     }

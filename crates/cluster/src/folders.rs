@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::fs::Mode;
 
 /// What Ferry keeps in its data folder and in the one for sockets.
-const OWN: [&str; 24] = [
+const OWN: [&str; 25] = [
     "addresses",
     "bridge",
     "cgroup-root",
@@ -30,6 +30,7 @@ const OWN: [&str; 24] = [
     "membership.json",
     "node-pki",
     "pki",
+    "pod-network",
     "registries",
     "runtime",
     "server.json",

@@ -26,4 +26,5 @@ pub mod options;
 pub mod pki_plan;
 pub mod process;
 pub mod quorum;
+pub mod ranges;
 pub mod signals;

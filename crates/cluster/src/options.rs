@@ -31,15 +31,21 @@ pub struct NodeOptions {
     /// The node's name; the host's name when not given.
     #[arg(long)]
     pub node_name: Option<String>,
-    /// The node's address; the one that reaches the default gateway when not given.
-    #[arg(long)]
-    pub node_ip: Option<IpAddr>,
+    /// The node's address, or one of each family; those that reach the default gateway when not given.
+    #[arg(long, value_delimiter = ',', value_name = "ADDRESS[,ADDRESS]")]
+    pub node_ip: Vec<IpAddr>,
     /// A label that the node registers with. May be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub node_label: Vec<String>,
     /// A taint that the node registers with: `key=value:NoSchedule`. May be given several times.
     #[arg(long, value_name = "KEY[=VALUE]:EFFECT")]
     pub node_taint: Vec<String>,
+    /// With `--pod-network cni`: the folder whose first file configures the pod network.
+    #[arg(long, default_value = "/etc/cni/net.d", value_name = "FOLDER")]
+    pub cni_conf_dir: PathBuf,
+    /// With `--pod-network cni`: the folder with the programs that the configuration names.
+    #[arg(long, default_value = "/opt/cni/bin", value_name = "FOLDER")]
+    pub cni_bin_dir: PathBuf,
     /// The bridge that pods are attached to.
     #[arg(long, default_value = "ferry0")]
     pub bridge: String,
@@ -86,10 +92,10 @@ pub struct ClusterOptions {
     /// The port of the cluster DNS on the pod network's gateway.
     #[arg(long, default_value_t = 10053)]
     pub dns_port: u16,
-    /// Pods get their addresses from here.
+    /// Pods get their addresses from here: a range, or one of each family such as `10.244.0.0/16,fd00:10:244::/56`.
     #[arg(long, default_value = "10.244.0.0/16")]
     pub cluster_cidr: String,
-    /// Services get their addresses from here.
+    /// Services get their addresses from here: a range, or one of each family in the same order.
     #[arg(long, default_value = "10.96.0.0/16")]
     pub service_cluster_ip_range: String,
     #[arg(long, default_value = "cluster.local")]

@@ -6,18 +6,19 @@ use anyhow::Result;
 use ferry_server::pki::{Leaf, Pair, Use, write_private};
 use serde_json::json;
 
-use crate::config::{Cidr, ClusterConfig, NodeConfig};
+use crate::config::{ClusterConfig, NodeConfig};
+use crate::ranges::Ranges;
 
 /// The API server's own certificate: every name and address it is reached by.
-pub fn serving(host: &str, advertise: IpAddr, service_cidr: Cidr, domain: &str) -> Leaf {
+pub fn serving(host: &str, advertise: &[IpAddr], service_cidr: &Ranges, domain: &str) -> Leaf {
     let mut names: Vec<String> =
         ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"].map(str::to_owned).to_vec();
     names.push(format!("kubernetes.default.svc.{domain}"));
     names.push(host.to_owned());
-    let mut addresses = vec![Ipv4Addr::LOCALHOST.into(), service_cidr.address(1).into()];
-    if !addresses.contains(&advertise) {
-        addresses.push(advertise);
-    }
+    let mut addresses = vec![Ipv4Addr::LOCALHOST.into()];
+    addresses.extend(service_cidr.nth(1));
+    let others: Vec<IpAddr> = advertise.iter().copied().filter(|address| !addresses.contains(address)).collect();
+    addresses.extend(others);
     leaf("apiserver", "kube-apiserver", &[], Use::Server { names, addresses })
 }
 
@@ -29,7 +30,7 @@ pub fn kubelet_client() -> Leaf {
 
 /// The kubelet's own certificate.
 pub fn kubelet_serving(config: &NodeConfig) -> Leaf {
-    let usage = Use::Server { names: vec![config.node_name.clone()], addresses: vec![config.node_ip] };
+    let usage = Use::Server { names: vec![config.node_name.clone()], addresses: config.node_ips.clone() };
     leaf("kubelet", &format!("system:node:{}", config.node_name), &["system:nodes"], usage)
 }
 

@@ -20,7 +20,7 @@ const LONGEST_CHAIN: usize = 8;
 pub(crate) struct Zone {
     labels: Vec<String>,
     name: Name,
-    service_address: Option<IpAddr>,
+    service_addresses: Vec<IpAddr>,
 }
 
 /// What the server should do with a question.
@@ -48,11 +48,11 @@ enum Found {
 }
 
 impl Zone {
-    pub(crate) fn new(zone: &str, service_address: Option<IpAddr>) -> Option<Self> {
+    pub(crate) fn new(zone: &str, service_addresses: Vec<IpAddr>) -> Option<Self> {
         let mut name = Name::from_ascii(zone.trim_end_matches('.')).ok()?;
         name.set_fqdn(true);
         let labels = labels(&name);
-        (!labels.is_empty()).then_some(Self { labels, name, service_address })
+        (!labels.is_empty()).then_some(Self { labels, name, service_addresses })
     }
 
     pub(crate) fn answer(&self, cluster: &Cluster, question: &Name, kind: RecordType) -> Outcome {
@@ -110,7 +110,9 @@ impl Zone {
                 Found::Data(of_type(kind, [RData::TXT(TXT::new(vec![SPECIFICATION.into()]))]), Vec::new())
             }
             ["dns"] | ["svc"] | ["pod"] => exists(),
-            ["ns", "dns"] => Found::Data(of_type(kind, self.service_address.map(address)), Vec::new()),
+            ["ns", "dns"] => {
+                Found::Data(of_type(kind, self.service_addresses.iter().copied().map(address)), Vec::new())
+            }
             [namespace, "svc" | "pod"] => exists_if(cluster.has_namespace(namespace)),
             [host, namespace, "pod"] => match undashed(host) {
                 Some(ip) if cluster.has_namespace(namespace) => Found::Data(of_type(kind, [address(ip)]), Vec::new()),
@@ -306,7 +308,7 @@ mod tests {
     use crate::cluster::tests::sample;
 
     fn check(question: &str, kind: RecordType, expected: &str) {
-        let zone = Zone::new("cluster.local", Some([10, 96, 0, 10].into())).expect("a zone");
+        let zone = Zone::new("cluster.local", vec![[10, 96, 0, 10].into()]).expect("a zone");
         let name = Name::from_ascii(question).expect("a name");
         let text = |records: Vec<Record>| {
             let mut lines: Vec<String> = records.iter().map(|record| record.data.to_string()).collect();
@@ -392,7 +394,7 @@ mod tests {
 
     #[test]
     fn an_alias_of_itself_ends() {
-        let zone = Zone::new("cluster.local.", None).expect("a zone");
+        let zone = Zone::new("cluster.local.", Vec::new()).expect("a zone");
         let name = Name::from_ascii("loop.default.svc.cluster.local.").expect("a name");
         let Outcome::Records { answers, .. } = zone.answer(&sample(), &name, RecordType::A) else {
             panic!("the alias itself is an answer")

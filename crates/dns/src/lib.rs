@@ -29,8 +29,8 @@ pub struct Config {
     pub zone: String,
     /// Where other names are resolved.
     pub upstreams: Upstreams,
-    /// What `ns.dns.<zone>` resolves to: the ClusterIP under which pods know this server.
-    pub service_address: Option<IpAddr>,
+    /// What `ns.dns.<zone>` resolves to: the ClusterIPs under which pods know this server.
+    pub service_addresses: Vec<IpAddr>,
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl Default for Config {
             listen: Vec::new(),
             zone: "cluster.local".into(),
             upstreams: Upstreams::File("/etc/resolv.conf".into()),
-            service_address: None,
+            service_addresses: Vec::new(),
         }
     }
 }

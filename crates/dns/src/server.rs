@@ -28,7 +28,7 @@ const WAITING_ANSWERS: usize = 32;
 const PAYLOAD: u16 = 1232;
 
 pub(crate) async fn start(config: Config, cluster: Cluster, tasks: &Tasks) -> Result<DnsServer, DnsError> {
-    let zone = Zone::new(&config.zone, config.service_address).ok_or(DnsError::Zone(config.zone))?;
+    let zone = Zone::new(&config.zone, config.service_addresses.clone()).ok_or(DnsError::Zone(config.zone))?;
     if config.listen.is_empty() {
         return Err(DnsError::NoAddress);
     }
@@ -38,7 +38,7 @@ pub(crate) async fn start(config: Config, cluster: Cluster, tasks: &Tasks) -> Re
     }
     let addresses: Vec<SocketAddr> = sockets.iter().map(|(address, ..)| *address).collect();
     // The Service's address leads here, too.
-    let own = config.service_address.map(|address| SocketAddr::from((address, 53)));
+    let own = config.service_addresses.iter().map(|address| SocketAddr::new(*address, 53));
     let own: Vec<SocketAddr> = addresses.iter().copied().chain(own).collect();
     let forwarder = Arc::new(Forwarder::new(config.upstreams, &own));
     forwarder.prepare().await;

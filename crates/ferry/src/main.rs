@@ -30,6 +30,9 @@ fn main() -> std::process::ExitCode {
     if let Some(code) = ferry_runtime::helper(std::env::args_os()) {
         return code;
     }
+    if let Some(code) = ferry_bridge::program(std::env::args_os()) {
+        return code;
+    }
     if let Some(arguments) = commands::kubectl::arguments(std::env::args_os()) {
         return ferry_kubectl::main(&arguments).into();
     }

@@ -31,6 +31,8 @@ pub type NetworkGate =
 pub struct Config {
     pub node_name: String,
     pub node_ip: IpAddr,
+    /// Of the other family.
+    pub other_node_ips: Vec<IpAddr>,
     /// `/run/containerd/containerd.sock` or `unix:///…`.
     pub cri_endpoint: String,
     /// Volumes and files of pods.
@@ -87,6 +89,7 @@ impl Config {
         Self {
             node_name: node_name.to_owned(),
             node_ip,
+            other_node_ips: Vec::new(),
             cri_endpoint: cri_endpoint.to_owned(),
             root_dir: root_dir.into(),
             log_dir: PathBuf::from("/var/log/pods"),

@@ -143,7 +143,10 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         images: Images::new(runtime.clone(), records),
         volumes: Volumes::new(&config.root_dir, client.clone(), &config.node_name, sources.clone(), plugins.clone()),
         services: Informer::with(client.clone(), tasks, Selection::default()),
-        host_addresses: vec![config.node_ip.to_string()],
+        host_addresses: std::iter::once(&config.node_ip)
+            .chain(&config.other_node_ips)
+            .map(ToString::to_string)
+            .collect(),
         allocatable: node::capacity::amounts(&config).allocatable,
         memory: i64::try_from(node::capacity::memory("MemTotal")).unwrap_or(i64::MAX),
         tasks: tasks.clone(),

@@ -327,6 +327,12 @@ impl Kernel {
             .map_err(refused(format!("add a route to {} by way of {gateway}", route.destination)))
     }
 
+    /// The largest packet of pods that the way to every other node takes. None where no device has the node's address.
+    pub(crate) async fn pod_mtu(&self, address: IpAddr, mode: crate::Mode) -> Option<u32> {
+        let underlay = self.underlay(address).await.ok()?;
+        Some(crate::plan::pod_mtu(mode, &underlay, address))
+    }
+
     /// Takes away everything that this crate ever made.
     pub async fn clear(&self) -> Result<(), NetworkError> {
         self.apply(&Plan::default()).await.map(drop)

@@ -8,6 +8,7 @@
 
 mod kernel;
 pub mod node;
+mod once;
 pub mod plan;
 mod sync;
 
@@ -19,6 +20,7 @@ mod plan_tests;
 use std::str::FromStr;
 
 pub use kernel::Kernel;
+pub use once::{pod_mtu, remove};
 pub use sync::{Config, start};
 
 /// Routes with this protocol number are Ferry's; all others are somebody else's. Numbers from 192 on are free for programs.

@@ -13,6 +13,9 @@ use crate::Mode;
 const OVERHEAD_V4: u32 = 50;
 const OVERHEAD_V6: u32 = 70;
 
+/// The loopback takes larger packets than a pod's device can.
+const MOST: u32 = 65_535;
+
 /// The device that holds this node's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underlay {
@@ -113,6 +116,20 @@ pub fn plan(mode: Mode, own: &Member, underlay: &Underlay, others: &[Member]) ->
     plan
 }
 
+/// The largest packet of pods. With plain routes, that of the device; where only some nodes are behind a tunnel, the kernel
+/// tells senders of its smaller one.
+pub fn pod_mtu(mode: Mode, underlay: &Underlay, node: IpAddr) -> u32 {
+    let mtu = match mode {
+        Mode::Vxlan => underlay.mtu.saturating_sub(overhead(node)),
+        Mode::Auto | Mode::Routes | Mode::Cni => underlay.mtu,
+    };
+    mtu.min(MOST)
+}
+
+fn overhead(local: IpAddr) -> u32 {
+    if local.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 }
+}
+
 /// How packets for a range of another node leave this one.
 fn reach(mode: Mode, own: &Member, underlay: &Underlay, other: &Member, range: &IpNet) -> Result<Way, String> {
     let same_family = |address: &&IpAddr| address.is_ipv4() == range.addr().is_ipv4();
@@ -166,7 +183,7 @@ fn add(plan: &mut Plan, own: &Member, underlay: &Underlay, other: &Member, range
             local,
             underlay: underlay.index,
             mac: mac_of(&own_range.trunc()),
-            mtu: underlay.mtu.saturating_sub(if local.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 }),
+            mtu: underlay.mtu.saturating_sub(overhead(local)),
         });
     }
 }

@@ -15,14 +15,15 @@ const DROP: u32 = 0;
 pub(crate) const FAMILY_INET: u8 = 1;
 pub(crate) const FAMILY_IPV4: u8 = 2;
 const FAMILY_BRIDGE: u8 = 7;
+const FAMILY_IPV6: u8 = 10;
 
 /// What has to get through.
 #[derive(Clone, Debug)]
 pub struct Passage {
     /// In the comment of each rule; no two clusters of a machine have the same.
     pub name: String,
-    /// Addresses of pods.
-    pub pods: String,
+    /// Ranges of pods' addresses, of one family or of both.
+    pub pods: Vec<String>,
     /// Where pods reach the node itself: protocol and port.
     pub node: Vec<(&'static str, u16)>,
 }
@@ -34,14 +35,21 @@ impl Passage {
 
     /// The matches of the rules for a hook, as `nft` reads them. Addresses and ports alone: `iptables-nft` can show and
     /// change a chain no longer once a rule in it matches by `ct`.
-    fn matches(&self, hook: Hook) -> Vec<String> {
-        let pods = &self.pods;
-        match hook {
-            Hook::Forward => vec![format!("ip saddr {pods}"), format!("ip daddr {pods}")],
-            Hook::Input => {
-                self.node.iter().map(|(protocol, port)| format!("ip saddr {pods} {protocol} dport {port}")).collect()
+    fn matches(&self, family: &str, hook: Hook) -> Vec<String> {
+        let of_range = |pods: &String| {
+            let ip = if pods.contains(':') { "ip6" } else { "ip" };
+            if family != "inet" && family != ip {
+                return Vec::new();
             }
-        }
+            let node = self.node.iter();
+            match hook {
+                Hook::Forward => vec![format!("{ip} saddr {pods}"), format!("{ip} daddr {pods}")],
+                Hook::Input => {
+                    node.map(|(protocol, port)| format!("{ip} saddr {pods} {protocol} dport {port}")).collect()
+                }
+            }
+        };
+        self.pods.iter().flat_map(of_range).collect()
     }
 }
 
@@ -114,6 +122,7 @@ fn chain(body: &[u8]) -> Option<(u8, Chain)> {
     let family = match number_of_family {
         FAMILY_INET => "inet",
         FAMILY_IPV4 => "ip",
+        FAMILY_IPV6 => "ip6",
         FAMILY_BRIDGE => "bridge",
         _ => return None,
     };
@@ -200,7 +209,7 @@ pub(crate) fn plan(chains: &[Chain], passage: &Passage, anew: bool) -> (String, 
             problems.push(format!("{} drops frames of pods", chain.named()));
             continue;
         }
-        let wanted = passage.matches(chain.hook);
+        let wanted = passage.matches(chain.family, chain.hook);
         if chain.ours.len() == wanted.len() && !anew {
             continue;
         }
@@ -226,7 +235,7 @@ mod tests {
 
     #[test]
     fn rules_stand_where_packets_are_dropped_and_nowhere_else() {
-        let passage = Passage { name: "ferry0".into(), pods: "10.244.0.0/16".into(), node: vec![("udp", 53)] };
+        let passage = Passage { name: "ferry0".into(), pods: vec!["10.244.0.0/16".into()], node: vec![("udp", 53)] };
         let chain = |family, hook, drops, ours: &[u64]| Chain {
             family,
             table: "filter".into(),
@@ -256,6 +265,13 @@ mod tests {
         check(chain("ip", Hook::Forward, true, &[4, 5]), true, &again);
         let input = format!("insert rule inet filter C ip saddr 10.244.0.0/16 udp dport 53 accept {comment}");
         check(chain("inet", Hook::Input, true, &[]), false, &[&input]);
+        // A chain for the other family alone has nothing to let through.
+        check(chain("ip6", Hook::Forward, true, &[]), false, &[]);
+        let both = Passage { pods: vec!["10.244.0.0/16".into(), "fd00::/56".into()], ..passage.clone() };
+        let of = |family| plan(&[chain(family, Hook::Forward, true, &[])], &both, false).0;
+        assert_eq!(of("inet").lines().count(), 4);
+        let six = format!("insert rule ip6 filter C ip6 saddr fd00::/56 accept {comment}");
+        assert_eq!(of("ip6").lines().next(), Some(six.as_str()));
         let (script, problems) = plan(&[chain("bridge", Hook::Forward, true, &[])], &passage, false);
         assert_eq!(script, "");
         assert_eq!(problems, ["chain C of table bridge filter drops frames of pods"]);

@@ -1,6 +1,7 @@
 //! Keeps a table of the node, and the rules in chains of others, against whoever flushes them.
 
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,18 @@ use crate::{NftError, netlink};
 const LOOK_AT_LEGACY: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(5);
 
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What is done after the table was written again.
+#[derive(Clone)]
+pub struct Repaired(pub Arc<dyn Fn() -> Work + Send + Sync>);
+
+impl std::fmt::Debug for Repaired {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Repaired")
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Guard {
     pub nft: Nft,
@@ -26,8 +39,11 @@ pub struct Guard {
     pub script: String,
     /// Tables that others of the same node keep.
     pub other_tables: Vec<String>,
+    /// For tables that nobody watches: whoever flushed this one may have flushed them, too.
+    pub repaired: Option<Repaired>,
     pub passage: Passage,
-    pub legacy: Legacy,
+    /// For each family.
+    pub legacy: Vec<Legacy>,
 }
 
 /// A running guard.
@@ -51,7 +67,7 @@ pub fn remove(name: &str, apply: impl FnOnce(&str)) -> Result<(), String> {
     if !script.is_empty() {
         apply(&script);
     }
-    Legacy::default().remove(name)
+    Legacy::both().iter().try_for_each(|legacy| legacy.remove(name))
 }
 
 impl Guard {
@@ -131,6 +147,9 @@ impl Running {
         match self.guard.nft.apply(&self.guard.script).await {
             Ok(()) => {
                 tracing::info!("somebody changed table {}: it is written anew", self.guard.table);
+                if let Some(Repaired(also)) = &self.guard.repaired {
+                    also().await;
+                }
                 true
             }
             Err(error) => {
@@ -164,7 +183,7 @@ impl Running {
             Err(_) => {}
         }
         let (legacy, passage) = (self.guard.legacy.clone(), self.guard.passage.clone());
-        if let Ok(Err(problem)) = tokio::task::spawn_blocking(move || legacy.ensure(&passage, anew)).await {
+        if let Ok(Err(problem)) = tokio::task::spawn_blocking(move || ensure(&legacy, &passage, anew)).await {
             problems.push(format!("iptables-legacy may drop packets of pods: {problem}"));
         }
         self.problems.send_if_modified(|known| {
@@ -176,6 +195,10 @@ impl Running {
             changed
         });
     }
+}
+
+fn ensure(legacy: &[Legacy], passage: &Passage, anew: bool) -> Result<(), String> {
+    legacy.iter().try_for_each(|legacy| legacy.ensure(passage, anew))
 }
 
 async fn until(at: Option<Instant>) {

@@ -101,8 +101,9 @@ impl Lab {
             table: "own".into(),
             script: table.into(),
             other_tables: vec!["beside".into()],
-            passage: Passage { name: "lab0".into(), pods: "10.244.0.0/16".into(), node: vec![("tcp", 5353)] },
-            legacy: Legacy { command: command("iptables-legacy"), tables: "/none".into() },
+            repaired: None,
+            passage: Passage { name: "lab0".into(), pods: vec!["10.244.0.0/16".into()], node: vec![("tcp", 5353)] },
+            legacy: vec![Legacy { command: command("iptables-legacy"), tables: "/none".into(), ipv6: false }],
         }
     }
 }
@@ -199,7 +200,7 @@ async fn old_iptables_and_bridges_are_seen() {
     let names = std::env::temp_dir().join(format!("{}.names", lab.prefix));
     std::fs::write(&names, "nat\nfilter\n").expect("a file");
     let mut guard = lab.guard();
-    guard.legacy.tables = names.clone();
+    guard.legacy[0].tables = names.clone();
     guard
         .nft
         .apply("table bridge b {\n chain f {\n  type filter hook forward priority 0; policy drop;\n }\n}\n")
@@ -214,7 +215,7 @@ async fn old_iptables_and_bridges_are_seen() {
     }
     let listed = lab.inside("node", "iptables-legacy -S");
     assert_eq!(listed.matches("pods of ferry (lab0)").count(), 2, "once: {listed}");
-    guard.legacy.remove("lab0").expect("removed");
+    guard.legacy[0].remove("lab0").expect("removed");
     std::fs::remove_file(&names).expect("the file");
     assert!(!lab.inside("node", "iptables-legacy -S").contains("pods of ferry"));
     assert!(!lab.reaches(OUTSIDE), "as it was before");

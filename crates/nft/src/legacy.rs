@@ -7,21 +7,24 @@ use crate::foreign::{Passage, mark};
 
 /// Where the kernel lists the old tables that were ever used.
 const TABLES: &str = "/proc/net/ip_tables_names";
+const IPV6_TABLES: &str = "/proc/net/ip6_tables_names";
 
 #[derive(Clone, Debug)]
 pub struct Legacy {
     /// The command with leading arguments; empty: whichever is installed.
     pub command: Vec<String>,
     pub tables: PathBuf,
-}
-
-impl Default for Legacy {
-    fn default() -> Self {
-        Self { command: Vec::new(), tables: TABLES.into() }
-    }
+    /// Whether it is for addresses of IPv6.
+    pub ipv6: bool,
 }
 
 impl Legacy {
+    /// Those of this machine, for each family.
+    pub fn both() -> Vec<Self> {
+        let of = |tables: &str, ipv6| Self { command: Vec::new(), tables: tables.into(), ipv6 };
+        vec![of(TABLES, false), of(IPV6_TABLES, true)]
+    }
+
     /// Whether the kernel has filter rules of the old kind.
     fn is_in_use(&self) -> bool {
         std::fs::read_to_string(&self.tables).is_ok_and(|names| names.lines().any(|name| name == "filter"))
@@ -35,7 +38,8 @@ impl Legacy {
         if !self.command.is_empty() {
             return Some(self.command.clone());
         }
-        ["iptables-legacy", "iptables"].into_iter().find_map(|name| {
+        let names = if self.ipv6 { ["ip6tables-legacy", "ip6tables"] } else { ["iptables-legacy", "iptables"] };
+        names.into_iter().find_map(|name| {
             let output = Command::new(name).arg("-V").output().ok()?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             text.contains("legacy").then(|| vec![name.to_owned()])
@@ -45,7 +49,7 @@ impl Legacy {
     /// Lets the passage through where the policy is to drop. Blocks.
     pub(crate) fn ensure(&self, passage: &Passage, anew: bool) -> Result<(), String> {
         let Some(command) = self.command() else { return Ok(()) };
-        for (chain, rules) in wanted(passage) {
+        for (chain, rules) in wanted(passage, self.ipv6) {
             let text = run(&command, &["-S", chain])?;
             if !text.lines().any(|line| line == format!("-P {chain} DROP")) {
                 continue;
@@ -83,13 +87,16 @@ fn delete(command: &[String], rules: &[Vec<String>]) -> Result<(), String> {
 }
 
 /// The rules of each chain, without the chain's name.
-fn wanted(passage: &Passage) -> [(&'static str, Vec<Vec<String>>); 2] {
+fn wanted(passage: &Passage, ipv6: bool) -> [(&'static str, Vec<Vec<String>>); 2] {
     let end = ["-m", "comment", "--comment", &passage.mark(), "-j", "ACCEPT"].map(str::to_owned);
     let rule = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).chain(end.clone()).collect::<Vec<_>>();
-    let pods = passage.pods.as_str();
-    let node = passage.node.iter();
-    let input = node.map(|(protocol, port)| rule(&["-s", pods, "-p", protocol, "--dport", &port.to_string()]));
-    [("FORWARD", vec![rule(&["-s", pods]), rule(&["-d", pods])]), ("INPUT", input.collect())]
+    let (mut forward, mut input) = (Vec::new(), Vec::new());
+    for pods in passage.pods.iter().filter(|pods| pods.contains(':') == ipv6) {
+        forward.extend([rule(&["-s", pods]), rule(&["-d", pods])]);
+        let node = passage.node.iter();
+        input.extend(node.map(|(protocol, port)| rule(&["-s", pods, "-p", protocol, "--dport", &port.to_string()])));
+    }
+    [("FORWARD", forward), ("INPUT", input)]
 }
 
 /// The marked rules of a listing, as they are deleted: the chain and the rest.

@@ -15,7 +15,7 @@ pub mod wait;
 mod watch;
 
 pub use foreign::Passage;
-pub use guard::{Guard, Guarded, remove};
+pub use guard::{Guard, Guarded, Repaired, remove};
 pub use legacy::Legacy;
 pub use local::local_addresses;
 pub use ports::{Port, bridge_ports};

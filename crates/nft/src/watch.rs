@@ -101,9 +101,9 @@ impl Watch {
         Ok(Self { socket, own: nft.writers() })
     }
 
-    /// Whether a chain of an IPv4 table is there and has rules, in the network that this thread is in.
-    pub fn has_rules(table: &str, chain: &str) -> std::io::Result<bool> {
-        foreign::has_rules(&open()?, foreign::FAMILY_IPV4, table, chain)
+    /// Whether a chain of a table of a family (2 or 10, as the kernel numbers them) is there and has rules, in the network that this thread is in.
+    pub fn has_rules(family: u8, table: &str, chain: &str) -> std::io::Result<bool> {
+        foreign::has_rules(&open()?, family, table, chain)
     }
 
     /// The same of a table for both families of addresses.

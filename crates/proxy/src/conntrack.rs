@@ -4,16 +4,17 @@
 //! the first one went, whatever the rules say by then. Such flows are taken out of the kernel's table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ferry_nft::netlink::{ACKNOWLEDGE, ERROR, REQUEST, attributes, dump, error_of, messages, open, receive, send};
 
 use crate::endpoints::Endpoint;
+use crate::family::Family;
 
 /// Where clients send datagrams; without an address it is a port of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Frontend {
-    pub(crate) address: Option<Ipv4Addr>,
+    pub(crate) address: Option<IpAddr>,
     pub(crate) port: u16,
 }
 
@@ -22,20 +23,19 @@ pub(crate) type Changes = BTreeMap<Frontend, BTreeSet<Endpoint>>;
 
 const GET: u16 = (1 << 8) | 1;
 const DELETE: u16 = (1 << 8) | 2;
-const FAMILY_IPV4: u8 = 2;
 const UDP: u8 = 17;
 /// Set on flows whose destination was rewritten.
 const REWRITTEN: u32 = 1 << 5;
 
 /// Ends the flows that no longer fit. Blocks for as long as the kernel takes to list its table.
-pub(crate) fn end_stale(changes: &Changes) -> std::io::Result<usize> {
+pub(crate) fn end_stale(family: Family, changes: &Changes) -> std::io::Result<usize> {
     let socket = open()?;
     let mut stale = Vec::new();
-    dump(&socket, GET, FAMILY_IPV4, &[], |body| {
+    dump(&socket, GET, family.number(), &[], |body| {
         stale.extend(Flow::parse(body).filter(|flow| is_stale(flow, changes)).map(|flow| flow.original));
     })?;
     for original in &stale {
-        send(&socket, DELETE, REQUEST | ACKNOWLEDGE, FAMILY_IPV4, original)?;
+        send(&socket, DELETE, REQUEST | ACKNOWLEDGE, family.number(), original)?;
         let bytes = receive(&socket)?;
         for message in messages(&bytes).filter(|message| message.kind == ERROR) {
             // A flow that ended by itself meanwhile is what we want.
@@ -92,13 +92,16 @@ impl Flow {
 /// Protocol, source and destination of one direction.
 fn tuple(bytes: &[u8]) -> Option<(u8, Endpoint, Endpoint)> {
     let (mut source, mut destination, mut source_port, mut destination_port, mut protocol) = (None, None, 0, 0, 0);
-    let address = |value: &[u8]| <[u8; 4]>::try_from(value).ok().map(Ipv4Addr::from);
+    let v4 = |value: &[u8]| <[u8; 4]>::try_from(value).ok().map(|bytes| IpAddr::V4(Ipv4Addr::from(bytes)));
+    let v6 = |value: &[u8]| <[u8; 16]>::try_from(value).ok().map(|bytes| IpAddr::V6(Ipv6Addr::from(bytes)));
     let port = |value: &[u8]| value.try_into().map(u16::from_be_bytes).unwrap_or_default();
     for (kind, value, _) in attributes(bytes) {
         for (inner, value, _) in attributes(value) {
             match (kind, inner) {
-                (1, 1) => source = address(value),
-                (1, 2) => destination = address(value),
+                (1, 1) => source = v4(value),
+                (1, 2) => destination = v4(value),
+                (1, 3) => source = v6(value),
+                (1, 4) => destination = v6(value),
                 (2, 1) => protocol = value.first().copied()?,
                 (2, 2) => source_port = port(value),
                 (2, 3) => destination_port = port(value),
@@ -128,7 +131,7 @@ mod tests {
             Endpoint { address: address.parse().expect("an address"), port: port.parse().expect("a port") }
         };
         let changes: Changes = [
-            (Frontend { address: Some([10, 96, 0, 10].into()), port: 53 }, [endpoint("10.244.0.5:53")].into()),
+            (Frontend { address: Some(IpAddr::from([10, 96, 0, 10])), port: 53 }, [endpoint("10.244.0.5:53")].into()),
             (Frontend { address: None, port: 30053 }, [endpoint("10.244.0.5:53")].into()),
         ]
         .into();

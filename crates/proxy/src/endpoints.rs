@@ -1,10 +1,12 @@
 //! Which endpoints of a service port may receive traffic on this node: readiness, termination, locality and hints.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::ServicePort;
 use k8s_openapi::api::discovery::v1::{Endpoint as SliceEndpoint, EndpointSlice};
+
+use crate::family::Family;
 
 /// What the choice depends on besides the objects of the service itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub(crate) struct NodeView {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Endpoint {
-    pub(crate) address: Ipv4Addr,
+    pub(crate) address: IpAddr,
     pub(crate) port: u16,
 }
 
@@ -28,7 +30,7 @@ pub(crate) struct Choice {
     /// For traffic policy `Local`: those of this node.
     pub(crate) local: Vec<Endpoint>,
     /// Those of this node that are ready, as load balancers count them.
-    pub(crate) ready_local: Vec<Ipv4Addr>,
+    pub(crate) ready_local: Vec<IpAddr>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +41,13 @@ struct Candidate {
     local: bool,
     zones: BTreeSet<String>,
     nodes: BTreeSet<String>,
+}
+
+impl Endpoint {
+    /// As `dnat to` takes it.
+    pub(crate) fn target(&self) -> String {
+        std::net::SocketAddr::new(self.address, self.port).to_string()
+    }
 }
 
 impl Candidate {
@@ -66,8 +75,9 @@ pub(crate) fn choose<'a>(
     port: &ServicePort,
     slices: impl IntoIterator<Item = &'a EndpointSlice>,
     node: &NodeView,
+    family: Family,
 ) -> Choice {
-    let candidates = candidates(port, slices, node);
+    let candidates = candidates(port, slices, node, family);
     let ready: Vec<_> = candidates.iter().filter(|(_, candidate)| candidate.ready).collect();
     let preferred = Preference::of(&ready, node);
     let mut cluster: Vec<Endpoint> = ready
@@ -91,9 +101,10 @@ fn candidates<'a>(
     port: &ServicePort,
     slices: impl IntoIterator<Item = &'a EndpointSlice>,
     node: &NodeView,
+    family: Family,
 ) -> BTreeMap<Endpoint, Candidate> {
     let mut found: BTreeMap<Endpoint, Candidate> = BTreeMap::new();
-    for slice in slices.into_iter().filter(|slice| slice.address_type == "IPv4") {
+    for slice in slices.into_iter().filter(|slice| slice.address_type == family.slice_type()) {
         let numbers = slice.ports.iter().flatten().filter(|candidate| {
             candidate.name.as_deref().unwrap_or("") == port.name.as_deref().unwrap_or("")
                 && candidate.protocol.as_deref().unwrap_or("TCP") == port.protocol.as_deref().unwrap_or("TCP")
@@ -101,7 +112,7 @@ fn candidates<'a>(
         for number in numbers.filter_map(|number| number.port).filter_map(|port| u16::try_from(port).ok()) {
             for endpoint in slice.endpoints.iter().flatten() {
                 // Only the first address counts: the API defines the others as equivalent to it.
-                let Some(Ok(address)) = endpoint.addresses.first().map(|text| text.parse::<Ipv4Addr>()) else {
+                let Some(address) = endpoint.addresses.first().and_then(|text| family.parse(text)) else {
                     continue;
                 };
                 let candidate = Candidate::new(endpoint, node);
@@ -156,7 +167,7 @@ mod tests {
         .expect("a slice");
         let port = ServicePort { name: Some("http".into()), port: 1, ..ServicePort::default() };
         let node = NodeView { name: "here".into(), zone: Some("a".into()) };
-        let choice = choose(&port, [&slice], &node);
+        let choice = choose(&port, [&slice], &node, Family::Ipv4);
         let text = |list: &[Endpoint]| list.iter().map(|e| format!("{}:{}", e.address, e.port)).collect::<Vec<_>>();
         assert_eq!(text(&choice.cluster), cluster, "cluster endpoints of {endpoints}");
         assert_eq!(text(&choice.local), local, "local endpoints of {endpoints}");

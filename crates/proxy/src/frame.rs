@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::family::Family;
+
 /// The bit of the packet mark that asks for masquerading; the one Kubernetes has always used.
 const MASQUERADE_MARK: &str = "0x4000";
 
@@ -12,6 +14,7 @@ pub(crate) const DISPATCHING_CHAIN: &str = "nat-prerouting";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
+    pub(crate) family: Family,
     pub(crate) table: String,
     pub(crate) pod_cidr: String,
     pub(crate) service_cidrs: Vec<String>,
@@ -23,35 +26,41 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// The family and the name of the table, as commands have them.
+    pub(crate) fn place(&self) -> String {
+        format!("{} {}", self.family.word(), self.table)
+    }
+
     /// Empties the table first: the same transaction also creates it, so deleting never fails.
     pub(crate) fn render(&self) -> String {
-        let Self { table, pod_cidr, service_cidrs, node_port_addresses, masquerade_between_pods } = self;
-        let mut text = format!("add table ip {table}\ndelete table ip {table}\n");
+        let Self { family, table, pod_cidr, service_cidrs, node_port_addresses, masquerade_between_pods } = self;
+        let (ip, address, loopback) = (family.word(), family.address_type(), family.loopback());
+        let mut text = format!("add table {ip} {table}\ndelete table {ip} {table}\n");
         let service_cidrs = service_cidrs.join(", ");
         let unknown_service = match service_cidrs.is_empty() {
             true => String::new(),
-            false => format!("ip daddr {{ {service_cidrs} }} reject"),
+            false => format!("{ip} daddr {{ {service_cidrs} }} reject"),
         };
         let at_node = match node_port_addresses.is_empty() {
-            true => "ip daddr != 127.0.0.0/8 fib daddr type local".to_owned(),
-            false => format!("ip daddr {{ {} }} fib daddr type local", node_port_addresses.join(", ")),
+            true => format!("{ip} daddr != {loopback} fib daddr type local"),
+            false => format!("{ip} daddr {{ {} }} fib daddr type local", node_port_addresses.join(", ")),
         };
         let between_pods = match masquerade_between_pods {
-            true => format!("ct status dnat ip saddr {pod_cidr} ip daddr {pod_cidr} masquerade fully-random"),
+            true => format!("ct status dnat {ip} saddr {pod_cidr} {ip} daddr {pod_cidr} masquerade fully-random"),
             false => String::new(),
         };
         let _ = write!(
             text,
-            "table ip {table} {{
+            "table {ip} {table} {{
   comment \"Kubernetes Services, kept by ferry: changes made by hand do not last\"
 
-  set cluster-addresses {{ type ipv4_addr; }}
-  set hairpin {{ type ipv4_addr . ipv4_addr; }}
-  map services {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
+  set cluster-addresses {{ type {address}; }}
+  set hairpin {{ type {address} . {address}; }}
+  map services {{ type {address} . inet_proto . inet_service : verdict; }}
   map node-ports {{ type inet_proto . inet_service : verdict; }}
-  map no-endpoints {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
+  map no-endpoints {{ type {address} . inet_proto . inet_service : verdict; }}
   map no-endpoint-node-ports {{ type inet_proto . inet_service : verdict; }}
-  map firewall {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
+  map firewall {{ type {address} . inet_proto . inet_service : verdict; }}
 
   chain {MASQUERADE_CHAIN} {{
     meta mark set meta mark or {MASQUERADE_MARK}
@@ -60,25 +69,25 @@ impl Frame {
     reject
   }}
   chain dispatch {{
-    ip daddr @cluster-addresses ip saddr != {pod_cidr} jump {MASQUERADE_CHAIN}
-    ip daddr . meta l4proto . th dport vmap @services
+    {ip} daddr @cluster-addresses {ip} saddr != {pod_cidr} jump {MASQUERADE_CHAIN}
+    {ip} daddr . meta l4proto . th dport vmap @services
     {at_node} meta l4proto . th dport vmap @node-ports
   }}
   chain leftover {{
     ct status dnat return
-    ip daddr . meta l4proto . th dport vmap @no-endpoints
+    {ip} daddr . meta l4proto . th dport vmap @no-endpoints
     {at_node} meta l4proto . th dport vmap @no-endpoint-node-ports
-    ip daddr @cluster-addresses reject
+    {ip} daddr @cluster-addresses reject
     {unknown_service}
   }}
 
   chain firewall-prerouting {{
     type filter hook prerouting priority -110; policy accept;
-    ct state new ip daddr . meta l4proto . th dport vmap @firewall
+    ct state new {ip} daddr . meta l4proto . th dport vmap @firewall
   }}
   chain firewall-output {{
     type filter hook output priority -110; policy accept;
-    ct state new ip daddr . meta l4proto . th dport vmap @firewall
+    ct state new {ip} daddr . meta l4proto . th dport vmap @firewall
   }}
   chain {DISPATCHING_CHAIN} {{
     type nat hook prerouting priority -100; policy accept;
@@ -91,7 +100,7 @@ impl Frame {
   chain nat-postrouting {{
     type nat hook postrouting priority 100; policy accept;
     meta mark & {MASQUERADE_MARK} != 0 meta mark set meta mark xor {MASQUERADE_MARK} masquerade fully-random
-    ct status dnat ip saddr . ip daddr @hairpin masquerade fully-random
+    ct status dnat {ip} saddr . {ip} daddr @hairpin masquerade fully-random
     {between_pods}
   }}
   chain filter-input {{

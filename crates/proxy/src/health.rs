@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +66,16 @@ fn answer(code: StatusCode, kind: &'static str, text: String) -> Answer {
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// At all addresses of both families, or of the one that the kernel has.
+async fn bind(port: u16) -> std::io::Result<TcpListener> {
+    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+        Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
+        }
+        other => other,
+    }
 }
 
 fn code(fine: bool) -> StatusCode {
@@ -232,7 +242,7 @@ impl Servers {
             if self.running.contains_key(owner) {
                 continue;
             }
-            match TcpListener::bind((Ipv4Addr::UNSPECIFIED, check.port)).await {
+            match bind(check.port).await {
                 Ok(listener) => {
                     let (health, own) = (health.clone(), owner.clone());
                     let handler: Handler = Arc::new(move |_| health.check(&own));

@@ -397,6 +397,7 @@ async fn changes_reach_the_kernel_and_a_lost_table_comes_back() {
     };
     add("first", "10.96.0.7");
     let frame = Frame {
+        family: crate::family::Family::Ipv4,
         table: "t".into(),
         pod_cidr: "10.244.0.0/16".into(),
         service_cidrs: vec!["10.96.0.0/16".into()],
@@ -408,7 +409,7 @@ async fn changes_reach_the_kernel_and_a_lost_table_comes_back() {
     let nft = lab.nft();
     let told = lab.within("node", || Watch::socket().expect("a socket"));
     let watch = Watch::of(told, &nft).expect("a watch");
-    let sync = Sync::new("here".into(), frame, "10.244.0.0/16".into(), nft, sources, sender).watching(watch);
+    let sync = Sync::new("here".into(), vec![frame], nft, sources, sender).watching(watch);
     tasks.spawn_until_stopped("proxy", sync.run());
     ready.wait_for(|ready| *ready).await.expect("ready");
     assert_eq!(lab.call("pod-b", "10.96.0.7:80"), "pod-a 10.244.0.6");

@@ -4,11 +4,12 @@
 //! elements (`plan`); `table` computes the difference; `nft` applies it as one transaction. The next transaction
 //! carries whatever changed while the last one ran, so that nothing waits and nothing is told twice.
 //!
-//! Must not depend on any server-side crate. IPv4 only.
+//! Must not depend on any server-side crate. Each family of addresses has a table and a state of its own (`family`).
 
 mod claims;
 mod conntrack;
 mod endpoints;
+mod family;
 mod frame;
 mod health;
 mod host;
@@ -28,6 +29,10 @@ use tokio::sync::watch;
 
 pub use ferry_nft::NftError;
 use ferry_nft::{Nft, Watch};
+use ipnet::IpNet;
+
+use crate::family::Family;
+use crate::frame::Frame;
 
 /// The table every rule lives in, unless the configuration names another.
 pub const TABLE: &str = "ferry-proxy";
@@ -36,11 +41,12 @@ pub const TABLE: &str = "ferry-proxy";
 pub struct Config {
     /// The name of this node, as endpoints give it.
     pub node_name: String,
-    /// Addresses of pods: traffic from anywhere else to a ClusterIP is masqueraded.
-    pub pod_cidr: String,
+    /// Addresses of pods: traffic from anywhere else to a ClusterIP is masqueraded. Services are served for the families of
+    /// these.
+    pub pod_cidrs: Vec<String>,
     /// Addresses of Services: those without a Service are refused instead of leaving the machine.
     pub service_cidrs: Vec<String>,
-    /// Name of the nftables table (family `ip`).
+    /// Name of the nftables tables (families `ip` and `ip6`).
     pub table: String,
     /// The `nft` command with leading arguments.
     pub nft: Vec<String>,
@@ -60,7 +66,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             node_name: String::new(),
-            pod_cidr: "10.244.0.0/16".into(),
+            pod_cidrs: vec!["10.244.0.0/16".into()],
             service_cidrs: vec!["10.96.0.0/16".into()],
             table: TABLE.into(),
             nft: vec!["nft".into()],
@@ -123,23 +129,36 @@ pub fn start<'a>(
     Box::pin(begin(config, informers, tasks))
 }
 
+/// The table of a family; none where pods have no addresses of it.
+fn frame(config: &Config, family: Family, masquerade_between_pods: bool) -> Option<Frame> {
+    Some(Frame {
+        family,
+        table: config.table.clone(),
+        pod_cidr: family.ranges(&config.pod_cidrs).into_iter().next()?,
+        service_cidrs: family.ranges(&config.service_cidrs),
+        node_port_addresses: match family.ranges(&config.node_port_addresses) {
+            // All of the ranges are of the other family: there is none at which it would be served.
+            none if none.is_empty() && !config.node_port_addresses.is_empty() => vec![family.loopback().to_owned()],
+            ranges => ranges,
+        },
+        masquerade_between_pods,
+    })
+}
+
 async fn begin(config: Config, informers: &Informers, tasks: &Tasks) -> Result<Proxy, ProxyError> {
     let tasks = tasks.child("proxy");
     check(&config)?;
+    let has = |family: &Family| !family.ranges(&config.pod_cidrs).is_empty();
+    let families: Vec<Family> = Family::ALL.into_iter().filter(has).collect();
     let bridge_filtering = match config.prepare_kernel {
-        true => host::prepare().await.map_err(ProxyError::Kernel)?,
+        true => host::prepare(&families).await.map_err(ProxyError::Kernel)?,
         false => true,
     };
-    let frame = frame::Frame {
-        table: config.table.clone(),
-        pod_cidr: config.pod_cidr.clone(),
-        service_cidrs: config.service_cidrs.clone(),
-        node_port_addresses: config.node_port_addresses.clone(),
-        masquerade_between_pods: !bridge_filtering,
-    };
+    let frames: Vec<Frame> = families.iter().filter_map(|family| frame(&config, *family, !bridge_filtering)).collect();
     let nft = Nft::new(config.nft.clone());
     // Rules of an earlier run go on working until the first complete list replaces them.
-    nft.apply(&format!("add table ip {}\n", config.table)).await?;
+    let tables: String = frames.iter().map(|frame| format!("add table {}\n", frame.place())).collect();
+    nft.apply(&tables).await?;
     let (sender, ready) = watch::channel(false);
     let sources = sync::Sources { services: informers.of(), slices: informers.of(), nodes: informers.of() };
     let (listens, listening) = watch::channel(BTreeSet::new());
@@ -147,9 +166,8 @@ async fn begin(config: Config, informers: &Informers, tasks: &Tasks) -> Result<P
     health.serve(config.healthz_bind_address, config.metrics_bind_address, &tasks);
     let group = tasks.clone();
     tasks.spawn_critical("service proxy", move || {
-        let (frame, nft, sources) = (frame.clone(), nft.clone(), sources.clone());
-        let (node, pods) = (config.node_name.clone(), config.pod_cidr.clone());
-        let sync = sync::Sync::new(node, frame, pods, nft, sources, sender.clone());
+        let (frames, nft, sources) = (frames.clone(), nft.clone(), sources.clone());
+        let sync = sync::Sync::new(config.node_name.clone(), frames, nft, sources, sender.clone());
         let sync = sync.telling(config.recorder.clone()).publishing(listens.clone());
         let sync = sync.with_health(health.clone(), group.clone());
         async move {
@@ -170,21 +188,20 @@ pub async fn cleanup(config: &Config) -> Result<(), ProxyError> {
     check(config)?;
     let table = &config.table;
     // Added first, so that deleting an absent table is no error.
-    Nft::new(config.nft.clone()).apply(&format!("add table ip {table}\ndelete table ip {table}\n")).await?;
+    let remove = |family: Family| format!("add table {0} {table}\ndelete table {0} {table}\n", family.word());
+    Nft::new(config.nft.clone()).apply(&Family::ALL.map(remove).concat()).await?;
     Ok(())
 }
 
 fn check(config: &Config) -> Result<(), ProxyError> {
-    let is_range = |text: &str| {
-        text.split_once('/').is_some_and(|(address, length)| {
-            address.parse::<std::net::Ipv4Addr>().is_ok() && length.parse::<u8>().is_ok_and(|length| length <= 32)
-        })
-    };
-    let ranges = std::iter::once(&config.pod_cidr).chain(&config.service_cidrs).chain(&config.node_port_addresses);
+    let ranges = config.pod_cidrs.iter().chain(&config.service_cidrs).chain(&config.node_port_addresses);
     for range in ranges {
-        if !is_range(range) {
-            return Err(ProxyError::Config(format!("{range:?} is not an IPv4 range such as 10.96.0.0/16")));
+        if range.parse::<IpNet>().is_err() {
+            return Err(ProxyError::Config(format!("{range:?} is not a range such as 10.96.0.0/16 or fd00::/112")));
         }
+    }
+    if config.pod_cidrs.is_empty() {
+        return Err(ProxyError::Config("there is no range of pods".to_owned()));
     }
     let plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     if config.table.is_empty() || !plain(&config.table) {

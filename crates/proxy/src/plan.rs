@@ -1,14 +1,16 @@
 //! From a Service and its EndpointSlices to the chains, sets and elements that carry its traffic. Pure.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::claims::{Rank, Standing, readable};
 use crate::conntrack::Frontend;
 use crate::endpoints::{Choice, Endpoint, NodeView, choose};
+use crate::family::Family;
 use crate::frame::{MASQUERADE_CHAIN, REJECT_CHAIN};
 use crate::health::Check;
 use crate::listeners::Listeners;
@@ -20,6 +22,7 @@ const DEFAULT_AFFINITY_SECONDS: i32 = 10_800;
 /// What the plan depends on besides the service: where this node stands and which addresses are pods'.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
+    pub(crate) family: Family,
     pub(crate) node: NodeView,
     pub(crate) pod_cidr: String,
     pub(crate) listeners: Listeners,
@@ -35,9 +38,10 @@ pub(crate) fn plan<'a>(
     if spec.type_.as_deref() == Some("ExternalName") {
         return None;
     }
-    let cluster_addresses: Vec<Ipv4Addr> = match &spec.cluster_ips {
-        Some(list) if !list.is_empty() => list.iter().filter_map(|ip| ip.parse().ok()).collect(),
-        _ => spec.cluster_ip.iter().filter_map(|ip| ip.parse().ok()).collect(),
+    let family = view.family;
+    let cluster_addresses: Vec<IpAddr> = match &spec.cluster_ips {
+        Some(list) if !list.is_empty() => list.iter().filter_map(|ip| family.parse(ip)).collect(),
+        _ => spec.cluster_ip.iter().filter_map(|ip| family.parse(ip)).collect(),
     };
     if cluster_addresses.is_empty() {
         return None;
@@ -52,7 +56,7 @@ pub(crate) fn plan<'a>(
     for port in spec.ports.iter().flatten() {
         let planner = PortPlanner::new(&name, spec, port, &cluster_addresses, service, view, &mut fragment.refused);
         let Some(planner) = planner else { continue };
-        let choice = choose(port, slices.clone(), &view.node);
+        let choice = choose(port, slices.clone(), &view.node, family);
         planner.plan(&choice, &mut fragment);
         ready_local.extend(choice.ready_local);
     }
@@ -80,9 +84,9 @@ struct PortPlanner<'a> {
     protocol: &'static str,
     port: u16,
     node_port: Option<u16>,
-    cluster_addresses: &'a [Ipv4Addr],
-    external_addresses: Vec<Ipv4Addr>,
-    load_balancer_addresses: Vec<Ipv4Addr>,
+    cluster_addresses: &'a [IpAddr],
+    external_addresses: Vec<IpAddr>,
+    load_balancer_addresses: Vec<IpAddr>,
     source_ranges: Vec<String>,
     internal_local: bool,
     external_local: bool,
@@ -97,7 +101,7 @@ impl<'a> PortPlanner<'a> {
         service_name: &str,
         spec: &ServiceSpec,
         port: &ServicePort,
-        cluster_addresses: &'a [Ipv4Addr],
+        cluster_addresses: &'a [IpAddr],
         service: &Service,
         view: &'a View,
         refused: &mut BTreeSet<String>,
@@ -121,7 +125,7 @@ impl<'a> PortPlanner<'a> {
                 .into_iter()
                 .flatten()
                 .filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"))
-                .filter_map(|ingress| ingress.ip.as_ref()?.parse().ok())
+                .filter_map(|ingress| view.family.parse(ingress.ip.as_ref()?))
                 .collect(),
             _ => Vec::new(),
         };
@@ -131,9 +135,9 @@ impl<'a> PortPlanner<'a> {
             port: number,
             node_port: port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0),
             cluster_addresses,
-            external_addresses: spec.external_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect(),
+            external_addresses: spec.external_ips.iter().flatten().filter_map(|ip| view.family.parse(ip)).collect(),
             load_balancer_addresses,
-            source_ranges: source_ranges(spec),
+            source_ranges: source_ranges(spec, view.family),
             internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
             external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
             affinity_seconds,
@@ -154,7 +158,7 @@ impl<'a> PortPlanner<'a> {
                 self.view.node.name
             ));
         };
-        let mut keep = |address: &Ipv4Addr| {
+        let mut keep = |address: &IpAddr| {
             let busy = listeners.has(*address, protocol, port);
             if busy {
                 refuse(&format!("{address} . {protocol} . {port}"));
@@ -163,7 +167,9 @@ impl<'a> PortPlanner<'a> {
         };
         self.external_addresses.retain(&mut keep);
         self.load_balancer_addresses.retain(&mut keep);
-        if let Some(node_port) = self.node_port.filter(|node_port| listeners.has_port(protocol, *node_port)) {
+        if let Some(node_port) =
+            self.node_port.filter(|node_port| listeners.has_port(self.view.family, protocol, *node_port))
+        {
             refuse(&format!("{protocol} . {node_port}"));
             self.node_port = None;
         }
@@ -242,7 +248,7 @@ impl<'a> PortPlanner<'a> {
         if self.external_local {
             if !choice.cluster.is_empty() {
                 // Clients inside the cluster reach every endpoint: the policy is for those outside.
-                rules.push(format!("ip saddr {} goto {cluster_chain}", self.view.pod_cidr));
+                rules.push(format!("{} saddr {} goto {cluster_chain}", self.ip(), self.view.pod_cidr));
                 rules.push(format!("fib saddr type local jump {MASQUERADE_CHAIN}"));
                 rules.push(format!("fib saddr type local goto {cluster_chain}"));
             }
@@ -279,7 +285,7 @@ impl<'a> PortPlanner<'a> {
         if !self.source_ranges.is_empty() && !self.load_balancer_addresses.is_empty() {
             let firewall = format!("fw-{}", self.name);
             let ranges = self.source_ranges.join(", ");
-            fragment.chains.insert(firewall.clone(), vec![format!("ip saddr != {{ {ranges} }} drop")]);
+            fragment.chains.insert(firewall.clone(), vec![format!("{} saddr != {{ {ranges} }} drop", self.ip())]);
             for address in &self.load_balancer_addresses {
                 self.add(fragment, Collection::Firewall, self.address_key(address), format!("goto {firewall}"));
             }
@@ -306,29 +312,30 @@ impl<'a> PortPlanner<'a> {
             let key = format!("{0} . {0}", endpoint.address);
             fragment.elements.insert(element(Collection::Hairpin, key), None);
         }
-        let protocol = self.protocol;
+        let (ip, protocol) = (self.ip(), self.protocol);
         let count = endpoints.len();
         let mut rules = Vec::new();
         if let Some(seconds) = self.affinity_seconds {
             let mut targets = Vec::new();
             for (index, endpoint) in endpoints.iter().enumerate() {
-                let Endpoint { address, port } = endpoint;
-                let target = format!("ep-{}/{address}/{port}", self.name);
-                let clients = format!("clients-{}/{address}/{port}/{seconds}", self.name);
+                // A name has no colons.
+                let address = endpoint.address.to_string().replace(':', "_");
+                let at = format!("{}/{address}/{}", self.name, endpoint.port);
+                let (target, clients) = (format!("ep-{at}"), format!("clients-{at}/{seconds}"));
                 fragment.affinities.insert(clients.clone(), seconds);
                 fragment.chains.insert(
                     target.clone(),
                     vec![
-                        format!("update @{clients} {{ ip saddr }}"),
-                        format!("meta l4proto {protocol} dnat to {address}:{port}"),
+                        format!("update @{clients} {{ {ip} saddr }}"),
+                        format!("meta l4proto {protocol} dnat to {}", endpoint.target()),
                     ],
                 );
-                rules.push(format!("ip saddr @{clients} goto {target}"));
+                rules.push(format!("{ip} saddr @{clients} goto {target}"));
                 targets.push(format!("{index} : goto {target}"));
             }
             rules.push(format!("numgen random mod {count} vmap {{ {} }}", targets.join(", ")));
-        } else if let [Endpoint { address, port }] = endpoints {
-            rules.push(format!("meta l4proto {protocol} dnat to {address}:{port}"));
+        } else if let [endpoint] = endpoints {
+            rules.push(format!("meta l4proto {protocol} dnat to {}", endpoint.target()));
         } else {
             let targets: Vec<String> = endpoints
                 .iter()
@@ -336,12 +343,16 @@ impl<'a> PortPlanner<'a> {
                 .map(|(index, Endpoint { address, port })| format!("{index} : {address} . {port}"))
                 .collect();
             let targets = targets.join(", ");
-            rules.push(format!("meta l4proto {protocol} dnat ip to numgen random mod {count} map {{ {targets} }}"));
+            rules.push(format!("meta l4proto {protocol} dnat {ip} to numgen random mod {count} map {{ {targets} }}"));
         }
         fragment.chains.insert(chain.to_owned(), rules);
     }
 
-    fn address_key(&self, address: &Ipv4Addr) -> String {
+    fn ip(&self) -> &'static str {
+        self.view.family.word()
+    }
+
+    fn address_key(&self, address: &IpAddr) -> String {
         format!("{address} . {} . {}", self.protocol, self.port)
     }
 
@@ -350,28 +361,22 @@ impl<'a> PortPlanner<'a> {
     }
 }
 
-/// Only well-formed IPv4 ranges; nftables refuses ranges that contain each other, so contained ones are left out.
-fn source_ranges(spec: &ServiceSpec) -> Vec<String> {
-    let mut ranges: Vec<(u32, u8)> = spec
+/// Only well-formed ranges of the family; nftables refuses ranges that contain each other, so contained ones are left out.
+fn source_ranges(spec: &ServiceSpec, family: Family) -> Vec<String> {
+    let mut ranges: Vec<IpNet> = spec
         .load_balancer_source_ranges
         .iter()
         .flatten()
-        .filter_map(|text| {
-            let (address, length) = text.trim().split_once('/')?;
-            let (address, length) = (address.parse::<Ipv4Addr>().ok()?, length.parse::<u8>().ok()?);
-            (length <= 32).then(|| (u32::from(address) & mask(length), length))
-        })
+        .filter_map(|text| text.trim().parse::<IpNet>().ok())
+        .filter(|range| family.has(&range.addr()))
+        .map(|range| range.trunc())
         .collect();
-    ranges.sort_by_key(|(address, length)| (*length, *address));
-    let mut kept: Vec<(u32, u8)> = Vec::new();
-    for (address, length) in ranges {
-        if !kept.iter().any(|(outer, outer_length)| address & mask(*outer_length) == *outer) {
-            kept.push((address, length));
+    ranges.sort_by_key(|range| (range.prefix_len(), range.addr()));
+    let mut kept: Vec<IpNet> = Vec::new();
+    for range in ranges {
+        if !kept.iter().any(|outer| outer.contains(&range)) {
+            kept.push(range);
         }
     }
-    kept.into_iter().map(|(address, length)| format!("{}/{length}", Ipv4Addr::from(address))).collect()
-}
-
-fn mask(length: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)
+    kept.iter().map(ToString::to_string).collect()
 }

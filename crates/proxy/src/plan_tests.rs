@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::conntrack;
 use crate::endpoints::NodeView;
+use crate::family::Family;
 use crate::frame::Frame;
 use crate::listeners::Listeners;
 use crate::plan::View;
@@ -32,15 +33,85 @@ pub(crate) fn state() -> State {
 
 /// Node ports are served at these addresses alone.
 pub(crate) fn state_at(node_port_addresses: &[&str]) -> State {
+    state_of(Family::Ipv4, node_port_addresses)
+}
+
+pub(crate) fn state_of(family: Family, node_port_addresses: &[&str]) -> State {
+    let (pod_cidr, services) = match family {
+        Family::Ipv4 => ("10.244.0.0/16", "10.96.0.0/16"),
+        Family::Ipv6 => ("fd00:244::/56", "fd00:96::/112"),
+    };
     let frame = Frame {
+        family,
         table: "t".into(),
-        pod_cidr: "10.244.0.0/16".into(),
-        service_cidrs: vec!["10.96.0.0/16".into()],
+        pod_cidr: pod_cidr.into(),
+        service_cidrs: vec![services.into()],
         node_port_addresses: node_port_addresses.iter().map(|range| (*range).to_owned()).collect(),
         masquerade_between_pods: false,
     };
     let node = NodeView { name: "here".into(), zone: None };
-    State::new(frame, View { node, pod_cidr: "10.244.0.0/16".into(), ..View::default() })
+    State::new(frame, View { family, node, pod_cidr: pod_cidr.into(), ..View::default() })
+}
+
+#[test]
+fn each_family_has_its_own_addresses() {
+    let spec = json!({
+        "type": "LoadBalancer", "clusterIP": "10.96.0.2", "clusterIPs": ["10.96.0.2", "fd00:96::2"], "externalTrafficPolicy": "Local",
+        "externalIPs": ["203.0.113.7", "2001:db8::7"], "sessionAffinity": "ClientIP",
+        "loadBalancerSourceRanges": ["192.0.2.0/24", "2001:db8:1::/48", "2001:db8:1:2::/64"],
+        "ports": [{"port": 80, "nodePort": 30080}],
+    });
+    let status = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.5"}, {"ip": "2001:db8::5"}]}});
+    let of = |kind: &str, address: &str| {
+        let mut slice = serde_json::to_value(
+            slice("web", 8080, "TCP", json!([{"addresses": [address], "nodeName": "here"}])).as_ref(),
+        )
+        .expect("a slice");
+        slice["metadata"]["name"] = json!(kind);
+        slice["addressType"] = json!(kind);
+        Arc::new(serde_json::from_value::<EndpointSlice>(slice).expect("a slice"))
+    };
+    for (family, wanted, other) in [
+        (
+            Family::Ipv4,
+            [
+                "element ip t",
+                "10.96.0.2 . tcp . 80 :",
+                "203.0.113.7 . tcp . 80 :",
+                "dnat to 10.244.0.5:8080",
+                "ip saddr != { 192.0.2.0/24 } drop",
+            ],
+            "fd00",
+        ),
+        (
+            Family::Ipv6,
+            [
+                "element ip6 t",
+                "fd00:96::2 . tcp . 80 :",
+                "2001:db8::7 . tcp . 80 :",
+                "dnat to [fd00:244::5]:8080",
+                "ip6 saddr != { 2001:db8:1::/48 } drop",
+            ],
+            "10.",
+        ),
+    ] {
+        let mut state = state_of(family, &[]);
+        state.service(&service("web", spec.clone(), status.clone()), true);
+        state.slice(&of("IPv4", "10.244.0.5"), true);
+        state.slice(&of("IPv6", "fd00:244::5"), true);
+        let rules = state.transaction();
+        for line in wanted {
+            assert!(rules.contains(line), "{line} in {rules}");
+        }
+        assert!(!rules.contains(other) && rules.contains("tcp . 30080 :"), "{rules}");
+        // Names of chains and sets have no colons.
+        let names = rules.lines().filter_map(|line| line.strip_prefix("add chain ").or(line.strip_prefix("add set ")));
+        assert!(
+            names.clone().count() > 3
+                && names.map(|line| line.split(" {").next()).all(|name| !name.unwrap_or_default().contains(':')),
+            "{rules}"
+        );
+    }
 }
 
 fn check(spec: Value, status: Value, endpoints: Value, expected: &[&str]) {
@@ -221,7 +292,7 @@ fn a_cluster_address_cannot_be_taken() {
         add(&mut state, first);
         add(&mut state, second);
         let moved = state.take_moved();
-        let asked = conntrack::Frontend { address: Some([10, 96, 0, 10].into()), port: 53 };
+        let asked = conntrack::Frontend { address: Some(std::net::IpAddr::from([10, 96, 0, 10])), port: 53 };
         let answering: Option<Vec<String>> =
             moved.get(&asked).map(|endpoints| endpoints.iter().map(|one| one.address.to_string()).collect());
         assert_eq!(answering.unwrap_or_default(), if ready { vec!["10.244.0.5"] } else { Vec::new() });

@@ -8,6 +8,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 
 use crate::conntrack::Changes;
+use crate::family::Family;
 use crate::frame::Frame;
 use crate::health::Check;
 use crate::listeners::Listeners;
@@ -95,10 +96,6 @@ impl State {
         self.known.values().filter_map(|known| known.service.as_ref()).any(|service| is_external(service))
     }
 
-    pub(crate) fn listening(&self) -> BTreeSet<String> {
-        self.view.listeners.names()
-    }
-
     /// What the node listens on now: services that this is of matter for are planned anew.
     pub(crate) fn listeners(&mut self, listeners: Listeners) {
         let moved = self.view.listeners.changed_to(&listeners);
@@ -163,6 +160,10 @@ impl State {
             };
         }
         self.table.replace(updates)
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        self.view.family
     }
 
     /// Frontends of datagrams whose endpoints changed since the last call.

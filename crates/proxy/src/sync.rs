@@ -1,6 +1,6 @@
 //! The loop that carries changes from the informers to the kernel.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ferry_client::{Change, EventType, Informer, Recorder, Subscription};
@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use crate::conntrack;
 use crate::endpoints::NodeView;
+use crate::family::Family;
 use crate::frame::{DISPATCHING_CHAIN, Frame};
-use crate::health::{Health, Servers};
+use crate::health::{Check, Health, Servers};
 use crate::listeners::Listeners;
 use crate::plan::View;
 use crate::state::State;
@@ -31,7 +32,8 @@ const LOOK_AT_LISTENERS: Duration = Duration::from_secs(15);
 
 pub(crate) struct Sync {
     node_name: String,
-    state: State,
+    /// One for each family of addresses.
+    states: Vec<State>,
     nft: Nft,
     sources: Sources,
     ready: watch::Sender<bool>,
@@ -64,19 +66,21 @@ struct Streams {
 impl Sync {
     pub(crate) fn new(
         node_name: String,
-        frame: Frame,
-        pod_cidr: String,
+        frames: Vec<Frame>,
         nft: Nft,
         sources: Sources,
         ready: watch::Sender<bool>,
     ) -> Self {
-        let node = NodeView { name: node_name.clone(), zone: None };
-        let view = View { node, pod_cidr, ..View::default() };
-        let table = frame.table.clone();
-        let state = State::new(frame, view);
+        let table = frames.first().map(|frame| frame.table.clone()).unwrap_or_default();
+        let state = |frame: Frame| {
+            let node = NodeView { name: node_name.clone(), zone: None };
+            let view = View { family: frame.family, node, pod_cidr: frame.pod_cidr.clone(), ..View::default() };
+            State::new(frame, view)
+        };
+        let states = frames.into_iter().map(state).collect();
         Self {
             node_name,
-            state,
+            states,
             nft,
             sources,
             ready,
@@ -116,9 +120,11 @@ impl Sync {
 
     async fn look_at_listeners(&mut self) {
         let Ok(listeners) = tokio::task::spawn_blocking(Listeners::read).await else { return };
-        self.state.listeners(listeners);
+        let now = listeners.names();
+        for state in &mut self.states {
+            state.listeners(listeners.clone());
+        }
         if let Some(listening) = &self.listening {
-            let now = self.state.listening();
             listening.send_if_modified(|told| {
                 let changed = *told != now;
                 *told = now;
@@ -128,8 +134,14 @@ impl Sync {
     }
 
     fn tell_refused(&mut self) {
-        for (service, why) in self.state.take_refused() {
-            tracing::warn!("{}/{}: {why}", service.namespace().unwrap_or_default(), service.name_any());
+        // What both families refuse in the same words is told once.
+        let mut told = BTreeSet::new();
+        for (service, why) in self.states.iter_mut().flat_map(State::take_refused) {
+            let owner = format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any());
+            if !told.insert((owner.clone(), why.clone())) {
+                continue;
+            }
+            tracing::warn!("{owner}: {why}");
             if let Some(recorder) = &self.recorder {
                 recorder.event(&*service, EventType::Warning, "PortNotServed", why);
             }
@@ -170,7 +182,7 @@ impl Sync {
                     retry = retry.or(Some(FIRST_RETRY));
                 }
                 _ = look.tick() => {
-                    if self.state.has_external() {
+                    if self.states.iter().any(State::has_external) {
                         self.look_at_listeners().await;
                     }
                 }
@@ -194,12 +206,14 @@ impl Sync {
     /// Serves the ports for health checks of those Services that have one.
     async fn serve_checks(&mut self) {
         let Some((servers, tasks)) = &mut self.servers else { return };
-        let checks = self.state.checks();
+        let checks = checks(&self.states);
         self.health.checks(checks.clone());
-        let failed = servers.follow(checks, &self.health, tasks).await;
+        let failed = servers.follow(&checks, &self.health, tasks).await;
         for (owner, why) in failed.iter().filter(|one| !self.unserved.contains(one)) {
             tracing::warn!("{owner}: {why}");
-            if let Some((recorder, service)) = self.recorder.as_ref().zip(self.state.of(owner)) {
+            if let Some((recorder, service)) =
+                self.recorder.as_ref().zip(self.states.iter().find_map(|state| state.of(owner)))
+            {
                 recorder.event(&*service, EventType::Warning, "FailedToStartServiceHealthcheck", why.clone());
             }
         }
@@ -212,9 +226,11 @@ impl Sync {
             Ok(changed) if changed.concerns(&self.table) => true,
             // One's own changes may have been too many to be told as well: those are no reason to make them again.
             Ok(changed) if changed.is_unknown() => {
-                let table = self.table.clone();
-                let look = move || Watch::has_rules(&table, DISPATCHING_CHAIN);
-                !matches!(tokio::task::spawn_blocking(look).await, Ok(Ok(true)))
+                let (table, families) = (self.table.clone(), self.states.iter().map(State::family));
+                let families: Vec<u8> = families.map(Family::number).collect();
+                let has = move |family: &u8| Watch::has_rules(*family, &table, DISPATCHING_CHAIN).unwrap_or(false);
+                let look = move || families.iter().all(has);
+                !matches!(tokio::task::spawn_blocking(look).await, Ok(true))
             }
             Ok(_) => false,
             Err(error) => {
@@ -244,18 +260,24 @@ impl Sync {
 
     fn service(&mut self, change: &Change<Service>) {
         self.health.changed(1, 0);
-        self.state.service(change.object(), !matches!(change, Change::Deleted(_)));
+        for state in &mut self.states {
+            state.service(change.object(), !matches!(change, Change::Deleted(_)));
+        }
     }
 
     fn slice(&mut self, change: &Change<EndpointSlice>) {
         self.health.changed(0, 1);
-        self.state.slice(change.object(), !matches!(change, Change::Deleted(_)));
+        for state in &mut self.states {
+            state.slice(change.object(), !matches!(change, Change::Deleted(_)));
+        }
     }
 
     fn node(&mut self, change: &Change<Node>) {
         let node = change.object();
         if node.name_any() == self.node_name {
-            self.state.zone(node.labels().get(ZONE).cloned());
+            for state in &mut self.states {
+                state.zone(node.labels().get(ZONE).cloned());
+            }
             let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
             let is_going = taints.into_iter().any(|taint| taint.key == GOING);
             self.health.leaving(is_going || node.metadata.deletion_timestamp.is_some());
@@ -264,10 +286,10 @@ impl Sync {
 
     /// The difference only; when the kernel does not agree with what we think it holds, everything anew.
     async fn apply(&mut self) -> Option<Duration> {
-        if self.state.wants_the_nodes() {
+        if self.states.iter().any(State::wants_the_nodes) {
             self.look_at_listeners().await;
         }
-        let transaction = self.state.transaction();
+        let transaction: String = self.states.iter_mut().map(State::transaction).collect();
         self.tell_refused();
         if transaction.is_empty() {
             return None;
@@ -286,22 +308,24 @@ impl Sync {
 
     /// After the rules, so that a flow cannot come back to where it was.
     async fn end_stale_flows(&mut self) {
-        let moved = self.state.take_moved();
-        if moved.is_empty() {
-            return;
-        }
-        match tokio::task::spawn_blocking(move || conntrack::end_stale(&moved)).await {
-            Ok(Ok(0)) | Err(_) => {}
-            Ok(Ok(ended)) => tracing::debug!("{ended} flows of datagrams to endpoints that are gone were ended"),
-            Ok(Err(error)) => tracing::warn!("flows of datagrams may go on to endpoints that are gone: {error}"),
+        for state in &mut self.states {
+            let (family, moved) = (state.family(), state.take_moved());
+            if moved.is_empty() {
+                continue;
+            }
+            match tokio::task::spawn_blocking(move || conntrack::end_stale(family, &moved)).await {
+                Ok(Ok(0)) | Err(_) => {}
+                Ok(Ok(ended)) => tracing::debug!("{ended} flows of datagrams to endpoints that are gone were ended"),
+                Ok(Err(error)) => tracing::warn!("flows of datagrams may go on to endpoints that are gone: {error}"),
+            }
         }
     }
 
     async fn resync(&mut self) -> Option<Duration> {
-        if self.state.wants_the_nodes() {
+        if self.states.iter().any(State::wants_the_nodes) {
             self.look_at_listeners().await;
         }
-        let whole = self.state.resync();
+        let whole: String = self.states.iter_mut().map(State::resync).collect();
         self.tell_refused();
         let begin = Instant::now();
         let applied = self.nft.apply(&whole).await;
@@ -314,6 +338,16 @@ impl Sync {
             }
         }
     }
+}
+
+/// Where load balancers ask for endpoints on this node. A pod of both families is one endpoint.
+fn checks(states: &[State]) -> BTreeMap<Owner, Check> {
+    let mut all: BTreeMap<Owner, Check> = BTreeMap::new();
+    for (owner, check) in states.iter().flat_map(State::checks) {
+        let known = all.entry(owner.clone()).or_insert(*check);
+        known.local = known.local.max(check.local);
+    }
+    all
 }
 
 #[cfg(test)]
@@ -336,6 +370,7 @@ mod tests {
         sources.slices.mark_synced();
         sources.nodes.mark_synced();
         let frame = Frame {
+            family: Family::Ipv4,
             table: "t".into(),
             pod_cidr: "10.244.0.0/16".into(),
             service_cidrs: Vec::new(),
@@ -344,7 +379,7 @@ mod tests {
         };
         let (sender, mut ready) = watch::channel(false);
         let tasks = Tasks::new("test");
-        let sync = Sync::new("here".into(), frame, "10.244.0.0/16".into(), nft, sources, sender);
+        let sync = Sync::new("here".into(), vec![frame], nft, sources, sender);
         tasks.spawn_until_stopped("proxy", sync.run());
         // The second attempt begins after the first has failed.
         for _ in 0..2 {

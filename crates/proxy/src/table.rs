@@ -99,7 +99,7 @@ impl Table {
 
     /// Takes over the new fragments and returns the transaction for the difference; empty when nothing changed.
     pub(crate) fn replace(&mut self, updates: impl IntoIterator<Item = (Owner, Option<Fragment>)>) -> String {
-        let table = self.frame.table.clone();
+        let (table, address) = (self.frame.place(), self.frame.family.address_type());
         let mut created = String::new();
         let mut filled = String::new();
         let mut removed = String::new();
@@ -109,7 +109,7 @@ impl Table {
             let old = self.fragments.get(&owner).cloned().unwrap_or_default();
             let new = update.clone().unwrap_or_default();
             if old != new {
-                write_affinities(&table, &old, &new, &mut created, &mut removed);
+                write_affinities(&table, address, &old, &new, &mut created, &mut removed);
                 write_chains(&table, &old, &new, &mut created, &mut filled, &mut removed);
                 let places = self.affected(&old, &new);
                 let shared = places.iter().flat_map(|place| elements_at(place));
@@ -146,11 +146,11 @@ impl Table {
 
     /// The transaction that replaces whatever is in the kernel by exactly this table.
     pub(crate) fn render(&self) -> String {
-        let table = &self.frame.table;
+        let (table, address) = (&self.frame.place(), self.frame.family.address_type());
         let mut text = self.frame.render();
         let mut filled = String::new();
         for fragment in self.fragments.values() {
-            write_affinities(table, &Fragment::default(), fragment, &mut text, &mut String::new());
+            write_affinities(table, address, &Fragment::default(), fragment, &mut text, &mut String::new());
             write_chains(table, &Fragment::default(), fragment, &mut text, &mut filled, &mut String::new());
         }
         text.push_str(&filled);
@@ -243,7 +243,7 @@ impl Table {
         for (verb, collections) in [("delete", gone), ("add", come)] {
             for (collection, elements) in collections {
                 let list = elements.into_iter().collect::<Vec<_>>().join(", ");
-                let _ = writeln!(output, "{verb} element ip {table} {} {{ {list} }}", collection.name());
+                let _ = writeln!(output, "{verb} element {table} {} {{ {list} }}", collection.name());
             }
         }
         output
@@ -270,18 +270,25 @@ fn frontend_at(place: &str) -> Option<Frontend> {
     }
 }
 
-fn write_affinities(table: &str, old: &Fragment, new: &Fragment, created: &mut String, removed: &mut String) {
+fn write_affinities(
+    table: &str,
+    address: &str,
+    old: &Fragment,
+    new: &Fragment,
+    created: &mut String,
+    removed: &mut String,
+) {
     for (name, seconds) in &new.affinities {
         // The timeout belongs to the set's definition: another one needs another set, hence the seconds in the name.
         if !old.affinities.contains_key(name) {
             let _ = writeln!(
                 created,
-                "add set ip {table} {name} {{ type ipv4_addr; flags dynamic,timeout; timeout {seconds}s; }}"
+                "add set {table} {name} {{ type {address}; flags dynamic,timeout; timeout {seconds}s; }}"
             );
         }
     }
     for name in old.affinities.keys().filter(|name| !new.affinities.contains_key(*name)) {
-        let _ = writeln!(removed, "delete set ip {table} {name}");
+        let _ = writeln!(removed, "delete set {table} {name}");
     }
 }
 
@@ -297,20 +304,20 @@ fn write_chains(
         let known = old.chains.get(name);
         match known {
             Some(known) if known == rules => continue,
-            Some(_) => drop(writeln!(filled, "flush chain ip {table} {name}")),
-            None => drop(writeln!(created, "add chain ip {table} {name}")),
+            Some(_) => drop(writeln!(filled, "flush chain {table} {name}")),
+            None => drop(writeln!(created, "add chain {table} {name}")),
         }
         for rule in rules {
-            let _ = writeln!(filled, "add rule ip {table} {name} {rule}");
+            let _ = writeln!(filled, "add rule {table} {name} {rule}");
         }
     }
     let gone: Vec<_> = old.chains.keys().filter(|name| !new.chains.contains_key(*name)).collect();
     let mut tail = String::new();
     for name in &gone {
-        let _ = writeln!(tail, "flush chain ip {table} {name}");
+        let _ = writeln!(tail, "flush chain {table} {name}");
     }
     for name in &gone {
-        let _ = writeln!(tail, "delete chain ip {table} {name}");
+        let _ = writeln!(tail, "delete chain {table} {name}");
     }
     // Chains refer to the affinity sets, so they go first.
     *removed = tail + removed;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use rustix::mount::mount_bind;
 use rustix::thread::UnshareFlags;
@@ -50,11 +50,7 @@ fn make(wanted: &Wanted) -> Result<(), String> {
     }
     if wanted.network {
         // Programs of the pod talk to each other over it.
-        let up = Command::new("ip").args(["link", "set", "lo", "up"]).stdin(Stdio::null()).output();
-        let up = up.map_err(|e| format!("cannot run ip: {e}"))?;
-        if !up.status.success() {
-            return Err(format!("cannot bring up the loopback: {}", String::from_utf8_lossy(&up.stderr).trim()));
-        }
+        ferry_bridge::bring_up_loopback().map_err(|error| error.to_string())?;
     }
     for (name, value) in &wanted.sysctls {
         set(name, value).map_err(|e| format!("cannot set sysctl {name}={value}: {e}"))?;

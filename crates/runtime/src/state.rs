@@ -27,7 +27,7 @@ pub(crate) struct SandboxRecord {
     pub(crate) stage: Stage,
     pub(crate) addresses: Vec<String>,
     /// What the network plug-ins answered, for taking it away.
-    pub(crate) network: Option<serde_json::Value>,
+    pub(crate) network: Option<crate::cni::Attached>,
     /// The container that holds a process namespace for all.
     pub(crate) pause: Option<String>,
 }

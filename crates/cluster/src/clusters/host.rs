@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::file::Protocol;
 use super::plan::{Plan, range};
-use crate::node::network::nft;
+use crate::node::network::{forward_ipv6, nft};
 use crate::node::tools::{self, run};
 
 /// The first number that no cluster has, whose range no route of the host leads to.
@@ -33,10 +33,14 @@ pub fn prepare(plan: &Plan) -> Result<()> {
     }
     ip(&format!("address replace {}/24 dev {bridge}\nlink set {bridge} up\n", plan.gateway()))?;
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot switch on forwarding of packets")?;
+    if plan.has_ipv6() {
+        ip(&format!("address replace {}/64 dev {bridge} nodad\n", plan.ipv6_gateway()))?;
+        forward_ipv6().context("cannot switch on forwarding of IPv6")?;
+    }
     // For mirrors on the host's loopback and mapped ports that are asked for on it; the rules let nothing else through.
     let local = format!("/proc/sys/net/ipv4/conf/{bridge}/route_localnet");
     fs::write(&local, "1").with_context(|| format!("cannot write {local}"))?;
-    nft(&rules(plan)).context("cannot set the cluster's packet rules on this machine")
+    nft(&(rules(plan) + &ipv6_rules(plan))).context("cannot set the cluster's packet rules on this machine")
 }
 
 fn rules(plan: &Plan) -> String {
@@ -73,6 +77,21 @@ fn rules(plan: &Plan) -> String {
     )
 }
 
+/// Nodes reach the world beyond with the host's address.
+fn ipv6_rules(plan: &Plan) -> String {
+    let (table, bridge, range) = (plan.table(), plan.bridge(), plan.ipv6_range());
+    let table = format!("ip6 {table}");
+    let mut text = format!("add table {table}\ndelete table {table}\n");
+    if plan.has_ipv6() {
+        let _ = write!(
+            text,
+            "table {table} {{\n chain postrouting {{\n  type nat hook postrouting priority srcnat; policy accept;\n  \
+             ip6 saddr {range} oifname != \"{bridge}\" masquerade\n }}\n}}\n"
+        );
+    }
+    text
+}
+
 /// Links a node to the bridge; `pid` is a process in its network.
 pub fn connect(plan: &Plan, index: usize, pid: i32) -> Result<()> {
     let (link, bridge) = (plan.link(index), plan.bridge());
@@ -81,18 +100,25 @@ pub fn connect(plan: &Plan, index: usize, pid: i32) -> Result<()> {
     ip(&format!("link add {link} type veth peer name eth0 netns {pid}\nlink set {link} master {bridge} up\n"))
 }
 
-/// In the node: its address and the way out.
+/// In the node: its addresses and the way out.
 pub fn configure_inside(plan: &Plan, index: usize) -> Result<()> {
-    ip(&format!(
+    let mut lines = format!(
         "link set lo up\naddress add {}/24 dev eth0\nlink set eth0 up\nroute add default via {}\n",
         plan.address(index),
         plan.gateway()
-    ))
+    );
+    if plan.has_ipv6() {
+        let _ = writeln!(lines, "address add {}/64 dev eth0 nodad", plan.ipv6_address(index));
+        let _ = writeln!(lines, "route add default via {}", plan.ipv6_gateway());
+    }
+    ip(&lines)
 }
 
 /// Takes all of it away; what is not there is no error.
 pub fn remove(plan: &Plan) {
-    let _ = run("nft", &["delete", "table", "ip", &plan.table()]);
+    for family in ["ip", "ip6"] {
+        let _ = run("nft", &["delete", "table", family, &plan.table()]);
+    }
     for index in 0..plan.machines.len() {
         let _ = run("ip", &["link", "delete", &plan.link(index)]);
     }

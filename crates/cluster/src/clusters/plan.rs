@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -124,9 +124,32 @@ impl Plan {
         Ipv4Addr::new(10, 213, self.number, u8::try_from(index + 2).unwrap_or(u8::MAX))
     }
 
-    /// Where the host and the nodes reach the API server.
+    /// Whether pods have addresses of IPv6, so that nodes must have some, too.
+    pub fn has_ipv6(&self) -> bool {
+        self.cluster_cidr.as_ref().is_some_and(|ranges| ranges.contains(':'))
+    }
+
+    /// Of IPv6, where there are such.
+    pub fn ipv6_range(&self) -> String {
+        format!("fd00:213:{:x}::/64", self.number)
+    }
+
+    pub fn ipv6_gateway(&self) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd00, 0x213, self.number.into(), 0, 0, 0, 0, 1)
+    }
+
+    pub fn ipv6_address(&self, index: usize) -> Ipv6Addr {
+        let last = u16::try_from(index + 2).unwrap_or(u16::MAX);
+        Ipv6Addr::new(0xfd00, 0x213, self.number.into(), 0, 0, 0, 0, last)
+    }
+
+    /// Where the host and the nodes reach the API server: by an address of the family that nodes are known by.
     pub fn server(&self) -> String {
-        format!("{}:{API_PORT}", self.address(0))
+        let first = self.cluster_cidr.as_deref().and_then(|ranges| ranges.split(',').next());
+        match first.is_some_and(|range| range.contains(':')) {
+            true => format!("[{}]:{API_PORT}", self.ipv6_address(0)),
+            false => format!("{}:{API_PORT}", self.address(0)),
+        }
     }
 
     pub fn context(&self) -> String {
@@ -165,7 +188,9 @@ impl Plan {
         flags.extend(self.mirrors().0.into_iter().map(|mirror| format!("--registry-mirror={mirror}")));
         flags.extend(machine.labels.iter().map(|label| format!("--node-label={label}")));
         flags.extend(machine.taints.iter().map(|taint| format!("--node-taint={taint}")));
-        if machine.role == Role::Server && self.servers() > 1 {
+        if self.has_ipv6() {
+            flags.push(format!("--node-ip={},{}", self.address(index), self.ipv6_address(index)));
+        } else if machine.role == Role::Server && self.servers() > 1 {
             // Known to the others by it.
             flags.push(format!("--node-ip={}", self.address(index)));
         }

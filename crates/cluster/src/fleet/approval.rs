@@ -13,14 +13,14 @@ use kube::Client;
 use kube::api::PostParams;
 
 use super::certificates::{CLIENT, KUBELET_SERVING, PROXIES, PROXY};
-use crate::config::Cidr;
+use crate::ranges::Ranges;
 
 const NODE: &str = "system:node:";
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Approves what nodes may have, as the requests come; a request whose Node does not tell its addresses yet is looked at again
 /// when it does.
-pub fn start(client: Client, informers: &Informers, service_cidr: Cidr, tasks: &Tasks) {
+pub fn start(client: Client, informers: &Informers, service_cidr: Ranges, tasks: &Tasks) {
     let (requests, nodes) = (informers.of::<CertificateSigningRequest>(), informers.of::<Node>());
     tasks.spawn_critical_once("node-certificate-approval", async move {
         let api: Api<CertificateSigningRequest> = Api::all(client);
@@ -29,7 +29,7 @@ pub fn start(client: Client, informers: &Informers, service_cidr: Cidr, tasks: &
         loop {
             let mut failed = false;
             for request in requests.list().iter().filter(|request| is_open(request)) {
-                let Some(message) = approval(request, &nodes.list(), service_cidr) else { continue };
+                let Some(message) = approval(request, &nodes.list(), &service_cidr) else { continue };
                 if let Err(error) = approve(&api, request, message).await {
                     tracing::warn!("a node's certificate request cannot be approved: {}", write::short(&error));
                     failed = true;
@@ -53,7 +53,7 @@ fn is_open(request: &CertificateSigningRequest) -> bool {
     status.certificate.is_none() && status.conditions.as_ref().is_none_or(|conditions| conditions.is_empty())
 }
 
-fn approval(request: &CertificateSigningRequest, nodes: &[Arc<Node>], services: Cidr) -> Option<&'static str> {
+fn approval(request: &CertificateSigningRequest, nodes: &[Arc<Node>], services: &Ranges) -> Option<&'static str> {
     let spec = &request.spec;
     if ![CLIENT, KUBELET_SERVING].contains(&spec.signer_name.as_str()) {
         return None;
@@ -107,7 +107,7 @@ struct NodeRequest<'a> {
 
 /// Whether it may be given, and the words for the approval; none leaves it to an administrator. The signer's own rules hold
 /// beside these.
-fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>], services: Cidr) -> Option<&'static str> {
+fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>], services: &Ranges) -> Option<&'static str> {
     let name = request.user.strip_prefix(NODE)?;
     if !request.groups.iter().any(|group| group == "system:nodes") || name.is_empty() {
         return None;
@@ -122,7 +122,7 @@ fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>], services: Cidr) -> Opti
                 let others = nodes.iter().filter(|other| other.metadata.name.as_deref() != Some(name));
                 own(&text)
                     && !address.is_loopback()
-                    && !is_of_services(address, services)
+                    && !services.contains(address)
                     && !others.into_iter().any(|other| told(other).any(|a| a == text))
             };
             (request.common_name == request.user
@@ -147,10 +147,6 @@ fn is_reserved(name: &str) -> bool {
     name.contains('*') || of_services || ["localhost", "kubernetes", "kubernetes.default"].contains(&name.as_str())
 }
 
-fn is_of_services(address: &IpAddr, services: Cidr) -> bool {
-    matches!(address, IpAddr::V4(address) if services.contains(*address))
-}
-
 /// The addresses and names that a node tells of itself.
 fn told(node: &Node) -> impl Iterator<Item = &str> {
     let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
@@ -171,8 +167,8 @@ mod tests {
         node.into()
     }
 
-    fn services() -> Cidr {
-        Cidr::parse("service-cluster-ip-range", "10.96.0.0/16").unwrap()
+    fn services() -> Ranges {
+        Ranges::parse("service-cluster-ip-range", "10.96.0.0/16").unwrap()
     }
 
     #[test]
@@ -207,7 +203,7 @@ mod tests {
                 names: &names,
                 addresses: &addresses,
             };
-            judge(&request, &nodes, services()).is_some()
+            judge(&request, &nodes, &services()).is_some()
         };
         let a = "system:node:a";
         assert!(serving(a, a, &["a"], &["192.0.2.1"]));
@@ -244,7 +240,7 @@ mod tests {
             organizations,
             ..NodeRequest::default()
         };
-        assert!(judge(&request("system:node:a", &group, "ferry:node-proxy:a", &proxies), &[], services()).is_some());
+        assert!(judge(&request("system:node:a", &group, "ferry:node-proxy:a", &proxies), &[], &services()).is_some());
         for (wrong, why) in [
             (request("system:node:a", &group, "ferry:node-proxy:b", &proxies), "another's"),
             (request("system:node:a", &group, "system:kube-controller-manager", &proxies), "somebody else"),
@@ -252,7 +248,7 @@ mod tests {
             (request("system:node:a", &[], "ferry:node-proxy:a", &proxies), "a user who only has a node's name"),
             (request("ferry:node-proxy:a", &proxies, "ferry:node-proxy:a", &proxies), "a proxy itself"),
         ] {
-            assert!(judge(&wrong, &[], services()).is_none(), "{why}");
+            assert!(judge(&wrong, &[], &services()).is_none(), "{why}");
         }
     }
 }

@@ -103,7 +103,7 @@ pub async fn start(config: &NodeConfig, membership: &Membership, tasks: &Tasks) 
     let informers = Informers::new(proxy, tasks.clone());
 
     // Nobody can vouch for the kubelet's addresses before its Node tells them: until then it shows a certificate of its own.
-    let serving = Wanted::kubelet_serving(name, vec![config.node_ip]);
+    let serving = Wanted::kubelet_serving(name, config.node_ips.clone());
     let pair = certificates.have(&serving, jiff::Timestamp::now()).map_or_else(|| self_signed(name), Ok)?;
     let current = Current::new(&pair)?;
     let identity = Identity {

@@ -10,10 +10,11 @@ use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::cluster_dns;
-use crate::config::{Cidr, ContainerRuntime, NodeConfig};
+use crate::config::{ContainerRuntime, NodeConfig};
 use crate::fleet::told;
 use crate::node::containerd::Containerd;
 use crate::node::{embedded, network, resolver};
+use crate::ranges::Ranges;
 
 /// After which somebody is told what the node is waiting for.
 const POLICIES_PATIENCE: Duration = Duration::from_secs(30);
@@ -56,6 +57,7 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
         &runtime.to_string_lossy(),
         config.data_dir.join("kubelet"),
     );
+    kubelet.other_node_ips = config.node_ips.iter().copied().filter(|ip| *ip != config.node_ip).collect();
     kubelet.log_dir = config.data_dir.join("logs");
     kubelet.cluster_dns = vec![settings.cluster_dns];
     kubelet.cluster_domain.clone_from(&settings.cluster_domain);
@@ -82,8 +84,8 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
     let nodes = informers.of::<Node>();
     let proxy = ferry_proxy::Config {
         node_name: config.node_name.clone(),
-        pod_cidr: settings.cluster_cidr.to_string(),
-        service_cidrs: vec![settings.service_cidr.to_string()],
+        pod_cidrs: settings.cluster_cidr.texts(),
+        service_cidrs: settings.service_cidr.texts(),
         table: network::proxy_table(&config.bridge),
         node_port_addresses: config.proxy.node_port_addresses.clone(),
         healthz_bind_address: config.proxy.healthz_bind_address,
@@ -92,19 +94,20 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
         ..ferry_proxy::Config::default()
     };
     if has_own_network {
-        let range = until(&nodes, &config.node_name, |node| node.spec.as_ref()?.pod_cidr.clone()).await;
-        let pod_cidr = Cidr::parse("pod-cidr", &range)?;
-        network::prepare(config, pod_cidr)?;
-        let guarded = network::guard(config, api_port, tasks).await?;
+        let ranges = until(&nodes, &config.node_name, network::pod_ranges).await;
+        let pod_cidrs = Ranges::of("pod-cidr", &ranges)?;
+        let attaching = network::settings(config, &pod_cidrs).await?;
+        network::prepare(&attaching).await?;
+        let guarded = network::guard(config, &attaching, api_port, tasks).await?;
         told::problems(&config.node_name, client.clone(), guarded.problems(), tasks);
         // A server's own node has the controllers' informers beside it.
         let sources = match api_port {
             Some(_) => ferry_policy::Sources::shared(&informers),
             None => ferry_policy::Sources::own(&informers),
         };
-        let policies = network::enforce_policies(config, pod_cidr, sources, newcomers, tasks)?;
+        let policies = network::enforce_policies(config, &pod_cidrs, sources, newcomers, tasks)?;
         policies_in_force(&policies).await;
-        network::write_cni(config, pod_cidr)?;
+        network::write_cni(config, &attaching)?;
         let between = ferry_network::Config {
             node_name: config.node_name.clone(),
             node_ip: config.node_ip,
@@ -112,7 +115,7 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
             device: network::tunnel_device(&config.bridge),
         };
         ferry_network::start(between, &informers, tasks).context("cannot start the network between nodes")?;
-        cluster_dns::serve(config, pod_cidr, &informers, tasks).await?;
+        cluster_dns::serve(config, &pod_cidrs, &informers, tasks).await?;
     }
     let proxy = ferry_proxy::start(proxy, &informers, tasks).await.context("cannot start the service proxy")?;
     proxy.ready().await;

@@ -8,7 +8,8 @@ use kube::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::config::{Cidr, ClusterSettings};
+use crate::config::ClusterSettings;
+use crate::ranges::Ranges;
 
 pub const NAMESPACE: &str = "kube-system";
 pub const CLUSTER: &str = "kubeadm-config";
@@ -53,11 +54,9 @@ impl Settings {
 
     /// The same, checked. Where the control plane is not Ferry's, the pod network is left to a CNI.
     pub fn checked(&self) -> Result<ClusterSettings> {
-        // Of two families the first is the one that a node uses today.
-        let first = |text: &str| text.split(',').next().unwrap_or_default().trim().to_owned();
         Ok(ClusterSettings {
-            cluster_cidr: Cidr::parse("cluster-cidr", &first(&self.cluster_cidr)).context("the cluster's pod range")?,
-            service_cidr: Cidr::parse("service-cluster-ip-range", &first(&self.service_cidr))
+            cluster_cidr: Ranges::parse("cluster-cidr", &self.cluster_cidr).context("the cluster's pod range")?,
+            service_cidr: Ranges::parse("service-cluster-ip-range", &self.service_cidr)
                 .context("the cluster's Service range")?,
             cluster_domain: self.cluster_domain.clone(),
             cluster_dns: self.cluster_dns.parse().context("the cluster's DNS address")?,

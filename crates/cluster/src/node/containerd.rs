@@ -167,7 +167,7 @@ impl Containerd {
     fn config_text(&self, config: &NodeConfig) -> String {
         let data = self.data_dir.display();
         let run = self.run_dir.display();
-        let plugins = tools::plugin_folder().unwrap_or(Path::new("/usr/lib/cni")).display();
+        let (plugins, networks) = (config.cni.bin_dir.display(), config.cni.conf_dir.display());
         let pause = &config.cluster.pause_image;
         // netns_mounts_under_state_dir: what a killed runtime leaves there goes with the folder.
         // restrict_oom_score_adj: without CAP_SYS_RESOURCE a score cannot be lowered below the runtime's own.
@@ -196,7 +196,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
-    conf_dir = "{data}/cni"
+    conf_dir = "{networks}"
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = "{data}/registries"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]

@@ -7,13 +7,14 @@ use ferry_runtime::{Config, LogLimit, Mirrors, Network};
 use ferry_tasks::Tasks;
 use serde_json::Value;
 
-use crate::config::{EMBEDDED_SOCKET, Mirror, NodeConfig};
+use crate::config::{Cni, EMBEDDED_SOCKET, Mirror, NodeConfig};
 use crate::node::tools;
 
 /// Where it keeps its things, and where its images come from.
 pub struct Settings {
     pub data_dir: PathBuf,
     pub run_dir: PathBuf,
+    pub cni: Cni,
     pub mirrors: Vec<Mirror>,
     pub pause_image: String,
     pub log_limit: LogLimit,
@@ -24,6 +25,7 @@ impl Settings {
         Self {
             data_dir: node.data_dir.clone(),
             run_dir: node.run_dir.clone(),
+            cni: node.cni.clone(),
             mirrors: node.mirrors.clone(),
             pause_image: node.cluster.pause_image.clone(),
             log_limit: node.kubelet.log_limit(),
@@ -42,10 +44,7 @@ impl Settings {
             socket: self.socket(),
             binary: std::env::current_exe().context("cannot find this program's own file")?,
             oci_program: tools::find("runc").context("runc is not installed")?,
-            network: Network {
-                configuration: self.data_dir.join("cni"),
-                plugins: tools::plugin_folder().unwrap_or(Path::new("/usr/lib/cni")).to_owned(),
-            },
+            network: Network { configuration: self.cni.conf_dir.clone(), plugins: self.cni.bin_dir.clone() },
             mirrors: Mirrors(mirrors),
             pause_image: self.pause_image.clone(),
             log_limit: self.log_limit,
@@ -71,6 +70,8 @@ pub async fn remove_pods(data_dir: &Path, run_dir: &Path) -> Result<Option<usize
     let settings = Settings {
         data_dir: data_dir.to_owned(),
         run_dir: run_dir.to_owned(),
+        // Each pod is taken off its network by what it was attached with.
+        cni: Cni::own(data_dir),
         mirrors: Vec::new(),
         pause_image: String::new(),
         log_limit: LogLimit::default(),

@@ -49,17 +49,23 @@ pub fn network(bridge: &str) {
     if let Err(problem) = ferry_nft::remove(bridge, apply) {
         eprintln!("rules for pods may be left in chains of others: {problem}");
     }
-    for table in [node_table(bridge), proxy_table(bridge)] {
-        let _ = run("nft", &["delete", "table", "ip", &table]);
+    for (family, table) in [
+        ("inet", node_table(bridge)),
+        ("ip", node_table(bridge)),
+        ("ip", proxy_table(bridge)),
+        ("ip6", proxy_table(bridge)),
+        ("inet", policy_table(bridge)),
+        ("bridge", policy_table(bridge)),
+        ("inet", ferry_bridge::host_ports_table(bridge)),
+    ] {
+        let _ = run("nft", &["delete", "table", family, &table]);
     }
-    for family in ["inet", "bridge"] {
-        let _ = run("nft", &["delete", "table", family, &policy_table(bridge)]);
+    if let Err(error) = ferry_bridge::remove_link(bridge) {
+        eprintln!("{error}");
     }
-    let _ = run("ip", &["link", "delete", bridge]);
-    let _ = run("ip", &["link", "delete", &tunnel_device(bridge)]);
-    // Another cluster on this machine puts its own back at once.
-    for family in ["-4", "-6"] {
-        let _ = run("ip", &[family, "route", "flush", "proto", ferry_network::ROUTE_PROTOCOL]);
+    // Another cluster on this machine puts its own routes back at once.
+    if let Err(error) = ferry_network::remove(&tunnel_device(bridge)) {
+        eprintln!("{error}");
     }
 }
 

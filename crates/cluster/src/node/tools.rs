@@ -7,12 +7,11 @@ use anyhow::{Context, Result, bail};
 
 use crate::config::ContainerRuntime;
 
-/// Where Debian, and the CNI project's own archives, put network plugins.
-const PLUGIN_FOLDERS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
+/// Where the CNI project's own archives, and Debian, put network plug-ins.
+const PLUGIN_FOLDERS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
 /// (program, the Debian package that has it)
-const PROGRAMS: [(&str, &str); 4] =
-    [("containerd", "containerd"), ("runc", "runc"), ("nft", "nftables"), ("ip", "iproute2")];
+const PROGRAMS: [(&str, &str); 3] = [("containerd", "containerd"), ("runc", "runc"), ("nft", "nftables")];
 
 /// Names every missing program at once, and the packages that bring them.
 pub fn check(runtime: &ContainerRuntime) -> Result<()> {
@@ -22,18 +21,17 @@ pub fn check(runtime: &ContainerRuntime) -> Result<()> {
         ContainerRuntime::Other(_) => !["containerd", "runc"].contains(&program),
     };
     let missing = PROGRAMS.iter().filter(|(program, _)| needed(program) && find(program).is_none());
-    let mut missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
-    if plugin_folder().is_none() {
-        missing.push("containernetworking-plugins");
-    }
+    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
     bail!("this machine lacks {}; install with: apt-get install {}", missing.join(", "), missing.join(" "))
 }
 
-pub fn plugin_folder() -> Option<&'static Path> {
-    PLUGIN_FOLDERS.iter().map(Path::new).find(|folder| folder.join("bridge").exists())
+/// Where the plug-ins of a network that is not Ferry's are.
+pub fn plugin_folder() -> &'static Path {
+    let folders = PLUGIN_FOLDERS.map(Path::new);
+    folders.into_iter().find(|folder| folder.exists()).unwrap_or(folders[0])
 }
 
 pub fn find(program: &str) -> Option<PathBuf> {

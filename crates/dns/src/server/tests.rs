@@ -13,7 +13,7 @@ async fn serve(zone: &str, upstreams: Vec<SocketAddr>, tasks: &Tasks) -> SocketA
         listen: vec![([127, 0, 0, 1], 0).into()],
         zone: zone.into(),
         upstreams: Upstreams::These(upstreams),
-        service_address: None,
+        service_addresses: Vec::new(),
     };
     start(config, sample(), tasks).await.expect("a server").addresses()[0]
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use ferry_apiserver::Kubelets;
-use ferry_cluster::config::{Cidr, default_address, host_name};
+use ferry_cluster::config::{default_address, host_name};
+use ferry_cluster::ranges::Ranges;
 use ferry_cluster::{folders, log, pki_plan, signals};
 use ferry_server::certificate_rotation::Renewals;
 use ferry_server::front_door::{FrontDoor, Options};
@@ -50,9 +51,8 @@ fn speaks_cbor(gates: &[String]) -> Result<bool> {
 }
 
 async fn serve(options: &ApiserverOptions) -> Result<()> {
-    // A second range is one of IPv6; the server's own address is in the first.
     let ranges = &options.service_cluster_ip_range;
-    let service_cidr = Cidr::parse("service-cluster-ip-range", ranges.split(',').next().unwrap_or_default())?;
+    let service_cidr = Ranges::parse("service-cluster-ip-range", ranges)?;
     // Nobody beyond this machine finds a server at its loopback address.
     let bound = Some(options.bind_address).filter(|address| !address.is_unspecified() && !address.is_loopback());
     let advertise =
@@ -72,7 +72,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
         })?;
     let pki = Arc::new(Pki::open(&options.data_dir.join("pki"))?);
     let renewals = Renewals::new(pki.clone());
-    let own = || pki_plan::serving(&host_name(), advertise, service_cidr, "cluster.local");
+    let own = || pki_plan::serving(&host_name(), &[advertise], &service_cidr, "cluster.local");
     let in_folder = |folder: &Path| (folder.join("apiserver.crt"), folder.join("apiserver.key"));
     let serving = match (&options.tls_cert_file, &options.tls_private_key_file, &options.cert_dir) {
         (Some(certificate), Some(key), _) => renewals.files(certificate.clone(), key.clone())?,

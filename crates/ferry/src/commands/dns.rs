@@ -19,7 +19,7 @@ async fn serve(options: &DnsOptions) -> Result<()> {
         listen: options.listen.clone(),
         zone: options.cluster_domain.clone(),
         upstreams: ferry_dns::Upstreams::File(options.resolv_conf.clone().unwrap_or_else(resolver::file)),
-        service_address: options.cluster_dns,
+        service_addresses: options.cluster_dns.into_iter().collect(),
     };
     component::run("dns", async move |tasks: &Tasks| {
         let informers = Informers::new(client, tasks.clone());

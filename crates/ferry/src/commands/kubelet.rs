@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use ferry_cluster::component::{self, server};
-use ferry_cluster::config::{ContainerRuntime, default_address, host_name, parse_mirror};
-use ferry_cluster::node::{embedded, resolver};
+use ferry_cluster::config::{Cni, ContainerRuntime, default_address, host_name, parse_mirror};
+use ferry_cluster::node::{embedded, resolver, tools};
 use ferry_cluster::{kubeconfig, labels, log};
 use ferry_tasks::Tasks;
 
@@ -35,6 +35,7 @@ fn configuration(options: &KubeletAloneOptions) -> Result<(ferry_kubelet::Config
             let settings = embedded::Settings {
                 data_dir: root_dir.clone(),
                 run_dir: std::path::absolute(&options.run_dir)?,
+                cni: Cni { conf_dir: root_dir.join("cni"), bin_dir: tools::plugin_folder().to_owned() },
                 mirrors,
                 pause_image: options.pod_infra_container_image.clone(),
                 log_limit: checked.log_limit(),

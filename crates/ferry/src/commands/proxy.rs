@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use ferry_client::{Informers, Recorder};
-use ferry_cluster::config::{Cidr, ProxyConfig, default_address, host_name};
+use ferry_cluster::config::{ProxyConfig, default_address, host_name};
+use ferry_cluster::ranges::Ranges;
 use ferry_cluster::{component, kubeconfig, log};
 use ferry_tasks::Tasks;
 
@@ -20,14 +21,14 @@ fn configuration(options: &ProxyAloneOptions) -> Result<ferry_proxy::Config> {
         ("healthz-bind-address", &options.healthz_bind_address),
         ("metrics-bind-address", &options.metrics_bind_address),
         &options.nodeport_addresses,
-        default_address(),
+        &default_address().into_iter().collect::<Vec<_>>(),
     )?;
-    let services = options.service_cluster_ip_range.iter();
-    let services = services.map(|range| Ok(Cidr::parse("service-cluster-ip-range", range)?.to_string()));
+    let services = options.service_cluster_ip_range.as_ref();
+    let services = services.map(|ranges| Ranges::parse("service-cluster-ip-range", ranges)).transpose()?;
     Ok(ferry_proxy::Config {
         node_name: options.hostname_override.clone().unwrap_or_else(host_name),
-        pod_cidr: Cidr::parse("cluster-cidr", &options.cluster_cidr)?.to_string(),
-        service_cidrs: services.collect::<Result<_>>()?,
+        pod_cidrs: Ranges::parse("cluster-cidr", &options.cluster_cidr)?.texts(),
+        service_cidrs: services.map(|ranges| ranges.texts()).unwrap_or_default(),
         table: options.nftables_table.clone(),
         node_port_addresses: addresses.node_port_addresses,
         healthz_bind_address: addresses.healthz_bind_address,

@@ -15,6 +15,7 @@ mod components;
 mod copying;
 mod devices;
 mod disaster;
+mod dual_stack;
 mod embedded;
 mod envtest;
 mod etcd;
@@ -27,6 +28,7 @@ mod hostile;
 mod insight;
 mod kube_rs;
 mod kubectl_alone;
+mod plugin;
 mod policies;
 mod quorum;
 mod resource_metrics;
@@ -113,7 +115,13 @@ const ALONE: &[Alone] = &[
         disaster::a_cluster_comes_back_from_its_last_server_and_from_a_backup,
     ),
     ("server_changes::servers_change_and_the_cluster_goes_on", server_changes::servers_change_and_the_cluster_goes_on),
+    (
+        "plugin::the_binary_is_a_plugin_and_leaves_nothing_when_killed",
+        plugin::the_binary_is_a_plugin_and_leaves_nothing_when_killed,
+    ),
+    ("plugin::another_cni_is_used_instead", plugin::another_cni_is_used_instead),
     ("clusters::nodes_work_together_and_leave_nothing", clusters::nodes_work_together_and_leave_nothing),
+    ("dual_stack::pods_and_services_have_both_families", dual_stack::pods_and_services_have_both_families),
     ("clusters::a_lost_node_is_replaced_and_returns", clusters::a_lost_node_is_replaced_and_returns),
     ("clusters::a_cluster_of_several_servers_outlives_one", clusters::a_cluster_of_several_servers_outlives_one),
     ("succession::killed_leaders_are_succeeded", succession::killed_leaders_are_succeeded),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ferry_cri::v1::{self, NamespaceMode};
 
 use super::{Engine, Failure, Outcome, now};
-use crate::cni::{self, Attachment};
+use crate::cni::Attachment;
 use crate::namespaces::Wanted;
 use crate::protocol::ShimConfig;
 use crate::state::{Sandbox, SandboxRecord, Stage};
@@ -81,12 +81,14 @@ impl Engine {
         self.write_files(&sandbox.config, &options, &folder)?;
         if options.network() != NamespaceMode::Node {
             let namespace = self.namespaces(&id).join("net");
+            let failed = |error| Failure::Internal(format!("failed to setup network for sandbox {id:?}: {error}"));
+            sandbox.record.network = Some(self.config.network.plan().map_err(failed)?);
+            sandbox.save(&folder)?;
             let to = Attachment { id: &id, namespace: &namespace, config: &sandbox.config };
-            let result = self.config.network.add(&to).await;
-            let result = result
-                .map_err(|error| Failure::Internal(format!("failed to setup network for sandbox {id:?}: {error}")))?;
-            sandbox.record.addresses = cni::addresses(&result);
-            sandbox.record.network = Some(result);
+            if let Some(attached) = &mut sandbox.record.network {
+                self.config.network.add(&to, attached).await.map_err(failed)?;
+                sandbox.record.addresses = attached.addresses();
+            }
             sandbox.save(&folder)?;
         }
         let shim = self.shim(&id);

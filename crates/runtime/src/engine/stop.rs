@@ -158,11 +158,11 @@ impl Engine {
     }
 
     async fn detach(&self, sandbox: &Sandbox) -> Outcome<()> {
-        let Some(result) = &sandbox.record.network else { return Ok(()) };
+        let Some(attached) = &sandbox.record.network else { return Ok(()) };
         let id = &sandbox.record.id;
         let namespace = self.namespaces(id).join("net");
         let from = Attachment { id, namespace: &namespace, config: &sandbox.config };
-        let removed = self.config.network.remove(&from, result).await;
+        let removed = self.config.network.remove(&from, attached).await;
         removed.map_err(|error| Failure::Internal(format!("failed to destroy network for sandbox {id:?}: {error}")))
     }
 
