@@ -17,6 +17,7 @@ mod disaster;
 mod embedded;
 mod envtest;
 mod etcd;
+mod failing_nodes;
 mod failures;
 mod fleet;
 mod flood;
@@ -26,6 +27,7 @@ mod hostile;
 mod insight;
 mod kube_rs;
 mod kubectl_alone;
+mod leftovers;
 mod policies;
 mod quorum;
 mod server_changes;
@@ -110,7 +112,10 @@ const ALONE: &[Alone] = &[
     ),
     ("server_changes::servers_change_and_the_cluster_goes_on", server_changes::servers_change_and_the_cluster_goes_on),
     ("clusters::nodes_work_together_and_leave_nothing", clusters::nodes_work_together_and_leave_nothing),
-    ("clusters::a_lost_node_is_replaced_and_returns", clusters::a_lost_node_is_replaced_and_returns),
+    ("failing_nodes::lost_nodes_are_replaced_and_return", failing_nodes::lost_nodes_are_replaced_and_return),
+    ("failing_nodes::encrypted_nodes_work_together", failing_nodes::encrypted_nodes_work_together),
+    ("leftovers::a_node_that_is_killed_leaves_nothing", leftovers::a_node_that_is_killed_leaves_nothing),
+    ("leftovers::what_cannot_be_is_refused_in_a_sentence", leftovers::what_cannot_be_is_refused_in_a_sentence),
     ("clusters::a_cluster_of_several_servers_outlives_one", clusters::a_cluster_of_several_servers_outlives_one),
     ("succession::killed_leaders_are_succeeded", succession::killed_leaders_are_succeeded),
     (
