@@ -209,6 +209,12 @@ impl NodeConfig {
         check_port(self.node_ip, self.kubelet_port, "kubelet-port")
     }
 
+    /// Fails when this kernel cannot do what the mode of the network between nodes needs.
+    pub async fn check_network(&self) -> Result<()> {
+        let mode = self.cluster.pod_network;
+        ferry_network::probe(mode).await.with_context(|| format!("--pod-network {mode} does not work on this machine"))
+    }
+
     pub fn log_file(&self) -> PathBuf {
         self.data_dir.join("ferry.log")
     }

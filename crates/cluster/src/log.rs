@@ -4,7 +4,9 @@ use tracing_subscriber::EnvFilter;
 
 pub fn start() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        EnvFilter::new("info,fjall=warn,lsm_tree=warn,kube_client=warn,hickory_server=warn,hyper=warn,h2=warn")
+        EnvFilter::new(
+            "info,fjall=warn,lsm_tree=warn,kube_client=warn,hickory_server=warn,hyper=warn,h2=warn,boringtun=off",
+        )
     });
     // A line that cannot be written (the disk is full) is lost. Complaining of it on the same stream would panic, and take
     // whichever thread logged with it.

@@ -101,7 +101,7 @@ pub struct ClusterOptions {
     #[arg(long, default_value = "cluster.local")]
     pub cluster_domain: String,
     /// How packets travel between nodes: `routes` where all are on one segment, `vxlan` anywhere, `auto` chooses for each node,
-    /// `cni` leaves it to a plug-in that you install.
+    /// `wireguard` encrypts what they send each other, `cni` leaves it to a plug-in that you install.
     #[arg(long, default_value = "auto", value_name = "MODE")]
     pub pod_network: ferry_network::Mode,
     /// The image that holds a pod's namespaces.

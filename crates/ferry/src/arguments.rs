@@ -189,6 +189,9 @@ pub struct DownOptions {
     /// Delete the data folder too: the cluster's state is gone after that.
     #[arg(long)]
     pub purge: bool,
+    /// Give containers the time to end that their pods allow, as when the machine is shut down.
+    #[arg(long)]
+    pub graceful: bool,
 }
 
 #[derive(Subcommand)]

@@ -29,12 +29,19 @@ const VXLAN_ID: u32 = 4242;
 /// A way to the kernel of the network namespace that it was opened in.
 #[derive(Clone)]
 pub struct Kernel {
-    handle: Handle,
+    pub(crate) handle: Handle,
     /// The name of the tunnel's device.
     device: String,
 }
 
-fn refused(what: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> NetworkError {
+/// The devices that routes of a plan lead to, beside the underlay.
+#[derive(Clone, Copy)]
+struct Devices {
+    tunnel: Option<u32>,
+    wireguard: Option<u32>,
+}
+
+pub(crate) fn refused(what: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> NetworkError {
     let what = what.into();
     move |source| NetworkError::Kernel { what, source }
 }
@@ -87,8 +94,9 @@ impl Kernel {
         Ok(Underlay { index, mtu: mtu.unwrap_or(1500), networks })
     }
 
-    /// Makes the kernel what was planned, and returns how many things that changed.
-    pub async fn apply(&self, plan: &Plan) -> Result<usize, NetworkError> {
+    /// Makes the kernel what was planned, and returns how many things that changed. The WireGuard device of the plan, if it
+    /// has one, is there by now and has this index.
+    pub async fn apply(&self, plan: &Plan, wireguard: Option<u32>) -> Result<usize, NetworkError> {
         let mut changes = 0;
         let tunnel = match &plan.tunnel {
             Some(tunnel) => {
@@ -99,28 +107,32 @@ impl Kernel {
             }
             None => None,
         };
-        changes += self.ensure_routes(plan, tunnel).await?;
-        if tunnel.is_none()
-            && let Some(link) = self.link().await?
-        {
-            self.handle.link().del(link.header.index).execute().await.map_err(refused("remove the tunnel"))?;
-            changes += 1;
+        changes += self.ensure_routes(plan, Devices { tunnel, wireguard }).await?;
+        if tunnel.is_none() {
+            changes += self.remove_link(&self.device).await?;
         }
         Ok(changes)
     }
 
-    async fn link(&self) -> Result<Option<LinkMessage>, NetworkError> {
-        let mut links = self.handle.link().get().match_name(self.device.clone()).execute();
+    /// Removes a device, if there is one; returns how many that were.
+    pub(crate) async fn remove_link(&self, name: &str) -> Result<usize, NetworkError> {
+        let Some(link) = self.link(name).await? else { return Ok(0) };
+        let removed = self.handle.link().del(link.header.index).execute().await;
+        removed.map(|()| 1).map_err(refused(format!("remove the device {name}")))
+    }
+
+    pub(crate) async fn link(&self, name: &str) -> Result<Option<LinkMessage>, NetworkError> {
+        let mut links = self.handle.link().get().match_name(name.to_owned()).execute();
         match links.try_next().await {
             Ok(link) => Ok(link),
             Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code() == -NO_DEVICE => Ok(None),
-            Err(error) => Err(refused("show the tunnel")(error)),
+            Err(error) => Err(refused(format!("show the device {name}"))(error)),
         }
     }
 
     /// The index of the tunnel's device, and whether it had to be made.
     async fn ensure_tunnel(&self, wanted: &Tunnel) -> Result<(u32, bool), NetworkError> {
-        if let Some(link) = self.link().await? {
+        if let Some(link) = self.link(&self.device).await? {
             if is_tunnel(&link, wanted) {
                 return Ok((link.header.index, false));
             }
@@ -139,7 +151,7 @@ impl Kernel {
             .execute()
             .await
             .map_err(refused(format!("make the VXLAN device {} (is the kernel module vxlan there?)", self.device)))?;
-        let link = self.link().await?.ok_or_else(|| NetworkError::Kernel {
+        let link = self.link(&self.device).await?.ok_or_else(|| NetworkError::Kernel {
             what: format!("show the new device {}", self.device),
             source: rtnetlink::Error::RequestFailed,
         })?;
@@ -248,11 +260,11 @@ impl Kernel {
         Ok((found.iter().map(|(entry, _)| *entry).collect(), found))
     }
 
-    async fn ensure_routes(&self, plan: &Plan, tunnel: Option<u32>) -> Result<usize, NetworkError> {
+    async fn ensure_routes(&self, plan: &Plan, devices: Devices) -> Result<usize, NetworkError> {
         let mut have = BTreeSet::new();
         let mut messages = Vec::new();
         for message in self.routes().await? {
-            if let Some(route) = read(&message, tunnel) {
+            if let Some(route) = read(&message, devices) {
                 have.insert(route);
                 messages.push((Some(route), message));
             } else {
@@ -261,7 +273,7 @@ impl Kernel {
         }
         let mut changes = 0;
         for route in plan.routes.difference(&have) {
-            self.add_route(route, tunnel).await?;
+            self.add_route(route, devices).await?;
             changes += 1;
         }
         for (route, message) in messages {
@@ -293,29 +305,29 @@ impl Kernel {
         Ok(routes)
     }
 
-    async fn add_route(&self, route: &Route, tunnel: Option<u32>) -> Result<(), NetworkError> {
-        let message = RouteMessageBuilder::<IpAddr>::new();
-        let message = message.destination_prefix(route.destination.network(), route.destination.prefix_len()).map_err(
-            |error| NetworkError::Kernel {
-                what: format!("describe a route to {}: {error}", route.destination),
-                source: rtnetlink::Error::RequestFailed,
-            },
-        )?;
-        let gateway = match route.way {
-            Way::Underlay(gateway) | Way::Tunnel(gateway) => gateway,
+    async fn add_route(&self, route: &Route, devices: Devices) -> Result<(), NetworkError> {
+        let failed = |what: &str, error: &dyn std::fmt::Display| NetworkError::Kernel {
+            what: format!("{what} a route to {}: {error}", route.destination),
+            source: rtnetlink::Error::RequestFailed,
         };
-        let mut message = message
-            .gateway(gateway)
-            .map_err(|error| NetworkError::Kernel {
-                what: format!("describe a route to {}: {error}", route.destination),
-                source: rtnetlink::Error::RequestFailed,
-            })?
+        let message = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(route.destination.network(), route.destination.prefix_len())
+            .map_err(|error| failed("describe", &error))?
             .protocol(PROTOCOL)
             .scope(RouteScope::Universe)
             .kind(RouteType::Unicast);
-        if let (Way::Tunnel(_), Some(index)) = (route.way, tunnel) {
-            message = message.output_interface(index).onlink();
-        }
+        let message = match route.way {
+            Way::Underlay(gateway) | Way::Tunnel(gateway) => {
+                message.gateway(gateway).map_err(|error| failed("describe", &error))?
+            }
+            Way::Wireguard => message.scope(RouteScope::Link),
+        };
+        let message = match (route.way, devices.tunnel, devices.wireguard) {
+            (Way::Underlay(_), ..) => message,
+            (Way::Tunnel(_), Some(index), _) => message.output_interface(index).onlink(),
+            (Way::Wireguard, _, Some(index)) => message.output_interface(index),
+            (Way::Tunnel(_) | Way::Wireguard, ..) => return Err(failed("add", &"its device is not there")),
+        };
         let mut message = message.build();
         message.header.table = TABLE;
         self.handle
@@ -324,7 +336,7 @@ impl Kernel {
             .replace()
             .execute()
             .await
-            .map_err(refused(format!("add a route to {} by way of {gateway}", route.destination)))
+            .map_err(refused(format!("add a route to {} by way of {:?}", route.destination, route.way)))
     }
 
     /// The largest packet of pods that the way to every other node takes. None where no device has the node's address.
@@ -335,7 +347,7 @@ impl Kernel {
 
     /// Takes away everything that this crate ever made.
     pub async fn clear(&self) -> Result<(), NetworkError> {
-        self.apply(&Plan::default()).await.map(drop)
+        self.apply(&Plan::default(), None).await.map(drop)
     }
 }
 
@@ -374,17 +386,21 @@ fn destination_of(message: &RouteMessage) -> Option<IpNet> {
 }
 
 /// A route as it would have been planned; none where it looks otherwise and is to be made anew.
-fn read(message: &RouteMessage, tunnel: Option<u32>) -> Option<Route> {
+fn read(message: &RouteMessage, devices: Devices) -> Option<Route> {
     let destination = destination_of(message)?;
     let gateway = message.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Gateway(address) => address_of(address),
         _ => None,
-    })?;
+    });
     let device = message.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Oif(index) => Some(*index),
         _ => None,
     });
-    let behind = tunnel.is_some() && device == tunnel;
+    let Some(gateway) = gateway else {
+        let is_wireguard = devices.wireguard.is_some() && device == devices.wireguard;
+        return is_wireguard.then_some(Route { destination, way: Way::Wireguard });
+    };
+    let behind = devices.tunnel.is_some() && device == devices.tunnel;
     let is_whole = !behind || message.header.flags.contains(RouteFlags::Onlink);
     is_whole.then_some(Route { destination, way: if behind { Way::Tunnel(gateway) } else { Way::Underlay(gateway) } })
 }

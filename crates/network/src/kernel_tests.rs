@@ -11,20 +11,20 @@ use crate::plan::{Member, plan};
 use crate::{Kernel, Mode};
 
 /// Three nodes on one segment, each a network namespace with a device `eth0` and a pod behind it.
-struct Lab {
+pub(crate) struct Lab {
     prefix: String,
 }
 
-const NODES: [&str; 3] = ["a", "b", "c"];
+pub(crate) const NODES: [&str; 3] = ["a", "b", "c"];
 
-fn sh(line: &str) -> String {
+pub(crate) fn sh(line: &str) -> String {
     let output = Command::new("sh").args(["-c", line]).output().expect("sh runs");
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 impl Lab {
-    fn new(test: &str) -> Self {
+    pub(crate) fn new(test: &str) -> Self {
         let lab = Self { prefix: format!("fn{}{test}", std::process::id() % 10000) };
         let hub = lab.name("hub");
         sh(&format!("ip netns add {hub} && ip -n {hub} link add br0 type bridge && ip -n {hub} link set br0 up"));
@@ -46,54 +46,74 @@ impl Lab {
         lab
     }
 
-    fn name(&self, part: &str) -> String {
+    pub(crate) fn name(&self, part: &str) -> String {
         format!("{}-{part}", self.prefix)
     }
 
-    fn member(&self, node: usize) -> Member {
+    pub(crate) fn member(&self, node: usize) -> Member {
         let n = node + 1;
         Member {
             name: NODES[node].into(),
             addresses: vec![ip(&format!("192.168.77.{n}")), ip(&format!("fd00:77::{n}"))],
             pod_cidrs: vec![net(&format!("10.200.{n}.0/24")), net(&format!("fd00:200:{n}::/64"))],
+            public_key: None,
         }
     }
 
     /// Plans for one node and applies; returns how much changed.
     fn apply(&self, node: usize, mode: Mode, others: &[Member]) -> usize {
-        let path = format!("/run/netns/{}", self.name(NODES[node]));
         let own = self.member(node);
         let others = others.to_vec();
-        // A thread is in one network namespace, and a socket belongs to that of the thread that opened it.
-        let work = move || {
+        let work = self.inside(NODES[node], async move {
+            let (connection, handle, _) = new_connection().expect("netlink");
+            let kernel = Kernel::new(handle, "ferry-vxlan");
+            tokio::select! {
+                () = connection => panic!("the connection ended"),
+                changes = async {
+                    let underlay = kernel.underlay(own.addresses[0]).await.expect("the device");
+                    kernel.apply(&plan(mode, &own, &underlay, &others), None).await.expect("applies")
+                } => changes,
+            }
+        });
+        work.join().expect("no panic")
+    }
+
+    /// Runs in a namespace. A thread is in one of them, and a socket belongs to that of the thread that opened it.
+    pub(crate) fn inside<T: Send + 'static>(
+        &self,
+        part: &str,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> std::thread::JoinHandle<T> {
+        let path = format!("/run/netns/{}", self.name(part));
+        std::thread::spawn(move || {
             let namespace = std::fs::File::open(&path).expect("the namespace");
             rustix::thread::move_into_link_name_space(namespace.as_fd(), None).expect("enters the namespace");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async {
-                let (connection, handle, _) = new_connection().expect("netlink");
-                let kernel = Kernel::new(handle, "ferry-vxlan");
-                tokio::select! {
-                    () = connection => panic!("the connection ended"),
-                    changes = async {
-                        let underlay = kernel.underlay(own.addresses[0]).await.expect("the device");
-                        kernel.apply(&plan(mode, &own, &underlay, &others)).await.expect("applies")
-                    } => changes,
-                }
-            })
-        };
-        std::thread::spawn(work).join().expect("no panic")
+            runtime.block_on(work)
+        })
     }
 
-    fn apply_everywhere(&self, mode: Mode) {
+    pub(crate) fn apply_everywhere(&self, mode: Mode) {
         let all: Vec<Member> = (0..3).map(|node| self.member(node)).collect();
         for node in 0..3 {
             self.apply(node, mode, &all);
         }
     }
 
-    fn ping(&self, from: &str, to: &str, size: usize) -> bool {
+    pub(crate) fn ping(&self, from: &str, to: &str, size: usize) -> bool {
+        self.ping_from(&format!("{from}p"), to, size)
+    }
+
+    /// One packet that is not answered within a second is answered never.
+    pub(crate) fn ping_once(&self, from: &str, to: &str) -> bool {
+        let line = format!("ip netns exec {} ping -q -c 1 -W 1 -p 666572727921 {to}", self.name(&format!("{from}p")));
+        Command::new("sh").args(["-c", &line]).output().expect("sh runs").status.success()
+    }
+
+    /// From a pod's namespace or a node's own. What is sent repeats `ferry!`.
+    pub(crate) fn ping_from(&self, part: &str, to: &str, size: usize) -> bool {
         // Addresses that IPv6 gives itself are not usable at once, so that the first packets may be lost.
-        let line = format!("ip netns exec {} ping -q -c 1 -W 1 -s {size} {to}", self.name(&format!("{from}p")));
+        let line = format!("ip netns exec {} ping -q -c 1 -W 1 -p 666572727921 -s {size} {to}", self.name(part));
         (0..20).any(|_| Command::new("sh").args(["-c", &line]).output().expect("sh runs").status.success())
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Nodes are watched; a pure plan ([`plan`]) says which routes, neighbours and forwarding entries this node needs; `kernel`
 //! compares that with what the kernel has and changes only what differs. What others put there is recognised by its
-//! routing protocol number and left alone.
+//! routing protocol number and left alone. [`wireguard`] encrypts what nodes send each other: in the kernel, or in this
+//! process where the kernel cannot.
 //!
 //! Must not depend on any server-side crate.
 
@@ -10,7 +11,9 @@ mod kernel;
 pub mod node;
 mod once;
 pub mod plan;
+mod probe;
 mod sync;
+pub mod wireguard;
 
 #[cfg(test)]
 mod kernel_tests;
@@ -21,6 +24,7 @@ use std::str::FromStr;
 
 pub use kernel::Kernel;
 pub use once::{pod_mtu, remove};
+pub use probe::probe;
 pub use sync::{Config, start};
 
 /// Routes with this protocol number are Ferry's; all others are somebody else's. Numbers from 192 on are free for programs.
@@ -36,6 +40,8 @@ pub enum Mode {
     Routes,
     /// VXLAN to every node.
     Vxlan,
+    /// WireGuard to every node.
+    Wireguard,
     /// A CNI that the user installs does everything.
     Cni,
 }
@@ -48,6 +54,7 @@ impl FromStr for Mode {
             "auto" => Ok(Self::Auto),
             "routes" => Ok(Self::Routes),
             "vxlan" => Ok(Self::Vxlan),
+            "wireguard" => Ok(Self::Wireguard),
             "cni" => Ok(Self::Cni),
             other => Err(NetworkError::Mode(other.to_owned())),
         }
@@ -60,6 +67,7 @@ impl std::fmt::Display for Mode {
             Self::Auto => "auto",
             Self::Routes => "routes",
             Self::Vxlan => "vxlan",
+            Self::Wireguard => "wireguard",
             Self::Cni => "cni",
         })
     }
@@ -67,12 +75,23 @@ impl std::fmt::Display for Mode {
 
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    #[error("{0:?} is no pod network; give auto, routes, vxlan or cni")]
+    #[error("{0:?} is no pod network; give auto, routes, vxlan, wireguard or cni")]
     Mode(String),
     #[error("cannot open a netlink socket: {0}")]
     Socket(#[source] std::io::Error),
     #[error("the kernel refused to {what}: {source}")]
     Kernel { what: String, source: rtnetlink::Error },
+    #[error("cannot talk to WireGuard in the kernel: {0}")]
+    Wireguard(String),
+    #[error(
+        "this kernel has neither WireGuard (module wireguard) nor TUN (module tun, /dev/net/tun): {0}; \
+         use another --pod-network"
+    )]
+    Tun(#[source] std::io::Error),
+    #[error("cannot listen at UDP port {0} for WireGuard: {1}")]
+    Listen(u16, #[source] std::io::Error),
+    #[error("{path}: {problem}")]
+    Key { path: std::path::PathBuf, problem: String },
     #[error("no network device of this machine has the node's address {0}")]
     NoDevice(std::net::IpAddr),
 }

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::plan::Member;
+use crate::wireguard::PUBLIC_KEY;
 
-/// The node's internal addresses and pod ranges. What cannot be read as an address is nobody's address.
+/// The node's internal addresses, pod ranges and key. What cannot be read as an address is nobody's address.
 pub fn member(node: &Node) -> Member {
     let status = node.status.as_ref();
     let addresses = status.and_then(|status| status.addresses.as_ref()).into_iter().flatten();
@@ -18,6 +19,7 @@ pub fn member(node: &Node) -> Member {
     Member {
         name: node.metadata.name.clone().unwrap_or_default(),
         addresses: internal.filter_map(|address| address.address.parse::<IpAddr>().ok()).collect(),
+        public_key: node.metadata.annotations.as_ref().and_then(|notes| notes.get(PUBLIC_KEY)?.parse().ok()),
         pod_cidrs: ranges.iter().filter_map(|range| range.parse().ok()).collect(),
     }
 }

@@ -1,13 +1,14 @@
 //! From the nodes of the cluster to what the kernel of this one must know. Pure.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ferry_semantics::cidr::overlap;
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 
 use crate::Mode;
+use crate::wireguard::{self, Peer, PublicKey, Wireguard};
 
 /// What VXLAN adds to a packet: outer Ethernet, IP, UDP and VXLAN headers.
 const OVERHEAD_V4: u32 = 50;
@@ -31,6 +32,8 @@ pub struct Member {
     pub name: String,
     pub addresses: Vec<IpAddr>,
     pub pod_cidrs: Vec<IpNet>,
+    /// Of WireGuard, where it has told one.
+    pub public_key: Option<PublicKey>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +54,8 @@ pub enum Way {
     Underlay(IpAddr),
     /// The other end of the tunnel; the address need not be anybody's.
     Tunnel(IpAddr),
+    /// The WireGuard device, which knows by itself whose range it is.
+    Wireguard,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +84,7 @@ pub struct Plan {
     pub routes: BTreeSet<Route>,
     pub neighbours: BTreeSet<Neighbour>,
     pub forwarding: BTreeSet<Forwarding>,
+    pub wireguard: Option<Wireguard>,
     /// Nodes that cannot be reached, and why.
     pub unreachable: Vec<(String, String)>,
 }
@@ -97,6 +103,9 @@ pub fn plan(mode: Mode, own: &Member, underlay: &Underlay, others: &[Member]) ->
     if mode == Mode::Cni {
         return plan;
     }
+    if mode == Mode::Wireguard {
+        plan.wireguard = Some(Wireguard::new(own, underlay.mtu));
+    }
     let mut taken: Vec<(IpNet, &str)> = own.pod_cidrs.iter().map(|range| (*range, own.name.as_str())).collect();
     let mut sorted: Vec<&Member> = others.iter().filter(|other| other.name != own.name).collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));
@@ -107,6 +116,7 @@ pub fn plan(mode: Mode, own: &Member, underlay: &Underlay, others: &[Member]) ->
                 continue;
             }
             match reach(mode, own, underlay, other, range) {
+                Ok(Way::Wireguard) => add_wireguard(&mut plan, own, underlay, other, range),
                 Ok(way) => add(&mut plan, own, underlay, other, range, way),
                 Err(reason) => plan.unreachable.push((other.name.clone(), reason)),
             }
@@ -139,6 +149,7 @@ fn reach(mode: Mode, own: &Member, underlay: &Underlay, other: &Member, range: &
         .filter(same_family)
         .find(|address| underlay.networks.iter().any(|network| network.contains(*address)));
     match (mode, direct) {
+        (Mode::Wireguard, _) => Ok(Way::Wireguard),
         (Mode::Auto | Mode::Routes, Some(address)) => Ok(Way::Underlay(*address)),
         (Mode::Routes, None) => {
             Err(format!("none of its addresses is on this node's segment; --pod-network vxlan reaches it ({range})"))
@@ -167,6 +178,35 @@ fn other_end(other: &Member, range: &IpNet) -> IpAddr {
 fn endpoints(own: &Member, other: &Member) -> Option<(IpAddr, IpAddr)> {
     let of = |member: &Member, v4: bool| member.addresses.iter().copied().find(|address| address.is_ipv4() == v4);
     [true, false].into_iter().find_map(|v4| Some((of(own, v4)?, of(other, v4)?)))
+}
+
+/// The route is there even while nothing can be sent: otherwise packets would leave by another one, readable for everybody.
+fn add_wireguard(plan: &mut Plan, own: &Member, underlay: &Underlay, other: &Member, range: &IpNet) {
+    plan.routes.insert(Route { destination: range.trunc(), way: Way::Wireguard });
+    let Some(device) = &mut plan.wireguard else { return };
+    let peer = match (other.public_key, endpoints(own, other)) {
+        (None, _) => Err("it has not told its WireGuard key; it runs with another --pod-network, or an older version"),
+        (_, None) => Err("it has no address of a family that this node has"),
+        (Some(key), _) if Some(key) == own.public_key => Err("it claims this node's own WireGuard key"),
+        (Some(key), Some((_, node))) => Ok((key, node)),
+    };
+    let added = peer.map_err(str::to_owned).and_then(|(key, node)| {
+        let peer = device.peers.entry(key).or_insert_with(|| Peer {
+            node: other.name.clone(),
+            endpoint: SocketAddr::new(node, wireguard::PORT),
+            ranges: BTreeSet::new(),
+        });
+        // Whose key it is cannot be told by what they say; one of them has to stay out.
+        if peer.node != other.name {
+            return Err(format!("it claims the WireGuard key of {}", peer.node));
+        }
+        peer.ranges.insert(range.trunc());
+        Ok(node)
+    });
+    match added {
+        Ok(node) => device.mtu = device.mtu.min(wireguard::mtu(underlay.mtu, node)),
+        Err(reason) => plan.unreachable.push((other.name.clone(), reason)),
+    }
 }
 
 fn add(plan: &mut Plan, own: &Member, underlay: &Underlay, other: &Member, range: &IpNet, way: Way) {

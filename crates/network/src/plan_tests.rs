@@ -4,6 +4,7 @@ use ipnet::IpNet;
 
 use crate::Mode;
 use crate::plan::{Forwarding, Member, Neighbour, Plan, Route, Underlay, Way, mac_of, plan};
+use crate::wireguard::PublicKey;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -18,6 +19,7 @@ fn member(name: &str, addresses: &[&str], ranges: &[&str]) -> Member {
         name: name.into(),
         addresses: addresses.iter().map(|a| ip(a)).collect(),
         pod_cidrs: ranges.iter().map(|r| net(r)).collect(),
+        public_key: None,
     }
 }
 
@@ -108,4 +110,37 @@ fn own_ranges_and_an_outside_network_need_nothing() {
     // A node without a range yet, or without an address, is no peer yet.
     assert_eq!(made(Mode::Auto, &[member("b", &["192.168.1.11"], &[])]), Plan::default());
     assert_eq!(made(Mode::Auto, &[member("b", &[], &["10.244.1.0/24"])]).unreachable.len(), 1);
+}
+
+fn keyed(name: &str, address: &str, range: &str, key: u8) -> Member {
+    Member { public_key: Some(PublicKey([key; 32])), ..member(name, &[address], &[range]) }
+}
+
+#[test]
+fn wireguard_routes_every_range_and_knows_whose_it_is() {
+    let others = [
+        keyed("b", "192.168.1.11", "10.244.1.0/24", 1),
+        keyed("c", "fd00:9::1", "fd00:244:0:2::/64", 2),
+        // No key, one that another node has told, and this node's own.
+        member("d", &["192.168.1.13"], &["10.244.3.0/24"]),
+        keyed("e", "192.168.1.14", "10.244.4.0/24", 1),
+        keyed("f", "192.168.1.15", "10.244.5.0/24", 9),
+    ];
+    let own = Member { public_key: Some(PublicKey([9; 32])), ..own() };
+    let plan = plan(Mode::Wireguard, &own, &underlay(), &others);
+    assert_eq!((plan.tunnel, plan.neighbours.len(), plan.forwarding.len()), (None, 0, 0));
+    // What cannot be encrypted is not sent in the clear instead.
+    assert_eq!(plan.routes.len(), 5);
+    assert!(plan.routes.iter().all(|route| route.way == Way::Wireguard));
+    let device = plan.wireguard.expect("a device");
+    assert_eq!(device.mtu, 1420, "one of them is reached over IPv6");
+    assert_eq!(device.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.244.0.0", "fd00:244::"]);
+    let peers: Vec<_> = device.peers.values().map(|peer| (peer.node.as_str(), peer.endpoint.to_string())).collect();
+    assert_eq!(peers, [("b", "192.168.1.11:8478".to_owned()), ("c", "[fd00:9::1]:8478".to_owned())]);
+    let reasons = plan.unreachable.iter().map(|(node, reason)| (node.as_str(), reason.as_str()));
+    let expected = [("d", "has not told"), ("e", "the WireGuard key of b"), ("f", "this node's own")];
+    for ((node, reason), (expected, words)) in reasons.zip(expected) {
+        assert!(node == expected && reason.contains(words), "{node}: {reason}");
+    }
+    assert_eq!(plan.unreachable.len(), 3);
 }

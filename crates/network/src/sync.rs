@@ -17,6 +17,7 @@ use rtnetlink::{MulticastGroup, new_multicast_connection};
 use tokio::sync::Notify;
 
 use crate::plan::{Member, Plan, plan};
+use crate::wireguard::{self, PrivateKey};
 use crate::{Kernel, Mode, NetworkError, node};
 
 /// What changed together is looked at together.
@@ -32,6 +33,10 @@ pub struct Config {
     pub mode: Mode,
     /// The name of the VXLAN device, at most 15 characters.
     pub device: String,
+    /// The same of WireGuard's.
+    pub wireguard_device: String,
+    /// This node's key, where the mode is WireGuard.
+    pub private_key: Option<PrivateKey>,
 }
 
 type Messages = UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>;
@@ -63,22 +68,23 @@ pub fn start(config: Config, informers: &Informers, tasks: &Tasks) -> Result<(),
             wake.notify_one();
         }
     });
-    tasks.spawn_critical_once("routes", run(config, kernel, nodes, changed, messages));
+    let wireguard = config.private_key.clone().map(|key| wireguard::Device::new(&config.wireguard_device, key, &tasks));
+    tasks.spawn_critical_once("routes", run(Network { config, kernel, wireguard }, nodes, changed, messages));
     Ok(())
 }
 
-async fn run(
+struct Network {
     config: Config,
     kernel: Kernel,
-    nodes: Informer<Node>,
-    changed: std::sync::Arc<Notify>,
-    mut messages: Messages,
-) {
+    wireguard: Option<wireguard::Device>,
+}
+
+async fn run(mut network: Network, nodes: Informer<Node>, changed: std::sync::Arc<Notify>, mut messages: Messages) {
     nodes.synced().await;
     let mut told = Vec::new();
     let mut pause = Backoff::new(RETRY_FIRST, RETRY_LAST);
     loop {
-        match look(&config, &kernel, &nodes).await {
+        match network.look(&nodes).await {
             Ok((plan, changes)) => {
                 pause.reset();
                 if changes > 0 {
@@ -111,18 +117,34 @@ async fn run(
     }
 }
 
-async fn look(config: &Config, kernel: &Kernel, nodes: &Informer<Node>) -> Result<(Plan, usize), NetworkError> {
-    let members: Vec<Member> = nodes.list().iter().map(|node| node::member(node)).collect();
-    let Some(own) = members.iter().find(|member| member.name == config.node_name) else {
-        return Ok((Plan::default(), 0));
-    };
-    // The address that the node was started with counts, whatever its object says yet.
-    let mut own = own.clone();
-    if !own.addresses.contains(&config.node_ip) {
-        own.addresses.insert(0, config.node_ip);
+impl Network {
+    async fn look(&mut self, nodes: &Informer<Node>) -> Result<(Plan, usize), NetworkError> {
+        let Self { config, kernel, .. } = self;
+        let members: Vec<Member> = nodes.list().iter().map(|node| node::member(node)).collect();
+        let Some(own) = members.iter().find(|member| member.name == config.node_name) else {
+            return Ok((Plan::default(), 0));
+        };
+        // The address and the key that the node was started with count, whatever its object says yet.
+        let mut own = own.clone();
+        if !own.addresses.contains(&config.node_ip) {
+            own.addresses.insert(0, config.node_ip);
+        }
+        own.public_key = config.private_key.as_ref().map(PrivateKey::public);
+        let underlay = kernel.underlay(config.node_ip).await?;
+        let plan = plan(config.mode, &own, &underlay, &members);
+        let changes = self.apply(&plan).await?;
+        Ok((plan, changes))
     }
-    let underlay = kernel.underlay(config.node_ip).await?;
-    let plan = plan(config.mode, &own, &underlay, &members);
-    let changes = kernel.apply(&plan).await?;
-    Ok((plan, changes))
+
+    async fn apply(&mut self, plan: &Plan) -> Result<usize, NetworkError> {
+        let (wireguard, changes) = match (&plan.wireguard, &mut self.wireguard) {
+            (Some(wanted), Some(device)) => {
+                let (index, changes) = device.ensure(&self.kernel, wanted).await?;
+                (Some(index), changes)
+            }
+            // Left by a run with another mode.
+            _ => (None, self.kernel.remove_link(&self.config.wireguard_device).await?),
+        };
+        Ok(changes + self.kernel.apply(plan, wireguard).await?)
+    }
 }

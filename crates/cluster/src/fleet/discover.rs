@@ -15,6 +15,7 @@ use crate::kubeconfig;
 
 const NAMESPACE: &str = "kube-public";
 const NAME: &str = "cluster-info";
+const MOST_OFF: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// How to reach the cluster, and by which CA to know it.
@@ -41,16 +42,40 @@ pub async fn discover(address: &str, token: &JoinToken) -> Result<Cluster> {
     let mut config = Config::new(server_url(address)?);
     // Whoever answers is not believed: the signature and the hash decide.
     config.accept_invalid_certs = true;
-    let maps: Api<ConfigMap> = Api::namespaced(kubeconfig::connect(config)?, NAMESPACE);
+    let client = kubeconfig::connect(config)?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let map = maps.get(NAME).await.with_context(|| {
         format!("the server at {address} does not tell its cluster-info; is it an API server, and is it up?")
     })?;
     let mut cluster = check(map.data.as_ref().map(|data| (data, token)))?;
+    check_clock(&client).await?;
     // Of several servers it names the one that started last, which may be gone; the one that was asked is there.
     if !takes_connections(&cluster.server).await {
         cluster.server = server_url(address)?.to_string().trim_end_matches('/').to_owned();
     }
     Ok(cluster)
+}
+
+/// Certificates that the cluster signs are good from five minutes before it signs them: a machine whose clock is further
+/// behind, or long ahead, would not take them, and others would not take what it says.
+async fn check_clock(client: &kube::Client) -> Result<()> {
+    let request = http::Request::get("/version").body(kube::client::Body::empty())?;
+    let answer = client.send(request).await.context("the server does not tell the time")?;
+    let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
+    let server = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+    // Nobody has to tell the time.
+    server.map_or(Ok(()), |server| compare_clocks(server.timestamp(), jiff::Timestamp::now()))
+}
+
+fn compare_clocks(server: jiff::Timestamp, own: jiff::Timestamp) -> Result<()> {
+    let off = own.duration_since(server);
+    let way = if off.is_negative() { "behind" } else { "ahead of" };
+    ensure!(
+        off.abs() <= MOST_OFF,
+        "this machine's clock is {:#} {way} the server's ({own:.0} here, {server:.0} there); set it, for example with timedatectl",
+        jiff::SignedDuration::from_secs(off.abs().as_secs())
+    );
+    Ok(())
 }
 
 async fn takes_connections(server: &str) -> bool {
@@ -139,6 +164,17 @@ mod tests {
         let other = ferry_server::pki::Pki::open(&folder.path().join("other")).unwrap();
         refused(&signed(&document(other.ca_certificate()), &token), &token, "another cluster");
         refused(&Data::new(), &token, "no kubeconfig");
+    }
+
+    #[test]
+    fn a_clock_that_is_far_off_is_named() {
+        let server: jiff::Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        let at = |text: &str| compare_clocks(server, text.parse().unwrap());
+        at("2026-01-01T23:59:00Z").unwrap();
+        at("2026-01-02T00:05:00Z").unwrap();
+        let behind = at("2026-01-01T00:00:00Z").unwrap_err().to_string();
+        assert!(behind.contains("24h behind the server's (2026-01-01T00:00:00Z here"), "{behind}");
+        assert!(at("2026-01-02T01:00:00Z").unwrap_err().to_string().contains("1h ahead of"));
     }
 
     #[test]

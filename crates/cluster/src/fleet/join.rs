@@ -58,9 +58,33 @@ pub fn prepare(options: &JoinOptions, hops: &Hops) -> Result<()> {
         .map_err(|_| anyhow::anyhow!("the cluster did not answer within {PATIENCE:?}; the steps above were done, and the same command goes on from there"))?
 }
 
+fn running(options: &JoinOptions) -> Result<Option<i32>> {
+    process::holder(&std::path::absolute(&options.node.folders.run_dir)?.join("ferry.lock"))
+}
+
+/// A node that runs already, and is given an address of its own cluster: it looks for its servers there from now on. Whether that
+/// is so.
+pub fn tell_running(options: &JoinOptions, hops: &Hops) -> Result<bool> {
+    let data_dir = std::path::absolute(&options.node.folders.data_dir)?;
+    let (Some(pid), Some(known)) = (running(options)?, Membership::read(&data_dir)?) else { return Ok(false) };
+    let token: JoinToken = options.token.parse()?;
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let cluster = runtime.block_on(discover::discover(&options.address, &token))?;
+    ensure!(
+        cluster.ca == known.certificate_authority,
+        "this machine is a node of another cluster (process {pid}); leave that first with `ferry leave`"
+    );
+    let server = authority(&cluster.server)?;
+    Membership { servers: vec![server.clone()], ..known }.write(&data_dir)?;
+    hops.done(&format!(
+        "this machine is a node of that cluster already (process {pid}); it looks for servers at {server}"
+    ));
+    Ok(true)
+}
+
 fn refuse_running(options: &JoinOptions) -> Result<()> {
-    let run_dir = std::path::absolute(&options.node.folders.run_dir)?;
-    if let Some(pid) = process::holder(&run_dir.join("ferry.lock"))? {
+    if let Some(pid) = running(options)? {
         bail!(
             "this machine runs a node or a cluster already (process {pid}); stop it with `ferry leave` or `ferry down`"
         );
@@ -98,6 +122,8 @@ async fn enter(
     hops.done("have the cluster's keys and settings");
     let node = NodeConfig::check(&options.node, handover.settings.checked()?)?;
     tools::check(&node.container_runtime)?;
+    node.check_ports()?;
+    node.check_network().await?;
     quorum::join::enter(&node, &options.member, &handover).await?;
     hops.done(&format!("{} is a member of the cluster's etcd that does not vote yet", node.node_name));
     Ok(node)
@@ -115,9 +141,10 @@ async fn bootstrap(options: &JoinOptions, token: &JoinToken, data_dir: &std::pat
     ));
     let config = NodeConfig::check(&options.node, settings.checked()?)?;
     tools::check(&config.container_runtime)?;
+    // Before the cluster knows of this machine: what cannot run leaves nothing behind.
+    config.check_ports()?;
+    config.check_network().await?;
     let name = config.node_name.as_str();
-    folders::prepare(data_dir)?;
-    let certificates = Certificates::open(&membership::folder(data_dir))?;
     let wanted = Wanted::kubelet_client(name);
     let membership = Membership {
         node_name: name.to_owned(),
@@ -126,14 +153,21 @@ async fn bootstrap(options: &JoinOptions, token: &JoinToken, data_dir: &std::pat
         settings,
     };
     let known = Membership::read(data_dir)?.filter(|known| known.certificate_authority == cluster.ca);
-    let is_member = known.as_ref().is_some_and(|known| known.node_name == name)
-        && certificates.have(&wanted, jiff::Timestamp::now()).is_some();
+    let keys = membership::folder(data_dir);
+    let has_certificate = || keys.exists() && has(&keys, &wanted);
+    let is_member = known.is_some_and(|known| known.node_name == name) && has_certificate();
     if !is_member {
         refuse_taken_name(&client, name).await?;
+        folders::prepare(data_dir)?;
+        let certificates = Certificates::open(&keys)?;
         certificates.obtain(&client, &wanted).await.context("this machine got no certificate as a node")?;
     }
     hops.done(&format!("have a certificate as system:node:{name}"));
     membership.write(data_dir)
+}
+
+fn has(keys: &std::path::Path, wanted: &Wanted) -> bool {
+    Certificates::open(keys).is_ok_and(|certificates| certificates.have(wanted, jiff::Timestamp::now()).is_some())
 }
 
 /// A name that a node has already would take over that node's pods.

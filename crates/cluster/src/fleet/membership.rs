@@ -80,7 +80,9 @@ pub fn kubelet_client(membership: &Membership, servers: &Servers, pair: &Pair) -
 pub async fn start(config: &NodeConfig, membership: &Membership, tasks: &Tasks) -> Result<()> {
     let name = config.node_name.as_str();
     let certificates = Certificates::open(&folder(&config.data_dir))?;
-    let servers = Servers::new(membership.servers.clone());
+    let data_dir = config.data_dir.clone();
+    let servers = Servers::new(membership.servers.clone())
+        .noted_by(move || Membership::read(&data_dir).ok().flatten().map(|noted| noted.servers).unwrap_or_default());
     let wanted = Wanted::kubelet_client(name);
     let pair = certificates.have(&wanted, jiff::Timestamp::now()).context(
         "this node's certificate ended or is missing, so that no server knows it; join again with a new token (`ferry join`)",

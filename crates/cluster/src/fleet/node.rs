@@ -69,6 +69,10 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
     if has_own_network {
         kubelet.annotations.insert(cluster_dns::SERVES_DNS.to_owned(), settings.dns_port.to_string());
     }
+    let private_key = network::wireguard_key(config)?;
+    if let Some(key) = &private_key {
+        kubelet.annotations.insert(ferry_network::wireguard::PUBLIC_KEY.to_owned(), key.public().to_string());
+    }
     told::note_listening(&mut kubelet.annotations).await;
     kubelet.resolv_conf = resolver::file();
     config.kubelet.apply(&mut kubelet);
@@ -113,6 +117,8 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
             node_ip: config.node_ip,
             mode: settings.pod_network,
             device: network::tunnel_device(&config.bridge),
+            wireguard_device: network::wireguard_device(&config.bridge),
+            private_key,
         };
         ferry_network::start(between, &informers, tasks).context("cannot start the network between nodes")?;
         cluster_dns::serve(config, &pod_cidrs, &informers, tasks).await?;

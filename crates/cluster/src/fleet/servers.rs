@@ -24,11 +24,28 @@ const HANDSHAKE: Duration = Duration::from_secs(4);
 pub struct Servers {
     list: Arc<ArcSwap<Vec<String>>>,
     preferred: Arc<AtomicUsize>,
+    /// Where else to look when none of them answers.
+    noted: Option<Noted>,
+}
+
+/// What is on disk of the servers; somebody may have written there where they are now.
+#[derive(Clone)]
+struct Noted(Arc<dyn Fn() -> Vec<String> + Send + Sync>);
+
+impl std::fmt::Debug for Noted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Noted")
+    }
 }
 
 impl Servers {
     pub fn new(list: Vec<String>) -> Self {
-        Self { list: Arc::new(ArcSwap::from_pointee(list)), preferred: Arc::default() }
+        Self { list: Arc::new(ArcSwap::from_pointee(list)), preferred: Arc::default(), noted: None }
+    }
+
+    /// Looks there, too, when no server of the list answers.
+    pub fn noted_by(self, noted: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self { noted: Some(Noted(Arc::new(noted))), ..self }
     }
 
     pub fn list(&self) -> Arc<Vec<String>> {
@@ -54,6 +71,13 @@ impl Servers {
     }
 
     async fn connect(&self) -> std::io::Result<TcpStream> {
+        match (self.connect_to_known().await, &self.noted) {
+            (Err(_), Some(Noted(noted))) if self.learn(noted()) => self.connect_to_known().await,
+            (connected, _) => connected,
+        }
+    }
+
+    async fn connect_to_known(&self) -> std::io::Result<TcpStream> {
         let (list, first) = (self.list(), self.preferred.load(Ordering::Relaxed));
         let mut last = std::io::Error::new(std::io::ErrorKind::NotConnected, "no API server is known");
         for step in 0..list.len() {
@@ -190,6 +214,14 @@ mod tests {
         drop(up);
         let error = servers.connect().await.unwrap_err().to_string();
         assert!(error.contains(&down) || error.contains(&address), "{error}");
+
+        // Somebody noted where the server is now.
+        let moved = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = moved.local_addr().unwrap().to_string();
+        let noted = there.clone();
+        let servers = servers.noted_by(move || vec![noted.clone()]);
+        assert_eq!(servers.connect().await.unwrap().peer_addr().unwrap().to_string(), there);
+        assert_eq!(*servers.list(), [there]);
 
         assert!(servers.learn(vec![address.clone()]) && !servers.learn(vec![address]) && !servers.learn(Vec::new()));
         assert_eq!(servers.list().len(), 1);

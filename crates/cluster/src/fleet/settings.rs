@@ -31,7 +31,7 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkSettings {
-    /// `auto`, `routes`, `vxlan` or `cni`.
+    /// `auto`, `routes`, `vxlan`, `wireguard` or `cni`.
     pub mode: String,
     pub dns_port: u16,
     pub pause_image: String,

@@ -8,7 +8,9 @@ use ferry_tasks::Tasks;
 use serde_json::Value;
 
 use crate::config::{Cni, EMBEDDED_SOCKET, Mirror, NodeConfig};
-use crate::node::tools;
+use crate::node::{remove, tools};
+
+const STOP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Where it keeps its things, and where its images come from.
 pub struct Settings {
@@ -62,12 +64,9 @@ pub async fn start(settings: &Settings, tasks: &Tasks) -> Result<()> {
     ferry_runtime::start(settings.config()?, tasks).await.context("cannot start the container runtime")
 }
 
-/// Stops and removes the pods of a cluster whose process is gone; none where it never had this runtime.
-pub async fn remove_pods(data_dir: &Path, run_dir: &Path) -> Result<Option<usize>> {
-    if !data_dir.join("runtime").exists() {
-        return Ok(None);
-    }
-    let settings = Settings {
+/// What is known of a runtime when its process is gone.
+fn left(data_dir: &Path, run_dir: &Path) -> Settings {
+    Settings {
         data_dir: data_dir.to_owned(),
         run_dir: run_dir.to_owned(),
         // Each pod is taken off its network by what it was attached with.
@@ -75,6 +74,25 @@ pub async fn remove_pods(data_dir: &Path, run_dir: &Path) -> Result<Option<usize
         mirrors: Vec::new(),
         pause_image: String::new(),
         log_limit: LogLimit::default(),
-    };
-    Ok(Some(ferry_runtime::remove_all(settings.config()?).await?))
+    }
+}
+
+/// Gives the containers of a cluster whose process is gone the time to end.
+pub async fn end_containers(data_dir: &Path, run_dir: &Path) -> Result<()> {
+    if !data_dir.join("runtime").exists() || !run_dir.exists() {
+        return Ok(());
+    }
+    let (settings, tasks) = (left(data_dir, run_dir), Tasks::new("runtime"));
+    start(&settings, &tasks).await?;
+    let ended = remove::end_containers(&settings.socket()).await;
+    tasks.stop(STOP_PATIENCE).await;
+    ended
+}
+
+/// Stops and removes the pods of a cluster whose process is gone; none where it never had this runtime.
+pub async fn remove_pods(data_dir: &Path, run_dir: &Path) -> Result<Option<usize>> {
+    if !data_dir.join("runtime").exists() {
+        return Ok(None);
+    }
+    Ok(Some(ferry_runtime::remove_all(left(data_dir, run_dir).config()?).await?))
 }

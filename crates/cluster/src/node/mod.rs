@@ -7,3 +7,4 @@ pub mod network;
 pub mod remove;
 pub mod resolver;
 pub mod tools;
+pub mod unit;

@@ -51,6 +51,20 @@ pub async fn settings(config: &NodeConfig, pod_cidrs: &Ranges) -> Result<ferry_b
     })
 }
 
+/// The device of WireGuard between nodes.
+pub fn wireguard_device(bridge: &str) -> String {
+    format!("{}-wg", &bridge[..bridge.len().min(12)])
+}
+
+/// What this node encrypts for others with; none where the mode is another.
+pub fn wireguard_key(config: &NodeConfig) -> Result<Option<ferry_network::wireguard::PrivateKey>> {
+    if config.cluster.pod_network != ferry_network::Mode::Wireguard {
+        return Ok(None);
+    }
+    let key = ferry_network::wireguard::PrivateKey::load(&config.data_dir.join("wireguard.key"));
+    key.map(Some).context("this node has no key for --pod-network wireguard")
+}
+
 /// Makes the bridge with the gateway's address and lets the node forward; may run again at any time.
 pub async fn prepare(settings: &ferry_bridge::Settings) -> Result<()> {
     let taken_back = ferry_bridge::prepare(settings.clone()).await.context("cannot set up the pod network")?;

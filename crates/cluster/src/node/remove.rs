@@ -1,14 +1,21 @@
 //! Takes away what a node made on its machine: mounts, the bridge, packet rules, control groups.
 
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use ferry_cri::{CriClient, v1};
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::node::network::{nft, node_table, policy_table, proxy_table, tunnel_device};
+use crate::node::network::{nft, node_table, policy_table, proxy_table, tunnel_device, wireguard_device};
 use crate::node::tools::run;
+
+/// What a kubelet notes at each container, in seconds.
+const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
+const USUAL_GRACE_PERIOD: i64 = 30;
+/// How often mounts are looked for: what ended a moment ago may have made one more.
+const MOUNT_LOOKS: usize = 3;
 
 /// Stops and removes every pod of a runtime; returns how many there were.
 pub async fn pods(socket: &Path) -> Result<usize> {
@@ -22,21 +29,60 @@ pub async fn pods(socket: &Path) -> Result<usize> {
     Ok(sandboxes.len())
 }
 
-/// Unmounts everything below the folders, innermost first.
+/// Lets the containers of a runtime end by themselves, each in the time that its pod gives it.
+pub async fn end_containers(socket: &Path) -> Result<()> {
+    let (client, _) = CriClient::connect(&socket.to_string_lossy()).await?;
+    let running = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
+    let filter = v1::ContainerFilter { state: Some(running), ..v1::ContainerFilter::default() };
+    let listed = client.list_containers(v1::ListContainersRequest { filter: Some(filter) }).await?;
+    let ends = listed.containers.into_iter().map(|container| {
+        let grace = container.annotations.get(GRACE_PERIOD).and_then(|seconds| seconds.parse().ok());
+        let timeout = grace.unwrap_or(USUAL_GRACE_PERIOD);
+        client.stop_container(v1::StopContainerRequest { container_id: container.id, timeout })
+    });
+    futures::future::join_all(ends).await.into_iter().collect::<Result<(), _>>().map_err(Into::into)
+}
+
+/// Unmounts everything below the folders, the newest first: a mount may lie over others at the same place, and whoever mounts
+/// while this looks is found the next time.
 pub fn mounts(folders: &[&Path]) {
-    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mut points: Vec<PathBuf> = table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(1))
-        .map(|point| PathBuf::from(point.replace("\\040", " ")))
-        .filter(|point| folders.iter().any(|folder| point.starts_with(folder)))
-        .collect();
-    points.sort();
-    for point in points.iter().rev() {
-        if let Err(error) = unmount(point, UnmountFlags::DETACH) {
-            eprintln!("cannot unmount {}: {error}", point.display());
+    for _ in 0..MOUNT_LOOKS {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let points = points_below(&table, folders);
+        if points.is_empty() {
+            return;
+        }
+        for point in points {
+            if let Err(error) = unmount(&point, UnmountFlags::DETACH)
+                // One above it took it along.
+                && error != rustix::io::Errno::INVAL
+            {
+                eprintln!("cannot unmount {}: {error}", point.display());
+            }
         }
     }
+}
+
+/// As the kernel lists them, oldest first, turned around.
+fn points_below(table: &str, folders: &[&Path]) -> Vec<PathBuf> {
+    let points = table.lines().filter_map(|line| line.split(' ').nth(1)).map(unescaped);
+    let mut points: Vec<PathBuf> =
+        points.filter(|point| folders.iter().any(|folder| point.starts_with(folder))).collect();
+    points.reverse();
+    points
+}
+
+/// The kernel writes blanks, tabs, line ends and backslashes as three octal digits.
+fn unescaped(point: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(point.len());
+    let mut rest = point.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let octal = (*first == b'\\').then(|| after.get(..3)).flatten();
+        let value = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(value.unwrap_or(*first));
+        rest = if value.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
 /// Removes the bridge and the packet rules; what is not there is no error.
@@ -63,9 +109,11 @@ pub fn network(bridge: &str) {
     if let Err(error) = ferry_bridge::remove_link(bridge) {
         eprintln!("{error}");
     }
-    // Another cluster on this machine puts its own routes back at once.
-    if let Err(error) = ferry_network::remove(&tunnel_device(bridge)) {
-        eprintln!("{error}");
+    for device in [tunnel_device(bridge), wireguard_device(bridge)] {
+        // Another cluster on this machine puts its own routes back at once.
+        if let Err(error) = ferry_network::remove(&device) {
+            eprintln!("{error}");
+        }
     }
 }
 
@@ -97,4 +145,21 @@ fn remove_tree(folder: &Path) {
         remove_tree(&child.path());
     }
     let _ = fs::remove_dir(folder);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_taken_away_newest_first_and_by_their_whole_names() {
+        let table = "proc /proc proc rw 0 0\n\
+                     tmpfs /run/a/pods/z tmpfs rw 0 0\n\
+                     tmpfs /run/a/pods/with\\040blank tmpfs rw 0 0\n\
+                     tmpfs /run/ab/other tmpfs rw 0 0\n\
+                     overlay /run/a/pods/z overlay rw 0 0\n";
+        let found = points_below(table, &[Path::new("/run/a")]);
+        assert_eq!(found, ["/run/a/pods/z", "/run/a/pods/with blank", "/run/a/pods/z"].map(PathBuf::from));
+        assert_eq!(unescaped("/a\\134b\\x"), PathBuf::from("/a\\b\\x"));
+    }
 }

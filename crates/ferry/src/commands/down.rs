@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ferry_cluster::node::containerd::Containerd;
-use ferry_cluster::node::{embedded, remove};
+use ferry_cluster::node::{embedded, remove, unit};
 use ferry_cluster::{process, quorum};
 
 use crate::arguments::DownOptions;
@@ -19,7 +19,9 @@ pub fn run(options: &DownOptions) -> Result<()> {
     let run_dir = std::path::absolute(&options.folders.run_dir)?;
 
     if let Some(pid) = process::holder(&run_dir.join("ferry.lock"))? {
-        process::end(pid, STOP_PATIENCE).context("cannot stop the cluster's process")?;
+        if !unit::stop(pid)? {
+            process::end(pid, STOP_PATIENCE).context("cannot stop the cluster's process")?;
+        }
         println!("stopped the cluster's process");
     }
     // Its own, should the process have been killed.
@@ -27,12 +29,18 @@ pub fn run(options: &DownOptions) -> Result<()> {
     let containerd = Containerd::new(&data_dir, &run_dir);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(pid) = runtime.block_on(containerd.revive()).context("cannot reach the containers that still run")? {
+        if options.graceful {
+            told(runtime.block_on(remove::end_containers(&containerd.socket())));
+        }
         match runtime.block_on(remove::pods(&containerd.socket())) {
             Ok(count) => println!("stopped {count} pods"),
             Err(error) => eprintln!("cannot stop all pods: {error:#}"),
         }
         process::end(pid, STOP_PATIENCE).context("cannot stop containerd")?;
         println!("stopped containerd");
+    }
+    if options.graceful {
+        told(runtime.block_on(embedded::end_containers(&data_dir, &run_dir)));
     }
     match runtime.block_on(embedded::remove_pods(&data_dir, &run_dir)) {
         Ok(Some(count)) => println!("stopped {count} pods"),
@@ -52,6 +60,13 @@ pub fn run(options: &DownOptions) -> Result<()> {
         println!("removed {}", data_dir.display());
     }
     Ok(())
+}
+
+/// What did not end in time is ended by force afterwards.
+fn told(ended: Result<()>) {
+    if let Err(error) = ended {
+        eprintln!("not all containers ended by themselves: {error:#}");
+    }
 }
 
 /// Removes a folder, which may be a mount of its own, with all that pods left in it.

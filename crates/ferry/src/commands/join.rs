@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use anyhow::Result;
-use ferry_cluster::fleet::join::{Hops, prepare, prepare_server};
+use ferry_cluster::fleet::join::{Hops, prepare, prepare_server, tell_running};
 
 use crate::arguments::JoinOptions;
 use crate::commands::up;
@@ -13,9 +13,11 @@ pub fn run(options: &JoinOptions) -> Result<()> {
         return run_server(options);
     }
     let hops = Hops::new();
+    if tell_running(options, &hops)? {
+        return Ok(());
+    }
     prepare(options, &hops)?;
     let node = crate::commands::node::configuration(&options.node)?.0;
-    node.check_ports()?;
     up::start_in_background(&node, &["node", "run"], flags(options))?;
     hops.done("the node is Ready");
     Ok(())
@@ -25,7 +27,6 @@ pub fn run(options: &JoinOptions) -> Result<()> {
 fn run_server(options: &JoinOptions) -> Result<()> {
     let hops = Hops::new();
     let node = prepare_server(options, &hops)?;
-    node.check_ports()?;
     up::start_in_background(&node, &["run"], flags(options))?;
     hops.done("the server votes, and its node is Ready");
     Ok(())

@@ -36,7 +36,7 @@ pub fn run(options: &LeaveOptions) -> Result<()> {
             membership.node_name
         );
     }
-    down::run(&DownOptions { folders: options.folders.clone(), purge: false })?;
+    down::run(&DownOptions { folders: options.folders.clone(), purge: false, graceful: false })?;
     Membership::forget(&data_dir)
 }
 

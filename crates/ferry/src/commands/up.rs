@@ -32,6 +32,7 @@ pub fn run(options: &ClusterOptions) -> Result<()> {
         return Ok(());
     }
     config.check_ports()?;
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(config.node.check_network())?;
     if member::is_wanted(&config)? {
         member::record(&config)?;
         quorum::process::program(config.member.etcd_binary.as_deref())?;

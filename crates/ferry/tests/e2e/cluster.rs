@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -241,4 +243,32 @@ pub fn http_get(address: &str, port: u16) -> Option<String> {
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     head.starts_with("HTTP/1.1 200").then(|| body.trim().to_owned())
+}
+
+/// Asks the Service again and again in the background; `finish` returns how many requests were made and how many failed.
+pub struct Traffic {
+    stop: Arc<AtomicBool>,
+    worker: std::thread::JoinHandle<(usize, usize)>,
+}
+
+impl Traffic {
+    pub fn start(address: String, port: u16) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let worker = std::thread::spawn(move || {
+            let (mut made, mut failed) = (0, 0);
+            while !seen.load(Ordering::Relaxed) {
+                made += 1;
+                failed += usize::from(http_get(&address, port).is_none());
+                pause(Duration::from_millis(5));
+            }
+            (made, failed)
+        });
+        Self { stop, worker }
+    }
+
+    pub fn finish(self) -> (usize, usize) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.worker.join().expect("the traffic's thread")
+    }
 }

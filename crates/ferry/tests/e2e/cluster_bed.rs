@@ -124,9 +124,14 @@ impl Bed {
 
     /// Whether a pod answers through `kubectl port-forward`.
     pub fn forwards(&self, pod: &str) {
+        self.forwards_by(&[], pod);
+    }
+
+    pub fn forwards_by(&self, flags: &[&str], pod: &str) {
         let port = free_port();
         let mut command = Command::new(kubectl_path());
-        command.args(["--context", &format!("ferry-{}", self.name), "port-forward", pod, &format!("{port}:80")]);
+        command.args(["--context", &format!("ferry-{}", self.name)]).args(flags);
+        command.args(["port-forward", pod, &format!("{port}:80")]);
         command.env("HOME", self.folder.path()).env("KUBECONFIG", self.kubeconfig());
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("kubectl runs");
         until(&format!("{pod} answers through a forwarded port"), || {
@@ -153,6 +158,18 @@ impl Bed {
             words.get(1).is_some_and(|word| [&b"run"[..], b"node"].contains(word))
         })?;
         rustix::process::Pid::from_raw(ferry.parse().ok()?)
+    }
+
+    /// Ends the process of Ferry in a node in one way or another, and waits until another one runs.
+    pub fn restart_ferry(&self, node: &str, signal: rustix::process::Signal) {
+        let old = self.ferry_pid(node).expect("Ferry runs");
+        rustix::process::kill_process(old, signal).expect("a signal");
+        until(&format!("Ferry of {node} runs again"), || self.ferry_pid(node).filter(|new| *new != old));
+    }
+
+    /// The host's end of a node's link; the server is the first machine.
+    pub fn link(&self, machine: usize) -> String {
+        format!("fc{}-{machine}", self.range().1)
     }
 
     pub fn inside(&self, node: &str, line: &str) -> String {

@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 use crate::cluster::{http_get, until};
-use crate::cluster_bed::{Bed, is, sh};
+use crate::cluster_bed::{Bed, sh};
 
 /// What clusters of this command have on the host: links, packet rules, control groups, mounts, processes.
 fn traces() -> Vec<String> {
@@ -139,136 +137,6 @@ fn saved_image(folder: &Path) -> PathBuf {
     archive
 }
 
-/// A Deployment and a StatefulSet whose pods leave a lost node soon, away from the server.
-const WORKLOADS: &str = "
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      nodeSelector: {role: worker}
-      topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: web}}}]
-      tolerations:
-      - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 3}
-      - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 3}
-      containers: [{name: web, image: 'nginx:1.25'}]
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: db}
-spec:
-  replicas: 1
-  serviceName: db
-  selector: {matchLabels: {app: db}}
-  template:
-    metadata: {labels: {app: db}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      nodeSelector: {role: worker}
-      tolerations:
-      - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 3}
-      - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 3}
-      containers: [{name: db, image: 'nginx:1.25'}]
-";
-
-/// A node that is cut off loses its pods as upstream's rules say, and comes back; drained and removed, it stays away.
-pub fn a_lost_node_is_replaced_and_returns() {
-    let bed = Bed::new("l");
-    let config = bed.folder.path().join("cluster.yaml");
-    let worker = "- {labels: {role: worker}}\n";
-    let text = format!("apiVersion: ferry.dev/v1alpha1\nkind: Cluster\nnodes:\n{}", worker.repeat(3));
-    std::fs::write(&config, text).unwrap();
-    bed.create(&["--config", config.to_str().unwrap()]);
-    bed.apply(WORKLOADS);
-    bed.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]);
-    bed.kubectl(&["rollout", "status", "statefulset/db", "--timeout=120s"]);
-    let db = bed.json(&["get", "pod", "db-0"]);
-    let lost = db["spec"]["nodeName"].as_str().unwrap().to_owned();
-    let index: usize = 1 + lost.rsplit('-').next().unwrap().parse::<usize>().unwrap();
-    let link = format!("fc{}-{index}", bed.range().1);
-
-    sh(&format!("ip link set {link} down"));
-    until("the node counts as lost", || is(&bed.json(&["get", "node", &lost]), "Ready", "Unknown").then_some(()));
-    let said = bed.why(&format!("node/{lost}"));
-    assert!(said.contains("heartbeat") && said.contains("cut off"), "{said}");
-    until("it has the taints of a lost node", || {
-        let node = bed.json(&["get", "node", &lost]);
-        let taints = node["spec"]["taints"].as_array()?;
-        let has = |effect: &str| {
-            taints.iter().any(|taint| taint["key"] == "node.kubernetes.io/unreachable" && taint["effect"] == effect)
-        };
-        (has("NoSchedule") && has("NoExecute")).then_some(())
-    });
-    until("the Deployment has two pods elsewhere", || {
-        let pods = bed.json(&["get", "pods", "-l", "app=web"]);
-        let ready = pods["items"].as_array()?.iter().filter(|pod| {
-            is(pod, "Ready", "True")
-                && pod["spec"]["nodeName"] != lost.as_str()
-                && pod["metadata"]["deletionTimestamp"].is_null()
-        });
-        (ready.count() == 2).then_some(())
-    });
-    // The StatefulSet's pod may still run there: it is told to go, and none takes its place.
-    let going = until("db-0 is told to go", || {
-        let pod = bed.json(&["get", "pod", "db-0"]);
-        (!pod["metadata"]["deletionTimestamp"].is_null()).then_some(pod)
-    });
-    assert_eq!(going["metadata"]["uid"], db["metadata"]["uid"], "it is not doubled");
-    // The administrator says that the machine is off: now it is replaced.
-    bed.kubectl(&["taint", "node", &lost, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"]);
-    until("db-0 runs elsewhere", || {
-        let pod: Value =
-            serde_json::from_slice(&bed.try_kubectl(&["get", "pod", "db-0", "-o", "json"], "").stdout).ok()?;
-        (pod["metadata"]["uid"] != db["metadata"]["uid"] && is(&pod, "Ready", "True")).then_some(())
-    });
-
-    bed.kubectl(&["taint", "node", &lost, "node.kubernetes.io/out-of-service-"]);
-    sh(&format!("ip link set {link} up"));
-    until("the node is back", || is(&bed.json(&["get", "node", &lost]), "Ready", "True").then_some(()));
-    until("its taints are gone", || bed.json(&["get", "node", &lost])["spec"]["taints"].is_null().then_some(()));
-    until("it ended the pods it lost", || {
-        let running = bed.json(&["get", "pods", "--field-selector", &format!("spec.nodeName={lost}")]);
-        running["items"].as_array()?.is_empty().then_some(())
-    });
-    bed.run_pod("again", &lost);
-    bed.pod_address("again");
-    assert_eq!(bed.ask("again", "http://127.0.0.1/").as_deref(), Some("again"), "exec works there");
-
-    // Nothing loses anything without being asked for, and budgets are kept.
-    let refused = bed.refused(&["node", "drain", &lost]);
-    assert!(refused.contains("default/again") && refused.contains("--force"), "{refused}");
-    let server = format!("{}-server-0", bed.name);
-    assert!(bed.refused(&["node", "remove", &server]).contains("API server"));
-    assert!(bed.refused(&["node", "remove", "nobody"]).contains("no node called nobody"));
-    bed.apply("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: again}\nspec: {minAvailable: 1, selector: {matchLabels: {app: again}}}\n");
-    until("the budget is known", || {
-        let budget = bed.json(&["get", "pdb", "again"]);
-        (budget["status"]["expectedPods"] == 1 && budget["status"]["disruptionsAllowed"] == 0).then_some(())
-    });
-    let kept = bed.refused(&["node", "drain", &lost, "--force", "--timeout=2s"]);
-    assert!(kept.contains("default/again") && kept.contains("--timeout"), "{kept}");
-    bed.kubectl(&["get", "pod", "again"]);
-    bed.kubectl(&["delete", "pdb", "again"]);
-    let keys = bed.home().join(&bed.name).join(&lost).join("node-pki/kubelet-client");
-    // What the API server answers to the node's own certificate.
-    let answer = || {
-        let url = format!("https://{}.2:6443/api/v1/nodes/{lost}", bed.range().0);
-        let keys = keys.display();
-        sh(&format!("curl -sk -o /dev/null -w '%{{http_code}}' --cert {keys}.crt --key {keys}.key {url}"))
-    };
-    assert_eq!(answer(), "200");
-    print!("{}", bed.ferry(&["node", "remove", &lost, "--force"]));
-    // Its kubelet still runs, and is refused: the Node cannot come back.
-    assert_eq!(answer(), "401");
-    assert!(!bed.try_kubectl(&["get", "node", &lost], "").status.success());
-    assert!(bed.why(&format!("node/{lost}")).contains("was removed from the cluster"));
-}
-
 /// Several servers on this machine: one is killed, and comes back; one is lost, and the cluster goes on without it.
 pub fn a_cluster_of_several_servers_outlives_one() {
     let before = traces();
@@ -280,6 +148,23 @@ pub fn a_cluster_of_several_servers_outlives_one() {
     let servers = || sh(&format!("{} server list --data-dir {}", env!("CARGO_BIN_EXE_ferry"), first.display()));
     let healthy = || servers().lines().filter(|line| line.ends_with("healthy") && !line.contains("learner")).count();
     until("three servers vote", || (healthy() == 3).then_some(()));
+
+    // Every server leads into the pods of every node.
+    let nodes = [&bed.node(0), &format!("{}-server-0", bed.name), &format!("{}-server-1", bed.name)];
+    for (number, node) in nodes.iter().enumerate() {
+        bed.run_pod(&format!("at{number}"), node);
+        bed.pod_address(&format!("at{number}"));
+    }
+    for server in 2..5 {
+        let server = format!("--server=https://{}.{server}:6443", bed.range().0);
+        for pod in ["at0", "at1", "at2"] {
+            let inside = bed.kubectl(&[&server, "exec", pod, "--", "hostname"]);
+            assert_eq!(inside.trim(), pod, "exec by {server}");
+            until("the logs tell of a probe", || bed.kubectl(&[&server, "logs", pod]).contains("GET /").then_some(()));
+            bed.forwards_by(&[&server], pod);
+        }
+    }
+    bed.kubectl(&["delete", "pod", "at0", "at1", "at2"]);
 
     // The whole machine of a server, at once: nodes and pods go on, writes too.
     let lost = format!("{}-server-2", bed.name);

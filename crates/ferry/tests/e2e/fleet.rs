@@ -81,7 +81,7 @@ impl Bed {
         self.folder.path().join(format!("{machine}-{what}"))
     }
 
-    fn run_dir(&self, machine: &str) -> PathBuf {
+    pub fn run_dir(&self, machine: &str) -> PathBuf {
         Path::new("/run").join(format!("{}-{machine}", self.prefix))
     }
 
@@ -113,7 +113,7 @@ impl Bed {
         succeed(&mut command);
     }
 
-    fn token(&self) -> (String, String) {
+    pub fn token(&self) -> (String, String) {
         let mut command = self.ferry(self.machines[0]);
         command.args(["token", "create", "--kubeconfig"]).arg(self.kubeconfig());
         let line = succeed(&mut command);
@@ -122,7 +122,7 @@ impl Bed {
         (words[2].to_owned(), words[3].to_owned())
     }
 
-    fn join(&self, machine: &str, address: &str, token: &str) -> Output {
+    pub fn join(&self, machine: &str, address: &str, token: &str) -> Output {
         let mut command = self.ferry(machine);
         command.args(["join", address, token]).args(self.node_flags(machine));
         command.output().expect("ferry runs")
@@ -132,7 +132,7 @@ impl Bed {
         self.path(self.machines[0], "data").join("kubeconfig")
     }
 
-    fn try_kubectl(&self, arguments: &[&str], input: &str) -> Output {
+    pub fn try_kubectl(&self, arguments: &[&str], input: &str) -> Output {
         use std::io::Write;
         let mut command = self.inside(self.machines[0], kubectl_path());
         command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments).env("HOME", self.folder.path());
@@ -180,7 +180,7 @@ impl Bed {
         rustix::process::Pid::from_raw(text.trim().parse().expect("a number")).expect("a process id")
     }
 
-    fn links(&self, machine: &str) -> String {
+    pub fn links(&self, machine: &str) -> String {
         sh(&format!("ip -n {} -o link", self.namespace(machine)))
     }
 }

@@ -19,6 +19,7 @@ mod dual_stack;
 mod embedded;
 mod envtest;
 mod etcd;
+mod failing_nodes;
 mod failures;
 mod fleet;
 mod flood;
@@ -28,6 +29,7 @@ mod hostile;
 mod insight;
 mod kube_rs;
 mod kubectl_alone;
+mod leftovers;
 mod plugin;
 mod policies;
 mod quorum;
@@ -122,7 +124,10 @@ const ALONE: &[Alone] = &[
     ("plugin::another_cni_is_used_instead", plugin::another_cni_is_used_instead),
     ("clusters::nodes_work_together_and_leave_nothing", clusters::nodes_work_together_and_leave_nothing),
     ("dual_stack::pods_and_services_have_both_families", dual_stack::pods_and_services_have_both_families),
-    ("clusters::a_lost_node_is_replaced_and_returns", clusters::a_lost_node_is_replaced_and_returns),
+    ("failing_nodes::lost_nodes_are_replaced_and_return", failing_nodes::lost_nodes_are_replaced_and_return),
+    ("failing_nodes::encrypted_nodes_work_together", failing_nodes::encrypted_nodes_work_together),
+    ("leftovers::a_node_that_is_killed_leaves_nothing", leftovers::a_node_that_is_killed_leaves_nothing),
+    ("leftovers::what_cannot_be_is_refused_in_a_sentence", leftovers::what_cannot_be_is_refused_in_a_sentence),
     ("clusters::a_cluster_of_several_servers_outlives_one", clusters::a_cluster_of_several_servers_outlives_one),
     ("succession::killed_leaders_are_succeeded", succession::killed_leaders_are_succeeded),
     (

@@ -2,13 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, http_get, pause, until};
+use crate::cluster::{Cluster, Traffic, http_get, until};
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/nginx-demo.yaml");
 
@@ -141,34 +138,6 @@ pub fn volumes_carry_configuration(cluster: &mut Cluster) {
     cluster.kubectl(&["delete", "pod/reader", "configmap/settings", "secret/hidden", "--wait=true"]);
 }
 
-/// Asks the Service again and again in the background; `finish` returns how many requests were made and how many failed.
-struct Traffic {
-    stop: Arc<AtomicBool>,
-    worker: std::thread::JoinHandle<(usize, usize)>,
-}
-
-impl Traffic {
-    fn start(address: String) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = stop.clone();
-        let worker = std::thread::spawn(move || {
-            let (mut made, mut failed) = (0, 0);
-            while !seen.load(Ordering::Relaxed) {
-                made += 1;
-                failed += usize::from(http_get(&address, 80).is_none());
-                pause(Duration::from_millis(5));
-            }
-            (made, failed)
-        });
-        Self { stop, worker }
-    }
-
-    fn finish(self) -> (usize, usize) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.worker.join().expect("the traffic's thread")
-    }
-}
-
 /// A pod that ends at once may end before the last packet rule leads away from it, here as anywhere: those who must not lose
 /// a request let their pods wait.
 const WAIT_BEFORE_THE_END: &str = r#"{"spec":{"template":{"spec":{"containers":[{"name":"nginx","lifecycle":{"preStop":{"sleep":{"seconds":3}}}}]}}}}"#;
@@ -178,7 +147,7 @@ pub fn a_rollout_loses_no_request(cluster: &mut Cluster) {
     wait_for_rollout(cluster);
     until("the pods that do not wait are gone", || (demo_pods(cluster).len() == 3).then_some(()));
     let before: BTreeSet<String> = demo_pods(cluster).iter().map(name).collect();
-    let traffic = Traffic::start(service_address(cluster));
+    let traffic = Traffic::start(service_address(cluster), 80);
     cluster.kubectl(&["rollout", "restart", "deployment/nginx-demo"]);
     wait_for_rollout(cluster);
     let (made, failed) = traffic.finish();
