@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::fs::Mode;
 
 /// What Ferry keeps in its data folder and in the one for sockets.
-const OWN: [&str; 25] = [
+const OWN: [&str; 27] = [
     "addresses",
     "bridge",
     "cgroup-root",
@@ -28,6 +28,8 @@ const OWN: [&str; 25] = [
     "kubelet",
     "logs",
     "membership.json",
+    "migration.json",
+    "moved.json",
     "node-pki",
     "pki",
     "pod-network",

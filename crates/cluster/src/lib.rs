@@ -21,6 +21,7 @@ pub mod kubeconfig;
 pub mod kubelet_options;
 pub mod labels;
 pub mod log;
+pub mod migration;
 pub mod node;
 pub mod options;
 pub mod pki_plan;

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use ferry_server::etcd_options::EtcdFlags;
+use ferry_server::etcd_options::{EtcdAddressFlags, EtcdFlags};
+use ferry_server::migration::MigrateTo;
 use ferry_server::server_options::ServerOptions;
 
 use crate::kubelet_options::KubeletOptions;
@@ -148,4 +149,25 @@ pub struct JoinOptions {
     pub bind_address: IpAddr,
     #[command(flatten)]
     pub node: NodeOptions,
+}
+
+/// `ferry store migrate`: where to, and the etcd that it is.
+#[derive(Args, Clone, Debug)]
+pub struct MigrateOptions {
+    /// Where the state goes: to an etcd (one that Ferry runs unless --etcd-servers is given), or back to the embedded store.
+    #[arg(long, value_enum, value_name = "ENGINE")]
+    pub to: MigrateTo,
+    #[command(flatten)]
+    pub etcd: EtcdAddressFlags,
+    /// The folder for sockets of the cluster, which is in use while its server runs.
+    #[arg(long, default_value = "/run/ferry")]
+    pub run_dir: PathBuf,
+    /// For an etcd that Ferry runs: the name of the server; the host's name when not given.
+    #[arg(long)]
+    pub node_name: Option<String>,
+    /// For an etcd that Ferry runs: the address of the server; the one that reaches the default gateway when not given.
+    #[arg(long)]
+    pub node_ip: Option<IpAddr>,
+    #[command(flatten)]
+    pub member: MemberFlags,
 }

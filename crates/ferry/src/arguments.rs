@@ -12,7 +12,7 @@ use crate::fleet_options::{ClustersOptions, DrainOptions, NodeListOptions};
 use crate::insight_options::{TraceOptions, WhyOptions};
 use crate::node_component_options::{DnsOptions, KubeletAloneOptions, ProxyAloneOptions};
 pub use crate::store_options::{BackupOptions, RestoreOptions, StoreCommand, StoreOptions};
-pub use ferry_cluster::options::{ClusterOptions, Folders, JoinOptions, MemberFlags, NodeOptions};
+pub use ferry_cluster::options::{ClusterOptions, Folders, JoinOptions, MemberFlags, MigrateOptions, NodeOptions};
 
 /// A complete Kubernetes in one binary.
 #[derive(Parser)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ferry_server::server_options::duration;
 
-use crate::arguments::MemberFlags;
+use crate::arguments::{MemberFlags, MigrateOptions};
 
 #[derive(Args, Clone, Debug)]
 pub struct StoreOptions {
@@ -61,6 +61,8 @@ pub enum StoreCommand {
     Backup(BackupOptions),
     /// Make a new data folder from a backup; an existing store is never touched.
     Restore(RestoreOptions),
+    /// Move the state of a stopped cluster to the other engine, with all revisions; the source is kept.
+    Migrate(Box<MigrateOptions>),
     /// Read everything and say whether it is whole.
     Check {
         /// Look at this backup instead of the store.

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// An etcd to keep the cluster's state in; names and meaning as upstream's.
+/// Where an etcd is; names and meaning as upstream's.
 #[derive(Args, Clone, Debug)]
-pub struct EtcdFlags {
+pub struct EtcdAddressFlags {
     /// Keep the state in these etcd servers (scheme://ip:port, separated by commas) instead of the data folder.
     #[arg(long, value_delimiter = ',', value_name = "URL,...")]
     pub etcd_servers: Vec<String>,
@@ -22,6 +22,13 @@ pub struct EtcdFlags {
     /// What every key in etcd begins with.
     #[arg(long, default_value = "/registry")]
     pub etcd_prefix: String,
+}
+
+/// An etcd to keep the cluster's state in.
+#[derive(Args, Clone, Debug)]
+pub struct EtcdFlags {
+    #[command(flatten)]
+    pub address: EtcdAddressFlags,
     /// How built-in kinds are written to etcd: application/json or application/vnd.kubernetes.protobuf. Both are read.
     #[arg(long, default_value = "application/json")]
     pub storage_media_type: String,

@@ -10,6 +10,7 @@ pub mod etcd_options;
 pub mod front_door;
 pub mod front_proxy;
 pub mod legacy_tokens;
+pub mod migration;
 pub mod pki;
 pub mod reload;
 pub mod server_options;

@@ -11,7 +11,8 @@ use ferry_store::{EmbeddedStore, EtcdOptions, EtcdStore, EtcdTls, Store};
 use ferry_tasks::Tasks;
 
 use crate::encryption::{Encryption, Keys};
-use crate::etcd_options::EtcdFlags;
+use crate::etcd_options::{EtcdAddressFlags, EtcdFlags};
+use crate::migration;
 use crate::store_socket::StoreSocket;
 
 /// How long an etcd that does not answer is waited for at the start: both may have been started together.
@@ -44,8 +45,24 @@ pub fn store_folder(data_dir: &Path) -> PathBuf {
 impl State {
     /// Reads the certificates; nothing is connected to yet.
     pub fn check(flags: &EtcdFlags, data_dir: &Path) -> Result<Self> {
-        if flags.etcd_servers.is_empty() {
+        let Some(options) = Self::etcd_options(&flags.address)? else {
             return Ok(Self::Embedded { data_dir: data_dir.to_owned(), sync: true });
+        };
+        let written = match flags.storage_media_type.as_str() {
+            "application/json" => StoredAs::Json,
+            "application/vnd.kubernetes.protobuf" => StoredAs::Protobuf,
+            other => bail!(
+                "--storage-media-type {other:?} is not supported; use application/json or \
+                 application/vnd.kubernetes.protobuf"
+            ),
+        };
+        Ok(Self::Etcd { options, written, own_keys: false })
+    }
+
+    /// How the etcd of these flags is reached; None where they name none.
+    pub fn etcd_options(flags: &EtcdAddressFlags) -> Result<Option<EtcdOptions>> {
+        if flags.etcd_servers.is_empty() {
+            return Ok(None);
         }
         let mut secure = false;
         for server in &flags.etcd_servers {
@@ -72,20 +89,11 @@ impl State {
         }
         // Without a scheme, having certificates to show or an authority to check decides, as it does upstream.
         secure |= flags.etcd_cafile.is_some() || tls.identity.is_some();
-        let written = match flags.storage_media_type.as_str() {
-            "application/json" => StoredAs::Json,
-            "application/vnd.kubernetes.protobuf" => StoredAs::Protobuf,
-            other => bail!(
-                "--storage-media-type {other:?} is not supported; use application/json or \
-                 application/vnd.kubernetes.protobuf"
-            ),
-        };
-        let options = EtcdOptions {
+        Ok(Some(EtcdOptions {
             tls: secure.then_some(tls),
             prefix: flags.etcd_prefix.clone(),
             ..EtcdOptions::new(flags.etcd_servers.clone())
-        };
-        Ok(Self::Etcd { options, written, own_keys: false })
+        }))
     }
 
     /// Answers writes before they are on the disk, where the disk is this process's own.
@@ -112,6 +120,7 @@ impl State {
         let table = ResourceTable::builtin();
         match self {
             Self::Embedded { data_dir, sync } => {
+                migration::refuse_unfinished(data_dir)?;
                 let folder = store_folder(data_dir);
                 let store = EmbeddedStore::open(&folder, ferry_store::Options { sync: *sync, ..Default::default() })
                     .with_context(|| format!("cannot open the store in {}", folder.display()))?;

@@ -9,11 +9,12 @@ pub mod encrypted;
 mod error;
 pub mod etcd;
 pub mod key;
+pub mod migration;
 #[cfg(test)]
 mod steps;
 mod types;
 
-pub use embedded::{EmbeddedStore, Options, Summary, read_backup, receive};
+pub use embedded::{EmbeddedStore, Options, StoppedStore, Summary, read_backup, receive};
 pub use encrypted::{EncryptedStore, EncryptionConfig, ResourceOf};
 pub use error::StoreError;
 pub use etcd::{EtcdOptions, EtcdStore, EtcdTls};

@@ -4,6 +4,7 @@
 //! For tests and chores only: `xtask/tests/layers.rs` refuses an edge to it that is no dev-dependency.
 
 pub mod data;
+pub mod linearizability;
 mod report;
 mod skip;
 

@@ -46,13 +46,14 @@ pub fn check_new(data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the database of a snapshot that of a new cluster with this one server. The keys are in the folder already.
-pub async fn from_snapshot(
+/// Makes a database that `place` puts where it is told that of a new cluster with this one server, with the flags and settings
+/// of the cluster it was of. The keys are in the folder already. It counts once `check` finds it good.
+pub async fn from_database(
     data_dir: &Path,
     server: &Server,
-    flags: Flags,
-    settings: Option<Settings>,
+    (flags, settings): (Flags, Option<Settings>),
     place: impl FnOnce(&Path) -> Result<()>,
+    check: impl AsyncFnOnce(EtcdOptions) -> Result<()>,
 ) -> Result<()> {
     let program = process::program(server.etcd_binary.as_deref())?;
     folders::prepare(data_dir)?;
@@ -89,7 +90,13 @@ pub async fn from_snapshot(
         let mut files = fs::read_dir(&folder).into_iter().flatten().flatten();
         files.any(|file| file.path().extension().is_some_and(|end| end == "snap"))
     };
-    run_alone(program, &record, [data_dir, data_dir], &more, written).await?;
+    let ready = async |etcd| {
+        while !written() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        check(etcd).await
+    };
+    run_alone(program, &record, [data_dir, data_dir], &more, ready).await?;
     record.write(data_dir)
 }
 
@@ -117,7 +124,7 @@ pub async fn from_last_server(data_dir: &Path, run_dir: &Path, etcd_binary: Opti
     record.initial_cluster = vec![format!("{}={}", record.name, record.peer_url())];
     record.restored |= record.joined;
     (record.joined, record.endpoints) = (false, vec![record.client_url()]);
-    run_alone(program, &record, [data_dir, run_dir], &["--force-new-cluster"], || true).await?;
+    run_alone(program, &record, [data_dir, run_dir], &["--force-new-cluster"], async |_| Ok(())).await?;
     record.write(data_dir)
 }
 
@@ -141,14 +148,15 @@ async fn refuse_quorum(endpoints: BTreeSet<String>, tls: &EtcdTls, advice: &str)
     futures::future::try_join_all(asked).await.map(drop)
 }
 
-/// Runs etcd with these flags until it is a cluster of its own and `done`. The second folder is the one for its number.
-async fn run_alone(
+/// Runs etcd with these flags for as long as `work` takes, which begins when it is a cluster of its own. The second folder is the
+/// one for its number.
+pub async fn run_alone<T>(
     program: PathBuf,
     record: &Record,
     [data_dir, run_dir]: [&Path; 2],
     more: &[&str],
-    done: impl Fn() -> bool,
-) -> Result<()> {
+    work: impl AsyncFnOnce(EtcdOptions) -> Result<T>,
+) -> Result<T> {
     let authority = record::authority(data_dir)?;
     authority.leaf(&record.leaf(), Timestamp::now())?;
     let tls = record::client_tls(data_dir)?;
@@ -157,7 +165,7 @@ async fn run_alone(
     let ready = async {
         loop {
             let led = member_status(&record.client_url(), Some(&tls)).await.is_ok_and(|status| status.leader != 0);
-            if led && done() {
+            if led {
                 break;
             }
             tokio::time::sleep(PAUSE).await;
@@ -165,10 +173,11 @@ async fn run_alone(
         let options = EtcdOptions { tls: Some(tls.clone()), ..EtcdOptions::new(vec![record.client_url()]) };
         let members = Members::new(&options)?.list().await?;
         ensure!(members.len() == 1, "etcd still knows {} members", members.len());
-        Ok::<(), anyhow::Error>(())
+        Ok::<EtcdOptions, anyhow::Error>(options)
     };
     let outcome = etcd.run_while(more, async {
-        tokio::time::timeout(PATIENCE, ready).await.unwrap_or_else(|_| bail!("etcd is not ready after {PATIENCE:?}"))
+        let ready = tokio::time::timeout(PATIENCE, ready).await;
+        work(ready.unwrap_or_else(|_| bail!("etcd is not ready after {PATIENCE:?}"))?).await
     });
     outcome.await.with_context(|| format!("what etcd says is in {}", log.display()))
 }

@@ -225,7 +225,7 @@ fn of_etcd(
         found = Some(snapshot::examine(database)?);
         Ok(())
     };
-    runtime()?.block_on(recover::from_snapshot(data_dir, &server, flags, settings, place))?;
+    runtime()?.block_on(recover::from_database(data_dir, &server, (flags, settings), place, async |_| Ok(())))?;
     let revision = found.map_or(0, |found| found.revision);
     Ok(format!("revision {revision}, as the server {} at {} of a new cluster", server.name, server.address))
 }

@@ -17,6 +17,7 @@ pub fn run(options: &StoreOptions) -> Result<()> {
     match &options.command {
         StoreCommand::Backup(options) => backup::run(&data_dir, options),
         StoreCommand::Restore(options) => backup::restore(&data_dir, options),
+        StoreCommand::Migrate(options) => ferry_cluster::migration::run(&data_dir, options),
         StoreCommand::Check { backup: Some(file) } => {
             say(&format!("the backup {} is whole: {}", file.display(), backup::check(file)?))
         }

@@ -31,9 +31,9 @@ pub fn run(words: Vec<String>) -> Result<()> {
     }
     let (known, unknown) = sort_out(words);
     let mut options = parse(known)?;
-    match options.etcd.etcd_servers.first().and_then(|url| ask(url)) {
+    match options.etcd.address.etcd_servers.first().and_then(|url| ask(url)) {
         Some((data_dir, sync)) => {
-            options.etcd.etcd_servers.clear();
+            options.etcd.address.etcd_servers.clear();
             options.data_dir = data_dir;
             options.unsafe_no_fsync |= !sync;
         }

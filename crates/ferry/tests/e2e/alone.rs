@@ -253,10 +253,29 @@ fn program() -> PathBuf {
 
 impl Etcd {
     pub fn start(scheme: &'static str, flags: Vec<String>) -> Self {
+        Self::start_at(scheme, free_ports(), flags)
+    }
+
+    /// Members of one cluster.
+    pub fn cluster(count: usize) -> Vec<Self> {
+        let ports: Vec<[u16; 2]> = (0..count).map(|_| free_ports()).collect();
+        let member = |(number, ports): (usize, &[u16; 2])| format!("m{number}=http://127.0.0.1:{}", ports[1]);
+        let members: Vec<String> = ports.iter().enumerate().map(member).collect();
+        let start = |(number, ports)| {
+            let flags = vec![format!("--name=m{number}"), format!("--initial-cluster={}", members.join(","))];
+            Self::start_at("http", ports, flags)
+        };
+        ports.into_iter().enumerate().map(start).collect()
+    }
+
+    fn start_at(scheme: &'static str, ports: [u16; 2], flags: Vec<String>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let ports = free_ports();
         let process = Self::spawn(folder.path(), ports, scheme, &flags);
         Self { process, folder, ports, flags, scheme }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     fn spawn(folder: &Path, ports: [u16; 2], scheme: &str, flags: &[String]) -> Child {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use ferry_store::etcd::{Members, snapshot};
 use ferry_store::{EtcdOptions, EtcdStore, Op, Store, Transaction};
 use ferry_tasks::Tasks;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams, VersionMatch, WatchEvent, WatchParams};
+use kube::api::{Api, ListParams, PostParams, VersionMatch, WatchEvent, WatchParams};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use crate::alone::{Apiserver, Etcd, create, dead_url, runtime, text};
@@ -164,4 +165,52 @@ pub fn the_api_server_shows_etcd_its_certificate() {
         create(&client, "over-tls").await
     });
     assert!(made.unwrap() > 0);
+}
+
+fn large(name: &str) -> ConfigMap {
+    let data = serde_json::json!({ "metadata": { "name": name }, "data": { "text": "x".repeat(900_000) } });
+    serde_json::from_value(data).unwrap()
+}
+
+/// No space by its quota, for real.
+pub fn a_full_etcd_refuses_writes_and_comes_back() {
+    let etcd = Etcd::start("http", vec!["--quota-backend-bytes=16777216".into()]);
+    let folder = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let mut server = Apiserver::start(folder.path(), &["--etcd-servers", &etcd.url()]);
+        let client = server.client().await;
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+        let mut names: Vec<String> = Vec::new();
+        let refused = loop {
+            let name = format!("large-{}", names.len());
+            match api.create(&PostParams::default(), &large(&name)).await {
+                Ok(_) => names.push(name),
+                Err(error) => break error,
+            }
+            assert!(names.len() < 100, "it takes more than it may");
+        };
+        assert!(matches!(&refused, kube::Error::Api(status) if status.code == 503), "clients try again: {refused:?}");
+        let ready = http::Request::get("/readyz").body(Vec::new()).unwrap();
+        let told = format!("{:?}", client.request_text(ready).await.unwrap_err());
+        assert!(told.contains("etcd-readiness") && told.contains("NOSPACE"), "{told}");
+        // What is there is served, and can be deleted.
+        assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), names.len());
+        let gone = names.split_off(names.len() / 2);
+        for name in &gone {
+            api.delete(name, &Default::default()).await.unwrap();
+        }
+        let options = EtcdOptions { compaction_interval: None, ..EtcdOptions::new(vec![etcd.url()]) };
+        let beside = EtcdStore::connect(options.clone(), &Tasks::new("test")).await.unwrap();
+        beside.compact(beside.revision().await.unwrap()).await.unwrap();
+        snapshot::defragment(&etcd.url(), None).await.unwrap();
+        let members = Members::new(&options).unwrap();
+        for (id, alarm) in members.alarms().await.unwrap() {
+            assert_eq!(alarm, "NOSPACE");
+            members.disarm(id).await.unwrap();
+        }
+        create(&client, "there-is-space").await.unwrap();
+        for name in &names {
+            assert_eq!(api.get(name).await.unwrap().data.unwrap()["text"].len(), 900_000, "{name}");
+        }
+    });
 }

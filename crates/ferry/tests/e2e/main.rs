@@ -25,11 +25,13 @@ mod fleet;
 mod flood;
 mod front_door;
 mod gauntlet;
+mod histories;
 mod hostile;
 mod insight;
 mod kube_rs;
 mod kubectl_alone;
 mod leftovers;
+mod migration;
 mod plugin;
 mod policies;
 mod quorum;
@@ -103,8 +105,19 @@ const ALONE: &[Alone] = &[
     ("flood::half_open_connections_keep_nobody_out", flood::half_open_connections_keep_nobody_out),
     ("etcd::the_api_server_stands_on_etcd", etcd::the_api_server_stands_on_etcd),
     ("etcd::the_api_server_shows_etcd_its_certificate", etcd::the_api_server_shows_etcd_its_certificate),
+    ("etcd::a_full_etcd_refuses_writes_and_comes_back", etcd::a_full_etcd_refuses_writes_and_comes_back),
     ("etcd::a_cluster_stands_on_etcd", etcd::a_cluster_stands_on_etcd),
+    ("migration::a_cluster_goes_to_etcd_and_back", migration::a_cluster_goes_to_etcd_and_back),
+    (
+        "migration::a_server_goes_to_an_etcd_of_ones_own_and_back",
+        migration::a_server_goes_to_an_etcd_of_ones_own_and_back,
+    ),
     ("quorum::three_servers_start_together_on_an_empty_etcd", quorum::three_servers_start_together_on_an_empty_etcd),
+    (
+        "histories::several_servers_are_one_register_for_each_object",
+        histories::several_servers_are_one_register_for_each_object,
+    ),
+    ("histories::one_server_is_one_register_for_each_object", histories::one_server_is_one_register_for_each_object),
     ("embedded::pods_run_without_containerd", embedded::pods_run_without_containerd),
     ("components::dns_answers_alone", components::dns_answers_alone),
     ("components::the_proxy_serves_alone", components::the_proxy_serves_alone),

@@ -22,7 +22,7 @@ use crate::{Result, StoreError, key};
 const MAGIC: &[u8] = b"ferry-backup 1\n";
 /// Longer than any record that the store accepts.
 const LONGEST: usize = key::MAX_VALUE + key::MAX_SEAL + key::MAX_KEY + 1024;
-const BATCH_BYTES: usize = 8 << 20;
+pub(super) const BATCH_BYTES: usize = 8 << 20;
 
 /// What a look at a store found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl EmbeddedStore {
 }
 
 /// The tables alone, without the work of a running store: no lease ends, nothing is compacted.
-fn open_folder(path: &Path) -> Result<(Folder, Disk)> {
+pub(super) fn open_folder(path: &Path) -> Result<(Folder, Disk)> {
     if !path.join(folder::FORMAT).exists() {
         return Err(StoreError::Incompatible { path: path.to_owned(), why: "it holds no store".into() });
     }
@@ -150,7 +150,7 @@ fn changes(view: &View, key: &str, mut visit: impl FnMut(&Event) -> bool) -> Res
     })
 }
 
-fn summary(view: &View) -> Result<Summary> {
+pub(super) fn summary(view: &View) -> Result<Summary> {
     let compacted = view.compacted()?;
     let (revision, map) = history::load(view, compacted)?;
     let mut records = 0;

@@ -40,7 +40,7 @@ pub(crate) fn check_lease(lease: Option<LeaseId>) -> Result<()> {
     }
 }
 
-fn unix_millis() -> u64 {
+pub(super) fn unix_millis() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }

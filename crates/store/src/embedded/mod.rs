@@ -21,6 +21,7 @@ mod state;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod watchers;
 
 use std::path::Path;
@@ -40,6 +41,7 @@ use self::leases::Leases;
 pub(crate) use self::leases::{check_lease, check_ttl};
 use self::record::LeaseRecord;
 use self::state::{Change, State};
+pub use self::transfer::StoppedStore;
 use self::watchers::Watchers;
 use crate::types::{Commit, Got, LeaseId, Op, Range, RangeResult, Revision, Transaction, WatchRequest};
 use crate::{Result, Store, StoreError, WatchStream, key};

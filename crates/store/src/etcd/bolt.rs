@@ -8,16 +8,16 @@ use std::path::Path;
 use crate::types::Revision;
 use crate::{Result, StoreError};
 
-const MAGIC: u32 = 0xED0C_DAED;
-const VERSION: u32 = 2;
-const HEADER: usize = 16;
-const ELEMENT: usize = 16;
+pub(super) const MAGIC: u32 = 0xED0C_DAED;
+pub(super) const VERSION: u32 = 2;
+pub(super) const HEADER: usize = 16;
+pub(super) const ELEMENT: usize = 16;
 /// Of the two pages that say where everything is.
 const META: usize = 64;
-const BRANCH: u16 = 1;
-const LEAF: u16 = 2;
+pub(super) const BRANCH: u16 = 1;
+pub(super) const LEAF: u16 = 2;
 /// An element whose value is a bucket.
-const BUCKET: u32 = 1;
+pub(super) const BUCKET: u32 = 1;
 const DEEPEST: usize = 64;
 /// A page and those that go on with it: more than the largest value that etcd takes.
 const LARGEST: u64 = 64 << 20;
@@ -42,11 +42,11 @@ struct Element<'a> {
     is_bucket: bool,
 }
 
-fn damaged(why: &str) -> StoreError {
+pub(super) fn damaged(why: &str) -> StoreError {
     StoreError::Corrupt(format!("this is no whole database of etcd: {why}"))
 }
 
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N]> {
+pub(super) fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N]> {
     bytes.get(at..at + N).and_then(|part| part.try_into().ok()).ok_or_else(|| damaged("a page ends early"))
 }
 
@@ -63,7 +63,7 @@ fn long(bytes: &[u8], at: usize) -> Result<u64> {
 }
 
 /// FNV-1a, by which such a page is known to be whole.
-fn checksum(bytes: &[u8]) -> u64 {
+pub(super) fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
@@ -142,37 +142,44 @@ impl Database {
         }
     }
 
+    /// Visits the elements of the bucket with this name; says whether there is one.
+    fn named(&self, name: &[u8], visit: &mut dyn FnMut(&Element<'_>) -> Result<()>) -> Result<bool> {
+        let mut found = false;
+        self.visit(self.root, &mut |entry| {
+            if !entry.is_bucket || entry.key != name {
+                return Ok(());
+            }
+            found = true;
+            self.bucket(entry, visit)
+        })?;
+        Ok(found)
+    }
+
+    /// Visits the keys and values of a bucket that may not be there.
+    pub(super) fn pairs(&self, name: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+        self.named(name, &mut |element| visit(element.key, element.value)).map(drop)
+    }
+
     /// Where the members that the database knows serve their clients.
     pub(super) fn client_urls(&self) -> Result<Vec<String>> {
         let mut found = Vec::new();
-        self.visit(self.root, &mut |entry| {
-            if !entry.is_bucket || entry.key != b"members" {
-                return Ok(());
-            }
-            self.bucket(entry, &mut |member| {
-                let member: serde_json::Value =
-                    serde_json::from_slice(member.value).map_err(|_| damaged("a member cannot be read"))?;
-                let urls = member.get("clientURLs").and_then(serde_json::Value::as_array);
-                found.extend(urls.into_iter().flatten().filter_map(|url| url.as_str().map(str::to_owned)));
-                Ok(())
-            })
+        self.pairs(b"members", &mut |_, member| {
+            let member: serde_json::Value =
+                serde_json::from_slice(member).map_err(|_| damaged("a member cannot be read"))?;
+            let urls = member.get("clientURLs").and_then(serde_json::Value::as_array);
+            found.extend(urls.into_iter().flatten().filter_map(|url| url.as_str().map(str::to_owned)));
+            Ok(())
         })?;
         Ok(found)
     }
 
     /// The newest revision, and how many changes are kept.
     pub(super) fn summary(&self) -> Result<(Revision, u64)> {
-        let (mut newest, mut changes, mut found) = (0, 0, false);
-        self.visit(self.root, &mut |entry| {
-            if !entry.is_bucket || entry.key != b"key" {
-                return Ok(());
-            }
-            found = true;
-            self.bucket(entry, &mut |change| {
-                newest = newest.max(Revision::from_be_bytes(number(change.key, 0)?));
-                changes += 1;
-                Ok(())
-            })
+        let (mut newest, mut changes) = (0, 0);
+        let found = self.named(b"key", &mut |change| {
+            newest = newest.max(Revision::from_be_bytes(number(change.key, 0)?));
+            changes += 1;
+            Ok(())
         })?;
         if !found {
             return Err(damaged("it holds no keys"));

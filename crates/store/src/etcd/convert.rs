@@ -41,6 +41,11 @@ impl Layout {
         Ok(Self { root: root.into() })
     }
 
+    /// Whether a key of etcd's is one of this cluster's.
+    pub(super) fn holds(&self, key: &[u8]) -> bool {
+        key.starts_with(self.root.as_bytes())
+    }
+
     pub(super) fn outward(&self, key: &str) -> Vec<u8> {
         match key.strip_prefix(key::ROOT) {
             Some(rest) if &*self.root != key::ROOT => [self.root.as_bytes(), rest.as_bytes()].concat(),

@@ -4,16 +4,21 @@
 
 pub mod api;
 mod bolt;
+mod bolt_writer;
 mod connection;
 mod convert;
 mod members;
+#[cfg(test)]
+mod migration_tests;
 mod newest;
+mod replay;
 #[cfg(test)]
 mod server;
 pub mod snapshot;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +43,8 @@ use crate::types::{Commit, Got, LeaseId, Op, Range, RangeResult, Revision, Trans
 use crate::{Result, Store, StoreError, WatchStream, key};
 
 pub use self::members::{Members, has_quorum, member_status};
+pub use self::replay::Replay;
+pub use self::transfer::{DatabaseFile, leases_left, write_database};
 
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {

@@ -28,16 +28,29 @@ pub(super) fn free_ports() -> [u16; 2] {
 
 /// One member of an etcd cluster, mostly the only one.
 pub(super) struct Server {
-    process: Child,
+    process: Option<Child>,
     flags: Vec<String>,
     pub(super) url: String,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Server {
     pub(super) fn start() -> Self {
         let [client, peer] = free_ports();
         Self::with("http", client, peer, &format!("default=http://127.0.0.1:{peer}"), &[])
+    }
+
+    /// One that begins with a database.
+    pub(super) fn start_with(database: &Path) -> Self {
+        let [client, peer] = free_ports();
+        let mut server = Self::new("http", client, peer, &format!("default=http://127.0.0.1:{peer}"), &[]);
+        let snapshots = server.folder.path().join("data/member/snap");
+        std::fs::create_dir_all(&snapshots).expect("a folder");
+        std::fs::copy(database, snapshots.join("db")).expect("a database");
+        let data = server.folder.path().join("data");
+        std::fs::set_permissions(data, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("its mode");
+        server.start_again();
+        server
     }
 
     /// Three members that elect a leader among themselves.
@@ -64,6 +77,13 @@ impl Server {
     }
 
     fn with(scheme: &str, client: u16, peer: u16, members: &str, more: &[String]) -> Self {
+        let mut server = Self::new(scheme, client, peer, members, more);
+        server.start_again();
+        server
+    }
+
+    /// Not started yet.
+    fn new(scheme: &str, client: u16, peer: u16, members: &str, more: &[String]) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let (url, peer) = (format!("{scheme}://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
         let mut flags = vec![
@@ -76,21 +96,22 @@ impl Server {
         ];
         flags.extend(["--max-request-bytes=2097152", "--logger=zap", "--log-level=error"].map(str::to_owned));
         flags.extend_from_slice(more);
-        Self { process: spawn(&flags), flags, url, _folder: folder }
+        Self { process: None, flags, url, folder }
     }
 
     pub(super) fn kill(&mut self) {
-        self.process.kill().expect("kill");
-        self.process.wait().expect("wait");
+        let mut process = self.process.take().expect("it runs");
+        process.kill().expect("kill");
+        process.wait().expect("wait");
     }
 
     pub(super) fn start_again(&mut self) {
-        self.process = spawn(&self.flags);
+        self.process = Some(spawn(&self.flags));
     }
 
     /// Stopped, it keeps its connections and says nothing.
     pub(super) fn signal(&self, signal: rustix::process::Signal) {
-        let process = rustix::process::Pid::from_child(&self.process);
+        let process = rustix::process::Pid::from_child(self.process.as_ref().expect("it runs"));
         rustix::process::kill_process(process, signal).expect("a signal");
     }
 
@@ -103,7 +124,8 @@ impl Server {
     }
 
     fn is_stopped(&self) -> bool {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("its threads");
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.as_ref().expect("it runs").id()))
+            .expect("its threads");
         threads.flatten().all(|thread| {
             // `pid (name) state …`; a thread that is gone meanwhile does nothing either.
             let status = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
@@ -123,9 +145,10 @@ fn spawn(flags: &[String]) -> Child {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have been killed already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
 }
 
