@@ -28,6 +28,7 @@ use crate::{CLASS, CONTROLLER, Config, INGRESS_CONTROLLER, crd};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const RETRY: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(100);
 /// A port that is in use may become free without a word.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 16;
@@ -245,14 +246,23 @@ fn now() -> String {
 
 /// Definitions and classes are there when this returns; gives the kinds that the server has.
 async fn prepare(client: &Client) -> Vec<String> {
+    let mut tries = 100;
     loop {
         let prepared = async {
-            crd::install(client).await?;
+            let expected = crd::install(client).await?;
             make_classes(client).await?;
-            crd::served(client).await
+            Ok::<_, kube::Error>((expected, crd::served(client).await?))
         };
         match prepared.await {
-            Ok(served) => return served,
+            Ok((expected, served)) => {
+                let missing: Vec<_> = expected.into_iter().filter(|kind| !served.contains(kind)).collect();
+                // Definitions take a moment. Somebody else's may never have the version that is read here.
+                if missing.is_empty() || tries == 0 {
+                    return served;
+                }
+                tries -= 1;
+                tokio::time::sleep(SOON).await;
+            }
             Err(error) => {
                 tracing::info!("the gateway waits for its definitions: {}", write::short(&error));
                 tokio::time::sleep(RETRY).await;

@@ -198,8 +198,8 @@ pub fn definitions() -> Vec<Value> {
     ROWS.iter().map(|row| definition(&types, row)).collect()
 }
 
-/// Installs what is missing. Where the group is somebody else's, nothing is touched.
-pub async fn install(client: &Client) -> Result<(), kube::Error> {
+/// Installs what is missing, and says which kinds there will be. Where the group is somebody else's, nothing is touched.
+pub async fn install(client: &Client) -> Result<Vec<String>, kube::Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let known = api.list(&ListParams::default()).await?;
     let of_group: Vec<_> = known.items.iter().filter(|one| one.spec.group == GROUP).collect();
@@ -213,7 +213,7 @@ pub async fn install(client: &Client) -> Result<(), kube::Error> {
         tracing::info!(
             "the CustomResourceDefinitions of the Gateway API are somebody else's ({version}) and stay as they are"
         );
-        return Ok(());
+        return Ok(of_group.iter().map(|one| one.spec.names.kind.clone()).filter(|kind| is_read(kind)).collect());
     }
     for definition in definitions() {
         let definition: CustomResourceDefinition =
@@ -232,7 +232,11 @@ pub async fn install(client: &Client) -> Result<(), kube::Error> {
             Some(_) => {}
         }
     }
-    Ok(())
+    Ok(ROWS.iter().map(|row| row.kind.to_owned()).collect())
+}
+
+fn is_read(kind: &str) -> bool {
+    ROWS.iter().any(|row| row.kind == kind)
 }
 
 /// Those of an earlier release of Ferry are replaced.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use ferry_client::ObjectKey;
 use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -17,6 +18,10 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256};
+
+use super::conditions::Problem;
+use super::objects::{Objects, Referrer};
+use crate::api::ObjectRef;
 
 pub type Fingerprint = [u8; 32];
 
@@ -85,6 +90,32 @@ pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
         roots.add(certificate).map_err(|error| error.to_string())?;
     }
     if roots.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(roots) }
+}
+
+/// The PEM text of CA certificates that an object refers to; `invalid_kind` is the reason when it is no ConfigMap.
+pub fn ca_certificate<'a>(
+    objects: &'a Objects,
+    from: Referrer<'_>,
+    reference: &ObjectRef,
+    invalid_kind: &'static str,
+) -> Result<&'a str, Problem> {
+    if !reference.group.is_empty() || reference.kind != "ConfigMap" {
+        let kind = format!("{}/{}", reference.group, reference.kind);
+        let message = format!("CA certificates of kind {kind} are not supported: only ConfigMaps are");
+        return Err(Problem::new(invalid_kind, message));
+    }
+    let key = ObjectKey::new(reference.namespace.as_deref().unwrap_or(from.namespace), &reference.name);
+    if !objects.permits(from, "", "ConfigMap", &key) {
+        let message =
+            format!("no ReferenceGrant in namespace {} permits the reference to ConfigMap {key}", key.namespace);
+        return Err(Problem::new("RefNotPermitted", message));
+    }
+    let invalid = |why: String| Problem::new("InvalidCACertificateRef", why);
+    let map = objects.config_maps.get(&key).ok_or_else(|| invalid(format!("ConfigMap {key} does not exist")))?;
+    let pem = map.data.as_ref().and_then(|data| data.get("ca.crt"));
+    let pem = pem.ok_or_else(|| invalid(format!("ConfigMap {key} has no ca.crt")))?;
+    authorities(pem.as_bytes()).map_err(|why| invalid(format!("ca.crt of ConfigMap {key}: {why}")))?;
+    Ok(pem)
 }
 
 impl Certificates {

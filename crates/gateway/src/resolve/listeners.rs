@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferry_client::ObjectKey;
 
-use super::certificates::{self, Certificates, ClientValidation, Fingerprint};
+use super::certificates::{Certificates, ClientValidation, Fingerprint, ca_certificate};
 use super::conditions::Problem;
 use super::objects::{Objects, Referrer, age, key, namespace};
 use crate::api::{FrontendValidation, GROUP, Gateway, Listener, ListenerSet, SecretRef};
@@ -331,25 +331,7 @@ fn client_validation(
 ) -> (Option<Problem>, Option<ClientValidation>) {
     let (mut problem, mut authorities) = (None, Vec::new());
     for reference in &wanted.ca_certificate_refs {
-        let key = ObjectKey::new(reference.namespace.as_deref().unwrap_or(from.namespace), &reference.name);
-        let found = if !reference.group.is_empty() || reference.kind != "ConfigMap" {
-            let kind = format!("{}/{}", reference.group, reference.kind);
-            Err(Problem::new(
-                "InvalidCACertificateKind",
-                format!("CA certificates of kind {kind} are not supported: only ConfigMaps are"),
-            ))
-        } else if !objects.permits(from, "", "ConfigMap", &key) {
-            let message =
-                format!("no ReferenceGrant in namespace {} permits the reference to ConfigMap {key}", key.namespace);
-            Err(Problem::new("RefNotPermitted", message))
-        } else {
-            let pem = objects.config_maps.get(&key).and_then(|map| map.data.as_ref()?.get("ca.crt"));
-            let usable = pem.filter(|pem| certificates::authorities(pem.as_bytes()).is_ok());
-            usable.ok_or_else(|| {
-                Problem::new("InvalidCACertificateRef", format!("ConfigMap {key} has no ca.crt with certificates"))
-            })
-        };
-        match found {
+        match ca_certificate(objects, from, reference, "InvalidCACertificateKind") {
             Ok(pem) => {
                 authorities.extend_from_slice(pem.as_bytes());
                 authorities.push(b'\n');

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use ferry_client::ObjectKey;
 use rustls_pki_types::ServerName;
 
-use super::certificates::{self, Name};
+use super::certificates::{Name, ca_certificate};
 use super::conditions::{Condition, Problem};
-use super::objects::{Objects, age, key, namespace};
-use crate::api::{BackendTLSPolicy, ObjectRef};
+use super::objects::{Objects, Referrer, age, key, namespace};
+use crate::api::{BackendTLSPolicy, GROUP};
 
 /// How a backend proves who it is.
 #[derive(Debug)]
@@ -41,7 +41,10 @@ struct Targeting {
 
 #[derive(Default)]
 pub struct Policies {
+    /// Those that count.
     by_service: HashMap<ObjectKey, Vec<Targeting>>,
+    /// These and those that lost against them.
+    targeted_by: HashMap<ObjectKey, Vec<ObjectKey>>,
     pub judged: Vec<Judged>,
 }
 
@@ -79,17 +82,13 @@ impl Policies {
                 Condition::of("Accepted", "Accepted", accepted.as_ref()),
                 Condition::of("ResolvedRefs", "ResolvedRefs", resolved.as_ref()),
             ];
+            for (service, _) in &services {
+                this.targeted_by.entry(service.clone()).or_default().push(key(&policy.metadata));
+            }
             if conflict.is_none() {
                 let verdict = validation.map_or(Verdict::Broken, |validation| Verdict::Valid(Arc::new(validation)));
                 for (service, section) in services {
                     let targeting = Targeting { policy: key(&policy.metadata), section, verdict: verdict.clone() };
-                    this.by_service.entry(service).or_default().push(targeting);
-                }
-            } else {
-                // It has no say, and its status belongs to the same Gateways.
-                for (service, _) in services {
-                    let section = Some(format!("\0{}", key(&policy.metadata)));
-                    let targeting = Targeting { policy: key(&policy.metadata), section, verdict: Verdict::Broken };
                     this.by_service.entry(service).or_default().push(targeting);
                 }
             }
@@ -107,7 +106,7 @@ impl Policies {
 
     /// All that target the Service.
     pub fn all(&self, service: &ObjectKey) -> impl Iterator<Item = ObjectKey> {
-        self.by_service.get(service).into_iter().flatten().map(|one| one.policy.clone())
+        self.targeted_by.get(service).into_iter().flatten().cloned()
     }
 }
 
@@ -118,10 +117,10 @@ fn validation(
     system: &[u8],
 ) -> (Option<Problem>, Result<Validation, Problem>) {
     let spec = &policy.spec.validation;
-    let own = namespace(&policy.metadata);
+    let from = Referrer { group: GROUP, kind: "BackendTLSPolicy", namespace: namespace(&policy.metadata) };
     let (mut authorities, mut resolved) = (Vec::new(), None);
     for reference in &spec.ca_certificate_refs {
-        match authority(objects, own, reference) {
+        match ca_certificate(objects, from, reference, "InvalidKind") {
             Ok(pem) => {
                 authorities.extend_from_slice(pem.as_bytes());
                 authorities.push(b'\n');
@@ -150,22 +149,4 @@ fn validation(
         _ => ServerName::try_from(name.hostname.clone()?).ok().map(Name::Host),
     });
     (resolved, Ok(Validation { authorities, server_name, names: names.collect() }))
-}
-
-/// The PEM text of a CA certificate.
-fn authority<'a>(objects: &'a Objects, namespace: &str, reference: &ObjectRef) -> Result<&'a str, Problem> {
-    if !reference.group.is_empty() || reference.kind != "ConfigMap" {
-        let kind = format!("{}/{}", reference.group, reference.kind);
-        return Err(Problem::new(
-            "InvalidKind",
-            format!("CA certificates of kind {kind} are not supported: only ConfigMaps are"),
-        ));
-    }
-    let key = ObjectKey::new(namespace, &reference.name);
-    let invalid = |why: String| Problem::new("InvalidCACertificateRef", why);
-    let map = objects.config_maps.get(&key).ok_or_else(|| invalid(format!("ConfigMap {key} does not exist")))?;
-    let pem = map.data.as_ref().and_then(|data| data.get("ca.crt"));
-    let pem = pem.ok_or_else(|| invalid(format!("ConfigMap {key} has no ca.crt")))?;
-    certificates::authorities(pem.as_bytes()).map_err(|why| invalid(format!("ca.crt of ConfigMap {key}: {why}")))?;
-    Ok(pem)
 }

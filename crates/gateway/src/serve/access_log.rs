@@ -59,7 +59,7 @@ impl AccessLog {
     pub fn write(&self, line: &Line<'_>) {
         let Ok(mut text) = serde_json::to_vec(line) else { return };
         text.push(b'\n');
-        if self.lines.try_send(text).is_err() && self.lost.fetch_add(1, Ordering::Relaxed) % 1000 == 0 {
+        if self.lines.try_send(text).is_err() && self.lost.fetch_add(1, Ordering::Relaxed).is_multiple_of(1000) {
             tracing::warn!("lines of the access log are lost: the file takes them too slowly");
         }
     }

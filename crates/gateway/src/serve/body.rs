@@ -21,7 +21,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    pub fn new(inner: Body, deadline: Option<Instant>, at_end: AtEnd) -> Body {
+    pub fn boxed(inner: Body, deadline: Option<Instant>, at_end: AtEnd) -> Body {
         let deadline = deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline)));
         Self { inner, bytes: 0, deadline, at_end: Some(at_end) }.boxed_unsync()
     }

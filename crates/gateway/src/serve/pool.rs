@@ -134,7 +134,7 @@ impl Pools {
         drop(pool);
         response.map(|body| {
             let body = body.map_err(Into::into).boxed_unsync();
-            Watched::new(
+            Watched::boxed(
                 body,
                 None,
                 Box::new(move |_| {

@@ -308,7 +308,7 @@ fn finish(shared: &Arc<Shared>, origin: &Origin, record: Record, outcome: Outcom
             trace: record.trace.as_ref().and_then(|trace| trace.to_str().ok()),
         });
     });
-    response.map(|body| Watched::new(body, deadline, at_end))
+    response.map(|body| Watched::boxed(body, deadline, at_end))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use super::request::{self, Origin};
 use super::{Shared, stream, udp};
 use crate::resolve::Place;
 use crate::resolve::status::Bound;
-use crate::table::{Listener, PortTable, Target, TlsMode, Transport, specificity};
+use crate::table::{Listener, PortTable, StreamRoute, Target, TlsMode, Transport, specificity};
 
 /// Connections of one Gateway, and what is held for them.
 const MOST_CONNECTIONS: usize = 20_000;
@@ -215,7 +215,7 @@ impl Acceptor {
                 socket.connection().upgraded();
                 let route = table.listeners.iter().find_map(|listener| listener.stream(None));
                 let route = route.ok_or("no route is attached")?;
-                Ok(stream::carry(&self.shared, route, socket).await?)
+                self.carry(route, socket).await
             }
             Transport::Udp => Ok(()),
         }
@@ -246,14 +246,21 @@ impl Acceptor {
             TlsMode::Stream(config) => {
                 let secured = accept(config, socket).await?;
                 connection.upgraded();
-                Ok(stream::carry(&self.shared, route()?, secured).await?)
+                self.carry(route()?, secured).await
             }
             TlsMode::Passthrough => {
                 connection.upgraded();
-                Ok(stream::carry(&self.shared, route()?, socket).await?)
+                self.carry(route()?, socket).await
             }
             TlsMode::None => Err("the listener has no certificate".into()),
         }
+    }
+
+    /// At the gateway's end nobody waits for a stream's.
+    async fn carry<S: AsyncRead + AsyncWrite + Unpin>(&self, route: &StreamRoute, stream: S) -> Result<(), BoxError> {
+        let stopping = self.shared.tasks.stopping();
+        let carried = stopping.run_until_cancelled(stream::carry(&self.shared, route, stream)).await;
+        Ok(carried.unwrap_or(Ok(()))?)
     }
 
     async fn http(
