@@ -20,7 +20,7 @@ use k8s_openapi::api::{
         ReplicationController, ResourceQuota, Secret, Service, ServiceAccount,
     },
     discovery::v1::EndpointSlice,
-    networking::v1::{IPAddress, ServiceCIDR},
+    networking::v1::{IPAddress, Ingress, IngressClass, ServiceCIDR},
     node::v1::RuntimeClass,
     policy::v1::PodDisruptionBudget,
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
@@ -80,6 +80,8 @@ kinds! {
     Event;
     HorizontalPodAutoscaler;
     IPAddress;
+    Ingress;
+    IngressClass;
     Job;
     Lease;
     Namespace;

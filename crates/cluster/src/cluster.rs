@@ -23,7 +23,7 @@ use crate::config::{ClusterConfig, NodeConfig};
 use crate::control_plane::ControlPlane;
 use crate::fleet::{self, node};
 use crate::process::Lock;
-use crate::{folders, pki_plan, quorum, signals};
+use crate::{folders, gateway, pki_plan, quorum, signals};
 
 /// The first word of the line that says the node is Ready; `ferry up` waits for it.
 pub const READY: &str = "ready";
@@ -82,6 +82,11 @@ pub async fn run(mut config: ClusterConfig, node_runtime: Handle) -> Result<()> 
             async { if config.state.is_shared() { Ok(()) } else { control_plane.start(&informers, &led_tasks).await } },
             start_node(&config, &door, &pki, &renewals, &informers, &node_tasks),
         )?;
+        if let Some(gateway) = config.gateway.clone() {
+            let client = door.client(UserInfo::new(gateway::user(), &[]));
+            let shared = (!config.state.is_shared()).then_some(&informers);
+            gateway::start(gateway, client, shared, &node_tasks);
+        }
         progress.say("node");
         progress.done(&config);
         if let Some(removed) = removed

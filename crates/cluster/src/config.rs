@@ -253,6 +253,8 @@ pub struct ClusterConfig {
     pub bind_address: IpAddr,
     pub secure_port: u16,
     pub server: ServerOptions,
+    /// None: this machine serves no Gateways.
+    pub gateway: Option<ferry_gateway::Config>,
     /// What the process was started with: servers that join get it, and `/flagz` shows it.
     pub command_line: CommandLine,
 }
@@ -301,6 +303,7 @@ impl ClusterConfig {
             false => options.bind_address,
         };
         let node = NodeConfig::check(&options.node, settings)?;
+        let node_ip = node.node_ip;
         Ok(Self {
             state: State::check(&options.etcd, &node.data_dir)?,
             member: MemberConfig {
@@ -314,6 +317,7 @@ impl ClusterConfig {
             bind_address,
             secure_port: options.secure_port,
             server: options.server.clone(),
+            gateway: options.gateway.gateway.then(|| options.gateway.serving.config(node_ip)),
             command_line,
         })
     }

@@ -17,6 +17,7 @@ pub mod config;
 pub mod control_plane;
 pub mod fleet;
 pub mod folders;
+pub mod gateway;
 pub mod kubeconfig;
 pub mod kubelet_options;
 pub mod labels;

@@ -109,6 +109,8 @@ pub struct ClusterOptions {
     #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
     pub pause_image: String,
     #[command(flatten)]
+    pub gateway: crate::gateway::GatewayFlags,
+    #[command(flatten)]
     pub server: ServerOptions,
 }
 

@@ -118,7 +118,8 @@ impl Connection {
         Some(InFlight { connection: self.clone(), charge: (size >= COUNTED).then(|| self.charge(size)) })
     }
 
-    pub(crate) fn upgraded(&self) {
+    /// It carries something else than HTTP from now on: what says nothing for a while is not idle.
+    pub fn upgraded(&self) {
         self.upgraded.store(true, Ordering::Relaxed);
     }
 

@@ -30,7 +30,9 @@ use rustls_pki_types::CertificateDer;
 pub use body::{AtItsEnd, abandoned_after};
 pub use connection::Connection;
 pub use limits::Limits;
-pub use serve::{Handler, Protocols, serve};
+pub use serve::{Handler, Protocols, builder, is_short_of_room, serve, speak};
+pub use socket::Socket;
+pub use sweep::run as sweep;
 pub use table::Connections;
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

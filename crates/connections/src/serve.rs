@@ -13,8 +13,10 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use crate::body::Delivered;
 use crate::connection::Connection;
@@ -34,9 +36,6 @@ pub enum Protocols {
     /// Where streams are upgrades, which HTTP/2 does not have.
     Http1,
 }
-
-/// A client that is gone is found out after this, also where nothing is sent.
-const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 struct Server {
     acceptor: TlsAcceptor,
@@ -74,7 +73,7 @@ pub async fn serve(
 }
 
 /// Heads that come slowly are not timed here: the sweep sees a connection without a request.
-fn builder(protocols: Protocols) -> auto::Builder<TokioExecutor> {
+pub fn builder(protocols: Protocols) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().header_read_timeout(None).max_buf_size(MOST_HEAD).half_close(false);
     builder
@@ -126,7 +125,7 @@ impl Server {
         connection: Arc<Connection>,
         address: SocketAddr,
     ) -> Result<(), BoxError> {
-        prepare(socket.get_ref())?;
+        socket.prepare()?;
         let limits = self.connections.limits();
         let tls = tokio::select! {
             accepted = tokio::time::timeout(limits.handshake, self.acceptor.accept(socket)) => accepted??,
@@ -141,49 +140,58 @@ impl Server {
             address: Some(address),
             connection: Some(connection.clone()),
         };
-        let (handler, begun) = (self.handler.clone(), connection.clone());
-        let service = service_fn(move |request: Request<Incoming>| {
-            let answer = begun.begin(request.headers()).map(|in_flight| (handler(request, peer.clone()), in_flight));
-            async move {
-                let Some((answer, mut in_flight)) = answer else { return Ok(too_large()) };
-                let response = answer.await;
-                in_flight.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
-                Ok::<_, Infallible>(response.map(|body| Delivered { body, _in_flight: Some(in_flight) }))
-            }
-        });
-        let io = TokioIo::new(WriteCoalescing::new(tls, speaks_http2));
-        let http = self.builder.serve_connection_with_upgrades(io, service);
-        tokio::pin!(http);
-        tokio::select! {
-            ended = http.as_mut() => return ended,
-            () = connection.draining.cancelled() => http.as_mut().graceful_shutdown(),
-        }
-        // A connection that is only idle may take its time; the sweep cuts it off. At the server's end nobody waits.
-        let stopping = self.tasks.stopping();
-        tokio::select! {
-            ended = http.as_mut() => return ended,
-            () = stopping.cancelled() => {}
-        }
-        tokio::time::timeout(limits.farewell, http).await?
+        let handler = self.handler.clone();
+        let io = WriteCoalescing::new(tls, speaks_http2);
+        speak(&self.builder, io, &connection, self.tasks.stopping(), limits.farewell, move |request| {
+            handler(request, peer.clone())
+        })
+        .await
     }
+}
+
+/// HTTP on a connection, until its end: requests are counted, and those under way are finished when it is to end.
+pub async fn speak<I, A>(
+    builder: &auto::Builder<TokioExecutor>,
+    io: I,
+    connection: &Arc<Connection>,
+    stopping: CancellationToken,
+    farewell: Duration,
+    answer: A,
+) -> Result<(), BoxError>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>>,
+{
+    let begun = connection.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let answer = begun.begin(request.headers()).map(|in_flight| (answer(request), in_flight));
+        async move {
+            let Some((answer, mut in_flight)) = answer else { return Ok(too_large()) };
+            let response = answer.await;
+            in_flight.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+            Ok::<_, Infallible>(response.map(|body| Delivered { body, _in_flight: Some(in_flight) }))
+        }
+    });
+    let http = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
+    tokio::pin!(http);
+    tokio::select! {
+        ended = http.as_mut() => return ended,
+        () = connection.draining.cancelled() => http.as_mut().graceful_shutdown(),
+    }
+    // A connection that is only idle may take its time; the sweep cuts it off. At the server's end nobody waits.
+    tokio::select! {
+        ended = http.as_mut() => return ended,
+        () = stopping.cancelled() => {}
+    }
+    tokio::time::timeout(farewell, http).await?
 }
 
 /// Whether somebody has to go for the next to come in. Most errors are of the one connection that was to be accepted: a
 /// client that goes away in time must not cost others theirs.
-pub(crate) fn is_short_of_room(error: &std::io::Error) -> bool {
+pub fn is_short_of_room(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
-}
-
-/// Small answers go out at once, and those who vanish without a word are found out.
-fn prepare(stream: &TcpStream) -> std::io::Result<()> {
-    use rustix::net::sockopt;
-    stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE)?;
-    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE / 4)?;
-    Ok(())
 }
 
 fn too_large() -> Response<Delivered> {

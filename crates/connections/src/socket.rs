@@ -5,24 +5,28 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::connection::Connection;
 
+/// A client that is gone is found out after this, also where nothing is sent.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
 /// Belongs to its connection for as long as it is open, also when it carries something else than HTTP.
-pub(crate) struct Socket<T> {
+pub struct Socket<T> {
     inner: T,
     connection: Arc<Connection>,
 }
 
 impl<T> Socket<T> {
-    pub(crate) fn new(inner: T, connection: Arc<Connection>) -> Self {
+    pub fn new(inner: T, connection: Arc<Connection>) -> Self {
         Self { inner, connection }
     }
 
-    pub(crate) fn get_ref(&self) -> &T {
-        &self.inner
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
     }
 
     fn check(&self) -> io::Result<()> {
@@ -46,6 +50,18 @@ impl<T> Socket<T> {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }
+    }
+}
+
+impl Socket<tokio::net::TcpStream> {
+    /// Small answers go out at once, and those who vanish without a word are found out.
+    pub fn prepare(&self) -> io::Result<()> {
+        use rustix::net::sockopt;
+        self.inner.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&self.inner, true)?;
+        sockopt::set_tcp_keepidle(&self.inner, KEEP_ALIVE)?;
+        sockopt::set_tcp_keepintvl(&self.inner, KEEP_ALIVE / 4)?;
+        Ok(())
     }
 }
 

@@ -22,7 +22,7 @@ enum Verdict {
 }
 
 /// Runs as long as the listener does; asleep while there is no connection.
-pub(crate) async fn run(table: Connections) {
+pub async fn run(table: Connections) {
     loop {
         while table.is_empty() {
             table.arrival().await;

@@ -98,7 +98,7 @@ impl Connections {
         }))
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
@@ -116,7 +116,7 @@ impl Connections {
     }
 
     /// Takes one in. Where there are too many that have not shown who they are, another goes.
-    pub(crate) fn admit(&self, address: IpAddr, draining: CancellationToken) -> Arc<Connection> {
+    pub fn admit(&self, address: IpAddr, draining: CancellationToken) -> Arc<Connection> {
         let address = holder(address);
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let connection = Connection::new(number, address, draining, self.clone());
@@ -145,7 +145,7 @@ impl Connections {
     }
 
     /// The process has no room for another: the oldest makes some.
-    pub(crate) fn make_room(&self) {
+    pub fn make_room(&self) {
         let pools = self.0.pools.lock();
         let victim = pools.unauthenticated.victim(None).or_else(|| pools.authenticated.victim(None));
         self.cut(pools, victim.map(|victim| (victim, Reason::Room)));

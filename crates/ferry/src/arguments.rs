@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use ferry_cluster::command_line::CommandLine;
 use ferry_server::server_options::duration;
 
-pub use crate::component_options::{ApiserverOptions, ControllerManagerOptions, SchedulerOptions};
+pub use crate::component_options::{ApiserverOptions, ControllerManagerOptions, GatewayOptions, SchedulerOptions};
 use crate::fleet_options::{ClustersOptions, DrainOptions, NodeListOptions};
 use crate::insight_options::{TraceOptions, WhyOptions};
 use crate::node_component_options::{DnsOptions, KubeletAloneOptions, ProxyAloneOptions};
@@ -47,6 +47,8 @@ pub enum Command {
     Proxy(ProxyAloneOptions),
     /// Run the cluster's DNS alone, against any API server.
     Dns(DnsOptions),
+    /// Run the gateway alone, against any API server.
+    Gateway(GatewayOptions),
     /// Make this machine a node of a cluster that runs elsewhere.
     Join(JoinOptions),
     /// Drain this node, remove it from its cluster and take away everything it made on this machine.

@@ -171,3 +171,12 @@ pub struct SchedulerOptions {
     #[arg(long)]
     pub leader_elect_resource_namespace: Option<String>,
 }
+
+#[derive(Args, Clone, Debug)]
+pub struct GatewayOptions {
+    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub serving: ferry_cluster::gateway::ServingFlags,
+}

@@ -50,6 +50,7 @@ fn main() -> std::process::ExitCode {
         Command::Run(options) => commands::run::run(&options),
         Command::Apiserver(options) => commands::apiserver::run(&options),
         Command::Scheduler(options) => commands::scheduler::run(&options),
+        Command::Gateway(options) => commands::gateway::run(&options),
         Command::ControllerManager(options) => commands::controller_manager::run(&options),
         Command::Kubelet(options) => commands::kubelet::run(&options),
         Command::Proxy(options) => commands::proxy::run(&options),

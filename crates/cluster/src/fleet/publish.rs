@@ -11,6 +11,8 @@ use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::gateway;
+
 use super::certificates::PROXIES;
 use super::settings::{NAMESPACE, Settings};
 
@@ -79,6 +81,7 @@ pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Setting
         ),
     )
     .await?;
+    apply(&roles, &cluster_role(gateway::ROLE, &gateway::rules())).await?;
     let certificates = "system:certificates.k8s.io:certificatesigningrequests";
     let bindings = [
         ("kubeadm:get-nodes", "kubeadm:get-nodes".to_owned(), JOINING),
@@ -98,7 +101,13 @@ pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Setting
         }))
         .await?;
     }
-    Ok(())
+    let account = json!([{ "kind": "ServiceAccount", "name": gateway::ACCOUNT, "namespace": gateway::NAMESPACE }]);
+    apply(&api, &json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": gateway::ROLE },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": gateway::ROLE },
+        "subjects": account,
+    }))
+    .await
 }
 
 fn map(namespace: &str, name: &str, key: &str, text: &str) -> Value {

@@ -7,6 +7,7 @@ pub mod completion;
 pub mod controller_manager;
 pub mod dns;
 pub mod down;
+pub mod gateway;
 pub mod join;
 pub mod kubectl;
 pub mod kubelet;

@@ -24,6 +24,7 @@ mod failures;
 mod fleet;
 mod flood;
 mod front_door;
+mod gateway;
 mod gauntlet;
 mod histories;
 mod hostile;
@@ -60,6 +61,7 @@ const SCENARIOS: &[Scenario] = &[
     ("spine::three_pods_answer_behind_a_service", spine::three_pods_answer_behind_a_service),
     ("insight::a_trace_shows_every_hop", insight::a_trace_shows_every_hop),
     ("spine::events_tell_the_story_in_order", spine::events_tell_the_story_in_order),
+    ("gateway::gateways_and_ingresses_reach_pods", gateway::gateways_and_ingresses_reach_pods),
     ("spine::logs_and_exec_reach_the_container", spine::logs_and_exec_reach_the_container),
     ("spine::a_deleted_pod_is_replaced_and_traffic_follows", spine::a_deleted_pod_is_replaced_and_traffic_follows),
     ("copying::files_are_copied_both_ways", copying::files_are_copied_both_ways),

@@ -7,6 +7,8 @@ use super::{Finding, Reason, in_namespace, is_young, named, service};
 use crate::world::{Presence, World};
 
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
+/// What the class of Ferry's own gateway names.
+const OWN: &str = "ferry.dev/ingress-controller";
 const OLD: &str = "kubernetes.io/ingress.class";
 
 pub(super) fn findings(world: &World, ingress: &Value) -> Vec<Finding> {
@@ -197,6 +199,12 @@ fn controller(world: &World, ingress: &Value) -> Option<Finding> {
             .underway_if(is_young(world, ingress))
             .detail("a controller may serve it and write no address")
             .detail(format!("the class is served by a controller that calls itself {serves:?}"))
-            .advise(format!("see that the pods of {serves} run; Ferry has no ingress controller of its own")),
+            .advise(match serves {
+                OWN => {
+                    "start the gateway: a server with --gateway=true, or `ferry gateway` on a machine of the cluster"
+                        .to_owned()
+                }
+                _ => format!("see that the pods of {serves} run, or name the class of Ferry's own gateway: ferry"),
+            }),
     )
 }

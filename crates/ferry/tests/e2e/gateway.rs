@@ -1,0 +1,97 @@
+//! Traffic from outside: a Gateway with a route and an Ingress, to the pods of `spine`.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, until};
+
+/// The status line and the body of an answer.
+fn get(address: &str, port: u16, host: &str, path: &str) -> Option<(String, String)> {
+    let mut stream = TcpStream::connect((address, port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.lines().next()?.to_owned(), body.to_owned()))
+}
+
+fn is(list: &Value, kind: &str) -> bool {
+    list.as_array().is_some_and(|list| list.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+}
+
+fn apply(cluster: &Cluster, object: &Value) {
+    cluster.apply(&object.to_string());
+}
+
+/// Runs after `spine::three_pods_answer_behind_a_service`, whose pods it reaches.
+pub fn gateways_and_ingresses_reach_pods(cluster: &mut Cluster) {
+    until("the classes are there", || {
+        let class = cluster.try_kubectl(&["get", "gatewayclass", "ferry", "-o", "json"], "");
+        let class: Value = serde_json::from_slice(&class.stdout).ok()?;
+        is(&class["status"]["conditions"], "Accepted").then_some(())
+    });
+    // Ports of its own: 80 may be somebody else's on this machine.
+    apply(
+        cluster,
+        &json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": { "name": "web" },
+            "spec": { "gatewayClassName": "ferry", "listeners": [{ "name": "http", "port": 18080, "protocol": "HTTP" }] },
+        }),
+    );
+    apply(
+        cluster,
+        &json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": { "name": "web" },
+            "spec": {
+                "parentRefs": [{ "name": "web" }], "hostnames": ["web.example"],
+                "rules": [{ "backendRefs": [{ "name": "nginx-demo", "port": 80 }] }],
+            },
+        }),
+    );
+    let gateway = until("the Gateway is programmed", || {
+        let gateway = cluster.json(&["get", "gateway", "web"]);
+        is(&gateway["status"]["conditions"], "Programmed").then_some(gateway)
+    });
+    let address = gateway["status"]["addresses"][0]["value"].as_str().unwrap().to_owned();
+    until("the route is accepted", || {
+        let route = cluster.json(&["get", "httproute", "web"]);
+        let conditions = &route["status"]["parents"][0]["conditions"];
+        (is(conditions, "Accepted") && is(conditions, "ResolvedRefs")).then_some(())
+    });
+    let (line, body) =
+        until("a pod answers", || get(&address, 18080, "web.example", "/").filter(|(line, _)| line.contains(" 200")));
+    assert!(body.contains("nginx-demo"), "{line}: {body}");
+    let (line, _) = get(&address, 18080, "other.example", "/").unwrap();
+    assert!(line.contains(" 404"), "{line}");
+
+    apply(
+        cluster,
+        &json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+            "metadata": { "name": "web", "annotations": { "nginx.ingress.kubernetes.io/server-snippet": "x" } },
+            "spec": { "ingressClassName": "ferry", "rules": [{ "host": "ingress.example", "http": { "paths": [
+                { "path": "/", "pathType": "Prefix", "backend": { "service": { "name": "nginx-demo", "port": { "number": 80 } } } },
+            ] } }] },
+        }),
+    );
+    // At port 80, or where its status says it is instead.
+    let (address, port) = until("the Ingress has an address", || {
+        let ingress = cluster.json(&["get", "ingress", "web"]);
+        let place = &ingress["status"]["loadBalancer"]["ingress"][0];
+        Some((place["ip"].as_str()?.to_owned(), u16::try_from(place["ports"][0]["port"].as_u64()?).ok()?))
+    });
+    let (line, body) = until("a pod answers", || {
+        get(&address, port, "ingress.example", "/").filter(|(line, _)| line.contains(" 200"))
+    });
+    assert!(body.contains("nginx-demo"), "{line}: {body}");
+    until("the annotation that is not followed is named", || {
+        let events = cluster.items(&["get", "events", "--field-selector", "involvedObject.kind=Ingress"]);
+        events.iter().any(|event| event["reason"] == "UnsupportedAnnotation").then_some(())
+    });
+    cluster.kubectl(&["delete", "gateway/web", "httproute/web", "ingress/web"]);
+    until("nobody listens any more", || TcpStream::connect((address.as_str(), 18080)).is_err().then_some(()));
+}

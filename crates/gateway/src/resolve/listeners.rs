@@ -1,0 +1,345 @@
+//! The listeners of a Gateway and of the ListenerSets that are part of it: which are accepted, which conflict, what they show
+//! to clients.
+
+use std::sync::Arc;
+
+use ferry_client::ObjectKey;
+
+use super::certificates::{Certificates, ClientValidation, Fingerprint, ca_certificate};
+use super::conditions::Problem;
+use super::objects::{Objects, Referrer, age, key, namespace};
+use crate::api::{FrontendValidation, GROUP, Gateway, Listener, ListenerSet, SecretRef};
+use crate::table::{Depth, Entry, Hostname, StreamRoute, TlsMode, Transport};
+
+/// All listeners of a Gateway together may be so many.
+const MOST_LISTENERS: usize = 1024;
+
+/// A listener and what becomes of it.
+pub struct Listening {
+    /// The ListenerSet that it comes from; None: the Gateway itself.
+    pub set: Option<usize>,
+    pub spec: Listener,
+    pub hostname: Option<Hostname>,
+    pub transport: Option<Transport>,
+    pub kinds: Vec<&'static str>,
+    pub accepted: Option<Problem>,
+    pub conflict: Option<Problem>,
+    pub resolved: Option<Problem>,
+    /// None while there is no certificate that could be shown.
+    pub tls: Option<TlsMode>,
+    pub overlaps: bool,
+    pub attached: u32,
+    pub entries: Vec<(Option<Hostname>, Entry)>,
+    pub streams: Vec<((i64, Box<str>), StreamRoute)>,
+}
+
+impl Listening {
+    /// Whether routes can be attached.
+    pub fn takes_routes(&self) -> bool {
+        self.conflict.is_none() && self.transport.is_some()
+    }
+
+    /// Whether it can be served.
+    pub fn is_valid(&self) -> bool {
+        self.accepted.is_none() && self.conflict.is_none() && self.tls.is_some()
+    }
+}
+
+/// A ListenerSet that names the Gateway.
+pub struct Set {
+    pub set: Arc<ListenerSet>,
+    pub refused: Option<Problem>,
+}
+
+pub struct Frontend {
+    pub sets: Vec<Set>,
+    pub listeners: Vec<Listening>,
+    pub insecure_validation: bool,
+}
+
+pub fn resolve(objects: &Objects, certificates: &Certificates, gateway: &Gateway) -> Frontend {
+    let sets = sets(objects, gateway);
+    let mut frontend = Frontend { sets: Vec::new(), listeners: Vec::new(), insecure_validation: false };
+    let own = Referrer { group: GROUP, kind: "Gateway", namespace: namespace(&gateway.metadata) };
+    for spec in &gateway.spec.listeners {
+        frontend.add(objects, certificates, gateway, own, None, spec);
+    }
+    for (place, set) in sets.iter().enumerate().filter(|(_, set)| set.refused.is_none()) {
+        let from = Referrer { group: GROUP, kind: "ListenerSet", namespace: namespace(&set.set.metadata) };
+        for spec in &set.set.spec.listeners {
+            frontend.add(objects, certificates, gateway, from, Some(place), spec);
+        }
+    }
+    frontend.sets = sets;
+    frontend.find_overlaps();
+    frontend
+}
+
+/// The oldest first.
+fn sets(objects: &Objects, gateway: &Gateway) -> Vec<Set> {
+    let wanted = key(&gateway.metadata);
+    let mut list: Vec<_> = objects
+        .listener_sets
+        .iter()
+        .filter(|set| {
+            let parent = &set.spec.parent_ref;
+            let namespace = parent.namespace.as_deref().unwrap_or_else(|| namespace(&set.metadata));
+            parent.group == GROUP && parent.kind == "Gateway" && ObjectKey::new(namespace, &parent.name) == wanted
+        })
+        .cloned()
+        .collect();
+    list.sort_by_key(|set| age(&set.metadata));
+    let allowed = gateway.spec.allowed_listeners.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
+    let judge = |set: Arc<ListenerSet>| {
+        let permitted = objects.allows(allowed, "None", &wanted.namespace, namespace(&set.metadata));
+        let refused = (!permitted)
+            .then(|| Problem::new("NotAllowed", format!("allowedListeners of Gateway {wanted} does not allow it")));
+        Set { set, refused }
+    };
+    list.into_iter().map(judge).collect()
+}
+
+fn transport(protocol: &str) -> Option<(Transport, &'static [&'static str])> {
+    match protocol {
+        "HTTP" => Some((Transport::Http, &["HTTPRoute", "GRPCRoute"])),
+        "HTTPS" => Some((Transport::Tls, &["HTTPRoute", "GRPCRoute"])),
+        "TLS" => Some((Transport::Tls, &["TLSRoute"])),
+        "TCP" => Some((Transport::Tcp, &["TCPRoute"])),
+        "UDP" => Some((Transport::Udp, &["UDPRoute"])),
+        _ => None,
+    }
+}
+
+impl Frontend {
+    fn add(
+        &mut self,
+        objects: &Objects,
+        certificates: &Certificates,
+        gateway: &Gateway,
+        from: Referrer<'_>,
+        set: Option<usize>,
+        spec: &Listener,
+    ) {
+        let mut listening = Listening {
+            set,
+            spec: spec.clone(),
+            hostname: spec
+                .hostname
+                .as_deref()
+                .filter(|name| !name.is_empty())
+                .map(|name| Hostname::parse(name, Depth::Any)),
+            transport: None,
+            kinds: Vec::new(),
+            accepted: None,
+            conflict: None,
+            resolved: None,
+            tls: Some(TlsMode::None),
+            overlaps: false,
+            attached: 0,
+            entries: Vec::new(),
+            streams: Vec::new(),
+        };
+        match transport(&spec.protocol) {
+            Some((transport, kinds)) => {
+                listening.transport = Some(transport);
+                listening.kinds = kinds.to_vec();
+                choose_kinds(&mut listening);
+                if transport == Transport::Tls {
+                    self.secure(objects, certificates, gateway, from, &mut listening);
+                }
+            }
+            None => {
+                let message = format!("protocol {:?} is not supported", spec.protocol);
+                listening.accepted = Some(Problem::new("UnsupportedProtocol", message));
+            }
+        }
+        if self.listeners.len() >= MOST_LISTENERS {
+            let message = format!("a Gateway has no more than {MOST_LISTENERS} listeners");
+            listening.accepted = Some(Problem::new("TooManyListeners", message));
+        }
+        listening.conflict = self.conflict(&listening);
+        self.listeners.push(listening);
+    }
+
+    /// Who comes first stays.
+    fn conflict(&self, new: &Listening) -> Option<Problem> {
+        let transport = new.transport?;
+        let earlier = self.listeners.iter().filter(|known| {
+            known.takes_routes()
+                && known.spec.port == new.spec.port
+                && known.transport.is_some_and(|known| known.is_datagram() == transport.is_datagram())
+        });
+        let mut same_host = None;
+        for known in earlier {
+            if known.transport != Some(transport) {
+                let message = format!(
+                    "listener {} has port {} with protocol {}",
+                    known.spec.name, new.spec.port, known.spec.protocol
+                );
+                return Some(Problem::new("ProtocolConflict", message));
+            }
+            if known.hostname == new.hostname {
+                let message = format!("listener {} has port {} with the same hostname", known.spec.name, new.spec.port);
+                same_host = Some(Problem::new("HostnameConflict", message));
+            }
+        }
+        same_host
+    }
+
+    fn find_overlaps(&mut self) {
+        let of = |one: &Listening| (one.spec.port, one.hostname.clone());
+        let secure = |one: &Listening| one.transport == Some(Transport::Tls) && one.conflict.is_none();
+        let all: Vec<_> = self.listeners.iter().map(|one| secure(one).then(|| of(one))).collect();
+        for place in 0..all.len() {
+            let Some((port, hostname)) = &all[place] else { continue };
+            let meets = |(other, known): (usize, &Option<(u16, Option<Hostname>)>)| {
+                known.as_ref().is_some_and(|(known_port, known_name)| {
+                    other != place
+                        && known_port == port
+                        && Hostname::intersection(hostname.as_ref(), known_name.as_ref()).is_some()
+                })
+            };
+            self.listeners[place].overlaps = all.iter().enumerate().any(meets);
+        }
+    }
+
+    /// What the listener shows to clients, and what it wants to be shown.
+    fn secure(
+        &mut self,
+        objects: &Objects,
+        certificates: &Certificates,
+        gateway: &Gateway,
+        from: Referrer<'_>,
+        listening: &mut Listening,
+    ) {
+        let spec = listening.spec.tls.clone().unwrap_or_default();
+        match spec.mode.as_deref().unwrap_or("Terminate") {
+            "Terminate" => {}
+            "Passthrough" if listening.spec.protocol == "TLS" => {
+                listening.tls = Some(TlsMode::Passthrough);
+                return;
+            }
+            mode => {
+                let message = format!("TLS mode {mode} is not supported with protocol {}", listening.spec.protocol);
+                listening.accepted = Some(Problem::new("UnsupportedValue", message));
+                listening.tls = None;
+                return;
+            }
+        }
+        let mut keys = Vec::new();
+        for reference in &spec.certificate_refs {
+            match key_pair(objects, certificates, from, reference, "InvalidCertificateRef") {
+                Ok(key) => keys.push(key),
+                Err(problem) => listening.resolved = listening.resolved.take().or(Some(problem)),
+            }
+        }
+        if keys.is_empty() {
+            let none = || Problem::new("InvalidCertificateRef", "no certificate is named");
+            listening.resolved.get_or_insert_with(none);
+        }
+        let is_http = listening.spec.protocol == "HTTPS";
+        let own = Referrer { group: GROUP, kind: "Gateway", namespace: namespace(&gateway.metadata) };
+        let clients = match validation(gateway, listening.spec.port).filter(|_| is_http) {
+            None => None,
+            Some(wanted) => match client_validation(objects, own, wanted) {
+                (problem, Some(clients)) => {
+                    listening.resolved = listening.resolved.take().or(problem);
+                    self.insecure_validation |= clients.insecure_fallback;
+                    Some(clients)
+                }
+                (problem, None) => {
+                    let why = problem.as_ref().map(|problem| problem.message.clone()).unwrap_or_default();
+                    listening.accepted = Some(Problem::new("NoValidCACertificate", why));
+                    listening.resolved = problem.or(listening.resolved.take());
+                    listening.tls = None;
+                    return;
+                }
+            },
+        };
+        listening.tls = match keys.is_empty() {
+            true => None,
+            false => match certificates.server(&keys, is_http, clients.as_ref()) {
+                Ok(config) if is_http => Some(TlsMode::Terminate(config)),
+                Ok(config) => Some(TlsMode::Stream(config)),
+                Err(why) => {
+                    listening.resolved.get_or_insert(Problem::new("InvalidCertificateRef", why));
+                    None
+                }
+            },
+        };
+    }
+}
+
+/// What is asked for and supported; None asked for: all that the protocol has.
+fn choose_kinds(listening: &mut Listening) {
+    let Some(allowed) = &listening.spec.allowed_routes else { return };
+    if allowed.kinds.is_empty() {
+        return;
+    }
+    let supported = |kind: &str| listening.kinds.iter().find(|known| **known == kind).copied();
+    let mut chosen = Vec::new();
+    for wanted in &allowed.kinds {
+        match supported(&wanted.kind).filter(|_| wanted.group == GROUP) {
+            Some(kind) => chosen.push(kind),
+            None => {
+                let message = format!(
+                    "routes of kind {}/{} cannot be attached to protocol {}",
+                    wanted.group, wanted.kind, listening.spec.protocol
+                );
+                listening.resolved = Some(Problem::new("InvalidRouteKinds", message));
+            }
+        }
+    }
+    listening.kinds = chosen;
+}
+
+/// The key pair of a Secret; `invalid` is the reason when there is none.
+pub fn key_pair(
+    objects: &Objects,
+    certificates: &Certificates,
+    from: Referrer<'_>,
+    reference: &SecretRef,
+    invalid: &'static str,
+) -> Result<(Fingerprint, Arc<rustls::sign::CertifiedKey>), Problem> {
+    if !reference.group.is_empty() || reference.kind != "Secret" {
+        let kind = format!("{}/{}", reference.group, reference.kind);
+        return Err(Problem::new(invalid, format!("certificates of kind {kind} are not supported: only Secrets are")));
+    }
+    let key = ObjectKey::new(reference.namespace.as_deref().unwrap_or(from.namespace), &reference.name);
+    if !objects.permits(from, "", "Secret", &key) {
+        let message = format!("no ReferenceGrant in namespace {} permits the reference to Secret {key}", key.namespace);
+        return Err(Problem::new("RefNotPermitted", message));
+    }
+    let secret = objects.secrets.get(&key);
+    let secret = secret.ok_or_else(|| Problem::new(invalid, format!("Secret {key} does not exist")))?;
+    certificates.key(secret).map_err(|why| Problem::new(invalid, format!("Secret {key}: {why}")))
+}
+
+/// The rule for a port, or for all.
+fn validation(gateway: &Gateway, port: u16) -> Option<&FrontendValidation> {
+    let frontend = gateway.spec.tls.as_ref()?.frontend.as_ref()?;
+    match frontend.per_port.iter().find(|one| one.port == port) {
+        Some(own) => own.tls.validation.as_ref(),
+        None => frontend.default.validation.as_ref(),
+    }
+}
+
+fn client_validation(
+    objects: &Objects,
+    from: Referrer<'_>,
+    wanted: &FrontendValidation,
+) -> (Option<Problem>, Option<ClientValidation>) {
+    let (mut problem, mut authorities) = (None, Vec::new());
+    for reference in &wanted.ca_certificate_refs {
+        match ca_certificate(objects, from, reference, "InvalidCACertificateKind") {
+            Ok(pem) => {
+                authorities.extend_from_slice(pem.as_bytes());
+                authorities.push(b'\n');
+            }
+            Err(new) => problem = problem.or(Some(new)),
+        }
+    }
+    let insecure_fallback = wanted.mode.as_deref() == Some("AllowInsecureFallback");
+    let clients = (!authorities.is_empty()).then_some(ClientValidation { authorities, insecure_fallback });
+    (problem, clients)
+}

@@ -1,0 +1,152 @@
+//! BackendTLSPolicies: which one counts for a port of a Service, and what it says.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ferry_client::ObjectKey;
+use rustls_pki_types::ServerName;
+
+use super::certificates::{Name, ca_certificate};
+use super::conditions::{Condition, Problem};
+use super::objects::{Objects, Referrer, age, key, namespace};
+use crate::api::{BackendTLSPolicy, GROUP};
+
+/// How a backend proves who it is.
+#[derive(Debug)]
+pub struct Validation {
+    pub authorities: Vec<u8>,
+    pub server_name: ServerName<'static>,
+    /// Empty: the certificate must be for `server_name`.
+    pub names: Vec<Name>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    Valid(Arc<Validation>),
+    /// There is one, and it cannot be followed: the backend must not be used without.
+    Broken,
+}
+
+/// A policy and what became of it.
+pub struct Judged {
+    pub policy: Arc<BackendTLSPolicy>,
+    pub conditions: Vec<Condition>,
+}
+
+struct Targeting {
+    policy: ObjectKey,
+    section: Option<String>,
+    verdict: Verdict,
+}
+
+#[derive(Default)]
+pub struct Policies {
+    /// Those that count.
+    by_service: HashMap<ObjectKey, Vec<Targeting>>,
+    /// These and those that lost against them.
+    targeted_by: HashMap<ObjectKey, Vec<ObjectKey>>,
+    pub judged: Vec<Judged>,
+}
+
+/// Where machines keep the authorities that everybody knows.
+const SYSTEM: &[&str] =
+    &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// The certificates of the machine; empty where it has none.
+pub fn system_authorities() -> Vec<u8> {
+    SYSTEM.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default()
+}
+
+impl Policies {
+    pub fn judge(objects: &Objects, system: &[u8]) -> Self {
+        let mut this = Self::default();
+        let mut list = objects.policies.clone();
+        list.sort_by_key(|policy| age(&policy.metadata));
+        for policy in list {
+            let own = namespace(&policy.metadata);
+            let services =
+                policy.spec.target_refs.iter().filter(|target| target.group.is_empty() && target.kind == "Service");
+            let services: Vec<_> =
+                services.map(|target| (ObjectKey::new(own, &target.name), target.section_name.clone())).collect();
+            let conflict = services.iter().find_map(|(service, section)| {
+                let older = this.by_service.get(service)?.iter().find(|known| known.section == *section)?;
+                Some(Problem::new("Conflicted", format!("{} is older and has the same target", older.policy)))
+            });
+            let (resolved, validation) = validation(objects, &policy, system);
+            let accepted = match (&conflict, &validation) {
+                (Some(conflict), _) => Some(conflict.clone()),
+                (None, Err(problem)) => Some(problem.clone()),
+                (None, Ok(_)) => None,
+            };
+            let conditions = vec![
+                Condition::of("Accepted", "Accepted", accepted.as_ref()),
+                Condition::of("ResolvedRefs", "ResolvedRefs", resolved.as_ref()),
+            ];
+            for (service, _) in &services {
+                this.targeted_by.entry(service.clone()).or_default().push(key(&policy.metadata));
+            }
+            if conflict.is_none() {
+                let verdict = validation.map_or(Verdict::Broken, |validation| Verdict::Valid(Arc::new(validation)));
+                for (service, section) in services {
+                    let targeting = Targeting { policy: key(&policy.metadata), section, verdict: verdict.clone() };
+                    this.by_service.entry(service).or_default().push(targeting);
+                }
+            }
+            this.judged.push(Judged { policy, conditions });
+        }
+        this
+    }
+
+    /// The one for the port, or the one for the whole Service.
+    pub fn of(&self, service: &ObjectKey, port: Option<&str>) -> Option<Verdict> {
+        let list = self.by_service.get(service)?;
+        let named = list.iter().find(|one| one.section.is_some() && one.section.as_deref() == port);
+        named.or_else(|| list.iter().find(|one| one.section.is_none())).map(|one| one.verdict.clone())
+    }
+
+    /// All that target the Service.
+    pub fn all(&self, service: &ObjectKey) -> impl Iterator<Item = ObjectKey> {
+        self.targeted_by.get(service).into_iter().flatten().cloned()
+    }
+}
+
+/// What is wrong with its references, and what it says if enough of them are right.
+fn validation(
+    objects: &Objects,
+    policy: &BackendTLSPolicy,
+    system: &[u8],
+) -> (Option<Problem>, Result<Validation, Problem>) {
+    let spec = &policy.spec.validation;
+    let from = Referrer { group: GROUP, kind: "BackendTLSPolicy", namespace: namespace(&policy.metadata) };
+    let (mut authorities, mut resolved) = (Vec::new(), None);
+    for reference in &spec.ca_certificate_refs {
+        match ca_certificate(objects, from, reference, "InvalidKind") {
+            Ok(pem) => {
+                authorities.extend_from_slice(pem.as_bytes());
+                authorities.push(b'\n');
+            }
+            Err(problem) => resolved = resolved.or(Some(problem)),
+        }
+    }
+    match spec.well_known_ca_certificates.as_deref() {
+        None | Some("") => {}
+        Some("System") => authorities.extend_from_slice(system),
+        Some(other) => {
+            let problem = Problem::new("Invalid", format!("wellKnownCACertificates {other:?} is not supported"));
+            return (resolved, Err(problem));
+        }
+    }
+    if authorities.is_empty() {
+        let why = resolved.as_ref().map_or("there is no CA certificate", |problem| &problem.message);
+        let problem = Problem::new("NoValidCACertificate", why);
+        return (resolved, Err(problem));
+    }
+    let Ok(server_name) = ServerName::try_from(spec.hostname.clone()) else {
+        return (resolved, Err(Problem::new("Invalid", format!("{:?} is not a hostname", spec.hostname))));
+    };
+    let names = spec.subject_alt_names.iter().filter_map(|name| match name.type_.as_str() {
+        "URI" => name.uri.clone().map(Name::Uri),
+        _ => ServerName::try_from(name.hostname.clone()?).ok().map(Name::Host),
+    });
+    (resolved, Ok(Validation { authorities, server_name, names: names.collect() }))
+}

@@ -1,0 +1,201 @@
+//! Rules of HTTPRoutes and GRPCRoutes as rules of the table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use http::header::HeaderName;
+use regex::{Regex, RegexBuilder};
+
+use super::backends::{Asker, Backends, Use};
+use super::conditions::Problem;
+use super::filters;
+use crate::api::{BackendRef, GRPCRoute, GRPCRouteMatch, HTTPRoute, HTTPRouteMatch, RouteFilter, ValueMatch};
+use crate::table::{Matcher, PathMatcher, Retry, Rule, Split, Text, Weighted};
+
+/// An expression may not take more memory than this once it is compiled.
+const MOST_REGEX: usize = 256 << 10;
+const FIRST_BACKOFF: Duration = Duration::from_millis(25);
+
+/// A route as the table has it.
+#[derive(Default)]
+pub struct Compiled {
+    pub rules: Vec<(Vec<Matcher>, Arc<Rule>)>,
+    pub unresolved: Option<Problem>,
+    /// The route as a whole is refused.
+    pub unsupported: Option<Problem>,
+}
+
+/// An expression that has to match the whole text.
+pub fn whole(pattern: &str) -> Result<Regex, Problem> {
+    expression(&format!("^(?:{pattern})$"), pattern, false)
+}
+
+pub fn expression(full: &str, shown: &str, ignore_case: bool) -> Result<Regex, Problem> {
+    RegexBuilder::new(full).case_insensitive(ignore_case).size_limit(MOST_REGEX).build().map_err(|_| {
+        Problem::new("UnsupportedValue", format!("{shown:?} is not a regular expression that can be used"))
+    })
+}
+
+pub fn http(backends: &Backends<'_>, asker: Asker<'_>, route: &HTTPRoute) -> Compiled {
+    let name: Box<str> = format!("HTTPRoute {}", super::objects::name(&route.metadata)).into();
+    let mut compiled = Compiled::default();
+    for (place, spec) in route.spec.rules.iter().enumerate() {
+        let matches = if spec.matches.is_empty() {
+            Ok(vec![Matcher::path(PathMatcher::prefix("/"))])
+        } else {
+            spec.matches.iter().map(http_match).collect()
+        };
+        let parts = Parts { filters: &spec.filters, backends: &spec.backend_refs, purpose: Use::Http };
+        let named = spec.name.clone().unwrap_or_else(|| place.to_string());
+        let mut rule = rule(&mut compiled, backends, asker, &name, &named, &parts);
+        if spec.session_persistence.is_some() {
+            compiled.unsupported.get_or_insert(Problem::new("UnsupportedValue", "sessionPersistence is not supported"));
+        }
+        let mut time = |text: &Option<String>| match text.as_deref().map(ferry_semantics::duration::parse_unsigned) {
+            Some(Some(time)) => (!time.is_zero()).then_some(time),
+            Some(None) => {
+                compiled.unsupported.get_or_insert(Problem::new("UnsupportedValue", "a timeout is no duration"));
+                None
+            }
+            None => None,
+        };
+        if let Some(timeouts) = &spec.timeouts {
+            rule.request_timeout = time(&timeouts.request);
+            rule.backend_timeout = time(&timeouts.backend_request);
+        }
+        rule.retry = spec.retry.as_ref().map(|retry| Retry {
+            attempts: retry.attempts.unwrap_or(1),
+            codes: retry.codes.clone(),
+            backoff: time(&retry.backoff).unwrap_or(FIRST_BACKOFF),
+        });
+        match matches {
+            Ok(matches) => compiled.rules.push((matches, Arc::new(rule))),
+            Err(problem) => compiled.unsupported = Some(problem),
+        }
+    }
+    compiled
+}
+
+pub fn grpc(backends: &Backends<'_>, asker: Asker<'_>, route: &GRPCRoute) -> Compiled {
+    let name: Box<str> = format!("GRPCRoute {}", super::objects::name(&route.metadata)).into();
+    let mut compiled = Compiled::default();
+    for (place, spec) in route.spec.rules.iter().enumerate() {
+        let matches = if spec.matches.is_empty() {
+            Ok(vec![Matcher::path(PathMatcher::prefix("/"))])
+        } else {
+            spec.matches.iter().map(grpc_match).collect()
+        };
+        let parts = Parts { filters: &spec.filters, backends: &spec.backend_refs, purpose: Use::Grpc };
+        let named = spec.name.clone().unwrap_or_else(|| place.to_string());
+        let rule = rule(&mut compiled, backends, asker, &name, &named, &parts);
+        if spec.session_persistence.is_some() {
+            compiled.unsupported.get_or_insert(Problem::new("UnsupportedValue", "sessionPersistence is not supported"));
+        }
+        match matches {
+            Ok(matches) => compiled.rules.push((matches, Arc::new(rule))),
+            Err(problem) => compiled.unsupported = Some(problem),
+        }
+    }
+    compiled
+}
+
+struct Parts<'a> {
+    filters: &'a [RouteFilter],
+    backends: &'a [BackendRef],
+    purpose: Use,
+}
+
+fn rule(
+    compiled: &mut Compiled,
+    backends: &Backends<'_>,
+    asker: Asker<'_>,
+    route: &str,
+    name: &str,
+    parts: &Parts<'_>,
+) -> Rule {
+    let own = filters::compile(backends, asker, parts.filters, parts.purpose);
+    let mut note = |filters: &filters::Compiled| {
+        compiled.unresolved = compiled.unresolved.take().or_else(|| filters.unresolved.clone());
+        compiled.unsupported = compiled.unsupported.take().or_else(|| filters.unsupported.clone());
+    };
+    note(&own);
+    let mut unresolved = None;
+    let mut weighted = Vec::new();
+    for reference in parts.backends {
+        let filters = filters::compile(backends, asker, &reference.filters, parts.purpose);
+        note(&filters);
+        let (target, problem) = backends.resolve(asker, reference, parts.purpose);
+        unresolved = unresolved.or(problem);
+        weighted.push(Weighted { weight: reference.weight.unwrap_or(1), target, filters: filters.filters });
+    }
+    compiled.unresolved = compiled.unresolved.take().or(unresolved);
+    Rule {
+        route: route.into(),
+        name: name.into(),
+        filters: own.filters,
+        has_backends: !weighted.is_empty(),
+        split: Split::new(weighted),
+        request_timeout: None,
+        backend_timeout: None,
+        retry: None,
+        extras: None,
+    }
+}
+
+fn http_match(spec: &HTTPRouteMatch) -> Result<Matcher, Problem> {
+    let path = spec.path.as_ref();
+    let value = path.and_then(|path| path.value.as_deref()).unwrap_or("/");
+    let path = match path.and_then(|path| path.type_.as_deref()).unwrap_or("PathPrefix") {
+        "Exact" => PathMatcher::Exact(value.into()),
+        "PathPrefix" => PathMatcher::prefix(value),
+        "RegularExpression" => PathMatcher::Regex(whole(value)?),
+        other => {
+            return Err(Problem::new("UnsupportedValue", format!("path matches of type {other} are not supported")));
+        }
+    };
+    let method = spec.method.as_deref().map(|text| Method::from_bytes(text.as_bytes()));
+    let method = method.transpose().map_err(|_| Problem::new("UnsupportedValue", "a method cannot be used"))?;
+    let query = spec.query_params.iter().map(|one| Ok((one.name.as_str().into(), text(one)?)));
+    Ok(Matcher { path, method, headers: headers(&spec.headers)?, query: query.collect::<Result<_, Problem>>()? })
+}
+
+fn grpc_match(spec: &GRPCRouteMatch) -> Result<Matcher, Problem> {
+    let method = spec.method.clone().unwrap_or_default();
+    let path = match (method.type_.as_deref().unwrap_or("Exact"), method.service, method.method) {
+        (_, None, None) => PathMatcher::prefix("/"),
+        ("Exact", Some(service), Some(method)) => PathMatcher::Exact(format!("/{service}/{method}").into()),
+        ("Exact", Some(service), None) => PathMatcher::prefix(&format!("/{service}")),
+        ("Exact", None, Some(method)) => PathMatcher::Regex(whole(&format!("/[^/]+/{}", regex::escape(&method)))?),
+        ("RegularExpression", service, method) => {
+            let any = || "[^/]+".to_owned();
+            let (service, method) = (service.unwrap_or_else(any), method.unwrap_or_else(any));
+            PathMatcher::Regex(whole(&format!("/(?:{service})/(?:{method})"))?)
+        }
+        (other, ..) => {
+            return Err(Problem::new("UnsupportedValue", format!("method matches of type {other} are not supported")));
+        }
+    };
+    Ok(Matcher { headers: headers(&spec.headers)?, ..Matcher::path(path) })
+}
+
+/// The first of a name counts; later ones are ignored.
+fn headers(list: &[ValueMatch]) -> Result<Vec<(HeaderName, Text)>, Problem> {
+    let mut found: Vec<(HeaderName, Text)> = Vec::new();
+    for one in list {
+        let name = HeaderName::from_bytes(one.name.as_bytes())
+            .map_err(|_| Problem::new("UnsupportedValue", format!("{:?} is not the name of a header", one.name)))?;
+        if !found.iter().any(|(known, _)| *known == name) {
+            found.push((name, text(one)?));
+        }
+    }
+    Ok(found)
+}
+
+fn text(one: &ValueMatch) -> Result<Text, Problem> {
+    match one.type_.as_deref().unwrap_or("Exact") {
+        "Exact" => Ok(Text::Exact(one.value.as_str().into())),
+        "RegularExpression" => whole(&one.value).map(Text::Regex),
+        other => Err(Problem::new("UnsupportedValue", format!("matches of type {other} are not supported"))),
+    }
+}

@@ -1,0 +1,53 @@
+//! Answers of the gateway itself.
+
+use bytes::Bytes;
+use ferry_connections::Body;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// An error, in the words of whoever asked.
+pub fn error(status: StatusCode, text: &str, grpc: bool) -> Response<Body> {
+    if !grpc {
+        let mut response = Response::new(full(format!("{text}\n")));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        return response;
+    }
+    let code = match status.as_u16() {
+        400 => "13",
+        401 => "16",
+        403 => "7",
+        404 => "12",
+        504 => "4",
+        _ => "14",
+    };
+    let mut response = Response::new(full(Bytes::new()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert("grpc-status", HeaderValue::from_static(code));
+    if let Ok(message) = HeaderValue::from_str(text) {
+        headers.insert("grpc-message", message);
+    }
+    response
+}
+
+pub fn redirect(status: StatusCode, location: &str) -> Response<Body> {
+    match HeaderValue::from_str(location) {
+        Ok(location) => {
+            let mut response = Response::new(full(Bytes::new()));
+            *response.status_mut() = status;
+            response.headers_mut().insert(http::header::LOCATION, location);
+            response
+        }
+        Err(_) => error(StatusCode::BAD_REQUEST, "the address cannot be redirected", false),
+    }
+}

@@ -1,0 +1,242 @@
+//! Connections to endpoints. Each endpoint has its own; those of an endpoint that left the table end with their last request.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferry_connections::Body;
+use ferry_tasks::Tasks;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+
+use super::body::Watched;
+use crate::table::{Backend, BackendTls, Protocol};
+
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long a connection is kept for the next request, and how many are.
+const IDLE: Duration = Duration::from_secs(50);
+const MOST_IDLE: usize = 256;
+/// The largest head of an answer.
+const MOST_HEAD: usize = 256 << 10;
+
+/// Connections of equal keys are good for each other's requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub endpoint: SocketAddr,
+    protocol: Protocol,
+    tls: Option<(u64, ServerName<'static>)>,
+}
+
+impl Key {
+    pub fn new(endpoint: SocketAddr, backend: &Backend) -> Self {
+        let tls = backend.tls.as_ref().map(|tls| (tls.fingerprint, tls.name.clone()));
+        Self { endpoint, protocol: backend.protocol, tls }
+    }
+}
+
+pub struct Pools {
+    endpoints: Mutex<HashMap<Key, Arc<Endpoint>>>,
+    tasks: Tasks,
+}
+
+#[derive(Default)]
+struct Endpoint {
+    idle: Mutex<Vec<(http1::SendRequest<Body>, Instant)>>,
+    shared: tokio::sync::Mutex<Option<http2::SendRequest<Body>>>,
+}
+
+pub enum Failure {
+    /// Nothing was sent: the request can go elsewhere.
+    Connect(String, Request<Body>),
+    /// It went out, and no answer came back. The request was `reused`: its connection had been idle before.
+    Exchange { error: hyper::Error, reused: bool },
+}
+
+/// A connection that is ready for one request.
+enum Sender {
+    Http1(http1::SendRequest<Body>, bool),
+    Http2(http2::SendRequest<Body>),
+}
+
+impl Pools {
+    pub fn new(tasks: &Tasks) -> Self {
+        Self { endpoints: Mutex::default(), tasks: tasks.clone() }
+    }
+
+    /// Lets go of the endpoints that are no longer in any table. Requests under way go on.
+    pub fn retain(&self, is_known: impl Fn(&Key) -> bool) {
+        let gone: Vec<_> = self.endpoints.lock().extract_if(|key, _| !is_known(key)).collect();
+        drop(gone);
+    }
+
+    fn endpoint(&self, key: &Key) -> Arc<Endpoint> {
+        self.endpoints.lock().entry(key.clone()).or_default().clone()
+    }
+
+    pub async fn send(
+        &self,
+        endpoint: SocketAddr,
+        backend: &Backend,
+        mut request: Request<Body>,
+        connect_timeout: Option<Duration>,
+    ) -> Result<Response<Body>, Failure> {
+        let key = Key::new(endpoint, backend);
+        let pool = self.endpoint(&key);
+        loop {
+            let sender = match self.sender(&pool, &key, backend, connect_timeout.unwrap_or(CONNECT)).await {
+                Ok(sender) => sender,
+                Err(error) => return Err(Failure::Connect(error, request)),
+            };
+            match sender {
+                Sender::Http1(mut sender, reused) => match sender.try_send_request(request).await {
+                    Ok(response) => return Ok(self.returning(response, sender, pool)),
+                    Err(mut error) => match error.take_message() {
+                        // The connection had ended; the request never left.
+                        Some(unsent) => request = unsent,
+                        None => return Err(Failure::Exchange { error: error.into_error(), reused }),
+                    },
+                },
+                Sender::Http2(mut sender) => match sender.try_send_request(request).await {
+                    Ok(response) => return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync())),
+                    Err(mut error) => match error.take_message() {
+                        Some(unsent) => {
+                            *pool.shared.lock().await = None;
+                            request = unsent;
+                        }
+                        None => return Err(Failure::Exchange { error: error.into_error(), reused: false }),
+                    },
+                },
+            }
+        }
+    }
+
+    /// The connection comes back once the answer was read.
+    fn returning(
+        &self,
+        response: Response<Incoming>,
+        sender: http1::SendRequest<Body>,
+        pool: Arc<Endpoint>,
+    ) -> Response<Body> {
+        if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
+            return response.map(|body| body.map_err(Into::into).boxed_unsync());
+        }
+        let weak = Arc::downgrade(&pool);
+        drop(pool);
+        response.map(|body| {
+            let body = body.map_err(Into::into).boxed_unsync();
+            Watched::boxed(
+                body,
+                None,
+                Box::new(move |_| {
+                    let Some(pool) = weak.upgrade().filter(|_| !sender.is_closed()) else { return };
+                    let mut idle = pool.idle.lock();
+                    if idle.len() < MOST_IDLE {
+                        idle.push((sender, Instant::now()));
+                    }
+                }),
+            )
+        })
+    }
+
+    async fn sender(
+        &self,
+        pool: &Arc<Endpoint>,
+        key: &Key,
+        backend: &Backend,
+        patience: Duration,
+    ) -> Result<Sender, String> {
+        if backend.protocol != Protocol::Http2 {
+            while let Some((mut sender, since)) = { pool.idle.lock().pop() } {
+                if since.elapsed() > IDLE || sender.is_closed() {
+                    continue;
+                }
+                // Its answer was read to the end: it is ready at once, or never.
+                let ready = tokio::time::timeout(Duration::from_millis(100), sender.ready()).await;
+                if matches!(ready, Ok(Ok(()))) {
+                    return Ok(Sender::Http1(sender, true));
+                }
+            }
+        }
+        if backend.protocol == Protocol::Http1 {
+            return tokio::time::timeout(patience, self.connect(key, backend)).await.map_err(|_| timed_out(key))?;
+        }
+        // Those who come meanwhile wait for the same connection.
+        let mut shared = pool.shared.lock().await;
+        if let Some(sender) = shared.as_ref().filter(|sender| !sender.is_closed()) {
+            return Ok(Sender::Http2(sender.clone()));
+        }
+        let made = tokio::time::timeout(patience, self.connect(key, backend)).await.map_err(|_| timed_out(key))??;
+        if let Sender::Http2(sender) = &made {
+            *shared = Some(sender.clone());
+        }
+        Ok(made)
+    }
+
+    async fn connect(&self, key: &Key, backend: &Backend) -> Result<Sender, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", key.endpoint);
+        let stream = TcpStream::connect(key.endpoint).await.map_err(|error| failed(&error))?;
+        stream.set_nodelay(true).map_err(|error| failed(&error))?;
+        match &backend.tls {
+            None => self.handshake(stream, backend.protocol == Protocol::Http2).await.map_err(|error| failed(&error)),
+            Some(tls) => {
+                let offered: &[&[u8]] = match backend.protocol {
+                    Protocol::Http1 => &[b"http/1.1"],
+                    Protocol::Http2 => &[b"h2"],
+                    Protocol::Negotiated => &[b"h2", b"http/1.1"],
+                };
+                let stream = secure(stream, tls, offered).await.map_err(|error| failed(&error))?;
+                let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                self.handshake(stream, http2).await.map_err(|error| failed(&error))
+            }
+        }
+    }
+
+    async fn handshake<S>(&self, stream: S, http2: bool) -> Result<Sender, hyper::Error>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let io = TokioIo::new(stream);
+        if http2 {
+            let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .keep_alive_interval(Duration::from_secs(30))
+                .adaptive_window(true)
+                .handshake(io)
+                .await?;
+            self.tasks.spawn("backend connection", async move {
+                let _ = connection.await;
+            });
+            return Ok(Sender::Http2(sender));
+        }
+        let (sender, connection) = http1::Builder::new().max_buf_size(MOST_HEAD).handshake(io).await?;
+        self.tasks.spawn("backend connection", async move {
+            let _ = connection.with_upgrades().await;
+        });
+        Ok(Sender::Http1(sender, false))
+    }
+}
+
+fn timed_out(key: &Key) -> String {
+    format!("{}: it takes too long to connect", key.endpoint)
+}
+
+/// TLS to a backend.
+pub async fn secure(
+    stream: TcpStream,
+    tls: &BackendTls,
+    offered: &[&[u8]],
+) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+    let mut config = (*tls.config).clone();
+    config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
+    TlsConnector::from(Arc::new(config)).connect(tls.name.clone(), stream).await
+}

@@ -1,0 +1,213 @@
+//! What a request must look like to take a rule.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+
+use http::header::HeaderName;
+use http::{HeaderMap, Method};
+use regex::Regex;
+
+/// What is known of a request before its body.
+pub struct Head<'a> {
+    pub host: &'a str,
+    pub path: &'a str,
+    pub query: Option<&'a str>,
+    pub method: &'a Method,
+    pub headers: &'a HeaderMap,
+}
+
+#[derive(Clone, Debug)]
+pub enum PathMatcher {
+    Exact(Box<str>),
+    /// By elements: `/a` has `/a/b`, not `/ab`. Without its last slash; `/` is empty.
+    Prefix(Box<str>),
+    /// The whole path.
+    Regex(Regex),
+}
+
+impl PathMatcher {
+    pub fn prefix(text: &str) -> Self {
+        Self::Prefix(text.trim_end_matches('/').into())
+    }
+
+    pub fn matches(&self, path: &str) -> bool {
+        match self {
+            Self::Exact(exact) => **exact == *path,
+            Self::Prefix(prefix) => match path.strip_prefix(&**prefix) {
+                Some(rest) => rest.is_empty() || rest.starts_with('/'),
+                None => false,
+            },
+            Self::Regex(regex) => regex.is_match(path),
+        }
+    }
+
+    /// The larger, the more precedence.
+    fn rank(&self) -> (u8, usize) {
+        match self {
+            Self::Exact(exact) => (2, exact.len()),
+            Self::Regex(regex) => (1, regex.as_str().len()),
+            Self::Prefix(prefix) => (0, prefix.len()),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Text {
+    Exact(Box<str>),
+    Regex(Regex),
+}
+
+impl Text {
+    fn matches(&self, value: &str) -> bool {
+        match self {
+            Self::Exact(exact) => **exact == *value,
+            Self::Regex(regex) => regex.is_match(value),
+        }
+    }
+}
+
+/// All that is there must fit.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    pub path: PathMatcher,
+    pub method: Option<Method>,
+    pub headers: Vec<(HeaderName, Text)>,
+    pub query: Vec<(Box<str>, Text)>,
+}
+
+/// Who goes first. Smaller goes first.
+pub type Rank = (Reverse<(u8, usize)>, bool, Reverse<usize>, Reverse<usize>);
+
+impl Matcher {
+    pub fn path(path: PathMatcher) -> Self {
+        Self { path, method: None, headers: Vec::new(), query: Vec::new() }
+    }
+
+    pub fn rank(&self) -> Rank {
+        (Reverse(self.path.rank()), self.method.is_none(), Reverse(self.headers.len()), Reverse(self.query.len()))
+    }
+
+    pub fn matches(&self, head: &Head<'_>) -> bool {
+        self.path.matches(head.path)
+            && self.method.as_ref().is_none_or(|method| method == head.method)
+            && self
+                .headers
+                .iter()
+                .all(|(name, text)| header(head.headers, name).is_some_and(|value| text.matches(&value)))
+            && self.query.iter().all(|(name, text)| {
+                parameter(head.query.unwrap_or_default(), name).is_some_and(|value| text.matches(&value))
+            })
+    }
+}
+
+/// Lines of one header count as one.
+fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, str>> {
+    let mut lines = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let first = lines.next()?;
+    let joined = lines.fold(None, |joined: Option<String>, line| {
+        let mut joined = joined.unwrap_or_else(|| first.clone().into_owned());
+        joined.push(',');
+        joined.push_str(&line);
+        Some(joined)
+    });
+    Some(joined.map_or(first, Cow::Owned))
+}
+
+/// The first of that name, decoded.
+fn parameter<'a>(query: &'a str, wanted: &str) -> Option<Cow<'a, str>> {
+    query.split('&').find_map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(name) == wanted).then(|| decode(value))
+    })
+}
+
+fn decode(text: &str) -> Cow<'_, str> {
+    if !text.contains(['%', '+']) {
+        return Cow::Borrowed(text);
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = |at: usize| tail.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        match (first, hex(0), hex(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push(u8::try_from(high * 16 + low).unwrap_or_default());
+                rest = tail.get(2..).unwrap_or_default();
+            }
+            (b'+', ..) => {
+                bytes.push(b' ');
+                rest = tail;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_match() {
+        let regex = PathMatcher::Regex(Regex::new("^(?:/a/[0-9]+)$").unwrap());
+        for (matcher, path, want) in [
+            (PathMatcher::Exact("/a".into()), "/a", true),
+            (PathMatcher::Exact("/a".into()), "/a/", false),
+            (PathMatcher::prefix("/"), "/anything", true),
+            (PathMatcher::prefix("/a"), "/a", true),
+            (PathMatcher::prefix("/a"), "/a/", true),
+            (PathMatcher::prefix("/a/"), "/a", true),
+            (PathMatcher::prefix("/a"), "/a/b", true),
+            (PathMatcher::prefix("/a"), "/ab", false),
+            (PathMatcher::prefix("/a"), "/A", false),
+            (regex.clone(), "/a/12", true),
+            (regex, "/a/12/b", false),
+        ] {
+            assert_eq!(matcher.matches(path), want, "{matcher:?} for {path}");
+        }
+    }
+
+    #[test]
+    fn headers_methods_and_parameters_match() {
+        let mut headers = HeaderMap::new();
+        headers.append("version", "one".parse().unwrap());
+        headers.append("colour", "red".parse().unwrap());
+        headers.append("colour", "blue".parse().unwrap());
+        let any = Matcher::path(PathMatcher::prefix("/"));
+        let exact = |text: &str| Text::Exact(text.into());
+        let of = |name: &'static str| HeaderName::from_static(name);
+        for (matcher, query, want) in [
+            (Matcher { headers: vec![(of("version"), exact("one"))], ..any.clone() }, None, true),
+            (Matcher { headers: vec![(of("version"), exact("ONE"))], ..any.clone() }, None, false),
+            (Matcher { headers: vec![(of("colour"), exact("red,blue"))], ..any.clone() }, None, true),
+            (Matcher { headers: vec![(of("absent"), exact(""))], ..any.clone() }, None, false),
+            (Matcher { method: Some(Method::POST), ..any.clone() }, None, false),
+            (Matcher { query: vec![("a".into(), exact("b c"))], ..any.clone() }, Some("x=1&a=b%20c&a=d"), true),
+            (Matcher { query: vec![("a".into(), exact("d"))], ..any.clone() }, Some("a=b&a=d"), false),
+            (Matcher { query: vec![("a".into(), exact("%"))], ..any.clone() }, Some("a=%"), true),
+        ] {
+            let head = Head { host: "", path: "/", query, method: &Method::GET, headers: &headers };
+            assert_eq!(matcher.matches(&head), want, "{matcher:?}");
+        }
+    }
+
+    #[test]
+    fn precedence_is_that_of_the_specification() {
+        let order = [
+            Matcher::path(PathMatcher::Exact("/a".into())),
+            Matcher::path(PathMatcher::prefix("/abc")),
+            Matcher { method: Some(Method::GET), ..Matcher::path(PathMatcher::prefix("/ab")) },
+            Matcher {
+                headers: vec![(HeaderName::from_static("a"), Text::Exact("b".into()))],
+                ..Matcher::path(PathMatcher::prefix("/ab"))
+            },
+            Matcher { query: vec![("a".into(), Text::Exact("b".into()))], ..Matcher::path(PathMatcher::prefix("/ab")) },
+            Matcher::path(PathMatcher::prefix("/ab")),
+        ];
+        assert!(order.windows(2).all(|pair| pair[0].rank() < pair[1].rank()));
+    }
+}

@@ -1,0 +1,97 @@
+//! The routing table: immutable, one for each port of each Gateway, made by `resolve` and read by `serve`.
+
+mod backend;
+mod filter;
+mod hostname;
+mod http;
+mod matching;
+
+use std::sync::Arc;
+
+pub use backend::{Backend, BackendTls, Broken, Protocol, Split, Target, Weighted};
+pub use filter::{Cors, Filters, HeaderEdit, Mirror, PathRewrite, Redirect, Rewrite};
+pub use hostname::{Depth, Hostname, Specificity, specificity};
+pub use http::{Affinity, BasicAuth, Entry, Extras, HttpRoutes, Retry, Rule};
+pub use matching::{Head, Matcher, PathMatcher, Text};
+
+/// What is spoken at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transport {
+    Http,
+    /// HTTPS and TLS, told apart by the name that a client asks for.
+    Tls,
+    Tcp,
+    Udp,
+}
+
+impl Transport {
+    pub fn is_datagram(self) -> bool {
+        self == Self::Udp
+    }
+}
+
+/// Everything that is served at one port of one Gateway.
+#[derive(Debug)]
+pub struct PortTable {
+    /// `namespace/name`, or `ingress`.
+    pub gateway: Box<str>,
+    pub port: u16,
+    pub transport: Transport,
+    pub listeners: Vec<Arc<Listener>>,
+    /// What is tried when no route of the Gateway has an answer: the Ingresses, at the address that they share.
+    pub fallback: Option<Arc<PortTable>>,
+}
+
+#[derive(Debug)]
+pub struct Listener {
+    pub name: Box<str>,
+    pub hostname: Option<Hostname>,
+    pub tls: TlsMode,
+    pub http: Arc<HttpRoutes>,
+    /// By the names that clients ask for; without a name for TCP and UDP.
+    pub streams: Vec<StreamRoute>,
+}
+
+#[derive(Clone, Debug)]
+pub enum TlsMode {
+    None,
+    /// HTTP inside.
+    Terminate(Arc<rustls::ServerConfig>),
+    /// Anything inside.
+    Stream(Arc<rustls::ServerConfig>),
+    Passthrough,
+}
+
+/// Where a stream of bytes or datagrams goes.
+#[derive(Debug)]
+pub struct StreamRoute {
+    pub hostname: Option<Hostname>,
+    pub route: Box<str>,
+    pub split: Arc<Split>,
+}
+
+impl PortTable {
+    /// The listener for a host: the one that says it most precisely.
+    pub fn listener(&self, host: &str) -> Option<&Arc<Listener>> {
+        let fitting = |listener: &&Arc<Listener>| listener.hostname.as_ref().is_none_or(|name| name.matches(host));
+        let mut best: Option<&Arc<Listener>> = None;
+        for listener in self.listeners.iter().filter(fitting) {
+            let known = best.map(|best| specificity(best.hostname.as_ref()));
+            if known.is_none_or(|known| specificity(listener.hostname.as_ref()) > known) {
+                best = Some(listener);
+            }
+        }
+        best
+    }
+}
+
+impl Listener {
+    /// The route for a name that a client asks for by SNI; the most precise first.
+    pub fn stream(&self, name: Option<&str>) -> Option<&StreamRoute> {
+        self.streams.iter().find(|route| match (&route.hostname, name) {
+            (None, _) => true,
+            (Some(hostname), Some(name)) => hostname.matches(name),
+            (Some(_), None) => false,
+        })
+    }
+}
