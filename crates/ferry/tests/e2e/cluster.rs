@@ -232,13 +232,17 @@ pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// One HTTP GET without a library: status line and body, or None when nothing answered in time.
+/// One HTTP GET without a library: the body, or None when nothing answered well and in time.
 pub fn http_get(address: &str, port: u16) -> Option<String> {
+    http_get_path(address, port, "/")
+}
+
+pub fn http_get_path(address: &str, port: u16, path: &str) -> Option<String> {
     use std::io::Read;
     let target = format!("{address}:{port}").parse().ok()?;
     let mut stream = std::net::TcpStream::connect_timeout(&target, Duration::from_secs(5)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    write!(stream, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;

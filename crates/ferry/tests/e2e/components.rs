@@ -10,7 +10,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::alone::{Apiserver, runtime, text};
-use crate::cluster::{free_port, http_get, until};
+use crate::cluster::{free_port, http_get_path, until};
 use crate::hostile::limited::{JSON, call};
 
 /// No other cluster on this machine has these.
@@ -161,14 +161,25 @@ pub fn the_proxy_serves_alone() {
     assert!(rules.contains(&before.to_string()) && rules.contains("192.0.2.7"), "{rules}");
     let later = bed.service("later").to_string();
     until("a new Service has rules", || Table::text().contains(&later).then_some(()));
-    assert!(http_get("127.0.0.1", port).is_some(), "health is served");
+    until("it is healthy", || http_get_path("127.0.0.1", port, "/healthz"));
     drop(table);
+}
+
+/// What `ferry down` takes away of a node.
+struct Traces<'a>(&'a Path);
+
+impl Drop for Traces<'_> {
+    fn drop(&mut self) {
+        ferry_cluster::node::remove::mounts(&[self.0]);
+        ferry_cluster::node::remove::control_groups(Path::new(CGROUP_ROOT));
+    }
 }
 
 pub fn the_kubelet_runs_pods_alone() {
     needs_root();
     let bed = Bed::new();
     let folder = bed.folder.path();
+    let traces = Traces(folder);
     let run_dir = tempfile::Builder::new().prefix("ferry-e2e-").tempdir_in("/run").unwrap();
     let registry = std::env::var("FERRY_TEST_REGISTRY").unwrap_or_else(|_| "http://127.0.0.1:5057".into());
     let flags = [
@@ -213,9 +224,11 @@ pub fn the_kubelet_runs_pods_alone() {
     bed.runtime.block_on(call(&bed.client, "DELETE", path, &[JSON], &gone));
     until("the pod is gone", || (bed.get(path)["code"] == 404).then_some(()));
     drop(kubelet);
-    ferry_cluster::node::remove::control_groups(Path::new(CGROUP_ROOT));
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    let left: Vec<&str> = mounts.lines().filter(|line| line.contains(&*folder.to_string_lossy())).collect();
+    // The runtime's own folder is one, whether it has pods or not.
+    let (below, own) = (folder.to_string_lossy(), format!(" {} ", folder.join("kubelet/runtime").display()));
+    let left: Vec<&str> = mounts.lines().filter(|line| line.contains(&*below) && !line.contains(&own)).collect();
     assert!(left.is_empty(), "{left:?}");
+    drop(traces);
     bed.server.stop();
 }
