@@ -103,6 +103,9 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
         if let Err(error) = context.ask_abilities().await {
             tracing::debug!("the runtime does not say what it can do: {error}");
         }
+        if let Some(seen) = context.nodes.get("", &context.config.node_name).and_then(|node| node.status.clone()) {
+            status::note_silence(&mut known, &seen);
+        }
         let next = status::status(&context, &known).await;
         let due = reported.is_none_or(|at| at.elapsed() >= REPORT_AT_LEAST);
         if due || !status::same(&known, &next) {

@@ -41,6 +41,17 @@ pub(super) fn same(a: &NodeStatus, b: &NodeStatus) -> bool {
     still(a) == still(b)
 }
 
+/// Takes over conditions that somebody else has set to Unknown, because nobody heard of this node for a while: they differ from
+/// what this kubelet wrote, and have to be written again.
+pub(super) fn note_silence(known: &mut NodeStatus, seen: &NodeStatus) {
+    for condition in known.conditions.iter_mut().flatten() {
+        let unknown = seen.conditions.iter().flatten().find(|c| c.type_ == condition.type_ && c.status == "Unknown");
+        if let Some(unknown) = unknown {
+            *condition = unknown.clone();
+        }
+    }
+}
+
 pub(super) async fn status(context: &Context, old: &NodeStatus) -> NodeStatus {
     let config = &context.config;
     let amounts = context.amounts();
@@ -156,4 +167,31 @@ async fn ready(context: &Context) -> Judged {
         several => format!("[{}]", several.join(", ")),
     };
     ("Ready", false, "KubeletNotReady", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(ready: &str, pressure: &str) -> NodeStatus {
+        let conditions = json!([{"type": "Ready", "status": ready}, {"type": "MemoryPressure", "status": pressure}]);
+        serde_json::from_value(json!({ "conditions": conditions })).expect("a status")
+    }
+
+    #[test]
+    fn a_node_that_was_given_up_tells_its_state_again() {
+        let written = status("True", "False");
+        let mut known = written.clone();
+        note_silence(&mut known, &status("True", "False"));
+        assert!(same(&known, &written), "nothing is to be written");
+        // What the kubelet wrote itself may come back late, and is no news.
+        note_silence(&mut known, &status("False", "False"));
+        assert!(same(&known, &written));
+        note_silence(&mut known, &status("Unknown", "Unknown"));
+        assert!(!same(&known, &written), "all of it is written again");
+        note_silence(&mut known, &NodeStatus::default());
+        assert!(!same(&known, &written));
+    }
 }
