@@ -131,6 +131,7 @@ pub fn plan(mode: Mode, own: &Member, underlay: &Underlay, others: &[Member]) ->
 pub fn pod_mtu(mode: Mode, underlay: &Underlay, node: IpAddr) -> u32 {
     let mtu = match mode {
         Mode::Vxlan => underlay.mtu.saturating_sub(overhead(node)),
+        Mode::Wireguard => wireguard::mtu(underlay.mtu, node),
         Mode::Auto | Mode::Routes | Mode::Cni => underlay.mtu,
     };
     mtu.min(MOST)
