@@ -37,6 +37,8 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
         page.meta.continue_token = next.meta.continue_token;
         page.meta.remaining = None;
     }
+    // What cannot be read is told before anything goes.
+    let shown = page.json(core, row).await?;
     for item in &page.items {
         let outcome = delete::delete(core, context, row, item.namespace(), item.name(), "", &options).await;
         // Whoever else deleted it first did our work.
@@ -46,7 +48,7 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
             return Err(error);
         }
     }
-    render::list(context, row, &page.meta, &page.json(core, row).await?)
+    render::list(context, row, &page.meta, &shown)
 }
 
 /// What cannot be read is named when it is to go.
