@@ -10,7 +10,8 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
-use crate::{Fixture, is_established, until};
+use crate::Fixture;
+use crate::custom_resources::{is_established, until};
 
 /// A webhook between `hostPort` in v1 and `host` and `port` in v2: its URL and its CA bundle.
 async fn webhook(tasks: &Tasks) -> (String, String) {

@@ -21,7 +21,7 @@ fn widgets(schema: &Value) -> Value {
 }
 
 /// Returns once the definition's status says this, or once it is gone.
-async fn until(fixture: &Fixture, wanted: impl Fn(Option<&Value>) -> bool) {
+pub async fn until(fixture: &Fixture, wanted: impl Fn(Option<&Value>) -> bool) {
     let definitions = kube::core::ApiResource {
         group: "apiextensions.k8s.io".into(),
         version: "v1".into(),
@@ -48,7 +48,7 @@ async fn until(fixture: &Fixture, wanted: impl Fn(Option<&Value>) -> bool) {
     panic!("the watch ended");
 }
 
-fn is_established(definition: Option<&Value>) -> bool {
+pub fn is_established(definition: Option<&Value>) -> bool {
     definition.is_some_and(|d| ferry_registry::apiextensions::has_condition(d, "Established"))
 }
 

@@ -1,6 +1,5 @@
 //! `ferry scheduler`: the scheduler as a process of its own, against any API server.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
