@@ -141,7 +141,7 @@ fn decisions_are_numbered_and_listed() {
     names.retain(|name| name != "README.md");
     names.sort();
     // Changes that are made at the same time take numbers apart from each other: there may be gaps.
-    let mut taken = std::collections::BTreeSet::new();
+    let mut taken = BTreeSet::new();
     for name in &names {
         let number = name.split('-').next().and_then(|number| number.parse::<usize>().ok());
         let number = number.unwrap_or_else(|| panic!("{name} has no number"));

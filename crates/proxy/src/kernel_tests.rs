@@ -305,7 +305,10 @@ async fn affinity_datagrams_and_firewalls_work() {
     state.slice(&slice("dns", 8080, "UDP", endpoints(&[stays])), true);
     change(&lab, &mut state).await;
     let moved = state.take_moved();
-    assert_eq!(lab.within("node", move || conntrack::end_stale(crate::family::Family::Ipv4, &moved).expect("flows")), 1);
+    assert_eq!(
+        lab.within("node", move || conntrack::end_stale(crate::family::Family::Ipv4, &moved).expect("flows")),
+        1
+    );
     assert_eq!(conversation().split(' ').next(), Some(other));
     state.slice(&slice("dns", 8080, "UDP", endpoints(&["10.244.0.5", "10.244.0.6"])), true);
     change(&lab, &mut state).await;

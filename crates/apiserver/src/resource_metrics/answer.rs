@@ -87,7 +87,8 @@ mod tests {
     fn amounts_are_written_as_metrics_server_does() {
         let usage = |cpu, memory| Usage { at: 1_700_000_000_123, window: 15_012, cpu, memory };
         assert_eq!(amounts(&usage(3_489_123, 12 << 20)), json!({"cpu": "3489123n", "memory": "12Mi"}));
-        assert_eq!(amounts(&usage(250_000_000, 1000)), json!({"cpu": "250m", "memory": "1000"}));
+        // Below 1024 bytes the suffixes are decimal, as in Go.
+        assert_eq!(amounts(&usage(250_000_000, 1000)), json!({"cpu": "250m", "memory": "1k"}));
         assert_eq!(amounts(&usage(0, 1536 << 10)), json!({"cpu": "0", "memory": "1536Ki"}));
         let when = when(&usage(0, 0)).expect("a time");
         assert_eq!(when, ("2023-11-14T22:13:20Z".to_owned(), "15.012s".to_owned()));

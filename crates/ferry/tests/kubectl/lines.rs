@@ -97,11 +97,14 @@ pub fn recorded() -> Vec<(String, Answer)> {
     let text = std::fs::read_to_string(folder().join("recorded.txt")).unwrap();
     let mut found = Vec::new();
     let (mut line, mut answer) = (String::new(), Answer::default());
-    let unmarked = |text: &str| match text.strip_suffix('\\') {
-        Some(text) => text.to_owned(),
-        None => format!("{text}\n"),
-    };
-    for written in text.lines() {
+    let mut lines = text.lines().peekable();
+    while let Some(written) = lines.next() {
+        // A backslash before more of the same text is kubectl's own.
+        let is_last = !lines.peek().is_some_and(|next| next.starts_with(&written[..1]));
+        let unmarked = |text: &str| match text.strip_suffix('\\') {
+            Some(text) if is_last => text.to_owned(),
+            _ => format!("{text}\n"),
+        };
         match written.split_at(1) {
             ("$", rest) => line = rest.trim_start().to_owned(),
             ("|", rest) => answer.output.push_str(&unmarked(rest)),

@@ -113,7 +113,7 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
             for condition in stamped.conditions.iter_mut().flatten() {
                 condition.last_heartbeat_time = Some(Time(jiff::Timestamp::now()));
             }
-            let patch = Patch::Strategic(json!({"status": stamped}));
+            let patch = Patch::Strategic(status::patch(&stamped));
             match api.patch_status(&context.config.node_name, &PatchParams::default(), &patch).await {
                 Ok(_) => {
                     tell_changes(&context, &known, &next);

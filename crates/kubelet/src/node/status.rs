@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{
     ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
 
 use super::capacity;
 use crate::context::Context;
@@ -16,6 +17,16 @@ const MOST_NAMES: usize = 5;
 
 pub(super) fn is_ready(status: &NodeStatus) -> bool {
     status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// The patch that writes a status. Addresses are replaced as a whole: they are merged by their type, and a node with addresses
+/// of two families has two of one type.
+pub(super) fn patch(status: &NodeStatus) -> Value {
+    let mut status = json!(status);
+    if let Some(Value::Array(addresses)) = status.get_mut("addresses") {
+        addresses.insert(0, json!({"$patch": "replace"}));
+    }
+    json!({ "status": status })
 }
 
 /// Whether two statuses say the same, heartbeats aside.
@@ -171,13 +182,22 @@ async fn ready(context: &Context) -> Judged {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn status(ready: &str, pressure: &str) -> NodeStatus {
         let conditions = json!([{"type": "Ready", "status": ready}, {"type": "MemoryPressure", "status": pressure}]);
         serde_json::from_value(json!({ "conditions": conditions })).expect("a status")
+    }
+
+    #[test]
+    fn addresses_are_replaced_as_a_whole() {
+        let addresses =
+            json!([{"type": "InternalIP", "address": "10.0.0.2"}, {"type": "InternalIP", "address": "fd00::2"}]);
+        let status = serde_json::from_value(json!({ "addresses": addresses })).expect("a status");
+        let patch = patch(&status);
+        assert_eq!(patch["status"]["addresses"][0], json!({"$patch": "replace"}));
+        assert_eq!(patch["status"]["addresses"][2]["address"], "fd00::2");
+        assert_eq!(super::patch(&NodeStatus::default())["status"].get("addresses"), None);
     }
 
     #[test]
