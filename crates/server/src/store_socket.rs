@@ -168,7 +168,7 @@ impl Answer {
     }
 
     /// The next line of JSON; None at the end.
-    pub fn next(&mut self) -> Result<Option<Value>> {
+    pub fn next_value(&mut self) -> Result<Option<Value>> {
         let line = self.line()?;
         if line == "end" {
             return Ok(None);

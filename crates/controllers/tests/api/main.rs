@@ -2,6 +2,8 @@
 //!
 //! One program for all of them: each is linked with everything that a control plane consists of.
 
+#![expect(clippy::unwrap_used, reason = "tests: a missing value is a failure")]
+
 mod allocation;
 mod authorizers;
 mod autoscaling;

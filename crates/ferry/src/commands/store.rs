@@ -57,7 +57,7 @@ pub fn must_be_there(data_dir: &Path) -> Result<()> {
 fn check(data_dir: &Path) -> Result<()> {
     must_be_there(data_dir)?;
     let found = match Answer::of(data_dir, "check")? {
-        Some(mut answer) => answer.next()?.context("the running server answered nothing")?,
+        Some(mut answer) => answer.next_value()?.context("the running server answered nothing")?,
         None => summary_line(&EmbeddedStore::check(&store_folder(data_dir))?),
     };
     say(&format!("{} is whole: {}", store_folder(data_dir).display(), told(&found)))
@@ -73,7 +73,7 @@ fn history(data_dir: &Path, key: &str, values: bool) -> Result<()> {
     };
     match Answer::of(data_dir, &format!("history {key}"))? {
         Some(mut answer) => {
-            while let Some(event) = answer.next()? {
+            while let Some(event) = answer.next_value()? {
                 show(&event)?;
             }
         }

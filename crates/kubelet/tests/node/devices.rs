@@ -205,6 +205,8 @@ pub(crate) async fn devices_are_given_out_and_taken_back(api: &Api, containerd: 
     node.stop().await;
     drop(plugin);
     let node = Node::start(api, containerd).await;
+    // Until then the Node says what the kubelet before it wrote.
+    api.until(THIS_NODE, "no devices yet", amounts("0", "0")).await;
     let _plugin = plug_in(&folder, &script).await;
     api.until(THIS_NODE, "the devices again", amounts("3", "2")).await;
     let second = node.create("second", wants(1, &told)).await;

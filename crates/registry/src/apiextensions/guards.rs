@@ -31,7 +31,7 @@ fn approved(definition: &Value) -> Result<(), String> {
 fn is_protected(definition: &Value) -> bool {
     let group = object::text(definition, "/spec/group");
     let of = |domain: &&str| group.strip_suffix(*domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    ["k8s.io", "kubernetes.io"].iter().any(|domain| of(domain))
+    ["k8s.io", "kubernetes.io"].iter().any(of)
 }
 
 /// What the condition `KubernetesAPIApprovalPolicyConformant` of a definition says: whether it holds, why, and in which words.

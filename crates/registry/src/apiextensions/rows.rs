@@ -310,7 +310,8 @@ mod tests {
         widgets["status"]["acceptedNames"] = names;
         let gadgets = definition("gadgets", "Widget");
         let (names, refused) = accept_names(&gadgets, std::slice::from_ref(&widgets));
-        assert_eq!(refused, Some(("SingularConflict", "\"widget\" is already in use".to_owned())));
+        // Its singular and kind are taken as well; the last is told.
+        assert_eq!(refused, Some(("ListKindConflict", "\"WidgetList\" is already in use".to_owned())));
         assert_eq!(names["kind"], "");
         assert_eq!(accept_names(&widgets, std::slice::from_ref(&widgets)).1, None);
     }

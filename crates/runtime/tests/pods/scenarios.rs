@@ -60,7 +60,7 @@ pub async fn life(kubelet: &mut Kubelet) {
     assert!(ended.started_at > 0 && ended.finished_at >= ended.started_at);
     let mut log = kubelet.log("life", "short");
     log.sort();
-    assert_eq!(log, ["stderr F two", "stdout F one", "stdout F three"]);
+    assert_eq!(log, ["stderr F two", "stdout F one", "stdout P three"]);
 
     // It listens to its signal; another does not and is killed.
     let script = "trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done";

@@ -33,6 +33,9 @@ pub(super) struct Database {
     root: u64,
 }
 
+/// What is done with a key and its value.
+type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+
 /// One key of a bucket.
 struct Element<'a> {
     key: &'a [u8],
@@ -156,7 +159,7 @@ impl Database {
     }
 
     /// Visits the keys and values of a bucket that may not be there.
-    pub(super) fn pairs(&self, name: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    pub(super) fn pairs(&self, name: &[u8], visit: Visit<'_>) -> Result<()> {
         self.named(name, &mut |element| visit(element.key, element.value)).map(drop)
     }
 

@@ -261,6 +261,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
+#[expect(clippy::disallowed_methods, reason = "clients of a test, which are waited for")]
 async fn rounds(world: &Arc<World>, seed: u64, histories: usize) {
     let rounds = histories.div_ceil(KEYS);
     for round in 0..rounds {
@@ -278,6 +279,7 @@ async fn rounds(world: &Arc<World>, seed: u64, histories: usize) {
     println!("    {} histories are each that of one register", rounds * KEYS);
 }
 
+#[expect(clippy::disallowed_methods, reason = "watchers and faults of a test, which are waited for")]
 fn run(plane: impl FnOnce() -> Plane, histories: usize) {
     let seed = number("FERRY_SEED").unwrap_or_else(rand::random);
     let histories = number("FERRY_HISTORIES").map_or(histories, |count| usize::try_from(count).unwrap());
