@@ -99,15 +99,18 @@ pub(crate) struct RuntimeConfig {
     pub(crate) bandwidth: Bandwidth,
 }
 
+/// containerd writes these names, and those of `Bandwidth`, in Go's way: with a capital first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostPort {
+    #[serde(alias = "HostPort")]
     pub(crate) host_port: u16,
+    #[serde(alias = "ContainerPort")]
     pub(crate) container_port: u16,
-    #[serde(default)]
+    #[serde(default, alias = "Protocol")]
     pub(crate) protocol: String,
     /// Empty: all addresses of the node; `0.0.0.0` or `::`: all of one family.
-    #[serde(default, rename = "hostIP")]
+    #[serde(default, rename = "hostIP", alias = "HostIP")]
     pub(crate) host_ip: String,
 }
 
@@ -115,7 +118,9 @@ pub(crate) struct HostPort {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Bandwidth {
+    #[serde(alias = "IngressRate")]
     pub(crate) ingress_rate: u64,
+    #[serde(alias = "EgressRate")]
     pub(crate) egress_rate: u64,
 }
 
@@ -162,5 +167,29 @@ impl HostPort {
         let addresses = (self.host_ip.parse().ok(), other.host_ip.parse().ok());
         let is_apart = matches!(addresses, (Some(one), Some(other)) if apart(one, other));
         self.host_port == other.host_port && self.protocol() == other.protocol() && !is_apart
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_every_runtime_writes_them() {
+        let plain = json!({
+            "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "192.0.2.1"}],
+            "bandwidth": {"ingressRate": 1, "egressRate": 2},
+        });
+        let capital = json!({
+            "portMappings": [{"HostPort": 8080, "ContainerPort": 80, "Protocol": "tcp", "HostIP": "192.0.2.1"}],
+            "bandwidth": {"IngressRate": 1, "IngressBurst": 1, "EgressRate": 2, "EgressBurst": 1},
+        });
+        let read = |value| serde_json::from_value::<RuntimeConfig>(value).expect("it is read");
+        let (plain, capital) = (read(plain), read(capital));
+        assert_eq!(plain.port_mappings, capital.port_mappings);
+        assert_eq!(plain.bandwidth, capital.bandwidth);
+        assert_eq!((plain.port_mappings[0].host_port, plain.bandwidth.egress_rate), (8080, 2));
     }
 }
