@@ -122,8 +122,7 @@ impl Cluster {
 
     /// The end that gives nothing a chance to be put in order.
     pub fn kill(&self) {
-        let pid = rustix::process::Pid::from_raw(self.pid()).expect("a process id");
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
+        end(rustix::process::Pid::from_raw(self.pid()).expect("a process id"));
     }
 
     /// `host:port` of the registry that holds the test's images.
@@ -210,6 +209,15 @@ impl Drop for Cluster {
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its number").port()
+}
+
+/// Kills a process and returns when it is gone, with its locks and ports: a signal alone only says that it will be.
+pub fn end(pid: rustix::process::Pid) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let _ = pidfd_send_signal(&handle, Signal::KILL);
+    poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).expect("its end");
 }
 
 /// Waits until `probe` gives a value. The deadline only ends a test that has failed already.

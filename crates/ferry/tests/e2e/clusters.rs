@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cluster::{http_get, until};
+use crate::cluster::{end, http_get, until};
 use crate::cluster_bed::{Bed, sh};
 
 /// What clusters of this command have on the host: links, packet rules, control groups, mounts, processes.
@@ -86,7 +86,7 @@ pub fn nodes_work_together_and_leave_nothing() {
 
     // Killed, Ferry comes back in its node and finds its pods.
     let old = bed.ferry_pid(&bed.node(0)).expect("Ferry runs");
-    rustix::process::kill_process(old, rustix::process::Signal::KILL).unwrap();
+    end(old);
     until("Ferry runs again", || bed.ferry_pid(&bed.node(0)).filter(|new| *new != old));
     until("exec works again", || (bed.ask("p0", "http://p1/")? == "p1").then_some(()));
     assert_eq!(bed.pod_address("p0"), addresses[0], "it is the same pod");
@@ -97,7 +97,7 @@ pub fn nodes_work_together_and_leave_nothing() {
         &bed.node(1),
         &format!("ip addr del {range}.4/24 dev eth0 && ip addr add {moved}/24 dev eth0 && ip route replace default via {range}.1"),
     );
-    rustix::process::kill_process(bed.ferry_pid(&bed.node(1)).unwrap(), rustix::process::Signal::KILL).unwrap();
+    end(bed.ferry_pid(&bed.node(1)).unwrap());
     until("the Node tells its new address", || bed.ferry(&["node", "list"]).contains(&moved).then_some(()));
     until("its pods are reached", || (bed.ask("p0", "http://p1/")? == "p1").then_some(()));
     until("and reach others", || (bed.ask("p1", "http://p2/")? == "p2").then_some(()));

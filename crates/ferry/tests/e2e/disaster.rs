@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::alone::text;
-use crate::cluster::{kubectl_path, until};
+use crate::cluster::{end, kubectl_path, until};
 use crate::fleet::{Bed, address, refusal, succeed};
 use crate::servers::{assemble, join, member, server_list, token};
 
@@ -31,9 +31,9 @@ fn backup(bed: &Bed, words: &[&str]) -> String {
 
 /// Ended with its etcd, as by a power cut.
 fn lose(bed: &Bed, machine: &str) {
-    kill_process(bed.pid(machine), Signal::KILL).unwrap();
+    end(bed.pid(machine));
     if let Some(member) = member(bed, machine) {
-        kill_process(member, Signal::KILL).unwrap();
+        end(member);
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::cluster::{free_port, kubectl_path, until};
+use crate::cluster::{end, free_port, kubectl_path, until};
 
 /// A segment with a server on it, and machines that may join.
 pub struct Bed {
@@ -283,7 +283,7 @@ pub fn machines_join_work_and_leave() {
         until(&format!("{mode}: far is open again"), || (bed.ask("near", &url)? == "far").then_some(()));
 
         // The process goes, its pods and rules stay; started again, it finds them.
-        rustix::process::kill_process(bed.pid("n1"), rustix::process::Signal::KILL).unwrap();
+        end(bed.pid("n1"));
         until("far answers while its node's process is gone", || {
             (bed.ask("near", &format!("http://{far}/"))? == "far").then_some(())
         });

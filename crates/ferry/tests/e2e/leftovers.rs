@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::{Signal, kill_process};
-
-use crate::cluster::{Cluster, until};
+use crate::cluster::{Cluster, end, until};
 use crate::fleet::{Bed, refusal, sh};
 
 const PODS: usize = 8;
@@ -45,7 +43,7 @@ pub fn a_node_that_is_killed_leaves_nothing() {
             let well = wide.lines().filter(|line| line.contains(" Running ")).count();
             (scheduled > 0 && well >= running).then_some(())
         });
-        kill_process(bed.pid("k1"), Signal::KILL).unwrap();
+        end(bed.pid("k1"));
     }
     assert!(traces(&bed, "k1").len() > before.len(), "pods run on without the process");
     let mut down = bed.ferry("k1");

@@ -3,10 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::cluster::{kubectl_path, until};
+use crate::cluster::{end, kubectl_path, until};
 use crate::fleet::{Bed, refusal, succeed};
 use crate::servers::{join, member, server_list, token};
 
@@ -72,7 +71,7 @@ fn a_learner_is_promoted_by_hand(bed: &Bed, address: &str, token: &str) {
     joining.arg("--etcd-binary").arg(&slow).stdout(Stdio::null()).stderr(log);
     let mut joining = joining.spawn().unwrap();
     let begun = until("the etcd of s3 is about to start", || member(bed, "s3"));
-    kill_process(bed.pid("s3"), Signal::KILL).unwrap();
+    end(bed.pid("s3"));
     assert!(!joining.wait().unwrap().success(), "its server was killed");
     // Not before it has caught up: it has not even begun.
     let listed = server_list(bed);
@@ -128,8 +127,8 @@ pub fn servers_change_and_the_cluster_goes_on() {
     a_learner_is_promoted_by_hand(&bed, &address, &token);
 
     // Lost for good: the others cannot spare a second one, but do without this one.
-    kill_process(bed.pid("s3"), Signal::KILL).unwrap();
-    kill_process(member(&bed, "s3").expect("its etcd"), Signal::KILL).unwrap();
+    end(bed.pid("s3"));
+    end(member(&bed, "s3").expect("its etcd"));
     until("s3 is seen to be away", || row(&bed, "s3")?.contains("unreachable").then_some(()));
     let refused = refusal(&server(&bed, &["remove", "s2"]));
     assert!(refused.contains("cannot be removed"), "{refused}");

@@ -19,7 +19,7 @@ use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::cluster::{PATIENCE, pause, until};
+use crate::cluster::{PATIENCE, end, pause, until};
 use crate::fleet::{Bed, address, refusal, sh, succeed};
 
 const SERVERS: [&str; 3] = ["s1", "s2", "s3"];
@@ -289,7 +289,7 @@ fn befall(bed: &Bed, fault: Fault, machine: &str) {
     };
     match fault {
         Fault::KillServer => {
-            let _ = kill_process(bed.pid(machine), Signal::KILL);
+            end(bed.pid(machine));
             pause(Duration::from_secs(2));
             // As whoever looks after it would.
             bed.up(machine, &[]);

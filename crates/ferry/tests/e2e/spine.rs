@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, Traffic, http_get, until};
+use crate::cluster::{Cluster, Traffic, end, http_get, until};
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/nginx-demo.yaml");
 
@@ -292,8 +292,7 @@ pub fn down_leaves_nothing_behind(cluster: &mut Cluster) {
     let containerd = || std::fs::read_to_string(cluster.run_dir().join("containerd.pid")).unwrap();
     let containerd = (!cluster.is_embedded()).then(|| containerd().trim().parse().unwrap());
     for pid in [cluster.pid()].into_iter().chain(containerd) {
-        let pid = rustix::process::Pid::from_raw(pid).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        end(rustix::process::Pid::from_raw(pid).unwrap());
     }
     cluster.down();
     let mounts = read_mounts();
