@@ -1,4 +1,5 @@
-//! The allowed edges between Ferry's crates. An edge that is not listed here is a mistake, or a decision to write down.
+//! What holds for the whole code base: the allowed edges between crates, where unsafe code may stand, how long files are.
+//! An edge that is not listed here is a mistake, or a decision to write down.
 
 use std::fs;
 use std::path::Path;
@@ -189,13 +190,10 @@ fn crates_depend_downward_only() {
 const UNSAFE: &[&str] =
     &["crates/cri/", "crates/kubelet/", "crates/network/", "crates/runtime/", "crates/cluster/src/node/"];
 
-#[test]
-fn unsafe_code_stands_in_node_side_code_only() {
+/// Every Rust file below a folder, by its path from the repository.
+fn sources(folder: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
-    assert!(manifest.contains("unsafe_code = \"deny\""), "the workspace denies unsafe code by default");
-    let mut folders = vec![root.join("crates")];
-    let mut wrong = Vec::new();
+    let (mut folders, mut found) = (vec![root.join(folder)], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let path = entry.path();
@@ -203,12 +201,39 @@ fn unsafe_code_stands_in_node_side_code_only() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "rs" || e == "toml") {
                 let place = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-                let lifted = fs::read_to_string(&path).unwrap().contains("unsafe_code");
-                if lifted && !UNSAFE.iter().any(|allowed| place.starts_with(allowed)) {
-                    wrong.push(place);
-                }
+                found.push((place, fs::read_to_string(&path).unwrap()));
             }
         }
     }
+    found
+}
+
+#[test]
+fn unsafe_code_stands_in_node_side_code_only() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    assert!(manifest.contains("unsafe_code = \"deny\""), "the workspace denies unsafe code by default");
+    let lifted = sources("crates").into_iter().filter(|(_, text)| text.contains("unsafe_code"));
+    let wrong: Vec<String> = lifted
+        .map(|(place, _)| place)
+        .filter(|place| !UNSAFE.iter().any(|allowed| place.starts_with(allowed)))
+        .collect();
     assert!(wrong.is_empty(), "unsafe code outside the node side: {wrong:?}");
+}
+
+/// The most lines of a file, of half of them, and of nine in ten.
+const LONGEST: usize = 500;
+const MEDIAN: usize = 150;
+const NINE_IN_TEN: usize = 350;
+
+#[test]
+fn files_are_short() {
+    let files = ["crates", "xtask", "fuzz"].into_iter().flat_map(sources);
+    let rust = files.filter(|(place, _)| place.ends_with(".rs"));
+    let mut lengths: Vec<(usize, String)> = rust.map(|(place, text)| (text.lines().count(), place)).collect();
+    lengths.sort();
+    let long: Vec<_> = lengths.iter().filter(|(lines, _)| *lines > LONGEST).collect();
+    assert!(long.is_empty(), "a file that a reader cannot hold in the head is two files: {long:?}");
+    let share = |tenths: usize| lengths[(lengths.len() - 1) * tenths / 10].0;
+    assert!(share(5) <= MEDIAN && share(9) <= NINE_IN_TEN, "median {}, ninth of ten {}", share(5), share(9));
 }
