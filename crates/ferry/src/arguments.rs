@@ -1,5 +1,6 @@
 //! Every flag, declared once.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub enum Command {
     Token(TokenOptions),
     /// The servers of a cluster that was made with --cluster-init.
     Server(ServerCommandOptions),
+    /// A member of the cluster's etcd without a server, for sites with two servers.
+    Witness(WitnessOptions),
     /// A folder for tests that start their own API server (controller-runtime's envtest): print its path.
     Envtest {
         /// The folder; one below the user's data folder when not given.
@@ -139,10 +142,13 @@ pub enum TokenCommand {
         #[arg(long, default_value = "")]
         description: String,
         /// For a server instead of a node. Run it on a server: the cluster's keys are handed over by it.
-        #[arg(long)]
+        #[arg(long, group = "handed_over")]
         server: bool,
+        /// For a witness, which gets nothing but its place in etcd. Run it on a server.
+        #[arg(long, group = "handed_over")]
+        witness: bool,
         /// The data folder of the server that this is run on.
-        #[arg(long, default_value = "/var/lib/ferry", requires = "server")]
+        #[arg(long, default_value = "/var/lib/ferry", requires = "handed_over")]
         data_dir: PathBuf,
     },
     /// Show the tokens there are, without their secrets.
@@ -152,6 +158,48 @@ pub enum TokenCommand {
         #[arg(required = true)]
         id: Vec<String>,
     },
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct WitnessOptions {
+    /// Where the witness keeps what it has of the cluster.
+    #[arg(long, global = true, default_value = "/var/lib/ferry")]
+    pub data_dir: PathBuf,
+    /// Locks and what need not outlive a reboot.
+    #[arg(long, global = true, default_value = "/run/ferry")]
+    pub run_dir: PathBuf,
+    #[command(subcommand)]
+    pub command: WitnessCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum WitnessCommand {
+    /// Make this machine the witness of a cluster, and run it in the foreground.
+    Join {
+        /// A server of the cluster: `192.0.2.1` or `192.0.2.1:6443`.
+        address: String,
+        /// What `ferry token create --witness` printed there.
+        token: String,
+        /// What the witness is called, after `witness-`; the host's name when not given.
+        #[arg(long)]
+        node_name: Option<String>,
+        /// Where the servers reach it; the address that reaches the default gateway when not given.
+        #[arg(long)]
+        node_ip: Option<IpAddr>,
+        #[command(flatten)]
+        member: MemberFlags,
+    },
+    /// Run a witness again that joined before.
+    Run {
+        /// The etcd that Ferry runs, 3.4 or newer; `etcd` on the path when not given.
+        #[arg(long, value_name = "FILE")]
+        etcd_binary: Option<PathBuf>,
+        /// How large etcd's data may become before it takes no more; etcd's own default when not given.
+        #[arg(long, value_name = "BYTES")]
+        etcd_quota_backend_bytes: Option<u64>,
+    },
+    /// Take a stopped witness out of the cluster, and remove its data.
+    Leave,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -59,6 +59,7 @@ fn main() -> std::process::ExitCode {
         Command::Leave(options) => commands::leave::run(&options),
         Command::Token(options) => commands::token::run(&options),
         Command::Server(options) => commands::server::run(&options),
+        Command::Witness(options) => commands::witness::run(&options),
         Command::Envtest { folder } => envtest::prepare(folder),
         Command::Cluster(options) => commands::cluster::run(&options),
         Command::Node { command: NodeCommand::Run(options) } => commands::node::run(&options),

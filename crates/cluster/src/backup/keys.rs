@@ -70,6 +70,10 @@ fn cipher(passphrase: &[u8], salt: &[u8], rounds: u32) -> Result<RandomizedNonce
 impl Keys {
     /// Those of a data folder.
     pub fn collect(data_dir: &Path, record: Option<&Record>) -> Result<Self> {
+        ensure!(
+            !record.is_some_and(|record| record.witness),
+            "this machine is a witness, which has none of the cluster's keys; back up a server, or leave out --passphrase-file"
+        );
         let folder = data_dir.join("pki");
         let flags = record.and_then(|record| record.flags.clone()).unwrap_or_default();
         ensure!(

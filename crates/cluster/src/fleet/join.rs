@@ -17,6 +17,8 @@ use crate::fleet::settings::Settings;
 use crate::fleet::token::JoinToken;
 use crate::node::tools;
 use crate::options::JoinOptions;
+use crate::quorum::handover::Receiver;
+use crate::quorum::join::Machine;
 use crate::quorum::token::ServerToken;
 use crate::{folders, kubeconfig, process, quorum};
 
@@ -116,7 +118,7 @@ async fn enter(
 ) -> Result<NodeConfig> {
     let cluster = discover::discover(&options.address, &token.join).await?;
     hops.done(&format!("found the cluster at {} and know it by its CA", cluster.server));
-    quorum::join::check_folder(data_dir, &cluster.ca)?;
+    quorum::join::check_folder(data_dir, &cluster.ca, Receiver::Server)?;
     let client = with_token(&cluster, &token.join)?;
     let handover = quorum::join::fetch(&client, &cluster, token).await?;
     hops.done("have the cluster's keys and settings");
@@ -124,7 +126,9 @@ async fn enter(
     tools::check(&node.container_runtime)?;
     node.check_ports()?;
     node.check_network().await?;
-    quorum::join::enter(&node, &options.member, &handover).await?;
+    let (name, address) = (node.node_name.clone(), node.node_ip);
+    let machine = Machine { data_dir: node.data_dir.clone(), name, address, receiver: Receiver::Server };
+    quorum::join::enter(&machine, &options.member, &handover).await?;
     hops.done(&format!("{} is a member of the cluster's etcd that does not vote yet", node.node_name));
     Ok(node)
 }
@@ -189,7 +193,8 @@ fn authority(server: &str) -> Result<String> {
     uri.authority().map(|authority| authority.to_string()).with_context(|| format!("{server:?} is no address"))
 }
 
-fn with_token(cluster: &Cluster, token: &JoinToken) -> Result<kube::Client> {
+/// How the cluster is asked with a token alone.
+pub(crate) fn with_token(cluster: &Cluster, token: &JoinToken) -> Result<kube::Client> {
     let mut config = Config::new(discover::server_url(&cluster.server)?);
     let pem = cluster.ca.as_bytes();
     let certificates = <rustls::pki_types::CertificateDer as rustls::pki_types::pem::PemObject>::pem_slice_iter(pem);

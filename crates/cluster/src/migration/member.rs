@@ -87,6 +87,7 @@ pub async fn to_embedded(data_dir: &Path, run_dir: &Path, options: &MigrateOptio
         return Ok(());
     }
     let known = match Record::read(data_dir)? {
+        Some(known) if known.witness => Record::of_server(data_dir)?,
         Some(known) => known,
         None if store_folder(data_dir).exists() => {
             bail!("the state of the cluster in {} is in the embedded store already", data_dir.display())

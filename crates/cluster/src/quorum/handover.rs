@@ -39,6 +39,17 @@ pub const FILES: [&str; 8] = [
     "encryption.json",
 ];
 
+/// What a witness gets of them: enough to be a member of etcd, and to know the cluster.
+const FILES_OF_WITNESS: [&str; 3] = ["ca.crt", "etcd/ca.crt", "etcd/ca.key"];
+
+/// What the machine is to be that they are handed over to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiver {
+    Server,
+    /// It votes on what is written and keeps it as it is: what is encrypted it cannot read.
+    Witness,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Handover {
@@ -69,8 +80,23 @@ fn cipher(key: &[u8; KEY_BYTES]) -> Result<RandomizedNonceKey> {
 
 impl Handover {
     /// Reads this server's own.
-    pub fn collect(data_dir: &Path, record: &Record, settings: Settings, endpoints: Vec<String>) -> Result<Self> {
+    pub fn collect(
+        receiver: Receiver,
+        data_dir: &Path,
+        record: &Record,
+        settings: Settings,
+        endpoints: Vec<String>,
+    ) -> Result<Self> {
         let folder = data_dir.join("pki");
+        let read = |file: &str| {
+            let path = folder.join(file);
+            let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            Ok::<_, anyhow::Error>((file.to_owned(), text))
+        };
+        if receiver == Receiver::Witness {
+            let files = FILES_OF_WITNESS.into_iter().map(read).collect::<Result<_>>()?;
+            return Ok(Self { files, settings, flags: Flags::new(), flag_files: BTreeMap::new(), endpoints });
+        }
         // With other keys than the rest it could not read their Secrets, nor they its own.
         let flags = record.flags.clone().unwrap_or_default();
         let encrypts = flags.contains_key(flags::ENCRYPTION);
@@ -84,11 +110,14 @@ impl Handover {
             if file == "encryption.json" && encrypts && !folder.join(file).exists() {
                 continue;
             }
-            let path = folder.join(file);
-            let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            files.insert(file.to_owned(), text);
+            files.extend([read(file)?]);
         }
         Ok(Self { files, settings, flags, flag_files, endpoints })
+    }
+
+    /// What the machine is to be that this was made for: a witness gets no key of the cluster's own.
+    pub fn receiver(&self) -> Receiver {
+        if self.files.contains_key("ca.key") { Receiver::Server } else { Receiver::Witness }
     }
 
     pub fn ca(&self) -> &str {
@@ -236,9 +265,11 @@ mod tests {
             settings: Some(settings.clone()),
             flags: None,
             restored: false,
+            witness: false,
         };
-        let collect =
-            |record: &Record| Handover::collect(folder.path(), record, settings.clone(), record.endpoints.clone());
+        let collect = |record: &Record| {
+            Handover::collect(Receiver::Server, folder.path(), record, settings.clone(), record.endpoints.clone())
+        };
         // Keys that the administrator gave are elsewhere: what is here is not what Secrets are encrypted with.
         std::fs::write(keys.join("encryption.given"), "").unwrap();
         assert!(collect(&record).is_err_and(|why| why.to_string().contains("--encryption-provider-config")));
@@ -258,6 +289,12 @@ mod tests {
         assert_eq!(copy.ca_certificate(), pki.ca_certificate());
         assert_eq!(copy.signing_key().unwrap(), pki.signing_key().unwrap());
         assert_eq!(copy.below("etcd").unwrap().ca_certificate(), pki.below("etcd").unwrap().ca_certificate());
+
+        // A witness learns no key that opens anything of the cluster but etcd.
+        let witness =
+            Handover::collect(Receiver::Witness, folder.path(), &record, settings.clone(), Vec::new()).unwrap();
+        assert_eq!([witness.receiver(), handover.receiver()], [Receiver::Witness, Receiver::Server]);
+        assert_eq!(witness.files.keys().map(String::as_str).collect::<Vec<_>>(), FILES_OF_WITNESS);
 
         let stranger = ServerToken::new(token.join.clone()).unwrap();
         assert!(Handover::open(&sealed, &stranger).is_err());

@@ -2,7 +2,8 @@
 //!
 //! Each step can be repeated: a join that was cut off goes on from there when the same command is given again.
 
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,18 +12,26 @@ use ferry_store::StoreError;
 use ferry_store::etcd::Members;
 use ferry_store::etcd::api::rpc::Member;
 
-use super::handover::Handover;
+use super::handover::{Handover, Receiver};
 use super::record::{self, Record, url};
 use super::token::ServerToken;
-use crate::config::NodeConfig;
+use super::witness;
 use crate::fleet::discover::Cluster;
 use crate::folders;
 use crate::options::MemberFlags;
 
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Fails where the folder is another cluster's.
-pub fn check_folder(data_dir: &Path, ca: &str) -> Result<()> {
+/// The machine that is to be a member.
+pub struct Machine {
+    pub data_dir: PathBuf,
+    pub name: String,
+    pub address: IpAddr,
+    pub receiver: Receiver,
+}
+
+/// Fails where the folder is another cluster's, or this machine is another thing already.
+pub fn check_folder(data_dir: &Path, ca: &str, receiver: Receiver) -> Result<()> {
     ensure!(
         !state::store_folder(data_dir).exists(),
         "{} holds a cluster of its own; give this server another folder with --data-dir, or remove the cluster with `ferry down --purge`",
@@ -34,6 +43,16 @@ pub fn check_folder(data_dir: &Path, ca: &str) -> Result<()> {
         "{} holds the keys of another cluster; give this server another folder with --data-dir",
         data_dir.display()
     );
+    if let Some(record) = Record::read(data_dir)? {
+        let is = if record.witness { Receiver::Witness } else { Receiver::Server };
+        ensure!(
+            is == receiver,
+            "{} is the folder of the {} {}; give another one with --data-dir",
+            data_dir.display(),
+            if record.witness { "witness" } else { "server" },
+            record.name
+        );
+    }
     Ok(())
 }
 
@@ -46,11 +65,19 @@ pub async fn fetch(client: &kube::Client, cluster: &Cluster, token: &ServerToken
 }
 
 /// Makes this machine a member of the cluster's etcd that does not vote yet; what was agreed is on disk at the end.
-pub async fn enter(node: &NodeConfig, flags: &MemberFlags, handover: &Handover) -> Result<()> {
-    let data_dir = &node.data_dir;
+pub async fn enter(machine: &Machine, flags: &MemberFlags, handover: &Handover) -> Result<()> {
+    match (machine.receiver, handover.receiver()) {
+        (Receiver::Server, Receiver::Witness) => bail!("this token is for a witness; use it with `ferry witness join`"),
+        (Receiver::Witness, Receiver::Server) => bail!(
+            "this token hands over all keys of the cluster, and is for a server; make one with `ferry token create --witness`"
+        ),
+        (Receiver::Server, _) => witness::refuse_as_server(&machine.name)?,
+        (Receiver::Witness, _) => {}
+    }
+    let data_dir = &machine.data_dir;
     folders::prepare(data_dir)?;
     let flags_of_server = handover.unpack(data_dir)?;
-    let (name, address) = (node.node_name.clone(), node.node_ip);
+    let (name, address) = (machine.name.clone(), machine.address);
     let (client_port, peer_port) = (flags.etcd_client_port, flags.etcd_peer_port);
     let mut record = Record {
         name,
@@ -63,6 +90,7 @@ pub async fn enter(node: &NodeConfig, flags: &MemberFlags, handover: &Handover) 
         settings: Some(handover.settings.clone()),
         flags: Some(flags_of_server),
         restored: false,
+        witness: machine.receiver == Receiver::Witness,
     };
     let members = record.others(data_dir)?;
     let before = take_part(&members, &record, record::data(data_dir).exists()).await?;

@@ -12,6 +12,7 @@ use ferry_tasks::Tasks;
 use super::flags;
 use super::process::{self, Etcd, Removed};
 use super::record::{self, Record, url};
+use super::witness;
 use crate::config::ClusterConfig;
 use crate::fleet::settings::Settings;
 
@@ -29,6 +30,12 @@ pub fn record(config: &ClusterConfig) -> Result<Record> {
     let data_dir = &config.node.data_dir;
     if let Some(record) = Record::read(data_dir)? {
         ensure!(
+            !record.witness,
+            "{} is the folder of the witness {}; give a server another one with --data-dir",
+            data_dir.display(),
+            record.name
+        );
+        ensure!(
             record.address == config.node.node_ip && record.name == config.node.node_name,
             "this machine is the server {} at {}, not {} at {}; give its own with --node-name and --node-ip",
             record.name,
@@ -43,6 +50,7 @@ pub fn record(config: &ClusterConfig) -> Result<Record> {
         "{} holds a cluster whose state is in a store of its own; --cluster-init is for a new cluster",
         data_dir.display()
     );
+    witness::refuse_as_server(&config.node.node_name)?;
     let (address, name) = (config.node.node_ip, config.node.node_name.clone());
     let (client_port, peer_port) = (config.member.etcd_client_port, config.member.etcd_peer_port);
     let initial_cluster = vec![format!("{name}={}", url(address, peer_port))];
@@ -59,6 +67,7 @@ pub fn record(config: &ClusterConfig) -> Result<Record> {
         settings,
         flags: None,
         restored: false,
+        witness: false,
     })
 }
 
@@ -73,20 +82,45 @@ pub struct Started {
 pub const REMOVED: &str = "this server was removed from the cluster; to make it one again, remove its data with \
                            `ferry down --purge` and join it with `ferry join --server`";
 
-/// Starts the member and waits until it votes. The member runs until `tasks` stops.
+/// What is said to a machine that the others took out.
+pub fn removed_text(record: &Record) -> &'static str {
+    if record.witness { witness::REMOVED } else { REMOVED }
+}
+
+/// Where a member of this machine is, and how it is run.
+pub struct Own<'a> {
+    pub data_dir: &'a Path,
+    pub run_dir: &'a Path,
+    pub etcd_binary: Option<&'a Path>,
+    pub quota: Option<u64>,
+}
+
+/// Starts the member of a server and waits until it votes. The member runs until `tasks` stops.
 pub async fn start(config: &ClusterConfig, renewals: &Renewals, tasks: &Tasks) -> Result<Started> {
-    let (data_dir, run_dir) = (&config.node.data_dir, &config.node.run_dir);
     let mut record = record(config)?;
-    let program = process::program(config.member.etcd_binary.as_deref())?;
+    record.flags = Some(record.flags_with(flags::given_to_server(&config.command_line)?));
+    let own = Own {
+        data_dir: &config.node.data_dir,
+        run_dir: &config.node.run_dir,
+        etcd_binary: config.member.etcd_binary.as_deref(),
+        quota: config.member.etcd_quota_backend_bytes,
+    };
+    start_member(record, &own, renewals, tasks).await
+}
+
+/// The same with or without a server beside it.
+pub async fn start_member(mut record: Record, own: &Own<'_>, renewals: &Renewals, tasks: &Tasks) -> Result<Started> {
+    let (data_dir, run_dir) = (own.data_dir, own.run_dir);
+    let program = process::program(own.etcd_binary)?;
     process::end_left(data_dir, run_dir)?;
     process::check_ports(&record)?;
     // Made before etcd reads it, and made anew in time; etcd reads it with each handshake.
     renewals.leaf_of(record::authority(data_dir)?, record.leaf())?;
-    let etcd = Etcd::new(program, &record, data_dir, run_dir, config.member.etcd_quota_backend_bytes)?;
+    let etcd = Etcd::new(program, &record, data_dir, run_dir, own.quota)?;
     let log = etcd.log().to_owned();
-    record.flags = Some(record.flags_with(flags::given_to_server(&config.command_line)?));
     record.write(data_dir)?;
-    let mut removed = etcd.start(record.clone(), data_dir.clone(), tasks)?;
+    let mut removed = etcd.start(record.clone(), data_dir.to_owned(), tasks)?;
+    let removed_text = removed_text(&record);
     let ready = async {
         answers(&record, data_dir).await?;
         if record.joined {
@@ -100,10 +134,10 @@ pub async fn start(config: &ClusterConfig, renewals: &Renewals, tasks: &Tasks) -
     };
     let waited = tokio::select! {
         waited = tokio::time::timeout(PATIENCE, ready) => waited,
-        Ok(()) = &mut removed => bail!(REMOVED),
+        Ok(()) = &mut removed => bail!(removed_text),
     };
     let state = waited
-        .unwrap_or_else(|_| Err(anyhow::anyhow!("the etcd of this server is not ready after {PATIENCE:?}")))
+        .unwrap_or_else(|_| Err(anyhow::anyhow!("the etcd of this machine is not ready after {PATIENCE:?}")))
         .with_context(|| {
             format!(
                 "the state of the cluster cannot be reached: are most of its servers up? What etcd says is in {}",
@@ -153,7 +187,7 @@ async fn promoted(record: &Record, data_dir: &Path) -> Result<()> {
         let step = async {
             let members = others.list().await?;
             let Some(own) = members.iter().find(|member| member.peer_urls.contains(&record.peer_url())) else {
-                bail!(REMOVED);
+                bail!(removed_text(record));
             };
             if own.is_learner {
                 others.promote(own.id).await?;

@@ -11,6 +11,7 @@ pub mod process;
 pub mod record;
 pub mod recover;
 pub mod token;
+pub mod witness;
 
 pub use record::Record;
 

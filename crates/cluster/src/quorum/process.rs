@@ -119,7 +119,7 @@ impl Etcd {
                     () = stopping.cancelled() => break,
                 };
                 if member::is_removed(&record, &data_dir).await {
-                    tracing::error!("{}", member::REMOVED);
+                    tracing::error!("{}", member::removed_text(&record));
                     let _ = tell.send(());
                     return;
                 }

@@ -39,6 +39,9 @@ pub struct Record {
     /// Whether the flags are those of the server that a backup or a lost cluster had, except for what is given here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restored: bool,
+    /// Whether it is a member without a server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub witness: bool,
 }
 
 /// A `host:port` in a URL.
@@ -63,7 +66,8 @@ pub fn database(data_dir: &Path) -> PathBuf {
 /// The authority of the members and of those who may ask them. It is not the cluster's: whoever has a certificate of that
 /// one could read everything.
 pub fn authority(data_dir: &Path) -> Result<Arc<Pki>> {
-    Ok(Arc::new(Pki::open(&data_dir.join("pki"))?.below("etcd")?))
+    // A witness has this one alone.
+    Ok(Arc::new(Pki::open(&data_dir.join("pki/etcd"))?))
 }
 
 impl Record {
@@ -77,7 +81,7 @@ impl Record {
         serde_json::from_str(&text).map(Some).with_context(|| format!("{} is damaged", path.display()))
     }
 
-    /// As `read`, for commands that make sense on a server alone.
+    /// As `read`, for commands that make sense where there is a member alone.
     pub fn must_read(data_dir: &Path) -> Result<Self> {
         Self::read(data_dir)?.with_context(|| {
             format!(
@@ -85,6 +89,16 @@ impl Record {
                 data_dir.display()
             )
         })
+    }
+
+    /// As `must_read`, for what needs the cluster's keys.
+    pub fn of_server(data_dir: &Path) -> Result<Self> {
+        let record = Self::must_read(data_dir)?;
+        ensure!(
+            !record.witness,
+            "this machine is a witness, which has none of the cluster's keys; do this on a server"
+        );
+        Ok(record)
     }
 
     pub fn write(&self, data_dir: &Path) -> Result<()> {

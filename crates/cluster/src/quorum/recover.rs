@@ -68,6 +68,7 @@ pub async fn from_database(
         settings,
         flags: Some(flags),
         restored: true,
+        witness: false,
     };
     process::end_left(data_dir, data_dir)?;
     process::check_ports(&record)?;
@@ -102,7 +103,7 @@ pub async fn from_database(
 
 /// Makes this server the only one of its cluster. Refused while most of the servers are there.
 pub async fn from_last_server(data_dir: &Path, run_dir: &Path, etcd_binary: Option<&Path>) -> Result<()> {
-    let mut record = Record::must_read(data_dir)?;
+    let mut record = Record::of_server(data_dir)?;
     if let Some(pid) = processes::holder(&run_dir.join("ferry.lock"))? {
         bail!("this server runs (process {pid}); stop it first: what it would write meanwhile is lost");
     }

@@ -15,6 +15,7 @@ use ferry_cluster::config::{ContainerRuntime, parse_mirror};
 use ferry_cluster::fleet::publish::JOINING;
 use ferry_cluster::node::tools;
 use ferry_cluster::quorum;
+use ferry_cluster::quorum::handover::Receiver;
 use ferry_cri::{CriClient, v1};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
@@ -168,7 +169,8 @@ fn bring_up(home: &Home, plan: &Plan, begin: Instant) -> Result<()> {
     let client = runtime.block_on(client(&entry))?;
     if !new.is_empty() {
         let first = home.data_dir(plan, 0);
-        let (_, token) = runtime.block_on(token::create_for_server(&client, TOKEN_LIFE, "ferry cluster", &first))?;
+        let made = token::create_for_member(&client, TOKEN_LIFE, "ferry cluster", &first, Receiver::Server);
+        let (_, token) = runtime.block_on(made)?;
         let start = Start { token: Some(token.to_string()) };
         let started: Result<Vec<()>> = in_parallel(new, |server| run(server, &start));
         runtime.block_on(forget(&client, &token.join.id));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use ferry_cluster::quorum::record::{self, Record};
-use ferry_cluster::quorum::recover;
+use ferry_cluster::quorum::{recover, witness};
 use ferry_store::StoreError;
 use ferry_store::etcd::api::rpc::{Member, StatusResponse};
 use ferry_store::etcd::{Members, member_status, snapshot};
@@ -145,6 +145,7 @@ async fn list(members: &Members, tls: &ferry_store::EtcdTls) -> Result<()> {
 fn role(member: &Member, status: Option<&StatusResponse>) -> &'static str {
     match status {
         _ if member.is_learner => "learner",
+        _ if witness::is_called_one(&member.name) => "witness",
         Some(status) if status.leader == member.id => "leader",
         _ => "follower",
     }

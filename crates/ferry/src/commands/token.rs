@@ -10,7 +10,7 @@ use ferry_cluster::fleet::publish::{JOINING, JOINING_SERVERS};
 use ferry_cluster::fleet::settings::Settings;
 use ferry_cluster::fleet::token::JoinToken;
 use ferry_cluster::quorum::Record;
-use ferry_cluster::quorum::handover::Handover;
+use ferry_cluster::quorum::handover::{Handover, Receiver};
 use ferry_cluster::quorum::token::ServerToken;
 use ferry_store::etcd::Members;
 use jiff::{SignedDuration, Timestamp};
@@ -33,14 +33,16 @@ pub fn run(options: &TokenOptions) -> Result<()> {
     runtime.block_on(async {
         let client = object::client(options.kubeconfig.as_deref()).await?;
         match &options.command {
-            TokenCommand::Create { ttl, description, server: false, .. } => {
+            TokenCommand::Create { ttl, description, server: false, witness: false, .. } => {
                 let (server, token, _) = create(&client, *ttl, description, JOINING).await?;
                 println!("ferry join {server} {token}");
                 Ok(())
             }
-            TokenCommand::Create { ttl, description, data_dir, .. } => {
-                let (server, token) = create_for_server(&client, *ttl, description, data_dir).await?;
-                println!("ferry join --server {server} {token}");
+            TokenCommand::Create { ttl, description, witness, data_dir, .. } => {
+                let receiver = if *witness { Receiver::Witness } else { Receiver::Server };
+                let (server, token) = create_for_member(&client, *ttl, description, data_dir, receiver).await?;
+                let command = if *witness { "witness join" } else { "join --server" };
+                println!("ferry {command} {server} {token}");
                 Ok(())
             }
             TokenCommand::List => list(client).await,
@@ -100,18 +102,19 @@ async fn until_signed(client: &Client, id: &str) {
 }
 
 /// The keys are read here and laid ready in the cluster, for whoever has the token.
-pub async fn create_for_server(
+pub async fn create_for_member(
     client: &Client,
     ttl: Duration,
     description: &str,
     data_dir: &Path,
+    receiver: Receiver,
 ) -> Result<(String, ServerToken)> {
     let data_dir = std::path::absolute(data_dir)?;
-    let record = Record::must_read(&data_dir)?;
+    let record = Record::of_server(&data_dir)?;
     let members =
         Members::new(&record.options(&data_dir)?)?.list().await.context("the cluster's etcd does not answer")?;
     let endpoints = members.into_iter().flat_map(|member| member.client_urls).collect();
-    let handover = Handover::collect(&data_dir, &record, Settings::read(client).await?, endpoints)?;
+    let handover = Handover::collect(receiver, &data_dir, &record, Settings::read(client).await?, endpoints)?;
     let (server, token, secret) = create(client, ttl, description, JOINING_SERVERS).await?;
     let token = ServerToken::new(token)?;
     handover.publish(client, &token, &secret).await?;

@@ -46,6 +46,7 @@ mod storage;
 mod store;
 mod succession;
 mod wire;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -132,6 +133,7 @@ const ALONE: &[Alone] = &[
         disaster::a_cluster_comes_back_from_its_last_server_and_from_a_backup,
     ),
     ("server_changes::servers_change_and_the_cluster_goes_on", server_changes::servers_change_and_the_cluster_goes_on),
+    ("witness::a_witness_keeps_two_servers_alive", witness::a_witness_keeps_two_servers_alive),
     (
         "plugin::the_binary_is_a_plugin_and_leaves_nothing_when_killed",
         plugin::the_binary_is_a_plugin_and_leaves_nothing_when_killed,

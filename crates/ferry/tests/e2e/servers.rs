@@ -72,11 +72,16 @@ fn until_all_vote(bed: &Bed) {
 
 /// A server's token, made on the first server.
 pub fn token(bed: &Bed) -> (String, String) {
+    token_for(bed, "--server", ["ferry", "join", "--server"])
+}
+
+/// The address and the token on the line that the flag makes, which begins with these words.
+pub fn token_for(bed: &Bed, flag: &str, begin: [&str; 3]) -> (String, String) {
     let mut command = bed.ferry("s1");
-    command.args(["token", "create", "--server", "--kubeconfig"]).arg(bed.kubeconfig()).arg(&bed.folders("s1")[0]);
+    command.args(["token", "create", flag, "--kubeconfig"]).arg(bed.kubeconfig()).arg(&bed.folders("s1")[0]);
     let line = succeed(&mut command);
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!(&words[..3], ["ferry", "join", "--server"], "{line}");
+    assert_eq!(&words[..3], begin, "{line}");
     (words[3].to_owned(), words[4].to_owned())
 }
 
