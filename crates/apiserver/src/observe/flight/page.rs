@@ -90,15 +90,7 @@ fn summary(core: &Core) -> Value {
 fn document(core: &Core, row: &Resource, info: &RequestInfo, records: &[Record], oldest: Option<i64>) -> Value {
     let namespace = if row.namespaced { &*info.namespace } else { "" };
     let key = row.key(namespace, &info.name);
-    // Nothing that was in a Secret is looked at.
-    let known = core.cache.resource(&row.storage_prefix).filter(|_| row.storage_prefix != "secrets");
-    let changed = |record: &Record| {
-        let change = known.as_ref()?.change(record.revision, &key)?;
-        let after = change.after?.parse().ok()?;
-        let before = change.before.and_then(|before| before.parse().ok());
-        Some((changes::between(before.as_ref(), &after), before.is_none()))
-    };
-    let writes: Vec<Value> = records.iter().map(|record| write(record, changed(record))).collect();
+    let writes: Vec<Value> = records.iter().map(|record| told(core, row, &key, record)).collect();
     json!({
         "kind": "Flight",
         "object": {
@@ -110,8 +102,26 @@ fn document(core: &Core, row: &Resource, info: &RequestInfo, records: &[Record],
     })
 }
 
+/// Since when all writes are known.
+pub(crate) fn oldest(core: &Core) -> Option<String> {
+    core.flight.ring.lock().oldest().map(micro_time)
+}
+
+/// A write, and what it changed while the watch cache's log still has it.
+pub(crate) fn told(core: &Core, row: &Resource, key: &str, record: &Record) -> Value {
+    // Nothing that was in a Secret is looked at.
+    let known = core.cache.resource(&row.storage_prefix).filter(|_| row.storage_prefix != "secrets");
+    let changed = || {
+        let change = known.as_ref()?.change(record.revision, key)?;
+        let after = change.after?.parse().ok()?;
+        let before = change.before.and_then(|before| before.parse().ok());
+        Some((changes::between(before.as_ref(), &after), before.is_none()))
+    };
+    write(record, changed())
+}
+
 /// `changed`: what, and whether the object was new; None where it is no longer known.
-fn write(record: &Record, changed: Option<(Vec<Value>, bool)>) -> Value {
+pub(super) fn write(record: &Record, changed: Option<(Vec<Value>, bool)>) -> Value {
     let complete = changed.is_some();
     let (changes, created) = changed.unwrap_or_default();
     let uid = u128::from_ne_bytes(record.uid);
