@@ -29,9 +29,15 @@ export async function ask(path, { method = "GET", accept = "application/json", t
   const text = await response.text();
   let status;
   try { status = JSON.parse(text); } catch { /* It is no Status. */ }
-  const error = new ApiError(response.status, status?.message ?? (text.slice(0, 400) || response.statusText), status);
+  const error = new ApiError(response.status, status?.message ?? inYaml(text) ?? (text.slice(0, 400) || response.statusText), status);
   if (response.status === 401 && !path.startsWith("/console/session")) signedOut(error);
   throw error;
+}
+
+/** The message of a Status in YAML: on its line, or in the lines below it. */
+function inYaml(text) {
+  const found = /^message: (?:[|>][-+]?\n((?: .*\n?)*)|(.*))$/m.exec(text);
+  return found && (found[1] ?? found[2]).replace(/^ +/gm, "").trim().replace(/^(["'])([^]*)\1$/, "$2").replace(/''/g, "'");
 }
 
 export const json = async (path, options) => (await ask(path, options)).json();

@@ -71,7 +71,7 @@ spec:
 export function openApply(state, text = "") {
   if (document.querySelector("dialog")) return;
   dialog("Apply a manifest", (close, box) => {
-    const area = h("textarea.mono", { rows: "14", spellcheck: "false", "aria-label": "Manifest, YAML or JSON", placeholder: EXAMPLE, value: text });
+    const area = h("textarea.mono", { rows: "12", autofocus: true, spellcheck: "false", "aria-label": "Manifest, YAML or JSON", placeholder: EXAMPLE, value: text });
     const force = h("input", { type: "checkbox" });
     const said = h("div.stack", { "aria-live": "polite" });
     const ready = h("button.primary", { type: "button", disabled: true, id: "apply-now" }, "Apply");

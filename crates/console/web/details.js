@@ -69,7 +69,7 @@ async function overview(context, named, object, body) {
   const own = (metadata.ownerReferences ?? []).map((owner) => ownerLink(owner, named.namespace));
   const general = panel("General", facts([
     ["Created", `${ago(metadata.creationTimestamp)} ago, ${metadata.creationTimestamp}`], ["Owned by", own.length ? own : undefined],
-    ["Labels", h("span.row", words(metadata.labels))], ["Node", spec.nodeName && h("a", { href: "#/o/api/v1/nodes/" + spec.nodeName }, spec.nodeName)],
+    ["Labels", metadata.labels && h("span.row", words(metadata.labels))], ["Node", spec.nodeName && h("a", { href: "#/o/api/v1/nodes/" + spec.nodeName }, spec.nodeName)],
     ["Address", status.podIP ?? spec.clusterIP], ["Replicas", spec.replicas === undefined ? undefined : `${status.readyReplicas ?? 0} of ${spec.replicas} ready, ${status.updatedReplicas ?? 0} up to date`],
     ["Ports", spec.ports?.map((port) => `${port.port}${port.nodePort ? ":" + port.nodePort : ""}/${port.protocol}`).join(", ")],
     ["Finalizers", metadata.finalizers?.join(", ")], ["Type", object.type], ["Data", object.data && Object.keys(object.data).join(", ")],

@@ -74,7 +74,7 @@ export function diff(before, after) {
 export function outline(value, indent = "") {
   if (Array.isArray(value)) {
     if (!value.length) return " []";
-    return value.map((one) => "\n" + indent + "-" + outline(one, indent + "  ")).join("");
+    return value.map((one) => "\n" + indent + "-" + outline(one, indent + "  ").replace(/^\n\s*/, " ")).join("");
   }
   if (value && typeof value === "object") {
     const keys = Object.keys(value).sort();

@@ -58,6 +58,9 @@ export function empty(title, ...more) {
   return h("div.empty", h("h2", title), ...more.map((part) => (typeof part === "string" ? h("p", part) : part)));
 }
 
+/** Text in which commands stand between backticks. */
+export const prose = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", part) : part));
+
 /** What went wrong, in words, and what to do about it. */
 export function failure(error) {
   if (error.code === 403) {

@@ -1,13 +1,13 @@
 // The waterfall of one object: its hops, who spent the time, and what holds it up.
 
-import { badge, failure, h, note, put, span } from "./dom.js";
+import { badge, failure, h, note, prose, put, span } from "./dom.js";
 import { json } from "./api.js";
 
 const LANES = { client: "client", "API server": "api", controllers: "controllers", scheduler: "scheduler", kubelet: "kubelet", "container runtime": "runtime", runtime: "runtime", network: "network", "image pull": "runtime" };
 const lane = (component) => "lane-" + (LANES[component] ?? (/node|kubelet/.test(component) ? "kubelet" : /endpoint|proxy|service/i.test(component) ? "proxy" : "store"));
 
-/** Draws into `element`; says whether the object has arrived. */
-export async function waterfall(element, path, signal) {
+/** Draws into `element`; says whether the object has arrived. `told` is given what the server says. */
+export async function waterfall(element, path, signal, told = () => {}) {
   let trace;
   try {
     trace = await json("/console/trace" + path, { signal });
@@ -16,6 +16,7 @@ export async function waterfall(element, path, signal) {
     return true;
   }
   if (signal.aborted) return true;
+  told(trace);
   put(element, head(trace), trace.waits.map(finding), falls(trace), spent(trace), notes(trace));
   return trace.finished && !trace.waits.some((one) => !one.note);
 }
@@ -32,8 +33,8 @@ export function finding(one) {
   return h("div.note.finding." + tone, { role: "status" },
     h("h3", (one.note ? "Note: " : one.probably ? "Probably: " : "") + one.cause),
     h("p.soft", `${one.about} · at ${one.hop}`),
-    one.details.length ? h("ul", one.details.map((text) => h("li.soft", text))) : null,
-    one.advice.length ? h("ul", one.advice.map((text) => h("li", "→ ", text))) : null);
+    one.details.length ? h("ul", one.details.map((text) => h("li.soft", prose(text)))) : null,
+    one.advice.length ? h("ul", one.advice.map((text) => h("li", "→ ", prose(text)))) : null);
 }
 
 function falls(trace) {

@@ -58,7 +58,7 @@ export async function hops(context) {
     h("div.split",
       h("section.panel", h("header", h("h2", "Latest writes")), list),
       h("section.panel", h("header", h("h2.grow.cut", chosen ? title(chosen) : "One object"), chosen && h("a", { href: "#/o" + chosen }, "Details")), fall))));
-  if (chosen) { lanes.choose(chosen); follow(fall, chosen, signal); }
+  if (chosen) { lanes.choose(chosen); follow(fall, chosen, signal, (trace) => lanes.belong(family(chosen, trace))); }
   else put(fall, empty("Choose an object", "Click a mark or a write to see its hops, who spent the time and what holds it up.", "Or press a to apply a manifest and watch it go."));
   const latest = [];
   const draw = () => put(list, latest.length ? latest.slice(0, 60).map(entry) : empty("Nothing was written yet", "Apply a manifest, and its way appears here."));
@@ -105,10 +105,19 @@ function entry(write) {
     h("i.lane-" + author(write), { title: write.user }), h("span.cut", h("span.soft", write.object.kind + " "), write.object.name), h("span.soft.cut", { title: deed(write) + " by " + write.user }, deed(write)));
 }
 
+/** The object and what it led to: its pods, and for a Deployment the ReplicaSets between. */
+function family(chosen, trace) {
+  const space = /^(.*\/namespaces\/[^/]+)\/([^/]+)\/[^/]+$/.exec(chosen);
+  if (!space) return [chosen];
+  const place = space[1].replace(/^.*(\/namespaces\/)/, "$1");
+  const sets = space[2] === "deployments" ? trace.pods.map((pod) => `/apis/apps/v1${place}/replicasets/${pod.replace(/-[^-]+$/, "")}`) : [];
+  return [chosen, ...sets, ...trace.pods.map((pod) => `/api/v1${place}/pods/${pod}`)];
+}
+
 /** Looks again until it has arrived. */
-async function follow(element, objectPath, signal) {
+async function follow(element, objectPath, signal, told) {
   while (!signal.aborted) {
-    if (await waterfall(element, objectPath, signal)) return;
+    if (await waterfall(element, objectPath, signal, told)) return;
     await new Promise((resolve) => setTimeout(resolve, 1500));
   }
 }
@@ -143,10 +152,16 @@ class Lanes {
     this.element = h("div.lanes", h("ul.names", LANES.map(([id, name]) => h("li", h("i.lane-" + id), name))), this.field);
     this.origin = Date.now();
     this.marks = [];
+    this.family = new Set();
     this.field.addEventListener("click", (event) => { const mark = event.target.closest(".mark"); if (mark) chosen(mark.dataset.object); });
   }
 
-  choose(object) { this.chosen = object; this.element.classList.add("choosing"); }
+  choose(object) { this.family = new Set([object]); this.element.classList.add("choosing"); }
+
+  belong(family) {
+    this.family = new Set(family);
+    for (const { element } of this.marks) element.classList.toggle("of", this.family.has(element.dataset.object));
+  }
 
   clear() { this.marks = []; put(this.moving); }
 
@@ -166,7 +181,7 @@ class Lanes {
 
   mark(lane, at, length, object, text, red) {
     const row = LANES.findIndex(([id]) => id === lane);
-    const element = h(`button.mark.lane-${lane}${red ? ".red" : ""}${object === this.chosen ? ".of" : ""}`, { type: "button", title: text, "aria-label": text, "data-object": object, tabindex: object === this.chosen ? "0" : "-1" });
+    const element = h(`button.mark.lane-${lane}${red ? ".red" : ""}${this.family.has(object) ? ".of" : ""}`, { type: "button", title: text, "aria-label": text, "data-object": object, tabindex: this.family.has(object) ? "0" : "-1" });
     element.style.top = row * ROW + (red ? 10 : 12) + "px";
     this.marks.push({ element, at, length });
     this.moving.append(element);
@@ -191,7 +206,7 @@ class Lanes {
       const now = Date.now();
       if (!this.paused && !document.hidden) {
         this.moving.style.transform = `translateX(${(this.width ?? this.field.clientWidth) - 12 - (now - this.origin) * this.pace()}px)`;
-        while (this.marks.length && now - this.marks[0].at > WINDOW * 1500) this.marks.shift().element.remove();
+        while (this.marks.length && now - this.marks[0].at > WINDOW * 10000) this.marks.shift().element.remove();
       }
       // Ten times a second: an open page is to cost next to nothing.
       setTimeout(() => requestAnimationFrame(step), 100);

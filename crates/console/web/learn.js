@@ -34,8 +34,8 @@ export async function learn(context) {
     } catch (error) { toast(error.code === 404 ? "good" : "bad", error.code === 404 ? "There is nothing to clean up." : error.message); }
   } }, "Clean up");
   put(main, h("div.page", h("div.head", h("h1", "Learn"), h("span.soft", "cause a failure, see where it gets stuck and how it is named"), h("span.grow"), clean),
-    note("good", "", `Everything happens in the namespace ${NAMESPACE}, which “Clean up” deletes. It takes the right to create a namespace, pods and Services.`), cards,
-    about ? h("section.panel", h("header", h("h2.grow", about.split("/").slice(-2).join("/")), h("a", { href: "#/o" + about }, "Details")), fall) : null));
+    note("good", "", `Everything happens in the namespace ${NAMESPACE}, which “Clean up” deletes. It takes the right to create a namespace, pods and Services.`),
+    about ? h("section.panel", h("header", h("h2.grow", about.split("/").slice(-2).join("/")), h("a", { href: "#/o" + about }, "Details")), fall) : null, cards));
   put(cards, LESSONS.map(([title, text, manifest, object]) => {
     const kindPath = object.startsWith("deployments") ? "/apis/apps/v1" : "/api/v1", path = `${kindPath}/namespaces/${NAMESPACE}/${object}`;
     const cause = h("button", { type: "button", "data-lesson": object, onclick: async () => {
@@ -47,11 +47,10 @@ export async function learn(context) {
       } catch (error) { toast("bad", error.message); }
       cause.disabled = false;
     } }, "Cause it");
-    return h("section.panel.card", h("h2", title), h("p.soft.grow", text), h("div.row", cause, about === path ? badge("shown below") : null));
+    return h("section.panel.card", h("h2", title), h("p.soft.grow", text), h("div.row", cause, about === path ? badge("shown above") : null));
   }));
   if (!about) return;
   put(fall, h("p.soft", "Looking…"));
-  fall.scrollIntoView?.({ block: "nearest" });
   while (!signal.aborted) {
     if (await waterfall(fall, about, signal)) { if (!fall.querySelector(".note.bad")) break; }
     await new Promise((resolve) => setTimeout(resolve, 1500));

@@ -27,7 +27,7 @@ export async function list(context, group, resource) {
   const count = h("span.soft", { "aria-live": "polite" }), live = h("span.state", h("span.dot"), h("span", "loading"));
   const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter rows", value: query.get("q") ?? "" });
   const where = await namespaces(kind, namespace, state, context);
-  put(main, h("div.page.full", h("div.head", h("h1", kind.kind), count, h("span.grow"), live, where, filter), table.element));
+  put(main, h("div.page.full", h("div.head", h("h1", context.plural(kind)), count, h("span.grow"), live, where, filter), table.element));
   filter.addEventListener("input", () => { table.filter(filter.value); told(); });
   table.filter(filter.value);
   const told = () => {
@@ -160,7 +160,7 @@ export class Rows {
       const compare = new Intl.Collator(undefined, { numeric: true }).compare;
       this.shown.sort((a, b) => (age ? value(a) - value(b) : compare(value(a), value(b))) * (down ? -1 : 1));
     }
-    const widths = this.names.map((name, at) => (at === 0 || name === "Name" ? "minmax(160px, 2.2fr)" : /^(Age|Ready|Restarts|Type|Status|Namespace)$/.test(name) ? "minmax(84px, 1fr)" : "minmax(96px, 1.3fr)"));
+    const widths = this.names.map((name, at) => (name === "Name" || (at === 0 && !this.all) ? "minmax(160px, 2.2fr)" : /^(Age|Ready|Restarts|Type|Status|Namespace)$/.test(name) ? "minmax(84px, 1fr)" : "minmax(96px, 1.3fr)"));
     this.template = widths.join(" ");
     this.heads.style.gridTemplateColumns = this.template;
     this.element.setAttribute("aria-rowcount", String(this.shown.length));

@@ -49,7 +49,7 @@ function show() {
   leave.abort();
   leave = new AbortController();
   const { parts, query } = route();
-  const context = { state, query, signal: leave.signal, main, link, go: (to) => { location.hash = to; } };
+  const context = { state, query, signal: leave.signal, main, link, plural, go: (to) => { location.hash = to; } };
   const pages = { hops, map, time, learn };
   put(main);
   main.scrollTop = 0;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use ferry_meta::ApiError;
 use serde_json::{Value, json};
 
-use super::{Named, json_answer};
 use crate::cache::CachedObject;
-use crate::observe::flight;
+use crate::observe::flight::{self, json_answer};
 use crate::request::context::RequestContext;
 use crate::response::answer::Answer;
 use crate::server::Core;
@@ -18,11 +17,11 @@ const MOST: usize = 100;
 const MOST_BYTES: usize = 4 << 20;
 
 pub(super) async fn answer(core: &Core, context: &RequestContext, path: &str) -> Result<Answer, ApiError> {
-    let Some(named) = Named::find(core, path) else { return Ok(Answer::no_such_page()) };
-    named.may_get(core, context).await?;
-    let key = named.row.key(named.namespace(), &named.info.name);
+    let Some((row, info)) = flight::named(core, &format!("/{path}")) else { return Ok(Answer::no_such_page()) };
+    flight::may_get(core, context, &info).await?;
+    let key = row.key(if row.namespaced { &info.namespace } else { "" }, &info.name);
     // Nothing that was in a Secret is shown again.
-    let cache = core.cache.resource(&named.row.storage_prefix).filter(|_| named.row.storage_prefix != "secrets");
+    let cache = core.cache.resource(&row.storage_prefix).filter(|_| row.storage_prefix != "secrets");
     let records = core.flight.told(&key);
     let mut bytes = 0;
     let mut writes = Vec::new();

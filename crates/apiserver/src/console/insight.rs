@@ -8,7 +8,8 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::{Named, Pages, json_answer};
+use super::Pages;
+use crate::observe::flight::{json_answer, named};
 use crate::request::context::RequestContext;
 use crate::response::answer::Answer;
 use crate::server::Core;
@@ -54,19 +55,19 @@ pub(super) async fn answer(
     what: &str,
     path: &str,
 ) -> Result<Answer, ApiError> {
-    let (Some(insights), Some(named)) = (pages.insight.load_full(), Named::find(core, path)) else {
+    let (Some(insights), Some((row, info))) = (pages.insight.load_full(), named(core, &format!("/{path}"))) else {
         return Ok(Answer::no_such_page());
     };
-    let gvk = &named.row.gvk;
+    let gvk = &row.gvk;
     let request = InsightRequest {
         what: if what == "why" { "why" } else { "trace" },
         group: gvk.group.clone(),
         version: gvk.version.clone(),
-        plural: named.row.plural.clone(),
+        plural: row.plural.clone(),
         kind: gvk.kind.clone(),
-        namespaced: named.row.namespaced,
-        namespace: named.namespace().to_owned(),
-        name: named.info.name.clone(),
+        namespaced: row.namespaced,
+        namespace: if row.namespaced { info.namespace.clone() } else { String::new() },
+        name: info.name.clone(),
     };
     let client = InProcess::of_caller(core.clone(), &context.headers, &context.peer).client();
     let found = tokio::time::timeout(PATIENCE, async {

@@ -14,14 +14,9 @@ use ferry_auth::Attributes;
 use ferry_console::{Admitted, Console, Refusal};
 use ferry_meta::ApiError;
 use ferry_meta::user::ANONYMOUS;
-use ferry_registry::Resource;
 use http::{Method, Response};
-use serde_json::Value;
 
 use crate::request::context::RequestContext;
-use crate::request::info::RequestInfo;
-use crate::request::query::Query;
-use crate::request::verb::Verb;
 use crate::response::answer::{Answer, Body, full};
 use crate::server::Core;
 use ferry_connections::Peer;
@@ -88,47 +83,6 @@ async fn may_ask_recorder(core: &Core, context: &RequestContext) -> Result<(), A
         fields: &[],
     };
     core.authorization.check(&wanted).await
-}
-
-/// The object that a path of the API names, behind a path of the console.
-struct Named {
-    row: Arc<Resource>,
-    info: RequestInfo,
-}
-
-impl Named {
-    /// None: it names no object. The path must be the object's own: another one would be judged by the rights of another place.
-    fn find(core: &Core, path: &str) -> Option<Self> {
-        let info = RequestInfo::read(&Method::GET, &format!("/{path}"), &Query::parse(""));
-        let row = core.table().find(&info.group, &info.version, &info.resource).cloned()?;
-        let own = row.namespaced == info.in_namespace && info.verb == Verb::Get && info.subresource.is_main();
-        own.then_some(Self { row, info })
-    }
-
-    fn namespace(&self) -> &str {
-        if self.row.namespaced { &self.info.namespace } else { "" }
-    }
-
-    async fn may_get(&self, core: &Core, context: &RequestContext) -> Result<(), ApiError> {
-        let info = &self.info;
-        let wanted = Attributes {
-            user: &context.user,
-            verb: "get",
-            namespace: &info.namespace,
-            group: &info.group,
-            version: &info.version,
-            resource: &info.resource,
-            subresource: "",
-            name: &info.name,
-            path: &info.path,
-            fields: &[],
-        };
-        core.authorization.check(&wanted).await
-    }
-}
-
-fn json_answer(value: &Value) -> Answer {
-    Answer::Plain { code: 200, content_type: "application/json", body: value.to_string().into() }
 }
 
 fn empty(code: http::StatusCode) -> Response<Body> {

@@ -9,7 +9,8 @@ use http::header::{CONTENT_TYPE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Pages, empty, json_answer};
+use super::{Pages, empty};
+use crate::observe::flight::json_answer;
 use crate::request::context::RequestContext;
 use crate::response::answer::{Answer, full};
 use crate::server::Core;

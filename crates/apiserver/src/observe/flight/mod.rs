@@ -18,7 +18,7 @@ use ring::{Record, Ring};
 use serde_json::Value;
 use tokio::sync::watch;
 
-pub(crate) use page::{oldest, page, told, verdict};
+pub(crate) use page::{json_answer, may_get, named, oldest, page, told, verdict};
 
 /// What a transaction changes, before the store has it.
 #[derive(Debug)]

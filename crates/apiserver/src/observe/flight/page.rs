@@ -26,17 +26,20 @@ pub(crate) async fn page(core: &Arc<Core>, context: &RequestContext, rest: &[&st
     if matches!(rest, [] | [""]) {
         return Ok(json_answer(&summary(core)));
     }
-    let info = RequestInfo::read(&Method::GET, &format!("/{}", rest.join("/")), &Query::parse(""));
-    let row = core.table().find(&info.group, &info.version, &info.resource).cloned();
-    // The path must be the object's own: another one would be judged by the rights of another place.
-    let own = |row: &Arc<Resource>| {
-        row.namespaced == info.in_namespace && info.verb == Verb::Get && info.subresource.is_main()
-    };
-    let Some(row) = row.filter(own) else { return Ok(Answer::no_such_page()) };
+    let Some((row, info)) = named(core, &format!("/{}", rest.join("/"))) else { return Ok(Answer::no_such_page()) };
     may_get(core, context, &info).await?;
     let namespace = if row.namespaced { &*info.namespace } else { "" };
     let (records, oldest) = core.flight.of(&row.key(namespace, &info.name));
     Ok(json_answer(&document(core, &row, &info, &records, oldest)))
+}
+
+/// The object that a path of the API names. The path must be the object's own: another one would be judged by the rights of
+/// another place.
+pub(crate) fn named(core: &Core, path: &str) -> Option<(Arc<Resource>, RequestInfo)> {
+    let info = RequestInfo::read(&Method::GET, path, &Query::parse(""));
+    let row = core.table().find(&info.group, &info.version, &info.resource).cloned()?;
+    let own = row.namespaced == info.in_namespace && info.verb == Verb::Get && info.subresource.is_main();
+    own.then_some((row, info))
 }
 
 /// `/debug/verdicts/<namespace>/<pod>`, for whoever may read the pod.
@@ -57,7 +60,7 @@ pub(crate) async fn verdict(
 }
 
 /// The path is allowed already; the object itself must be, too.
-async fn may_get(core: &Core, context: &RequestContext, info: &RequestInfo) -> Result<(), ApiError> {
+pub(crate) async fn may_get(core: &Core, context: &RequestContext, info: &RequestInfo) -> Result<(), ApiError> {
     let wanted = Attributes {
         user: &context.user,
         verb: "get",
@@ -73,7 +76,7 @@ async fn may_get(core: &Core, context: &RequestContext, info: &RequestInfo) -> R
     core.authorization.check(&wanted).await
 }
 
-fn json_answer(value: &Value) -> Answer {
+pub(crate) fn json_answer(value: &Value) -> Answer {
     Answer::Plain { code: 200, content_type: "application/json", body: value.to_string().into() }
 }
 
