@@ -170,16 +170,31 @@ fn page(port: u16) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let request = format!("GET /json/list HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let found: Value =
-            answer.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str(body).ok()).unwrap_or_default();
+        let (found, answer) = document(&mut stream);
         let pages = found.as_array().into_iter().flatten().find(|target| target["type"] == "page");
         if let Some(url) = pages.and_then(|target| target["webSocketDebuggerUrl"].as_str()) {
             return url.to_owned();
         }
         assert!(begin.elapsed() < PATIENCE, "Chromium has no page: {answer}");
         pause(Duration::from_millis(20));
+    }
+}
+
+/// The JSON of an answer, as soon as all of it is there: the browser keeps the connection.
+fn document(stream: &mut TcpStream) -> (Value, String) {
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = stream.read(&mut part).unwrap_or(0);
+        answer.extend_from_slice(&part[..read]);
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        let found = text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str(body).ok());
+        if let Some(found) = found {
+            return (found, text);
+        }
+        if read == 0 {
+            return (Value::Null, text);
+        }
     }
 }
 
