@@ -129,16 +129,9 @@ impl Feed {
         }
         let gvk = &row.gvk;
         let wanted = Attributes {
-            user: &self.user,
-            verb: "watch",
             namespace,
-            group: &gvk.group,
             version: &gvk.version,
-            resource: &row.plural,
-            subresource: "",
-            name: "",
-            path: "",
-            fields: &[],
+            ..Attributes::resource(&self.user, "watch", &gvk.group, &row.plural)
         };
         let allowed = self.core.authorization.check(&wanted).await.is_ok();
         self.rights.insert(key, allowed);

@@ -70,19 +70,7 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext) -> Option
 
 /// As for `/debug/flight/…`, which tells the same.
 async fn may_ask_recorder(core: &Core, context: &RequestContext) -> Result<(), ApiError> {
-    let wanted = Attributes {
-        user: &context.user,
-        verb: "get",
-        namespace: "",
-        group: "",
-        version: "",
-        resource: "",
-        subresource: "",
-        name: "",
-        path: "/debug/flight/console",
-        fields: &[],
-    };
-    core.authorization.check(&wanted).await
+    core.authorization.check(&Attributes::path(&context.user, "get", "/debug/flight/console")).await
 }
 
 fn empty(code: http::StatusCode) -> Response<Body> {
