@@ -12,6 +12,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tasks", &[]),
     ("tls", &[]),
     ("connections", &["tasks"]),
+    // Static files and the sessions of browsers; it knows nothing of objects.
+    ("console", &["meta"]),
     ("x509", &[]),
     ("schema", &["meta", "semantics"]),
     ("cel", &["meta", "semantics"]),
@@ -31,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "auth",
             "cel",
             "connections",
+            "console",
             "fairness",
             "meta",
             "metrics",

@@ -11,6 +11,7 @@
 //! | [`request`] | what the request asks for: verb, resource, options, representation, row of the table |
 //! | [`filters`] | audit, priority and fairness, rights, room for large objects |
 //! | [`aggregation`] | requests that another server answers |
+//! | [`console`] | the console's files, its sessions, what it is told beyond the API |
 //! | [`nonresource`] | paths that are no resource: health, version, the pages for operators |
 //! | [`discovery`] | discovery documents and OpenAPI |
 //! | [`verbs`] | one handler per verb, for every kind |
@@ -27,6 +28,7 @@
 
 mod aggregation;
 pub mod cache;
+mod console;
 mod controlplane;
 mod custom_resources;
 mod discovery;
@@ -57,6 +59,7 @@ use ferry_tasks::Tasks;
 use futures::future::{BoxFuture, LocalBoxFuture};
 
 pub use aggregation::FrontProxy;
+pub use console::{Insight, InsightRequest};
 pub use controlplane::bootstrap::Endpoint;
 pub use ferry_connections::Peer;
 pub use request::context::{Stage, Stages};
@@ -106,6 +109,8 @@ pub struct Config {
     pub resource_metrics: bool,
     /// Without it, servers behind this one do not learn who asks.
     pub front_proxy: Option<FrontProxy>,
+    /// Whether `/console/` is served.
+    pub console: bool,
     /// Whether `application/cbor` is spoken, as upstream's gate CBORServingAndStorage has it.
     pub cbor: bool,
 }
@@ -155,6 +160,7 @@ impl ApiServer {
             flight: flight::Recorder::default(),
             verdicts: arc_swap::ArcSwapOption::empty(),
             event_leases: server::EventLeases::default(),
+            console: config.console.then(console::Pages::default),
             kubelets: config.kubelets,
             aggregation: aggregation::Aggregation::new(config.front_proxy),
             resource_metrics,
@@ -196,6 +202,13 @@ impl ApiServer {
     /// Answers `/debug/verdicts/<namespace>/<pod>` for those who may read the pod: why it has no node.
     pub fn set_verdicts(&self, of: impl Fn(&str, &str) -> Option<String> + Send + Sync + 'static) {
         self.core.verdicts.store(Some(Arc::new(Box::new(of))));
+    }
+
+    /// Answers `/console/why/…` and `/console/trace/…`, through a client that acts as whoever asks.
+    pub fn set_insight(&self, ask: Insight) {
+        if let Some(pages) = &self.core.console {
+            pages.set_insight(ask);
+        }
     }
 
     /// Tells `/flagz` what the process was started with.

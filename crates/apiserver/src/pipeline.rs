@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ferry_auth::{AuthnError, Authorizer, Credentials, Notes};
 use ferry_connections::Peer;
+use ferry_console::{Admitted, Refusal};
 use ferry_meta::bounds::LARGEST_BODY;
 use ferry_meta::user::ANONYMOUS;
 use ferry_meta::{ApiError, Reason};
@@ -30,17 +31,22 @@ use crate::server::Core;
 use crate::storage::codec;
 use crate::transport::websocket;
 use crate::write::patching::PatchType;
-use crate::{aggregation, nonresource, read, subresources, verbs};
+use crate::{aggregation, console, nonresource, read, subresources, verbs};
 
 /// How long a large body waits for others of its user.
 const BODY_ROOM_DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
+    if let Some(file) = console::file(core, &parts, &peer) {
+        return file;
+    }
+    let mut peer = peer;
+    let admitted = console::admit(core, &mut parts, &mut peer);
     let mut context = RequestContext::new(&mut parts, peer, core.cbor);
     let in_flight = core.metrics.in_flight(&context);
     // A handler that panics takes its request along, not the connection with all the others on it.
-    let outcome = match AssertUnwindSafe(run(core, &mut context, parts, body)).catch_unwind().await {
+    let outcome = match AssertUnwindSafe(run(core, &mut context, admitted, parts, body)).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(_) => audit::panicked(&context).await,
     };
@@ -73,10 +79,19 @@ fn check_timeout(context: &RequestContext) -> Result<(), ApiError> {
 async fn run(
     core: &Arc<Core>,
     context: &mut RequestContext,
+    admitted: Result<Option<Admitted>, Refusal>,
     parts: http::request::Parts,
     body: Body,
 ) -> Result<Answer, ApiError> {
     check_timeout(context)?;
+    // A browser whose sign-in does not count for this.
+    context.admitted = match admitted {
+        Ok(admitted) => admitted,
+        Err(refusal) => {
+            audit::refused(core, context, &Notes::default()).await;
+            return Err(refusal.error());
+        }
+    };
     // Who is asking.
     let credentials =
         Credentials { headers: &context.headers, certificates: &context.peer.certificates, path: &context.info.path };
@@ -111,6 +126,10 @@ async fn run(
             record.impersonated(&user);
         }
         context.user = user;
+    }
+    // What is answered with the caller's rights, request by request, and needs none of its own.
+    if let Some(answer) = console::handle(core, context).await {
+        return answer;
     }
     // Whether there is room for it now. Its seats are free again when this function ends.
     let _seats = match fairness::enter(core, context).await {

@@ -44,6 +44,8 @@ pub(crate) struct Core {
     /// What the scheduler of this process says of a pod without a node.
     pub verdicts: ArcSwapOption<crate::Verdicts>,
     pub event_leases: EventLeases,
+    /// None where it is switched off.
+    pub console: Option<crate::console::Pages>,
     pub kubelets: crate::transport::kubelet::Kubelets,
     pub aggregation: crate::aggregation::Aggregation,
     /// None where `metrics.k8s.io` is left to others.

@@ -168,6 +168,7 @@ async fn open_front_door(
     renewals.start(tasks);
     reloads.start(tasks);
     let server = door.server.clone();
+    crate::insight::offer(&server);
     tasks.spawn("serve", async move { server.serve(listener, tls).await });
     Ok(door)
 }

@@ -18,6 +18,7 @@ pub mod control_plane;
 pub mod fleet;
 pub mod folders;
 pub mod gateway;
+pub mod insight;
 pub mod kubeconfig;
 pub mod kubelet_options;
 pub mod labels;

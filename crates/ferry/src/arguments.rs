@@ -10,7 +10,7 @@ use ferry_server::server_options::duration;
 
 pub use crate::component_options::{ApiserverOptions, ControllerManagerOptions, GatewayOptions, SchedulerOptions};
 use crate::fleet_options::{ClustersOptions, DrainOptions, NodeListOptions};
-use crate::insight_options::{TraceOptions, WhyOptions};
+use crate::insight_options::{ConsoleOptions, TraceOptions, WhyOptions};
 use crate::node_component_options::{DnsOptions, KubeletAloneOptions, ProxyAloneOptions};
 pub use crate::store_options::{BackupOptions, RestoreOptions, StoreCommand, StoreOptions};
 pub use ferry_cluster::options::{ClusterOptions, Folders, JoinOptions, MemberFlags, MigrateOptions, NodeOptions};
@@ -79,6 +79,8 @@ pub enum Command {
     Secrets(SecretsCommand),
     /// Show the hops from a client's request to a pod that can be reached, and how long each took. Exit code: 0 it is ready, 1 it is stuck, 2 it cannot tell, 3 it is on its way.
     Trace(TraceOptions),
+    /// Print a link that signs a browser in to the console, as the user of the kubeconfig.
+    Console(ConsoleOptions),
     /// Say why an object is not ready, scheduled, running, reachable or deleted. Exit code: 0 nothing holds it up, 1 it is stuck, 2 it cannot tell, 3 it is on its way.
     Why(WhyOptions),
     /// kubectl, as upstream's: also when this program is called by the name kubectl.

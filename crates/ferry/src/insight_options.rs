@@ -1,4 +1,4 @@
-//! The flags of `ferry trace` and `ferry why`.
+//! The flags of `ferry trace`, `ferry why` and `ferry console`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +40,16 @@ pub struct TraceOptions {
     /// Every write of the object that the server still knows: who, when, what it changed.
     #[arg(long)]
     pub writes: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ConsoleOptions {
+    /// As whom, and where; as kubectl finds it when not given, else that of `ferry up`.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Open the link in a browser of this machine too.
+    #[arg(long)]
+    pub open: bool,
 }
 
 #[derive(Args, Clone, Debug)]

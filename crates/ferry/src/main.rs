@@ -69,6 +69,7 @@ fn main() -> std::process::ExitCode {
         Command::Node { command: NodeCommand::Simulate(options) } => commands::simulate::run(&options),
         Command::Store(options) => commands::store::run(&options),
         Command::Secrets(SecretsCommand::Rotate(options)) => commands::secrets::rotate(&options),
+        Command::Console(options) => commands::console::run(&options),
         Command::Trace(options) => return commands::trace::run(&options),
         Command::Why(options) => return commands::why::run(&options),
         // Taken above, with its own flags.

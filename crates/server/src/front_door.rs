@@ -129,6 +129,7 @@ impl FrontDoor {
                 advertised: format!("{}:{}", options.advertise, options.port),
                 kubelets: options.kubelets,
                 resource_metrics: options.resource_metrics,
+                console: options.server.console,
                 front_proxy: Some(options.front_proxy),
                 cbor: options.cbor,
             },

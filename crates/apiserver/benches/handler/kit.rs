@@ -58,6 +58,7 @@ impl Kit {
             advertised: "192.0.2.1:6443".into(),
             kubelets: Kubelets::default(),
             resource_metrics: false,
+            console: true,
             front_proxy: None,
             cbor: false,
             cache,

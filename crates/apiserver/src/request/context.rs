@@ -171,6 +171,8 @@ pub(crate) struct RequestContext {
     pub negotiated: Negotiated,
     /// What came or goes as CBOR, which is turned into JSON and back at the edge.
     pub cbor: Cbor,
+    /// By what of the console it was let in.
+    pub admitted: Option<ferry_console::Admitted>,
     warnings: Mutex<Vec<String>>,
 }
 
@@ -248,6 +250,7 @@ impl RequestContext {
             patch: None,
             negotiated: Negotiated::default(),
             cbor,
+            admitted: None,
             warnings: Mutex::default(),
         }
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ferry_tasks::Ended;
-use http::header::{AUTHORIZATION, HeaderValue};
+use http::header::{self, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 
 use crate::pipeline;
 use crate::response::answer::{Body, BoxError};
@@ -20,7 +20,33 @@ use ferry_connections::Peer;
 pub(crate) struct InProcess {
     core: Arc<Core>,
     authorization: Option<HeaderValue>,
+    /// What a caller brought that these requests are made for.
+    caller: Option<Arc<Caller>>,
 }
+
+struct Caller {
+    headers: HeaderMap,
+    peer: Peer,
+}
+
+/// An answer of this size says more than can be looked at on behalf of a caller.
+const LARGEST_ANSWER: usize = 32 << 20;
+
+/// What belongs to one request and not to who makes it.
+const OF_ONE_REQUEST: [HeaderName; 12] = [
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::USER_AGENT,
+    HeaderName::from_static("audit-id"),
+];
 
 impl InProcess {
     pub(crate) fn new(core: Arc<Core>, token: &str) -> Self {
@@ -28,7 +54,15 @@ impl InProcess {
         if let Some(value) = &mut authorization {
             value.set_sensitive(true);
         }
-        Self { core, authorization }
+        Self { core, authorization, caller: None }
+    }
+
+    /// Its requests prove themselves as the caller of another request did, and may do what that caller may.
+    pub(crate) fn of_caller(core: Arc<Core>, headers: &HeaderMap, peer: &Peer) -> Self {
+        let mut headers = headers.clone();
+        OF_ONE_REQUEST.iter().for_each(|name| drop(headers.remove(name)));
+        let peer = Peer { connection: None, ..peer.clone() };
+        Self { core, authorization: None, caller: Some(Arc::new(Caller { headers, peer })) }
     }
 
     pub(crate) fn client(self) -> kube::Client {
@@ -58,15 +92,23 @@ impl tower_service::Service<Request<kube::client::Body>> for InProcess {
         if let Some(value) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, value.clone());
         }
+        let mut peer = Peer::default();
+        if let Some(caller) = &self.caller {
+            peer = caller.peer.clone();
+            request.headers_mut().extend(caller.headers.clone());
+        }
         let core = self.core.clone();
         if core.tasks.is_here() {
-            return Box::pin(async move { Ok(pipeline::handle(&core, request, Peer::default()).await) });
+            let limited = self.caller.is_some();
+            return Box::pin(async move {
+                let answer = pipeline::handle(&core, request, peer).await;
+                Ok(if limited { answer.map(|body| Limited::new(body, LARGEST_ANSWER).boxed_unsync()) } else { answer })
+            });
         }
         // The node's runtime may stand still while a request holds what others wait for.
         Box::pin(async move {
             let own = core.clone();
-            let answer =
-                core.tasks.run("request", async move { pipeline::handle(&own, request, Peer::default()).await });
+            let answer = core.tasks.run("request", async move { pipeline::handle(&own, request, peer).await });
             Ok(answer.await.unwrap_or_else(|ended| unavailable(&ended)))
         })
     }

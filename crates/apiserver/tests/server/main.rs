@@ -107,6 +107,7 @@ impl Fixture {
             advertised: "192.0.2.1:6443".into(),
             kubelets: Kubelets::default(),
             resource_metrics: false,
+            console: true,
             front_proxy: None,
             cbor: true,
         };

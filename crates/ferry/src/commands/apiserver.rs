@@ -130,6 +130,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
     reloads.start(&tasks);
     tracing::info!("serving on {}:{}", options.bind_address, options.secure_port);
     let server = door.server.clone();
+    ferry_cluster::insight::offer(&server);
     tasks.spawn("serve", async move { server.serve(listener, tls).await });
     signals::wait().await?;
     door.server.stop(STOP_PATIENCE).await;

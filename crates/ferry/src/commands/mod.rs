@@ -4,6 +4,7 @@ pub mod apiserver;
 pub mod backup;
 pub mod cluster;
 pub mod completion;
+pub mod console;
 pub mod controller_manager;
 pub mod dns;
 pub mod down;

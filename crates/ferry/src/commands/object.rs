@@ -46,14 +46,18 @@ pub async fn find(options: &ObjectOptions) -> Result<Named> {
 }
 
 /// As kubectl finds it, else the cluster of this machine.
-pub async fn client(path: Option<&Path>) -> Result<kube::Client> {
+pub async fn access(path: Option<&Path>) -> Result<kube::Config> {
     if path.is_some() {
-        return kubeconfig::client(path).await;
+        return kubeconfig::config(path).await;
     }
-    match kubeconfig::client(None).await {
-        Err(_) if Path::new(OWN).exists() => kubeconfig::client(Some(Path::new(OWN))).await,
-        client => client,
+    match kubeconfig::config(None).await {
+        Err(_) if Path::new(OWN).exists() => kubeconfig::config(Some(Path::new(OWN))).await,
+        access => access,
     }
+}
+
+pub async fn client(path: Option<&Path>) -> Result<kube::Client> {
+    kubeconfig::connect(access(path).await?)
 }
 
 /// Runs a command whose exit code tells: what it says, or 2 where it could not be found out.

@@ -97,6 +97,11 @@ impl Apiserver {
         self.client_with(TOKEN).await
     }
 
+    /// As nobody.
+    pub async fn anonymous(&mut self) -> kube::Client {
+        self.client_as(kube::config::AuthInfo::default()).await
+    }
+
     pub async fn mallory(&mut self) -> kube::Client {
         self.client_with(&format!("{MALLORY}-token")).await
     }

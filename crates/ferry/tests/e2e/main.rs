@@ -8,10 +8,12 @@
 #![expect(clippy::unwrap_used, reason = "a test: a missing value is a failure")]
 
 mod alone;
+mod browser;
 mod cluster;
 mod cluster_bed;
 mod clusters;
 mod components;
+mod console;
 mod copying;
 mod devices;
 mod disaster;
@@ -60,6 +62,7 @@ type Alone = (&'static str, fn());
 
 const SCENARIOS: &[Scenario] = &[
     ("spine::three_pods_answer_behind_a_service", spine::three_pods_answer_behind_a_service),
+    ("console::pages_show_a_cluster_happen", console::pages_show_a_cluster_happen),
     ("insight::a_trace_shows_every_hop", insight::a_trace_shows_every_hop),
     ("spine::events_tell_the_story_in_order", spine::events_tell_the_story_in_order),
     ("gateway::gateways_and_ingresses_reach_pods", gateway::gateways_and_ingresses_reach_pods),
@@ -99,6 +102,8 @@ const SCENARIOS: &[Scenario] = &[
 
 /// Those that need no cluster, only the API server or a command.
 const ALONE: &[Alone] = &[
+    ("console::a_cookie_speaks_for_the_pages_alone", console::a_cookie_speaks_for_the_pages_alone),
+    ("console::without_the_console_there_is_none", console::without_the_console_there_is_none),
     ("envtest::tests_start_their_own_control_plane", envtest::tests_start_their_own_control_plane),
     ("envtest::a_killed_test_leaves_no_server_behind", envtest::a_killed_test_leaves_no_server_behind),
     ("store::a_live_store_is_backed_up_and_restored", store::a_live_store_is_backed_up_and_restored),

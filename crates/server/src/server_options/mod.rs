@@ -51,6 +51,9 @@ pub struct ServerOptions {
     /// So many writes run at once.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: usize,
+    /// Serve the console at /console/: web pages that act with the rights of who signs in.
+    #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
+    pub console: bool,
     /// Answer `metrics.k8s.io` (kubectl top, autoscaling by CPU and memory) from the figures of the kubelets; a whole cluster
     /// does unless told otherwise. Another server of that group, such as metrics-server, comes first where it is installed.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]

@@ -15,8 +15,10 @@ use parking_lot::Mutex;
 
 use crate::request::context::RequestContext;
 use ring::{Record, Ring};
+use serde_json::Value;
+use tokio::sync::watch;
 
-pub(crate) use page::{page, verdict};
+pub(crate) use page::{json_answer, may_get, named, oldest, page, told, verdict};
 
 /// What a transaction changes, before the store has it.
 #[derive(Debug)]
@@ -41,11 +43,20 @@ impl Change {
 
 pub(crate) struct Recorder {
     ring: Mutex<Ring>,
+    /// The number of the next record, for those who wait for it.
+    newest: watch::Sender<u64>,
+}
+
+/// A write that somebody has not seen yet.
+pub(crate) struct Fresh {
+    pub number: u64,
+    pub key: String,
+    pub record: Record,
 }
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { ring: Mutex::new(Ring::new(ring::MOST)) }
+        Self { ring: Mutex::new(Ring::new(ring::MOST)), newest: watch::Sender::new(0) }
     }
 }
 
@@ -64,6 +75,29 @@ impl Recorder {
                 Record { revision, received, stages: written.stages, uid: uid.to_ne_bytes(), origin, calls, removed };
             ring.push(record, &key);
         }
+        let pushed = ring.pushed();
+        drop(ring);
+        self.newest.send_replace(pushed);
+    }
+
+    /// The number of the next write.
+    pub(crate) fn newest(&self) -> u64 {
+        *self.newest.borrow()
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    /// The writes from a number on that are still here, at most so many.
+    pub(crate) fn since(&self, number: u64, most: usize) -> Vec<Fresh> {
+        let found = self.ring.lock().since(number, most);
+        found.into_iter().map(|(number, key, record)| Fresh { number, key, record }).collect()
+    }
+
+    /// The writes of one object, oldest first: the revision, and what is known of it without looking at the object.
+    pub(crate) fn told(&self, key: &str) -> Vec<(u64, Value)> {
+        self.of(key).0.iter().map(|record| (record.revision, page::write(record, None))).collect()
     }
 
     fn of(&self, key: &str) -> (Vec<Record>, Option<i64>) {

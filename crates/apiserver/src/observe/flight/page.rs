@@ -26,17 +26,20 @@ pub(crate) async fn page(core: &Arc<Core>, context: &RequestContext, rest: &[&st
     if matches!(rest, [] | [""]) {
         return Ok(json_answer(&summary(core)));
     }
-    let info = RequestInfo::read(&Method::GET, &format!("/{}", rest.join("/")), &Query::parse(""));
-    let row = core.table().find(&info.group, &info.version, &info.resource).cloned();
-    // The path must be the object's own: another one would be judged by the rights of another place.
-    let own = |row: &Arc<Resource>| {
-        row.namespaced == info.in_namespace && info.verb == Verb::Get && info.subresource.is_main()
-    };
-    let Some(row) = row.filter(own) else { return Ok(Answer::no_such_page()) };
+    let Some((row, info)) = named(core, &format!("/{}", rest.join("/"))) else { return Ok(Answer::no_such_page()) };
     may_get(core, context, &info).await?;
     let namespace = if row.namespaced { &*info.namespace } else { "" };
     let (records, oldest) = core.flight.of(&row.key(namespace, &info.name));
     Ok(json_answer(&document(core, &row, &info, &records, oldest)))
+}
+
+/// The object that a path of the API names. The path must be the object's own: another one would be judged by the rights of
+/// another place.
+pub(crate) fn named(core: &Core, path: &str) -> Option<(Arc<Resource>, RequestInfo)> {
+    let info = RequestInfo::read(&Method::GET, path, &Query::parse(""));
+    let row = core.table().find(&info.group, &info.version, &info.resource).cloned()?;
+    let own = row.namespaced == info.in_namespace && info.verb == Verb::Get && info.subresource.is_main();
+    own.then_some((row, info))
 }
 
 /// `/debug/verdicts/<namespace>/<pod>`, for whoever may read the pod.
@@ -57,7 +60,7 @@ pub(crate) async fn verdict(
 }
 
 /// The path is allowed already; the object itself must be, too.
-async fn may_get(core: &Core, context: &RequestContext, info: &RequestInfo) -> Result<(), ApiError> {
+pub(crate) async fn may_get(core: &Core, context: &RequestContext, info: &RequestInfo) -> Result<(), ApiError> {
     let wanted = Attributes {
         user: &context.user,
         verb: "get",
@@ -73,7 +76,7 @@ async fn may_get(core: &Core, context: &RequestContext, info: &RequestInfo) -> R
     core.authorization.check(&wanted).await
 }
 
-fn json_answer(value: &Value) -> Answer {
+pub(crate) fn json_answer(value: &Value) -> Answer {
     Answer::Plain { code: 200, content_type: "application/json", body: value.to_string().into() }
 }
 
@@ -90,15 +93,7 @@ fn summary(core: &Core) -> Value {
 fn document(core: &Core, row: &Resource, info: &RequestInfo, records: &[Record], oldest: Option<i64>) -> Value {
     let namespace = if row.namespaced { &*info.namespace } else { "" };
     let key = row.key(namespace, &info.name);
-    // Nothing that was in a Secret is looked at.
-    let known = core.cache.resource(&row.storage_prefix).filter(|_| row.storage_prefix != "secrets");
-    let changed = |record: &Record| {
-        let change = known.as_ref()?.change(record.revision, &key)?;
-        let after = change.after?.parse().ok()?;
-        let before = change.before.and_then(|before| before.parse().ok());
-        Some((changes::between(before.as_ref(), &after), before.is_none()))
-    };
-    let writes: Vec<Value> = records.iter().map(|record| write(record, changed(record))).collect();
+    let writes: Vec<Value> = records.iter().map(|record| told(core, row, &key, record)).collect();
     json!({
         "kind": "Flight",
         "object": {
@@ -110,8 +105,26 @@ fn document(core: &Core, row: &Resource, info: &RequestInfo, records: &[Record],
     })
 }
 
+/// Since when all writes are known.
+pub(crate) fn oldest(core: &Core) -> Option<String> {
+    core.flight.ring.lock().oldest().map(micro_time)
+}
+
+/// A write, and what it changed while the watch cache's log still has it.
+pub(crate) fn told(core: &Core, row: &Resource, key: &str, record: &Record) -> Value {
+    // Nothing that was in a Secret is looked at.
+    let known = core.cache.resource(&row.storage_prefix).filter(|_| row.storage_prefix != "secrets");
+    let changed = || {
+        let change = known.as_ref()?.change(record.revision, key)?;
+        let after = change.after?.parse().ok()?;
+        let before = change.before.and_then(|before| before.parse().ok());
+        Some((changes::between(before.as_ref(), &after), before.is_none()))
+    };
+    write(record, changed())
+}
+
 /// `changed`: what, and whether the object was new; None where it is no longer known.
-fn write(record: &Record, changed: Option<(Vec<Value>, bool)>) -> Value {
+pub(super) fn write(record: &Record, changed: Option<(Vec<Value>, bool)>) -> Value {
     let complete = changed.is_some();
     let (changes, created) = changed.unwrap_or_default();
     let uid = u128::from_ne_bytes(record.uid);

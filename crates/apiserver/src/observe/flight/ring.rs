@@ -7,7 +7,7 @@ use crate::request::context::{Call, Stage};
 
 /// One write of one object. Its key stands beside it, in the same order.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
+pub(crate) struct Record {
     pub revision: u64,
     /// When the request came in, in microseconds since 1970.
     pub received: i64,
@@ -24,7 +24,7 @@ pub(super) struct Record {
 
 /// Who did what, shared by all records of the same: user, agent, verb and subresource, a NUL between them.
 #[derive(Clone, Debug)]
-pub(super) struct Origin(Arc<str>);
+pub(crate) struct Origin(Arc<str>);
 
 impl Origin {
     /// User, agent, verb, subresource.
@@ -74,6 +74,8 @@ pub(super) struct Ring {
     /// Where an origin is put together.
     scratch: String,
     other_bytes: usize,
+    /// How many there ever were: the number of the next one.
+    pushed: u64,
     limits: Limits,
 }
 
@@ -87,6 +89,7 @@ impl Ring {
             origins: HashSet::new(),
             scratch: String::new(),
             other_bytes: 0,
+            pushed: 0,
             limits,
         }
     }
@@ -118,6 +121,7 @@ impl Ring {
         }
         self.other_bytes += record.calls_size();
         self.records.push_back(record);
+        self.pushed += 1;
         self.lengths.push_back(length);
         self.keys.extend(key);
     }
@@ -152,6 +156,26 @@ impl Ring {
             if is_it {
                 found.push(record.clone());
             }
+            start = end;
+        }
+        found
+    }
+
+    /// The number of the next one.
+    pub(super) fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Those from a number on, at most so many, with their numbers and keys.
+    pub(super) fn since(&self, number: u64, most: usize) -> Vec<(u64, String, Record)> {
+        let first = self.pushed - self.records.len() as u64;
+        let skipped = usize::try_from(number.saturating_sub(first)).unwrap_or(usize::MAX).min(self.records.len());
+        let mut start: usize = self.lengths.iter().take(skipped).map(|length| usize::from(*length)).sum();
+        let mut found = Vec::new();
+        for (index, record) in self.records.iter().enumerate().skip(skipped).take(most) {
+            let end = start + usize::from(self.lengths[index]);
+            let key: Vec<u8> = self.keys.range(start..end).copied().collect();
+            found.push((first + index as u64, String::from_utf8_lossy(&key).into_owned(), record.clone()));
             start = end;
         }
         found

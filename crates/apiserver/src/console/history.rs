@@ -1,0 +1,44 @@
+//! `/console/history/…`: the writes of one object, each with the object before and after it, as long as the watch cache's log has
+//! them.
+
+use std::sync::Arc;
+
+use ferry_meta::ApiError;
+use serde_json::{Value, json};
+
+use crate::cache::CachedObject;
+use crate::observe::flight::{self, json_answer};
+use crate::request::context::RequestContext;
+use crate::response::answer::Answer;
+use crate::server::Core;
+
+/// So many writes, the newest ones, and so many bytes of them.
+const MOST: usize = 100;
+const MOST_BYTES: usize = 4 << 20;
+
+pub(super) async fn answer(core: &Core, context: &RequestContext, path: &str) -> Result<Answer, ApiError> {
+    let Some((row, info)) = flight::named(core, &format!("/{path}")) else { return Ok(Answer::no_such_page()) };
+    flight::may_get(core, context, &info).await?;
+    let key = row.key(if row.namespaced { &info.namespace } else { "" }, &info.name);
+    // Nothing that was in a Secret is shown again.
+    let cache = core.cache.resource(&row.storage_prefix).filter(|_| row.storage_prefix != "secrets");
+    let records = core.flight.told(&key);
+    let mut bytes = 0;
+    let mut writes = Vec::new();
+    for (revision, mut told) in records.into_iter().rev().take(MOST) {
+        let change = cache.as_ref().and_then(|cache| cache.change(revision, &key));
+        let mut put = |name: &str, object: Option<Arc<CachedObject>>| {
+            let Some(object) = object else { return };
+            bytes += object.json_length();
+            if bytes <= MOST_BYTES {
+                told[name] = object.parse().unwrap_or(Value::Null);
+            }
+        };
+        if let Some(change) = change {
+            put("before", change.before);
+            put("after", change.after);
+        }
+        writes.push(told);
+    }
+    Ok(json_answer(&json!({ "oldest": flight::oldest(core), "writes": writes })))
+}
