@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ferry_meta::UserInfo;
+use http::header::LOCATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -28,6 +29,10 @@ pub(crate) async fn forward(
     }
     let path = request.uri().path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
     match exchange(core, remote, &path, request).await {
+        // The client would follow with its credentials, to wherever the other server wants to have them.
+        Ok(response) if response.status().is_redirection() && response.headers().contains_key(LOCATION) => {
+            Answer::text(502, "the backend attempted to redirect this request, which is not permitted")
+        }
         Ok(response) => Answer::Ready(response),
         Err(why) => {
             tracing::debug!("{}/{} does not answer: {why}", remote.group, remote.version);

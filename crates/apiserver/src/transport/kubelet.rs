@@ -120,7 +120,8 @@ pub(crate) async fn exchange(
             tracing::debug!("a forwarded connection ended: {error}");
         }
     });
-    let upgrade = request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
+    let upgrades = request.headers().contains_key(UPGRADE);
+    let upgrade = upgrades.then(|| hyper::upgrade::on(&mut request));
     let mut answer = sender.send_request(outgoing(target, request)?).await?;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS
         && let Some(client) = upgrade
@@ -133,6 +134,10 @@ pub(crate) async fn exchange(
         });
         let (parts, _) = answer.into_parts();
         return Ok(Response::from_parts(parts, full("")));
+    }
+    // Who was asked to switch and sends the client elsewhere, or answers as if it had been asked for a page, is not followed.
+    if upgrades && answer.status().as_u16() < 400 {
+        return Err(format!("invalid upgrade response: status code {}", answer.status().as_u16()).into());
     }
     let mut response = answer.map(|body| body.map_err(|e| -> BoxError { e.into() }).boxed_unsync());
     for header in ["connection", "keep-alive", "transfer-encoding", "upgrade"] {

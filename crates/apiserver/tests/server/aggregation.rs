@@ -92,6 +92,13 @@ fn answer(request: &Request<hyper::body::Incoming>) -> Response<Full<bytes::Byte
                 {"name": "widgets/status", "singularName": "", "namespaced": true, "kind": "Widget", "verbs": ["get"]},
             ]})
         }
+        // Whoever follows shows their credentials there.
+        path if path.ends_with("/away") => {
+            let mut response = Response::new(Full::default());
+            *response.status_mut() = http::StatusCode::TEMPORARY_REDIRECT;
+            response.headers_mut().insert("location", http::HeaderValue::from_static("https://attacker.example/"));
+            return response;
+        }
         "/openapi/v3/apis/widgets.example.com/v1" => json!({"openapi": "3.0.0", "info": {"title": "Widgets"}}),
         path => json!({
             "path": path, "query": request.uri().query(), "user": all("x-remote-user"), "groups": all("x-remote-group"),
@@ -164,6 +171,23 @@ async fn another_server_answers_for_its_group() {
     assert_eq!(seen["groups"], json!(["system:masters", "system:authenticated"]));
     assert_eq!((&seen["path"], &seen["query"]), (&json!(WIDGETS), &json!("limit=3")));
     assert_eq!(seen["credentials"], json!([]));
+    // Nobody is sent elsewhere, neither by an answer nor instead of another protocol.
+    let (code, text) = fixture.json("GET", &format!("{WIDGETS}/away"), &json!({})).await;
+    assert_eq!((code, text), (502, json!("the backend attempted to redirect this request, which is not permitted")));
+    for (path, status) in [("away", 307), ("here", 200)] {
+        let request = Request::builder()
+            .uri(format!("{WIDGETS}/{path}"))
+            .header("authorization", format!("Bearer {}", fixture.admin))
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket")
+            .body(Full::new(bytes::Bytes::new()).map_err(|never| match never {}).boxed_unsync())
+            .expect("a request");
+        let response = fixture.server.handle(request, Peer::default()).await;
+        assert_eq!((response.status().as_u16(), response.headers().get("location")), (503, None));
+        let said = response.into_body().collect().await.expect("a body").to_bytes();
+        let want = format!("error trying to reach service: invalid upgrade response: status code {status}\n");
+        assert_eq!(said, want.as_bytes());
+    }
     // Authorization comes first.
     let (code, _) = fixture.call(&fixture.bob, "GET", WIDGETS, "", "").await;
     assert_eq!(code, 403);

@@ -74,7 +74,7 @@ pub fn reconcile(wanted: &Value, existing: Option<&Value>) -> Reconciled {
             if wanted.get("aggregationRule").is_some() {
                 add_selectors(wanted, &mut merged);
             } else {
-                let missing = compact(uncovered(&rules_of(existing), &rules_of(wanted)));
+                let missing = compact(uncovered(&rules_of(existing), &rules_of(wanted)).collect());
                 append(&mut merged, "rules", missing.iter().filter_map(|rule| serde_json::to_value(rule).ok()));
             }
         }
@@ -201,7 +201,7 @@ mod tests {
         let mut less = role.clone();
         less["rules"] = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
         let Reconciled::Update(updated) = reconcile(&role, Some(&less)) else { panic!("no update") };
-        assert!(uncovered(&rules_of(&updated), &rules_of(&role)).is_empty());
+        assert!(uncovered(&rules_of(&updated), &rules_of(&role)).next().is_none());
         assert_eq!(updated["rules"][0], less["rules"][0]);
 
         less["metadata"]["annotations"]["rbac.authorization.kubernetes.io/autoupdate"] = json!("false");

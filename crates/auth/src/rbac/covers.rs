@@ -1,50 +1,55 @@
 //! Whether some rules give everything that other rules give.
 
+use std::collections::HashSet;
+
 use super::rule::{PolicyRule, url_matches};
 
-/// The parts of `wanted` that `held` does not give, each as a rule of one verb on one thing.
-pub fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
-    let mut missing = Vec::new();
-    for part in wanted.iter().flat_map(parts) {
-        if !held.iter().any(|rule| covers(rule, &part)) && !missing.contains(&part) {
-            missing.push(part);
-        }
-    }
-    missing
+/// The parts of `wanted` that `held` does not give, each as a rule of one verb on one thing, found one after the other.
+pub fn uncovered<'a>(held: &'a [PolicyRule], wanted: &'a [PolicyRule]) -> impl Iterator<Item = PolicyRule> + 'a {
+    let mut seen = HashSet::new();
+    wanted
+        .iter()
+        .flat_map(parts)
+        .filter(move |part| !held.iter().any(|rule| covers(rule, part)) && seen.insert(part.clone()))
+}
+
+/// How many combinations a rule stands for. A short rule stands for very many: four lists are multiplied.
+pub(super) fn count(rule: &PolicyRule) -> usize {
+    let (verbs, names) = (rule.verbs.len(), rule.resource_names.len().max(1));
+    let things = rule.api_groups.len().saturating_mul(rule.resources.len()).saturating_mul(names);
+    things.saturating_add(rule.non_resource_urls.len()).saturating_mul(verbs)
 }
 
 /// Every combination that a rule stands for: one verb, and one resource (and name) or one URL.
-fn parts(rule: &PolicyRule) -> Vec<PolicyRule> {
-    let one = |text: &String| vec![text.clone()];
-    let mut parts = Vec::new();
-    for group in &rule.api_groups {
-        for resource in &rule.resources {
-            for verb in &rule.verbs {
-                let part = PolicyRule {
-                    verbs: one(verb),
-                    api_groups: one(group),
-                    resources: one(resource),
-                    ..PolicyRule::default()
-                };
-                if rule.resource_names.is_empty() {
-                    parts.push(part);
-                } else {
-                    parts.extend(
-                        rule.resource_names.iter().map(|name| PolicyRule { resource_names: one(name), ..part.clone() }),
-                    );
-                }
-            }
-        }
-    }
-    for url in &rule.non_resource_urls {
-        for verb in &rule.verbs {
-            parts.push(PolicyRule { verbs: one(verb), non_resource_urls: one(url), ..PolicyRule::default() });
-        }
-    }
-    parts
+fn parts(rule: &PolicyRule) -> impl Iterator<Item = PolicyRule> + '_ {
+    let names = || {
+        let any = rule.resource_names.is_empty().then_some(None);
+        rule.resource_names.iter().map(Some).chain(any)
+    };
+    let things = rule.api_groups.iter().flat_map(|group| rule.resources.iter().map(move |resource| (group, resource)));
+    let of_resources = things.flat_map(move |(group, resource)| {
+        rule.verbs.iter().flat_map(move |verb| {
+            names().map(move |name| PolicyRule {
+                verbs: vec![verb.clone()],
+                api_groups: vec![group.clone()],
+                resources: vec![resource.clone()],
+                resource_names: name.cloned().into_iter().collect(),
+                ..PolicyRule::default()
+            })
+        })
+    });
+    let of_urls = rule.non_resource_urls.iter().flat_map(|url| {
+        rule.verbs.iter().map(|verb| PolicyRule {
+            verbs: vec![verb.clone()],
+            non_resource_urls: vec![url.clone()],
+            ..PolicyRule::default()
+        })
+    });
+    of_resources.chain(of_urls)
 }
 
-fn covers(held: &PolicyRule, part: &PolicyRule) -> bool {
+/// Whether one rule gives everything that another gives.
+pub(super) fn covers(held: &PolicyRule, part: &PolicyRule) -> bool {
     let all = |list: &[String], wanted: &[String]| {
         list.iter().any(|text| text == "*") || wanted.iter().all(|text| list.contains(text))
     };
@@ -96,7 +101,7 @@ mod tests {
         ];
         let check = |wanted: PolicyRule, want: &[&str]| {
             let mut missing: Vec<String> =
-                compact(uncovered(&held, &[wanted])).iter().map(PolicyRule::compact).collect();
+                compact(uncovered(&held, &[wanted]).collect()).iter().map(PolicyRule::compact).collect();
             missing.sort();
             assert_eq!(missing, want);
         };

@@ -5,11 +5,17 @@ use ferry_meta::user::MASTERS;
 use ferry_meta::{ApiError, GroupResource, Reason, UserInfo};
 use serde_json::Value;
 
+use super::covers::{count, covers};
 use super::{PolicyRule, Rbac, compact, rules_of, uncovered};
 use crate::authorize::{Attributes, Authorizer};
 use crate::chain::aggregate;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+/// Single permissions that are compared. No role of people comes near it, and a role of a few kilobytes can stand for
+/// thousands of millions.
+const MOST_PIECES: usize = 100_000;
+/// Missing permissions that are told one by one.
+const MOST_NAMED: usize = 1000;
 
 /// To be called before a write of roles, clusterroles, rolebindings or clusterrolebindings is stored, with the object
 /// as it would be stored; other resources pass. `authorizer` is the whole chain: the verbs `escalate` and `bind` lift
@@ -107,12 +113,26 @@ async fn check_binding(
 /// The text that lists what the user lacks.
 fn confirm(rbac: &Rbac, user: &UserInfo, namespace: &str, rules: &[PolicyRule]) -> Result<(), String> {
     let held = rbac.rules_for(user, namespace);
-    let missing = uncovered(&held.rules, rules);
+    // What one rule gives as a whole need not be looked at piece by piece.
+    let open: Vec<PolicyRule> =
+        rules.iter().filter(|wanted| !held.rules.iter().any(|rule| covers(rule, wanted))).cloned().collect();
+    let pieces = open.iter().map(count).fold(0, usize::saturating_add);
+    if pieces > MOST_PIECES {
+        return Err(format!(
+            "the rules stand for {pieces} single permissions, of which at most {MOST_PIECES} can be compared with those held"
+        ));
+    }
+    let mut missing: Vec<PolicyRule> = uncovered(&held.rules, &open).take(MOST_NAMED + 1).collect();
     if missing.is_empty() {
         return Ok(());
     }
+    let more = missing.len() > MOST_NAMED;
+    missing.truncate(MOST_NAMED);
     let mut lines: Vec<String> = compact(missing).iter().map(PolicyRule::compact).collect();
     lines.sort();
+    if more {
+        lines.push("... and more".to_owned());
+    }
     let groups: Vec<String> = user.groups.iter().map(|group| ferry_meta::field::quote(group)).collect();
     let mut text = format!(
         "user {} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",

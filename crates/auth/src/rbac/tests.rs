@@ -193,3 +193,34 @@ async fn nobody_gives_away_what_they_do_not_hold() {
     put(&objects, "rolebindings", binding("a", "esc", "Role", "esc", json!([{"kind": "User", "name": "bob"}])));
     assert_eq!(write("roles", &more).await, Ok(()));
 }
+
+/// Four lists of a few kilobytes stand for more permissions than fit into memory.
+#[tokio::test]
+async fn roles_that_stand_for_very_much_cost_little() {
+    let objects = cluster();
+    let rules = json!([
+        {"apiGroups": [GROUP], "resources": ["roles"], "verbs": ["create"]},
+        {"apiGroups": ["mine"], "resources": ["*"], "verbs": ["*"]},
+    ]);
+    put(&objects, "roles", role("a", "mgr", rules));
+    put(&objects, "rolebindings", binding("a", "mgr", "Role", "mgr", json!([{"kind": "User", "name": "bob"}])));
+    let rbac = Arc::new(Rbac::new(objects));
+    let chain = AuthorizerChain::new().with("rbac", rbac.clone());
+    let write = async |rules: Value| {
+        let role = role("a", "wide", rules);
+        let resource = GroupResource::new(GROUP, "roles");
+        check_write(&rbac, &chain, &bob(), &resource, &role, None).await.map_err(|e| e.0.message)
+    };
+    let many = |letter: &str, count: usize| (0..count).map(|n| format!("{letter}{n}")).collect::<Vec<_>>();
+    let wide = |groups: &[String]| json!([{"apiGroups": groups, "resources": many("r", 2000), "verbs": many("v", 2000), "resourceNames": many("n", 2000)}]);
+    // What is held as a whole may be given on, however much it is.
+    assert_eq!(write(wide(&["mine".to_owned()])).await, Ok(()));
+    let refused = write(wide(&many("g", 2000))).await.expect_err("forbidden");
+    assert!(refused.contains("stand for 16000000000000 single permissions"), "{refused}");
+    // Many short rules are compared, and not all that is missing is told.
+    let rules: Vec<Value> =
+        many("g", 50_000).iter().map(|g| json!({"apiGroups": [g], "resources": ["r"], "verbs": ["v"]})).collect();
+    let refused = write(json!(rules)).await.expect_err("forbidden");
+    assert!(refused.ends_with("\n... and more"), "{refused}");
+    assert_eq!(refused.lines().count(), 1002);
+}
