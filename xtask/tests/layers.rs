@@ -105,6 +105,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "meta",
             "network",
             "nft",
+            "podfs",
             "policy",
             "proxy",
             "registry",
