@@ -109,6 +109,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "meta",
             "network",
             "nft",
+            "podfs",
             "policy",
             "proxy",
             "registry",

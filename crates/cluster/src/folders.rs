@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::fs::Mode;
 
 /// What Ferry keeps in its data folder and in the one for sockets.
-const OWN: [&str; 27] = [
+const OWN: [&str; 28] = [
     "addresses",
     "bridge",
     "cgroup-root",
@@ -26,6 +26,7 @@ const OWN: [&str; 27] = [
     "ferry.log",
     "kubeconfig",
     "kubelet",
+    "kubelet-folders.json",
     "logs",
     "membership.json",
     "migration.json",

@@ -1,9 +1,10 @@
 //! The Container Runtime Interface, v1: what a kubelet and a runtime say to each other over gRPC.
 //!
-//! Holds the messages, the client and the server stubs, and nothing of either side's behaviour. It must not depend on
-//! any other crate of the workspace.
+//! Holds the messages, the client and the server stubs, how names of images are read, and nothing of either side's
+//! behaviour. It must not depend on any other crate of the workspace.
 
 mod client;
+pub mod image_name;
 
 pub use client::{ARCHIVE, ConnectError, CriClient, channel, endpoint};
 

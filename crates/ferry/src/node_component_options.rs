@@ -14,6 +14,10 @@ pub struct KubeletAloneOptions {
     /// A KubeletConfiguration (docs/promises.md says which fields are followed). Flags win over it.
     #[arg(long, value_name = "FILE", conflicts_with = "kubelet_config")]
     pub config: Option<PathBuf>,
+    /// A folder of files ending in `.conf`, each a part of a KubeletConfiguration, which add to the file in the order of their
+    /// names.
+    #[arg(long, value_name = "DIR", conflicts_with = "kubelet_config_dir")]
+    pub config_dir: Option<PathBuf>,
     /// The node's name; the host's name when not given.
     #[arg(long)]
     pub hostname_override: Option<String>,
@@ -35,15 +39,9 @@ pub struct KubeletAloneOptions {
     /// With `embedded`: the image that holds a pod's namespaces.
     #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
     pub pod_infra_container_image: String,
-    /// Volumes and files of pods, and with `embedded` its images and its CNI configuration (`cni`).
-    #[arg(long, default_value = "/var/lib/kubelet")]
-    pub root_dir: PathBuf,
     /// With `embedded`: sockets and what need not outlive a reboot.
     #[arg(long, default_value = "/run/ferry")]
     pub run_dir: PathBuf,
-    /// The logs of containers.
-    #[arg(long, default_value = "/var/log/pods")]
-    pub pod_logs_dir: PathBuf,
     /// The DNS servers that pods ask.
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',')]
     pub cluster_dns: Vec<IpAddr>,

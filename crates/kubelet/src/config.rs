@@ -39,6 +39,9 @@ pub struct Config {
     pub root_dir: PathBuf,
     /// Container logs; upstream's place is `/var/log/pods`.
     pub log_dir: PathBuf,
+    /// Links to the logs, named by pod and container, for collectors that follow one folder; upstream's place is
+    /// `/var/log/containers`.
+    pub log_links: Option<PathBuf>,
     pub cluster_dns: Vec<IpAddr>,
     pub cluster_domain: String,
     /// The node's own resolver, for pods that want it.
@@ -93,6 +96,7 @@ impl Config {
             cri_endpoint: cri_endpoint.to_owned(),
             root_dir: root_dir.into(),
             log_dir: PathBuf::from("/var/log/pods"),
+            log_links: None,
             cluster_dns: Vec::new(),
             cluster_domain: "cluster.local".to_owned(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferry_client::EventType;
+use ferry_cri::image_name::Reference;
 use ferry_cri::v1;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Secret};
@@ -87,6 +88,11 @@ impl Images {
         let image = with_default_tag(asked);
         let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
         let say = |kind, reason: &str, message: String| events.container(&container.name, kind, reason, message);
+        if let Err(why) = Reference::parse(asked) {
+            let message = format!("Failed to apply default image tag {asked:?}: {why}");
+            say(EventType::Warning, "InspectFailed", message.clone());
+            return Err(unavailable("InvalidImageName", message, Duration::from_secs(30)));
+        }
         let present = match self.runtime.image(&image).await {
             Ok(found) => found,
             Err(error) => {

@@ -113,6 +113,10 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         };
         *folder = made.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
     }
+    if let Some(links) = &config.log_links {
+        let made = tokio::fs::create_dir_all(links).await;
+        made.map_err(|source| Error::Folder { path: links.clone(), source })?;
+    }
     // Nobody else of this machine gets at the files of pods: Secrets, programs with the set-user-id bit.
     for folder in [config.root_dir.clone(), config.root_dir.join("pods")] {
         let closed = async {

@@ -114,6 +114,26 @@ fn each_family_has_its_own_addresses() {
     }
 }
 
+#[test]
+fn slices_of_a_service_that_was_headless_are_left_to_dns() {
+    let labelled = |headless: bool| {
+        let mut slice = slice("web", 8080, "TCP", json!([{"addresses": ["10.244.0.5"]}])).as_ref().clone();
+        if headless {
+            let labels = slice.metadata.labels.get_or_insert_default();
+            labels.insert("service.kubernetes.io/headless".to_owned(), String::new());
+        }
+        Arc::new(slice)
+    };
+    let mut state = state();
+    state.service(&service("web", json!({"clusterIP": "10.96.0.2", "ports": [{"port": 80}]}), Value::Null), true);
+    let mut reaches = |slice: &Arc<EndpointSlice>| {
+        state.slice(slice, true);
+        state.transaction().contains("dnat to 10.244.0.5:8080")
+    };
+    assert!(!reaches(&labelled(true)));
+    assert!(reaches(&labelled(false)), "the label is gone");
+}
+
 fn check(spec: Value, status: Value, endpoints: Value, expected: &[&str]) {
     let mut state = state();
     state.service(&service("web", spec.clone(), status), true);

@@ -17,6 +17,8 @@ use crate::table::{Fragment, Owner, Table};
 
 /// The label by which a slice names its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Slices with this label are for DNS alone: their service was headless when they were made.
+const HEADLESS: &str = "service.kubernetes.io/headless";
 /// Services with this label are left to another proxy.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 
@@ -62,7 +64,7 @@ impl State {
         let slice_key = key(slice.as_ref());
         let owner =
             slice.labels().get(SERVICE_NAME).map(|name| format!("{}/{name}", slice.namespace().unwrap_or_default()));
-        let owner = owner.filter(|_| present);
+        let owner = owner.filter(|_| present && !slice.labels().contains_key(HEADLESS));
         if let Some(previous) = self.slice_owners.remove(&slice_key)
             && owner.as_ref() != Some(&previous)
         {

@@ -51,14 +51,11 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
     let settings = &config.cluster;
     let has_own_network = settings.pod_network != ferry_network::Mode::Cni;
     let runtime = config.runtime_socket();
-    let mut kubelet = ferry_kubelet::Config::new(
-        &config.node_name,
-        config.node_ip,
-        &runtime.to_string_lossy(),
-        config.data_dir.join("kubelet"),
-    );
+    let places = config.kubelet.places(&config.data_dir);
+    places.prepare(&config.data_dir)?;
+    let mut kubelet =
+        ferry_kubelet::Config::new(&config.node_name, config.node_ip, &runtime.to_string_lossy(), &places.root_dir);
     kubelet.other_node_ips = config.node_ips.iter().copied().filter(|ip| *ip != config.node_ip).collect();
-    kubelet.log_dir = config.data_dir.join("logs");
     kubelet.cluster_dns = vec![settings.cluster_dns];
     kubelet.cluster_domain.clone_from(&settings.cluster_domain);
     kubelet.port = config.kubelet_port;
@@ -75,7 +72,7 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
     }
     told::note_listening(&mut kubelet.annotations).await;
     kubelet.resolv_conf = resolver::file();
-    config.kubelet.apply(&mut kubelet);
+    config.kubelet.apply(&mut kubelet, &places);
     kubelet.tls = Some(tls);
     let (gate, newcomers) = ferry_policy::gate();
     let pass: ferry_kubelet::NetworkGate = Arc::new(move |pod, addresses| {

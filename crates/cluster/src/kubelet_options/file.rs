@@ -2,7 +2,7 @@
 //!
 //! `fields.tsv` says of every field whether it is followed, refused, or accepted without an effect and why.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use ferry_server::configuration;
@@ -24,10 +24,39 @@ const DEFAULTS: [(&str, &str); 5] = [
     ("imagefs.inodesFree", "5%"),
 ];
 
-/// Fills in what no flag has set. Gives the fields that have no effect here, and why.
-pub(super) fn complete(options: &mut KubeletOptions, path: &Path) -> Result<Vec<String>> {
-    let document = configuration::read(path, "KubeletConfiguration")?;
-    take(options, &document).with_context(|| path.display().to_string())
+/// Fills in what no flag has set, from a file and from those of a folder. Gives the fields that have no effect here, and why.
+pub(super) fn complete(
+    options: &mut KubeletOptions,
+    file: Option<&Path>,
+    folder: Option<&Path>,
+) -> Result<Vec<String>> {
+    let mut whole: Option<Value> = None;
+    let drop_ins = folder.map(drop_ins).transpose()?.unwrap_or_default();
+    for path in file.map(Path::to_owned).into_iter().chain(drop_ins) {
+        let document = configuration::read(&path, "KubeletConfiguration")?;
+        // Each for itself, so that the file with a fault is named.
+        take(&mut KubeletOptions::default(), &document).with_context(|| path.display().to_string())?;
+        whole = Some(match whole {
+            None => document,
+            Some(before) => ferry_schema::patch::merge_patch(before, &document)
+                .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?,
+        });
+    }
+    whole.map_or(Ok(Vec::new()), |whole| take(options, &whole))
+}
+
+/// The files of a folder whose names end in `.conf`, in the order of their names: what a later one says counts.
+fn drop_ins(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = || format!("cannot read {}", folder.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(failed)? {
+        let path = entry.with_context(failed)?.path();
+        if path.extension().is_some_and(|end| end == "conf") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 fn take(options: &mut KubeletOptions, document: &Value) -> Result<Vec<String>> {
@@ -71,6 +100,7 @@ fn take(options: &mut KubeletOptions, document: &Value) -> Result<Vec<String>> {
             }
             "podPidsLimit" => put(&mut options.pod_max_pids, || number(key, value))?,
             "maxPods" => put(&mut options.max_pods, || number(key, value))?,
+            "podLogsDir" => put(&mut options.pod_logs_dir, || text(key, value).map(Into::into))?,
             "staticPodPath" => put(&mut options.pod_manifest_path, || text(key, value).map(Into::into))?,
             elsewhere if ELSEWHERE.contains(&elsewhere) => {}
             _ if is_empty(value) => {}
@@ -184,6 +214,32 @@ mod tests {
         assert_eq!((options.max_pods, options.image_gc_high_threshold), (Some(7), Some(90)));
         assert_eq!(options.pod_manifest_path.as_deref(), Some(Path::new("/etc/pods")));
         assert!(options.check().is_ok());
+    }
+
+    #[test]
+    fn files_of_a_folder_add_to_the_file_in_the_order_of_their_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, fields: Value| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, configuration(fields).to_string()).expect("written");
+            path
+        };
+        let file = write("kubelet.yaml", json!({"maxPods": 50, "evictionHard": {"memory.available": "1Gi"}}));
+        write("20-more.conf", json!({"maxPods": 70, "containerLogMaxFiles": 3}));
+        write("10-less.conf", json!({"maxPods": 60, "evictionHard": {"pid.available": "5%"}}));
+        write("30-notes.txt", json!({"maxPods": 80}));
+        let mut options = KubeletOptions::default();
+        complete(&mut options, Some(&file), Some(folder.path())).expect("taken");
+        assert_eq!((options.max_pods, options.container_log_max_files), (Some(70), Some(3)));
+        assert_eq!(options.eviction_hard.as_deref(), Some("memory.available<1Gi,pid.available<5%"));
+        let mut options = KubeletOptions { max_pods: Some(7), ..KubeletOptions::default() };
+        complete(&mut options, None, Some(folder.path())).expect("taken");
+        assert_eq!((options.max_pods, options.container_log_max_files), (Some(7), Some(3)));
+        write("40-wrong.conf", json!({"maxPods": "many"}));
+        let error = complete(&mut options, None, Some(folder.path())).expect_err("refused");
+        let error = format!("{error:#}");
+        assert!(error.contains("40-wrong.conf") && error.contains("maxPods"), "{error}");
+        assert!(complete(&mut options, None, Some(&folder.path().join("none"))).is_err());
     }
 
     /// A value of the type that is neither empty nor what a field of this name has here.

@@ -3,7 +3,7 @@
 
 mod file;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,6 +13,7 @@ use ferry_meta::quantity::Quantity;
 use ferry_server::server_options::duration;
 
 use crate::node::manifests;
+use crate::node::places::{Given, Places};
 
 /// What is taken for enough free disk: a tenth of a large disk is more than pods need, and to evict them because other
 /// files fill it would help nobody. Whoever sets thresholds gets those alone.
@@ -23,6 +24,10 @@ pub struct KubeletOptions {
     /// A KubeletConfiguration (docs/promises.md says which fields are followed). Flags win over it.
     #[arg(long, value_name = "FILE")]
     pub kubelet_config: Option<PathBuf>,
+    /// A folder of files ending in `.conf`, each a part of a KubeletConfiguration, which add to the file in the order of their
+    /// names.
+    #[arg(long, value_name = "DIR")]
+    pub kubelet_config_dir: Option<PathBuf>,
     /// Pods are evicted at once when less than this is left: `memory.available<100Mi,nodefs.available<10%`. Also
     /// nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. Upstream's thresholds when not given; an
     /// empty text turns them off.
@@ -65,7 +70,15 @@ pub struct KubeletOptions {
     /// How many files are kept of each log, 5 when not given.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(2..))]
     pub container_log_max_files: Option<u16>,
+    /// The kubelet's folder: volumes, plug-ins, records. `/var/lib/kubelet` with the default data folder, where storage
+    /// drivers and device plug-ins look for it; `kubelet` in other data folders.
+    #[arg(long, value_name = "DIR")]
+    pub root_dir: Option<PathBuf>,
+    /// Logs of containers. `/var/log/pods` with the default data folder; `logs` in other data folders.
+    #[arg(long, value_name = "DIR")]
+    pub pod_logs_dir: Option<PathBuf>,
     /// Run the pods of this folder, or this file, whatever the API server says; it is shown them.
+    /// `/etc/kubernetes/manifests` with the default data folder.
     #[arg(long, value_name = "PATH")]
     pub pod_manifest_path: Option<PathBuf>,
     /// How processors are given to containers. Only `none`: as the kernel shares them out.
@@ -106,6 +119,7 @@ pub struct KubeletConfig {
     pod_pids: Option<u64>,
     log_size: u64,
     log_files: usize,
+    given: Given,
     manifests: Option<PathBuf>,
     sysctls: Sysctls,
     image_credentials: Verification,
@@ -114,11 +128,10 @@ pub struct KubeletConfig {
 impl KubeletOptions {
     pub fn check(&self) -> Result<KubeletConfig> {
         let mut all = self.clone();
-        if let Some(path) = &self.kubelet_config {
-            let without_effect = file::complete(&mut all, path)?;
-            if !without_effect.is_empty() {
-                eprintln!("{}: without effect here: {}", path.display(), without_effect.join(", "));
-            }
+        let without_effect =
+            file::complete(&mut all, self.kubelet_config.as_deref(), self.kubelet_config_dir.as_deref())?;
+        if !without_effect.is_empty() {
+            eprintln!("the KubeletConfiguration: without effect here: {}", without_effect.join(", "));
         }
         all.checked()
     }
@@ -159,6 +172,10 @@ impl KubeletOptions {
             pod_pids: self.pod_max_pids.and_then(|limit| u64::try_from(limit).ok()).filter(|limit| *limit > 0),
             log_size: bytes("container-log-max-size", self.container_log_max_size.as_deref().unwrap_or("10Mi"))?,
             log_files: log_files.into(),
+            given: Given {
+                root_dir: self.root_dir.as_ref().map(std::path::absolute).transpose()?,
+                log_dir: self.pod_logs_dir.as_ref().map(std::path::absolute).transpose()?,
+            },
             manifests: self.pod_manifest_path.as_ref().map(std::path::absolute).transpose()?,
             sysctls: Sysctls::allowing(self.allowed_unsafe_sysctls.as_deref().unwrap_or_default())
                 .map_err(|why| anyhow::anyhow!("--allowed-unsafe-sysctls: {why}"))?,
@@ -184,7 +201,19 @@ impl KubeletConfig {
         ferry_runtime::LogLimit { size: self.log_size, files: self.log_files }
     }
 
-    pub fn apply(&self, kubelet: &mut ferry_kubelet::Config) {
+    /// Where the kubelet of a node of a cluster has its files.
+    pub fn places(&self, data_dir: &Path) -> Places {
+        Places::of_cluster(data_dir, &self.given)
+    }
+
+    /// Where a kubelet that runs alone has its files.
+    pub fn places_alone(&self) -> Places {
+        Places::alone(&self.given)
+    }
+
+    pub fn apply(&self, kubelet: &mut ferry_kubelet::Config, places: &Places) {
+        kubelet.log_dir.clone_from(&places.log_dir);
+        kubelet.log_links.clone_from(&places.log_links);
         kubelet.eviction = self.eviction.clone();
         kubelet.images = self.images.clone();
         kubelet.max_pods = self.max_pods;
@@ -194,7 +223,7 @@ impl KubeletConfig {
         kubelet.sysctls = self.sysctls.clone();
         kubelet.image_credentials = self.image_credentials.clone();
         let manifests = |path| Manifests { path, parse: manifests::parse };
-        kubelet.manifests = self.manifests.clone().map(manifests);
+        kubelet.manifests = self.manifests.clone().or_else(|| places.manifests.clone()).map(manifests);
     }
 }
 

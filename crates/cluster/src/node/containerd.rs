@@ -169,6 +169,7 @@ impl Containerd {
         let run = self.run_dir.display();
         let (plugins, networks) = (config.cni.bin_dir.display(), config.cni.conf_dir.display());
         let pause = &config.cluster.pause_image;
+        let restricted = !may_lower_scores();
         // netns_mounts_under_state_dir: what a killed runtime leaves there goes with the folder.
         // restrict_oom_score_adj: without CAP_SYS_RESOURCE a score cannot be lowered below the runtime's own.
         // enable_cdi: devices of plug-ins and claims are named that way; containerd 1.6 does not know it.
@@ -187,7 +188,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
-  restrict_oom_score_adj = true
+  restrict_oom_score_adj = {restricted}
   netns_mounts_under_state_dir = true
   enable_unprivileged_ports = true
   enable_unprivileged_icmp = true
@@ -198,7 +199,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
     bin_dir = "{plugins}"
     conf_dir = "{networks}"
   [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = "{data}/registries"
+    config_path = "{data}/registries:/etc/containerd/certs.d"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
@@ -206,6 +207,22 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 "#
         )
     }
+}
+
+/// Whether this process may lower the score of another, which decides who is killed when memory runs out: it takes
+/// CAP_SYS_RESOURCE among the machine's own users.
+fn may_lower_scores() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    lowers_scores(&status, &users)
+}
+
+fn lowers_scores(status: &str, users: &str) -> bool {
+    const SYS_RESOURCE: u32 = 24;
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = capabilities.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0);
+    let all_users = users.split_whitespace().eq(["0", "0", "4294967295"]);
+    capabilities & (1 << SYS_RESOURCE) != 0 && all_users
 }
 
 /// Returns when a process has ended.
@@ -219,4 +236,23 @@ async fn exited(pid: i32) -> Result<()> {
     // A child of ours stays a zombie until it is waited for.
     let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_lowered_with_the_capability_and_among_all_users() {
+        let status = |digits: &str| format!("Name:\tferry\nCapPrm:\t000001ffffffffff\nCapEff:\t{digits}\n");
+        let all = "         0          0 4294967295\n";
+        for (status, users, want) in [
+            (status("000001ffffffffff"), all, true),
+            (status("000001fffeffffff"), all, false),
+            (status("000001ffffffffff"), "         0     100000      65536\n", false),
+            (String::new(), all, false),
+        ] {
+            assert_eq!(lowers_scores(&status, users), want, "{status} {users}");
+        }
+    }
 }

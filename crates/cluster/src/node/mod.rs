@@ -4,6 +4,7 @@ pub mod containerd;
 pub mod embedded;
 pub mod manifests;
 pub mod network;
+pub mod places;
 pub mod remove;
 pub mod resolver;
 pub mod tools;

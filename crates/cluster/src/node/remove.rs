@@ -43,7 +43,7 @@ pub async fn end_containers(socket: &Path) -> Result<()> {
     futures::future::join_all(ends).await.into_iter().collect::<Result<(), _>>().map_err(Into::into)
 }
 
-/// Unmounts everything below the folders, the newest first: a mount may lie over others at the same place, and whoever mounts
+/// Unmounts everything below the folders, though not a disk that is mounted at one of them, the newest first: a mount may lie over others at the same place, and whoever mounts
 /// while this looks is found the next time.
 pub fn mounts(folders: &[&Path]) {
     for _ in 0..MOUNT_LOOKS {
@@ -67,13 +67,13 @@ pub fn mounts(folders: &[&Path]) {
 fn points_below(table: &str, folders: &[&Path]) -> Vec<PathBuf> {
     let points = table.lines().filter_map(|line| line.split(' ').nth(1)).map(unescaped);
     let mut points: Vec<PathBuf> =
-        points.filter(|point| folders.iter().any(|folder| point.starts_with(folder))).collect();
+        points.filter(|point| folders.iter().any(|folder| point.starts_with(folder) && point != *folder)).collect();
     points.reverse();
     points
 }
 
 /// The kernel writes blanks, tabs, line ends and backslashes as three octal digits.
-fn unescaped(point: &str) -> PathBuf {
+pub(super) fn unescaped(point: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(point.len());
     let mut rest = point.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -157,6 +157,7 @@ mod tests {
                      tmpfs /run/a/pods/z tmpfs rw 0 0\n\
                      tmpfs /run/a/pods/with\\040blank tmpfs rw 0 0\n\
                      tmpfs /run/ab/other tmpfs rw 0 0\n\
+                     ext4 /run/a ext4 rw 0 0\n\
                      overlay /run/a/pods/z overlay rw 0 0\n";
         let found = points_below(table, &[Path::new("/run/a")]);
         assert_eq!(found, ["/run/a/pods/z", "/run/a/pods/with blank", "/run/a/pods/z"].map(PathBuf::from));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ferry_cluster::node::containerd::Containerd;
+use ferry_cluster::node::places::Elsewhere;
 use ferry_cluster::node::{embedded, remove, unit};
 use ferry_cluster::{process, quorum};
 
@@ -47,6 +48,8 @@ pub fn run(options: &DownOptions) -> Result<()> {
         Ok(None) => {}
         Err(error) => eprintln!("cannot stop all pods: {error:#}"),
     }
+    let elsewhere = Elsewhere::read(&data_dir)?;
+    elsewhere.unmount();
     remove::mounts(&[&data_dir, &run_dir]);
     let bridge = fs::read_to_string(data_dir.join("bridge")).unwrap_or_else(|_| "ferry0".to_owned());
     remove::network(bridge.trim());
@@ -54,6 +57,11 @@ pub fn run(options: &DownOptions) -> Result<()> {
     remove::control_groups(groups.trim().as_ref());
     if run_dir.exists() {
         remove_folder(&run_dir).with_context(|| format!("cannot remove {}", run_dir.display()))?;
+    }
+    if options.purge {
+        for folder in elsewhere.remove()? {
+            println!("removed {}", folder.display());
+        }
     }
     if options.purge && data_dir.exists() {
         remove_folder(&data_dir).with_context(|| format!("cannot remove {}", data_dir.display()))?;
@@ -74,5 +82,9 @@ fn remove_folder(folder: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         ferry_podfs::remove_all(&entry?.path())?;
     }
-    fs::remove_dir(folder)
+    match fs::remove_dir(folder) {
+        // It is a disk of its own, which is empty now.
+        Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => Ok(()),
+        removed => removed,
+    }
 }

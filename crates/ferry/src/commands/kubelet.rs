@@ -23,11 +23,13 @@ pub fn run(options: &KubeletAloneOptions) -> Result<()> {
 fn configuration(options: &KubeletAloneOptions) -> Result<(ferry_kubelet::Config, Option<embedded::Settings>)> {
     let mut flags = options.kubelet.clone();
     flags.kubelet_config = flags.kubelet_config.or_else(|| options.config.clone());
+    flags.kubelet_config_dir = flags.kubelet_config_dir.or_else(|| options.config_dir.clone());
     let address = options.node_ip.or_else(default_address).context("--node-ip: no address of this node is known")?;
     let name = options.hostname_override.clone().unwrap_or_else(host_name);
     let runtime = ContainerRuntime::parse(&options.container_runtime_endpoint)?;
-    let root_dir = std::path::absolute(&options.root_dir)?;
     let checked = flags.check()?;
+    let places = checked.places_alone();
+    let root_dir = &places.root_dir;
     let (socket, runtime) = match runtime {
         ContainerRuntime::Other(socket) => (socket, None),
         ContainerRuntime::Embedded => {
@@ -47,7 +49,6 @@ fn configuration(options: &KubeletAloneOptions) -> Result<(ferry_kubelet::Config
         ),
     };
     let mut config = ferry_kubelet::Config::new(&name, address, &socket.to_string_lossy(), root_dir);
-    config.log_dir = std::path::absolute(&options.pod_logs_dir)?;
     config.cluster_dns.clone_from(&options.cluster_dns);
     config.cluster_domain.clone_from(&options.cluster_domain);
     config.resolv_conf = options.resolv_conf.clone().unwrap_or_else(resolver::file);
@@ -58,7 +59,7 @@ fn configuration(options: &KubeletAloneOptions) -> Result<(ferry_kubelet::Config
     config.taints = taints.collect::<Result<_>>()?;
     config.cgroup_root.clone_from(&options.cgroup_root);
     config.sandbox_image = runtime.as_ref().map(|settings| settings.pause_image.clone());
-    checked.apply(&mut config);
+    checked.apply(&mut config, &places);
     Ok((config, runtime))
 }
 

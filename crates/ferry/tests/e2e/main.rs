@@ -35,6 +35,7 @@ mod kube_rs;
 mod kubectl_alone;
 mod leftovers;
 mod migration;
+mod places;
 mod plugin;
 mod policies;
 mod quorum;
@@ -131,6 +132,7 @@ const ALONE: &[Alone] = &[
     ("components::the_proxy_serves_alone", components::the_proxy_serves_alone),
     ("components::the_kubelet_runs_pods_alone", components::the_kubelet_runs_pods_alone),
     ("devices::a_pod_gets_the_device_of_a_plugin", devices::a_pod_gets_the_device_of_a_plugin),
+    ("places::others_find_the_files_of_the_node", places::others_find_the_files_of_the_node),
     ("fleet::machines_join_work_and_leave", fleet::machines_join_work_and_leave),
     ("servers::three_servers_lose_nothing", servers::three_servers_lose_nothing),
     (

@@ -50,6 +50,9 @@ pub(crate) async fn logs(context: Arc<Context>, pods: Informer<Pod>, mailboxes: 
                 }
             }
         }
+        if let Some(links) = &context.config.log_links {
+            logs::remove_dangling(links, &context.config.log_dir).await;
+        }
         tokio::time::sleep(LOGS_PERIOD).await;
     }
 }

@@ -1,12 +1,14 @@
 //! Container logs: the files the runtime writes, read and rotated here.
 
 pub(crate) mod line;
+mod links;
 mod read;
 mod rotate;
 mod watch;
 
 use std::path::PathBuf;
 
+pub(crate) use links::{link, remove_dangling};
 pub(crate) use read::{Options, Wanted, read};
 pub(crate) use rotate::{LogFiles, rotate};
 pub(crate) use watch::Watch as FolderWatch;

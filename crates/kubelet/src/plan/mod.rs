@@ -334,7 +334,7 @@ impl<'a> Work<'a> {
             return;
         }
         let processor = wanted.shares != given.shares || wanted.quota != given.quota;
-        let memory = wanted.memory != given.memory;
+        let memory = (wanted.memory, wanted.memory_request) != (given.memory, given.memory_request);
         let restarts = container.resize_policy.iter().flatten().any(|policy| {
             policy.restart_policy == "RestartContainer"
                 && match policy.resource_name.as_str() {

@@ -240,7 +240,7 @@ fn sidecars_end_after_the_regular_containers_in_reverse_order() {
 
 #[test]
 fn a_running_container_is_resized_in_place_unless_it_wants_a_restart() {
-    let given = Size { shares: 102, quota: 0, memory: 64 << 20 };
+    let given = Size { shares: 102, quota: 0, memory: 64 << 20, memory_request: 64 << 20 };
     let running = || vec![record("c", "s", RunState::Running, 0, 0)];
     let sandboxes = || vec![sandbox("s", 0, true)];
     let check = |resources: serde_json::Value, policy: serde_json::Value, want: Vec<Action>| {
@@ -256,6 +256,9 @@ fn a_running_container_is_resized_in_place_unless_it_wants_a_restart() {
     check(json!({"requests": {"cpu": "200m"}, "limits": {"memory": "64Mi"}}), memory_restarts(), resize());
     check(json!({"requests": {"cpu": "100m"}, "limits": {"memory": "65Mi"}}), json!([]), resize());
     check(json!({"requests": {"cpu": "100m"}, "limits": {"memory": "65Mi"}}), memory_restarts(), restart());
+    let asks_more = || json!({"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}});
+    check(asks_more(), json!([]), resize());
+    check(asks_more(), memory_restarts(), restart());
     // Nothing is known of a container that was not looked at yet.
     let pod = pod(json!({"containers": [{"name": "c"}]}));
     assert_eq!(actions(&pod, sandboxes(), running()), vec![]);

@@ -16,6 +16,8 @@ const LONGEST_OUTPUT: usize = 10 * 1024;
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
     Success,
+    /// As good as a success, and something to say.
+    Warning(String),
     Failure {
         output: String,
         refused: bool,
@@ -77,7 +79,10 @@ async fn exec(runtime: &dyn Runtime, id: &str, command: Vec<String>, timeout_sec
 
 fn of_http(result: Result<http::Answer, http::Failure>) -> Outcome {
     match result {
-        Ok(answer) if (200..400).contains(&answer.code) => Outcome::Success,
+        Ok(answer) if (200..300).contains(&answer.code) => Outcome::Success,
+        Ok(answer) if (300..400).contains(&answer.code) => {
+            Outcome::Warning(format!("Probe terminated redirects, Response body: {}", answer.body))
+        }
         Ok(answer) => failure(format!("HTTP probe failed with statuscode: {}", answer.code)),
         Err(error) => Outcome::Failure { output: error.message, refused: error.refused },
     }

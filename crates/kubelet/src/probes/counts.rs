@@ -25,7 +25,7 @@ pub(crate) struct Counts(Mutex<HashMap<String, OfPod>>);
 impl Counts {
     pub(super) fn add(&self, of: &Pod, container: &str, kind: &'static str, outcome: &Outcome) {
         let result = match outcome {
-            Outcome::Success => "successful",
+            Outcome::Success | Outcome::Warning(_) => "successful",
             Outcome::Failure { .. } => "failed",
             Outcome::Error(_) => "unknown",
         };

@@ -14,7 +14,10 @@ use super::action;
 
 /// A body is read to its end, but no further than this.
 const LONGEST_BODY: usize = 10 * 1024;
+/// As Go's client.
+const MOST_REDIRECTS: usize = 10;
 
+#[derive(Clone)]
 pub(crate) struct Request {
     secure: bool,
     host: String,
@@ -25,6 +28,10 @@ pub(crate) struct Request {
 
 pub(crate) struct Answer {
     pub(crate) code: u16,
+    /// The beginning of it.
+    pub(crate) body: String,
+    /// Where it says that the answer is.
+    location: Option<String>,
 }
 
 pub(crate) struct Failure {
@@ -60,9 +67,41 @@ impl Request {
         })
     }
 
+    /// The request that a redirect asks for, to the same host only: a container must not make the node call others.
+    fn redirected(&self, location: &str) -> Option<Self> {
+        let target: http::Uri = match location {
+            absolute if absolute.contains("://") => absolute.parse().ok()?,
+            // The same protocol.
+            other if other.starts_with("//") => format!("{}:{other}", self.scheme()).parse().ok()?,
+            path => {
+                let folder = self.path.split(['?', '#']).next()?.rsplit_once('/').map_or("", |(folder, _)| folder);
+                let path = if path.starts_with('/') { path.to_owned() } else { format!("{folder}/{path}") };
+                let path = path.split('#').next()?.to_owned();
+                return Some(Self { path, ..self.clone() });
+            }
+        };
+        let secure = match target.scheme_str()? {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        };
+        let host = target.host()?.trim_start_matches('[').trim_end_matches(']');
+        if !host.eq_ignore_ascii_case(&self.host) {
+            return None;
+        }
+        // What names a virtual host is for the place that it was said of.
+        let headers = self.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")).cloned().collect();
+        let path = target.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let port = target.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        Some(Self { secure, host: host.to_owned(), port, path, headers })
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
+    }
+
     fn url(&self) -> String {
-        let scheme = if self.secure { "https" } else { "http" };
-        format!("{scheme}://{}{}", join(&self.host, self.port), self.path)
+        format!("{}://{}{}", self.scheme(), join(&self.host, self.port), self.path)
     }
 }
 
@@ -98,7 +137,7 @@ pub(crate) async fn connect(host: &str, port: u16, timeout: Duration) -> Result<
 pub(crate) async fn get(request: &Request, timeout: Duration) -> Result<Answer, Failure> {
     let failed =
         |message: String, refused: bool| Failure { message: format!("Get {:?}: {message}", request.url()), refused };
-    match tokio::time::timeout(timeout, send(request, timeout)).await {
+    match tokio::time::timeout(timeout, follow(request, timeout)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(failure)) => Err(failed(failure.message, failure.refused)),
         Err(_) => {
@@ -106,6 +145,20 @@ pub(crate) async fn get(request: &Request, timeout: Duration) -> Result<Answer, 
             Err(failed(why.to_owned(), false))
         }
     }
+}
+
+/// Follows redirects on the same host; one that leads elsewhere is the answer.
+async fn follow(request: &Request, timeout: Duration) -> Result<Answer, Failure> {
+    let mut request = request.clone();
+    for _ in 0..=MOST_REDIRECTS {
+        let answer = send(&request, timeout).await?;
+        let moved = matches!(answer.code, 301 | 302 | 303 | 307 | 308);
+        match answer.location.as_deref().filter(|_| moved).and_then(|location| request.redirected(location)) {
+            Some(next) => request = next,
+            None => return Ok(answer),
+        }
+    }
+    Err(Failure { message: format!("stopped after {MOST_REDIRECTS} redirects"), refused: false })
 }
 
 async fn send(request: &Request, timeout: Duration) -> Result<Answer, Failure> {
@@ -139,9 +192,12 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let answer = async {
         let response = sender.send_request(built).await.map_err(|e| plain(e.to_string()))?;
         let code = response.status().as_u16();
-        // What the server says is of no interest, but hanging up on it would make it complain.
-        let _ = Limited::new(response.into_body(), LONGEST_BODY).collect().await;
-        Ok(Answer { code })
+        let location = response.headers().get(http::header::LOCATION).and_then(|value| value.to_str().ok());
+        let location = location.map(str::to_owned);
+        // Read to its end even where nobody asks: hanging up on a server would make it complain.
+        let body = Limited::new(response.into_body(), LONGEST_BODY).collect().await;
+        let body = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
+        Ok(Answer { code, body, location })
     };
     // The connection has to be driven while the answer is awaited.
     tokio::pin!(answer);
@@ -180,8 +236,68 @@ mod tests {
         };
         assert_eq!(header(&full, "x-probe").as_deref(), Some("1"));
         assert_eq!(header(&full, "User-Agent").as_deref(), Some("mine"));
+        let followed = |location: &str| full.redirected(location).map(|request| request.url());
+        for (location, want) in [
+            ("/ready?x=1#y", Some("https://other.example:8443/ready?x=1")),
+            ("ready", Some("https://other.example:8443/ready")),
+            ("//other.example:81/a", Some("https://other.example:81/a")),
+            ("http://OTHER.example/a?b", Some("http://OTHER.example:80/a?b")),
+            ("https://other.example", Some("https://other.example:443/")),
+            ("http://169.254.169.254/latest", None),
+            ("//elsewhere.example/", None),
+            ("file:///etc/passwd", None),
+        ] {
+            assert_eq!(followed(location).as_deref(), want, "{location}");
+        }
         let plain = request(json!({"port": 80}));
         assert_eq!(plain.url(), "http://10.0.0.7:80/");
         assert_eq!(header(&plain, "User-Agent").as_deref(), Some("agent/1"));
+    }
+
+    /// Answers each path with a head, for as many requests as come.
+    async fn serve(tasks: &ferry_tasks::Tasks, answer: fn(&str) -> &'static str) -> u16 {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        tasks.spawn_until_stopped("server", async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let Ok(byte) = stream.read_u8().await else { break };
+                    head.push(byte);
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                let text = answer(head.split(' ').nth(1).unwrap_or_default());
+                let end = "content-length: 4\r\nconnection: close\r\n\r\nbody";
+                let _ = stream.write_all(format!("HTTP/1.1 {text}\r\n{end}").as_bytes()).await;
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn redirects_are_followed_on_the_same_host_and_no_further() {
+        let tasks = ferry_tasks::Tasks::new("test");
+        let port = serve(&tasks, |path| match path {
+            "/moved" => "302 Found\r\nlocation: /there",
+            "/there" => "500 Broken",
+            "/away" => "302 Found\r\nlocation: http://192.0.2.1/",
+            "/round" => "302 Found\r\nlocation: /round",
+            "/nowhere" => "302 Found",
+            _ => "200 OK",
+        })
+        .await;
+        let ask = async |path: &str| {
+            let action = serde_json::from_value(json!({"path": path, "port": port})).expect("an action");
+            let request = Request::of(&action, &Container::default(), "127.0.0.1", "agent/1").expect("a request");
+            let answer = get(&request, Duration::from_secs(60)).await;
+            answer.map(|answer| (answer.code, answer.body)).map_err(|failure| failure.message)
+        };
+        for (path, code) in [("/", 200), ("/moved", 500), ("/away", 302), ("/nowhere", 302)] {
+            assert_eq!(ask(path).await, Ok((code, "body".to_owned())), "{path}");
+        }
+        let endless = ask("/round").await.expect_err("it never ends");
+        assert!(endless.ends_with("stopped after 10 redirects"), "{endless}");
+        tasks.stop(Duration::from_secs(60)).await;
     }
 }

@@ -219,7 +219,7 @@ impl Run {
         loop {
             ticks.tick().await;
             match self.ask().await {
-                Outcome::Success => {
+                Outcome::Success | Outcome::Warning(_) => {
                     (successes, failures) = (successes + 1, 0);
                     if successes >= successes_needed && self.passed() {
                         return;
@@ -248,12 +248,14 @@ impl Run {
         let name = &self.target.container.name;
         let outcome = self.ask_settled().await;
         self.counts.add(&self.target.pod, name, self.kind.name(), &outcome);
-        let message = match &outcome {
+        let kind = self.kind.name();
+        let (reason, message) = match &outcome {
             Outcome::Success => return outcome,
-            Outcome::Failure { output, .. } => format!("{} probe failed: {output}", self.kind.name()),
-            Outcome::Error(why) => format!("{} probe errored and resulted in unknown state: {why}", self.kind.name()),
+            Outcome::Warning(output) => ("ProbeWarning", format!("{kind} probe warning: {output}")),
+            Outcome::Failure { output, .. } => ("Unhealthy", format!("{kind} probe failed: {output}")),
+            Outcome::Error(why) => ("Unhealthy", format!("{kind} probe errored and resulted in unknown state: {why}")),
         };
-        events.container(name, EventType::Warning, "Unhealthy", message);
+        events.container(name, EventType::Warning, reason, message);
         outcome
     }
 

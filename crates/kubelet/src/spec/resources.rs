@@ -31,6 +31,8 @@ pub(crate) struct Size {
     pub(crate) shares: i64,
     pub(crate) quota: i64,
     pub(crate) memory: i64,
+    /// The kernel counts no request; who is killed first when memory runs out depends on it.
+    pub(crate) memory_request: i64,
 }
 
 pub(crate) fn size(container: &Container) -> Size {
@@ -44,6 +46,7 @@ pub(crate) fn size(container: &Container) -> Size {
         shares: shares(processor),
         quota: quota(processor_limit),
         memory: limit("memory").and_then(quantity::value).unwrap_or(0).max(0),
+        memory_request: memory_request(container),
     }
 }
 

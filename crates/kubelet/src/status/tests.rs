@@ -179,7 +179,7 @@ fn amounts_are_reported_once_they_are_given() {
     let mut case = case();
     for (shares, generation, want) in [(102, 1, "100m"), (204, 2, "200m")] {
         case.resizing = generation == 1;
-        case.sizes.insert("a-0".into(), Size { shares, quota: 0, memory: 0 });
+        case.sizes.insert("a-0".into(), Size { shares, quota: 0, memory: 0, memory_request: 0 });
         let status = case.of(&pod, vec![record("a", RunState::Running, 0, 0)]);
         assert_eq!(status.observed_generation, Some(generation));
         let status = json!(status.container_statuses.expect("statuses")[0]);

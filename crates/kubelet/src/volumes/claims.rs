@@ -1,8 +1,11 @@
 //! Volumes that a pod claims: a folder or a device of this node, or a driver's.
 
+use std::collections::HashMap;
+
 use ferry_client::{Api, write};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume};
 use kube::api::{Patch, PatchParams};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::csi::Wanted;
@@ -28,6 +31,24 @@ impl Claimed {
     }
 }
 
+/// Which pod has each volume that one pod of the cluster may have at a time. The scheduler keeps others away; whoever names
+/// the node itself gets past it.
+#[derive(Default)]
+pub(super) struct SingleUsers(Mutex<HashMap<String, String>>);
+
+impl SingleUsers {
+    fn take(&self, volume: &str, uid: &str) -> Result<(), String> {
+        match self.0.lock().entry(volume.to_owned()).or_insert_with(|| uid.to_owned()) {
+            user if user == uid => Ok(()),
+            _ => Err("volume uses the ReadWriteOncePod access mode and is already in use by another pod".to_owned()),
+        }
+    }
+
+    pub(super) fn forget(&self, uid: &str) {
+        self.0.lock().retain(|_, user| user != uid);
+    }
+}
+
 impl Volumes {
     pub(super) async fn claimed(&self, pod: &Pod, volume: &Volume, claimed: &Claimed) -> Result<Made, Unmounted> {
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), pod::namespace(pod));
@@ -44,6 +65,9 @@ impl Volumes {
         let spec = volumes.get(&name).await.map_err(|error| write::short(&error))?.spec.unwrap_or_default();
         let device = spec.volume_mode.as_deref() == Some("Block");
         check_use(pod, &volume.name, device)?;
+        if spec.access_modes.iter().flatten().any(|mode| mode == "ReadWriteOncePod") {
+            self.single_users.take(&name, pod::uid(pod))?;
+        }
         if let Some(wanted) = Wanted::persistent(&name, &spec, claimed.read_only) {
             let made = self.csi.mount(pod, &wanted, &self.tokens).await?;
             self.grow(pod, &claim, &spec, &wanted).await?;
@@ -109,4 +133,21 @@ fn check_use(pod: &Pod, volume: &str, device: bool) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_pod_has_a_volume_for_one_pod() {
+        let users = SingleUsers::default();
+        users.take("disk", "a").expect("free");
+        users.take("disk", "a").expect("its own");
+        users.take("other", "b").expect("free");
+        let refused = users.take("disk", "b").expect_err("taken");
+        assert!(refused.contains("already in use by another pod"), "{refused}");
+        users.forget("a");
+        users.take("disk", "b").expect("given back");
+    }
 }

@@ -27,7 +27,7 @@ use crate::pod;
 use crate::sources::Sources;
 use crate::spec::fields::Surroundings;
 use certificates::Certificates;
-use claims::Claimed;
+use claims::{Claimed, SingleUsers};
 use csi::{Csi, Wanted};
 use tokens::Tokens;
 
@@ -95,13 +95,15 @@ pub(crate) struct Volumes {
     tokens: Tokens,
     certificates: Certificates,
     pub(crate) csi: Csi,
+    single_users: SingleUsers,
 }
 
 impl Volumes {
     pub(crate) fn new(root: &Path, client: Client, node: &str, sources: Arc<Sources>, plugins: Arc<Plugins>) -> Self {
         let certificates = Certificates::new(client.clone(), node);
         let csi = Csi::new(root, node, client.clone(), plugins);
-        Self { root: root.join("pods"), tokens: Tokens::new(client.clone()), certificates, client, sources, csi }
+        let (tokens, single_users) = (Tokens::new(client.clone()), SingleUsers::default());
+        Self { root: root.join("pods"), tokens, certificates, client, sources, csi, single_users }
     }
 
     pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
@@ -177,7 +179,9 @@ impl Volumes {
         self.certificates.forget(uid);
         self.csi.unmount(uid).await?;
         let folder = self.pod_folder(uid);
-        blocking(move || directory::remove_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))).await
+        blocking(move || directory::remove_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))).await?;
+        self.single_users.forget(uid);
+        Ok(())
     }
 
     /// The pods that have something on disk.

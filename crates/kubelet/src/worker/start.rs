@@ -12,15 +12,15 @@ use k8s_openapi::api::core::v1::{Container, Secret};
 use super::Worker;
 use crate::backoff::Backoff;
 use crate::events::PodEvents;
-use crate::hooks;
 use crate::images::Image;
 use crate::pod::{self, Role};
 use crate::runtime::{self, PodState, RunState};
 use crate::sources::missing;
 use crate::spec::container::Prepared;
-use crate::spec::{container, env, env_file, hosts, resources, services};
+use crate::spec::{container, env, env_file, hosts, resources, sandbox, services};
 use crate::status::WaitReason;
 use crate::volumes::{self, Mounts};
+use crate::{hooks, logs};
 
 /// Before a container that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -110,6 +110,10 @@ impl Worker {
             return Err(NotStarted { not_before: Some(Timestamp::now()), ..why });
         }
         self.events().container(name, EventType::Normal, "Started", "Container started");
+        if let Some(links) = &self.context.config.log_links {
+            let folder = sandbox::log_folder(&self.context.config.log_dir, &self.pod);
+            logs::link(links, &self.pod, name, &id, &folder.join(name).join(format!("{restart_count}.log"))).await;
+        }
         self.after_start(state, container, &id).await
     }
 
@@ -178,12 +182,20 @@ impl Worker {
 
     async fn pull_secrets(&self) -> Vec<Arc<Secret>> {
         let namespace = pod::namespace(&self.pod);
-        let mut found = Vec::new();
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
         for reference in pod::spec(&self.pod).image_pull_secrets.iter().flatten() {
-            // A missing one is not an error: the image may be public.
-            if let Ok(Some(secret)) = self.context.sources.secrets.get(&self.uid, namespace, &reference.name).await {
-                found.push(secret);
+            match self.context.sources.secrets.get(&self.uid, namespace, &reference.name).await {
+                Ok(Some(secret)) => found.push(secret),
+                // No error: the image may be public.
+                _ => missing.push(reference.name.as_str()),
             }
+        }
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            let message = format!(
+                "Unable to retrieve some image pull secrets ({missing}); attempting to pull the image may not succeed."
+            );
+            self.events().pod(EventType::Warning, "FailedToRetrieveImagePullSecret", message);
         }
         found
     }

@@ -153,6 +153,7 @@ async fn pods_live_and_die_on_a_real_node() {
         a_job_runs_to_its_end(&node),
         a_crashing_container_backs_off(&node),
         a_missing_image_is_reported(&node),
+        a_name_that_is_none_and_a_missing_secret_are_told(&node),
         probes_decide(&node),
         volumes_follow_their_objects(&node),
         the_server_answers(&node),
@@ -235,6 +236,26 @@ async fn a_missing_image_is_reported(node: &Node) {
     node.api.until(&key, "backing off", |p| waiting(p) == "ImagePullBackOff").await;
     let events = node.events_of("unpulled");
     assert_eq!(events[..2], ["Pulling", "Failed"]);
+    node.delete(&key).await;
+}
+
+async fn a_name_that_is_none_and_a_missing_secret_are_told(node: &Node) {
+    let spec =
+        json!({"imagePullSecrets": [{"name": "absent"}], "containers": [{"name": "main", "image": "Not An Image"}]});
+    let key = node.create("unnamed", spec).await;
+    let pod = node.api.until(&key, "refused", |p| waiting(p) == "InvalidImageName").await;
+    let message = pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap_or_default();
+    let want = "Failed to apply default image tag \"Not An Image\": couldn't parse image name \"Not An Image\": \
+                invalid reference format: repository name (library/Not An Image) must be lowercase";
+    assert_eq!(message, want);
+    let told = async {
+        let wanted = ["FailedToRetrieveImagePullSecret", "InspectFailed"].map(str::to_owned);
+        while !wanted.iter().all(|reason| node.events_of("unnamed").contains(reason)) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // Events follow behind.
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("both are told");
     node.delete(&key).await;
 }
 

@@ -89,7 +89,7 @@ impl Engine {
             .and_then(|roots| ferry_outbound::client_config(roots, None))
             .map_err(std::io::Error::other)?;
         let client = ferry_outbound::https(tasks.clone(), tls, None);
-        let pinned = crate::images::Reference::parse(&config.pause_image).ok().and_then(|r| r.tagged());
+        let pinned = ferry_cri::image_name::Reference::parse(&config.pause_image).ok().and_then(|r| r.tagged());
         let pinned = pinned.into_iter().collect();
         let images = Images::open(&config.data_dir.join("images"), client, config.mirrors.clone(), pinned)?;
         let oci = Oci { program: config.oci_program.clone(), root: config.run_dir.join("oci") };

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use ferry_cri::image_name::{Reference, is_digest};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::pull::{Configuration, MOST_LAYERS, chains, parse};
-use super::reference::is_digest;
-use super::{Images, PullError, Reference};
+use super::{Images, PullError};
 
 /// Documents are small; layers go to the disk.
 const MOST_DOCUMENT: u64 = 4 << 20;

@@ -2,7 +2,6 @@
 
 mod import;
 mod pull;
-mod reference;
 mod registry;
 mod trust;
 mod unpack;
@@ -10,12 +9,12 @@ mod unpack;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use ferry_cri::image_name::Reference;
 use ferry_cri::v1;
 use ferry_outbound::HttpsClient;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use reference::Reference;
 pub use registry::Mirrors;
 pub(crate) use registry::PullError;
 

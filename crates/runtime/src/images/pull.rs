@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use ferry_cri::image_name::{Reference, is_digest};
 use ferry_cri::v1::AuthConfig;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::reference::is_digest;
 use super::registry::{Document, PullError, Session};
-use super::{Image, Images, Layer, Reference, RunConfig, unpack};
+use super::{Image, Images, Layer, RunConfig, unpack};
 
 pub(super) const MOST_LAYERS: usize = 500;
 const DOWNLOADS_AT_ONCE: usize = 3;

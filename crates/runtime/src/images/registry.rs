@@ -8,6 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use ferry_cri::image_name::Reference;
 use ferry_cri::v1::AuthConfig;
 use ferry_outbound::HttpsClient;
 use http::{Method, Request, Response, StatusCode, Uri, header};
@@ -16,7 +17,6 @@ use hyper::body::Incoming;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 
-use super::reference::Reference;
 use super::trust;
 use super::unpack::Room;
 
@@ -125,7 +125,7 @@ impl<'a> Session<'a> {
         let kind = kind.split(';').next().unwrap_or_default().trim().to_owned();
         let bytes = small(response, &url, LONGEST_DOCUMENT).await?;
         let digest = format!("sha256:{:x}", Sha256::digest(&bytes));
-        if super::reference::is_digest(version) && version != digest {
+        if ferry_cri::image_name::is_digest(version) && version != digest {
             return Err(PullError::Corrupt { what: format!("manifest {version}"), found: digest });
         }
         Ok(Document { kind, digest, bytes })

@@ -2,10 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use ferry_cri::image_name::Reference;
 use ferry_cri::v1::AuthConfig;
 use http::Uri;
-
-use super::reference::Reference;
 
 /// Where a registry's own interface is.
 pub(super) fn own_host(registry: &str) -> &str {
