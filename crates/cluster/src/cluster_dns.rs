@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ferry_client::{Api, Informer, Informers};
 use ferry_tasks::Tasks;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::config::{ClusterSettings, NodeConfig};
@@ -20,6 +21,8 @@ const NAMESPACE: &str = "kube-system";
 const SERVICE: &str = "kube-dns";
 /// A node whose annotation says so has a DNS server on the gateway of its pods.
 pub const SERVES_DNS: &str = "ferry.dev/dns-port";
+/// Where the usual Corefile has its figures, on the same address.
+const METRICS: u16 = 9153;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Listens on the gateway of the pod network: pods reach it, the outside does not.
@@ -30,6 +33,7 @@ pub async fn serve(config: &NodeConfig, pod_cidrs: &Ranges, informers: &Informer
         zone: settings.cluster_domain.clone(),
         upstreams: ferry_dns::Upstreams::File(resolver::file()),
         service_addresses: addresses(settings),
+        corefile: None,
     };
     ferry_dns::start(dns, informers, tasks).await.map(drop).context("cannot start the cluster's DNS")
 }
@@ -38,6 +42,7 @@ pub async fn serve(config: &NodeConfig, pod_cidrs: &Ranges, informers: &Informer
 pub async fn publish(settings: &ClusterSettings, client: Client, nodes: Informer<Node>, tasks: &Tasks) -> Result<()> {
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     apply(&services, &service(settings)).await.context("cannot write the Service kube-system/kube-dns")?;
+    offer_corefile(settings, &client).await.context("cannot write the ConfigMap kube-system/coredns")?;
     let slices: Api<EndpointSlice> = Api::namespaced(client, NAMESPACE);
     let mut changes = nodes.subscribe();
     nodes.synced().await;
@@ -71,6 +76,21 @@ pub async fn publish(settings: &ClusterSettings, client: Client, nodes: Informer
     Ok(())
 }
 
+/// Writes the Corefile where people look for it. One that is there already is somebody's own.
+async fn offer_corefile(settings: &ClusterSettings, client: &Client) -> kube::Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let text = ferry_dns::usual_corefile(&settings.cluster_domain);
+    let map = ConfigMap {
+        metadata: ObjectMeta { name: Some("coredns".into()), ..ObjectMeta::default() },
+        data: Some([("Corefile".to_owned(), text)].into()),
+        ..ConfigMap::default()
+    };
+    match maps.create(&PostParams::default(), &map).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        other => other.map(drop),
+    }
+}
+
 async fn apply<K>(api: &Api<K>, object: &Value) -> kube::Result<()>
 where
     K: kube::Resource + ferry_client::Wire,
@@ -99,6 +119,7 @@ fn service(settings: &ClusterSettings) -> Value {
         "spec": { "clusterIP": settings.cluster_dns, "clusterIPs": addresses, "ipFamilyPolicy": policy, "internalTrafficPolicy": "Local", "ports": [
             { "name": "dns", "port": 53, "protocol": "UDP", "targetPort": settings.dns_port },
             { "name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": settings.dns_port },
+            { "name": "metrics", "port": METRICS, "protocol": "TCP", "targetPort": METRICS },
         ]},
     })
 }
@@ -129,6 +150,7 @@ fn slice(node: &Node, gateway: IpAddr, index: usize) -> Option<Value> {
         "ports": [
             { "name": "dns", "port": port, "protocol": "UDP" },
             { "name": "dns-tcp", "port": port, "protocol": "TCP" },
+            { "name": "metrics", "port": METRICS, "protocol": "TCP" },
         ],
     }))
 }

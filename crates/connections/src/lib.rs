@@ -10,6 +10,7 @@
 mod body;
 mod connection;
 mod limits;
+pub mod plain;
 mod pool;
 mod serve;
 mod socket;

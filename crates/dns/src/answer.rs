@@ -2,41 +2,38 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use hickory_server::proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
-use hickory_server::proto::rr::{Name, RData, Record, RecordType};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use rand::seq::SliceRandom;
 
 use crate::cluster::{Cluster, Host, Port, Target, undashed};
+use crate::plugins::kubernetes::Options;
 
-/// Seconds a positive answer may be kept.
-const TTL: u32 = 30;
 /// Seconds an absence may be kept: short, since what is asked for is often about to be created.
 const NEGATIVE_TTL: u32 = 5;
 /// The version of the specification that `dns-version` tells.
 const SPECIFICATION: &str = "1.1.0";
-/// A chain of external names longer than this is a loop.
-const LONGEST_CHAIN: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Zone {
     labels: Vec<String>,
     name: Name,
     service_addresses: Vec<IpAddr>,
+    options: Options,
 }
 
-/// What the server should do with a question.
+/// What is known of a name of the cluster.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Not ours: ask the upstreams.
-    Forward,
     NoSuchName(Box<Record>),
     Records {
         answers: Vec<Record>,
         additionals: Vec<Record>,
         /// Present when there is nothing of the asked type.
         authority: Option<Box<Record>>,
-        /// The end of a chain of external names outside of the cluster, still to be resolved.
-        unresolved: Option<Name>,
     },
+    /// An external name, still to be resolved.
+    Alias(Box<Record>, Name),
 }
 
 /// What stands at a name.
@@ -48,47 +45,39 @@ enum Found {
 }
 
 impl Zone {
-    pub(crate) fn new(zone: &str, service_addresses: Vec<IpAddr>) -> Option<Self> {
-        let mut name = Name::from_ascii(zone.trim_end_matches('.')).ok()?;
-        name.set_fqdn(true);
-        let labels = labels(&name);
-        (!labels.is_empty()).then_some(Self { labels, name, service_addresses })
+    pub(crate) fn named(name: Name, service_addresses: Vec<IpAddr>, options: Options) -> Self {
+        Self { labels: labels(&name), name, service_addresses, options }
     }
 
-    pub(crate) fn answer(&self, cluster: &Cluster, question: &Name, kind: RecordType) -> Outcome {
-        if let Some(address) = reverse_address(question) {
-            return self.reverse(cluster, address, question, kind);
-        }
-        let mut answers = Vec::new();
-        let mut name = question.clone();
-        for _ in 0..LONGEST_CHAIN {
-            let Some(inside) = self.inside(&name) else {
-                return match answers.is_empty() {
-                    true => Outcome::Forward,
-                    false => {
-                        Outcome::Records { answers, additionals: Vec::new(), authority: None, unresolved: Some(name) }
-                    }
-                };
-            };
-            let inside: Vec<&str> = inside.iter().map(String::as_str).collect();
-            match self.find(cluster, &inside, kind) {
-                Found::Nothing if answers.is_empty() => return Outcome::NoSuchName(Box::new(self.authority())),
-                Found::Nothing => break,
-                Found::Data(data, additionals) => {
-                    answers.extend(data.into_iter().map(|data| Record::from_rdata(name.clone(), TTL, data)));
-                    let authority = answers.is_empty().then(|| Box::new(self.authority()));
-                    return Outcome::Records { answers, additionals, authority, unresolved: None };
-                }
-                Found::Alias(target) => {
-                    answers.push(Record::from_rdata(name, TTL, RData::CNAME(CNAME(target.clone()))));
-                    if kind == RecordType::CNAME {
-                        break;
-                    }
-                    name = target;
-                }
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    pub(crate) fn contains(&self, name: &Name) -> bool {
+        self.name.zone_of(name)
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// For a name of this zone.
+    pub(crate) fn answer(&self, cluster: &Cluster, name: &Name, kind: RecordType) -> Outcome {
+        let Some(inside) = self.inside(name) else { return Outcome::NoSuchName(Box::new(self.authority())) };
+        let inside: Vec<&str> = inside.iter().map(String::as_str).collect();
+        match self.find(cluster, &inside, kind) {
+            Found::Nothing => Outcome::NoSuchName(Box::new(self.authority())),
+            Found::Data(data, additionals) => {
+                let record = |data| Record::from_rdata(name.clone(), self.options.ttl, data);
+                let answers: Vec<Record> = data.into_iter().map(record).collect();
+                let authority = answers.is_empty().then(|| Box::new(self.authority()));
+                Outcome::Records { answers, additionals, authority }
+            }
+            Found::Alias(target) => {
+                let data = RData::CNAME(CNAME(target.clone()));
+                Outcome::Alias(Box::new(Record::from_rdata(name.clone(), self.options.ttl, data)), target)
             }
         }
-        Outcome::Records { answers, additionals: Vec::new(), authority: None, unresolved: None }
     }
 
     /// The labels before the zone's, lower-cased; nothing for names outside.
@@ -113,14 +102,17 @@ impl Zone {
             ["ns", "dns"] => {
                 Found::Data(of_type(kind, self.service_addresses.iter().copied().map(address)), Vec::new())
             }
+            [.., namespace, "svc" | "pod"] if !self.shows(namespace) => Found::Nothing,
             [namespace, "svc" | "pod"] => exists_if(cluster.has_namespace(namespace)),
             [host, namespace, "pod"] => match undashed(host) {
-                Some(ip) if cluster.has_namespace(namespace) => Found::Data(of_type(kind, [address(ip)]), Vec::new()),
+                Some(ip) if self.options.pods && cluster.has_namespace(namespace) => {
+                    Found::Data(of_type(kind, [address(ip)]), Vec::new())
+                }
                 _ => Found::Nothing,
             },
             [service, namespace, "svc"] => self.service(cluster, namespace, service, kind),
             [host, service, namespace, "svc"] => {
-                let Some(target) = cluster.target(namespace, service) else { return Found::Nothing };
+                let Some(target) = self.target(cluster, namespace, service) else { return Found::Nothing };
                 match (host.strip_prefix('_'), target) {
                     (Some(protocol), Target::Virtual { ports, .. }) => {
                         exists_if(ports.iter().any(|port| port.protocol == protocol))
@@ -129,8 +121,8 @@ impl Zone {
                         exists_if(hosts.iter().flat_map(|host| &host.ports).any(|port| port.protocol == protocol))
                     }
                     // Endpoints have names of their own under services of both sorts.
-                    (None, Target::Virtual { .. } | Target::Headless(_)) => {
-                        let hosts = cluster.hosts(namespace, service);
+                    (None, Target::Virtual { .. } | Target::Headless(_)) if self.options.endpoints => {
+                        let hosts = cluster.hosts(namespace, service, self.options.endpoint_pod_names);
                         let same: Vec<RData> = hosts
                             .iter()
                             .filter(|known| known.name == *host)
@@ -142,9 +134,11 @@ impl Zone {
                 }
             }
             [port, protocol, service, namespace, "svc"] => {
-                match (port.strip_prefix('_'), protocol.strip_prefix('_'), cluster.target(namespace, service)) {
+                match (port.strip_prefix('_'), protocol.strip_prefix('_'), self.target(cluster, namespace, service)) {
                     (Some(port), Some(protocol), Some(target)) => {
-                        let wanted = |known: &Port| known.name == port && known.protocol == protocol;
+                        // A port without a name has no record.
+                        let wanted =
+                            |known: &Port| !port.is_empty() && known.name == port && known.protocol == protocol;
                         let (data, additionals) = self.endpoints(namespace, service, &target, wanted);
                         match data.is_empty() {
                             true => Found::Nothing,
@@ -159,8 +153,25 @@ impl Zone {
         }
     }
 
+    /// Whether the Corefile lets names of a namespace be told.
+    fn shows(&self, namespace: &str) -> bool {
+        let shown = &self.options.namespaces;
+        shown.is_empty() || shown.iter().any(|known| known == namespace)
+    }
+
+    fn target(&self, cluster: &Cluster, namespace: &str, service: &str) -> Option<Target> {
+        let pod_names = self.options.endpoint_pod_names;
+        let target = cluster.target(namespace, service, pod_names)?;
+        let empty = || cluster.hosts(namespace, service, pod_names).is_empty();
+        match target {
+            Target::Virtual { .. } if self.options.ignore_empty_service && empty() => None,
+            Target::Headless(_) if !self.options.endpoints => Some(Target::Headless(Vec::new())),
+            target => Some(target),
+        }
+    }
+
     fn service(&self, cluster: &Cluster, namespace: &str, service: &str, kind: RecordType) -> Found {
-        match cluster.target(namespace, service) {
+        match self.target(cluster, namespace, service) {
             None => Found::Nothing,
             Some(Target::External(target)) => match Name::from_ascii(target.trim_end_matches('.')) {
                 Ok(mut target) => {
@@ -169,6 +180,8 @@ impl Zone {
                 }
                 Err(_) => Found::Data(Vec::new(), Vec::new()),
             },
+            // So the specification has it, for every type.
+            Some(Target::Headless(hosts)) if hosts.is_empty() => Found::Nothing,
             Some(target) if kind == RecordType::SRV => {
                 let (data, additionals) = self.endpoints(namespace, service, &target, |_| true);
                 Found::Data(data, additionals)
@@ -176,11 +189,9 @@ impl Zone {
             Some(Target::Virtual { addresses, .. }) => {
                 Found::Data(of_type(kind, addresses.into_iter().map(address)), Vec::new())
             }
-            // A headless service without a ready endpoint has no address, and clients that wait for one must not
-            // be told that the name is wrong for good: the name is there.
             Some(Target::Headless(hosts)) => {
                 let mut data = of_type(kind, hosts.iter().map(|host| address(host.address)));
-                shuffle(&mut data);
+                data.shuffle(&mut rand::rng());
                 Found::Data(data, Vec::new())
             }
         }
@@ -200,16 +211,17 @@ impl Zone {
             let Some(name) = name else { return };
             let numbers: Vec<u16> = ports.iter().filter(|port| wanted(port)).map(|port| port.number).collect();
             if !numbers.is_empty() {
-                let records = addresses.iter().map(|ip| Record::from_rdata(name.clone(), TTL, address(*ip)));
+                let records =
+                    addresses.iter().map(|ip| Record::from_rdata(name.clone(), self.options.ttl, address(*ip)));
                 additionals.extend(records);
             }
             found.extend(numbers.into_iter().map(|number| (number, name.clone())));
         };
         match target {
-            Target::Virtual { addresses, ports } => add(self.name(&[service, namespace, "svc"]), addresses, ports),
+            Target::Virtual { addresses, ports } => add(self.below(&[service, namespace, "svc"]), addresses, ports),
             Target::Headless(hosts) => {
                 for Host { address, name, ports } in hosts {
-                    add(self.name(&[name, service, namespace, "svc"]), &[*address], ports);
+                    add(self.below(&[name, service, namespace, "svc"]), &[*address], ports);
                 }
             }
             Target::External(_) => {}
@@ -219,31 +231,33 @@ impl Zone {
         (data, additionals)
     }
 
-    fn reverse(&self, cluster: &Cluster, ip: IpAddr, question: &Name, kind: RecordType) -> Outcome {
-        let names = cluster.names_of(ip);
+    /// The names of an address.
+    pub(crate) fn reverse(&self, cluster: &Cluster, ip: IpAddr, question: &Name, kind: RecordType) -> Outcome {
+        let mut names = cluster.names_of(ip, self.options.endpoint_pod_names);
+        names.retain(|name| name.rsplit('.').next().is_some_and(|namespace| self.shows(namespace)));
         if names.is_empty() {
-            return Outcome::Forward;
+            return Outcome::NoSuchName(Box::new(self.authority()));
         }
         let names = names.iter().filter_map(|name| {
             let mut labels: Vec<&str> = name.split('.').collect();
             labels.push("svc");
-            self.name(&labels)
+            self.below(&labels)
         });
         let data = of_type(kind, names.map(|name| RData::PTR(PTR(name))));
         let answers: Vec<Record> =
-            data.into_iter().map(|data| Record::from_rdata(question.clone(), TTL, data)).collect();
+            data.into_iter().map(|data| Record::from_rdata(question.clone(), self.options.ttl, data)).collect();
         let authority = answers.is_empty().then(|| Box::new(self.authority()));
-        Outcome::Records { answers, additionals: Vec::new(), authority, unresolved: None }
+        Outcome::Records { answers, additionals: Vec::new(), authority }
     }
 
     fn apex(&self, kind: RecordType) -> Vec<RData> {
-        let server = self.name(&["ns", "dns"]).map(|name| RData::NS(NS(name)));
+        let server = self.below(&["ns", "dns"]).map(|name| RData::NS(NS(name)));
         of_type(kind, server.into_iter().chain([self.soa()]))
     }
 
     fn soa(&self) -> RData {
-        let server = self.name(&["ns", "dns"]).unwrap_or_else(|| self.name.clone());
-        let master = self.name(&["hostmaster"]).unwrap_or_else(|| self.name.clone());
+        let server = self.below(&["ns", "dns"]).unwrap_or_else(|| self.name.clone());
+        let master = self.below(&["hostmaster"]).unwrap_or_else(|| self.name.clone());
         RData::SOA(SOA::new(server, master, 1, 7200, 1800, 86400, NEGATIVE_TTL))
     }
 
@@ -251,7 +265,7 @@ impl Zone {
         Record::from_rdata(self.name.clone(), NEGATIVE_TTL, self.soa())
     }
 
-    fn name(&self, labels: &[&str]) -> Option<Name> {
+    fn below(&self, labels: &[&str]) -> Option<Name> {
         let name = Name::from_labels(labels.iter().map(|label| label.as_bytes())).ok()?;
         name.append_name(&self.name).ok()
     }
@@ -261,7 +275,7 @@ fn labels(name: &Name) -> Vec<String> {
     name.iter().map(|label| String::from_utf8_lossy(label).to_ascii_lowercase()).collect()
 }
 
-fn address(ip: IpAddr) -> RData {
+pub(crate) fn address(ip: IpAddr) -> RData {
     match ip {
         IpAddr::V4(ip) => RData::A(A(ip)),
         IpAddr::V6(ip) => RData::AAAA(AAAA(ip)),
@@ -273,13 +287,17 @@ fn of_type(kind: RecordType, data: impl IntoIterator<Item = RData>) -> Vec<RData
 }
 
 /// Clients take the first address: another one each time spreads them.
-fn shuffle(data: &mut [RData]) {
-    use rand::seq::SliceRandom;
-    data.shuffle(&mut rand::rng());
+pub(crate) fn shuffle(answers: &mut [Record]) {
+    // What an alias leads to stays behind it.
+    let is_address = |record: &Record| matches!(record.record_type(), RecordType::A | RecordType::AAAA);
+    let start = answers.iter().position(is_address).unwrap_or(answers.len());
+    if answers[start..].iter().all(is_address) {
+        answers[start..].shuffle(&mut rand::rng());
+    }
 }
 
 /// The complete address that a name below `in-addr.arpa` or `ip6.arpa` stands for.
-fn reverse_address(name: &Name) -> Option<IpAddr> {
+pub(crate) fn reverse_address(name: &Name) -> Option<IpAddr> {
     let labels = labels(name);
     let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
     match labels.as_slice() {
@@ -307,25 +325,31 @@ mod tests {
     use super::*;
     use crate::cluster::tests::sample;
 
+    fn zone() -> Zone {
+        let options = Options { pods: true, ttl: 30, ..Options::default() };
+        Zone::named(Name::from_ascii("cluster.local.").expect("a name"), vec![[10, 96, 0, 10].into()], options)
+    }
+
     fn check(question: &str, kind: RecordType, expected: &str) {
-        let zone = Zone::new("cluster.local", vec![[10, 96, 0, 10].into()]).expect("a zone");
+        let zone = zone();
         let name = Name::from_ascii(question).expect("a name");
+        let outcome = match reverse_address(&name) {
+            Some(address) => zone.reverse(&sample(), address, &name, kind),
+            None => zone.answer(&sample(), &name, kind),
+        };
         let text = |records: Vec<Record>| {
             let mut lines: Vec<String> = records.iter().map(|record| record.data.to_string()).collect();
             lines.sort();
             lines.join(", ")
         };
-        let seen = match zone.answer(&sample(), &name, kind) {
-            Outcome::Forward => "forward".into(),
+        let seen = match outcome {
             Outcome::NoSuchName(_) => "no such name".into(),
             Outcome::Records { answers, authority: Some(_), .. } if answers.is_empty() => "nothing".into(),
-            Outcome::Records { answers, additionals, unresolved, .. } => {
+            Outcome::Alias(record, target) => format!("{} then {target}", text(vec![*record])),
+            Outcome::Records { answers, additionals, .. } => {
                 let mut seen = text(answers);
                 if !additionals.is_empty() {
                     seen += &format!(" with {}", text(additionals));
-                }
-                if let Some(name) = unresolved {
-                    seen += &format!(" then {name}");
                 }
                 seen
             }
@@ -335,7 +359,7 @@ mod tests {
 
     #[test]
     fn names_are_answered_as_specified() {
-        use RecordType::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
+        use RecordType::{A, AAAA, NS, PTR, SOA, SRV, TXT};
         for (question, kind, expected) in [
             ("web.default.svc.cluster.local.", A, "10.96.0.7"),
             ("WEB.Default.svc.Cluster.LOCAL.", A, "10.96.0.7"),
@@ -347,7 +371,9 @@ mod tests {
             ("db-0.db.default.svc.cluster.local.", A, "10.244.0.5"),
             ("10-244-0-6.db.default.svc.cluster.local.", A, "10.244.0.6"),
             ("db-2.db.default.svc.cluster.local.", A, "no such name"),
-            ("empty.default.svc.cluster.local.", A, "nothing"),
+            ("empty.default.svc.cluster.local.", A, "no such name"),
+            ("empty.default.svc.cluster.local.", SRV, "no such name"),
+            ("db.default.svc.cluster.local.", AAAA, "nothing"),
             (
                 "_http._tcp.web.default.svc.cluster.local.",
                 SRV,
@@ -371,17 +397,19 @@ mod tests {
             ("cluster.local.", NS, "ns.dns.cluster.local."),
             ("ns.dns.cluster.local.", A, "10.96.0.10"),
             ("dns-version.cluster.local.", TXT, "1.1.0"),
-            ("example.com.", A, "forward"),
-            ("notcluster.local.", A, "forward"),
             ("example.com.default.svc.cluster.local.", A, "no such name"),
             ("ext.default.svc.cluster.local.", A, "Elsewhere.example. then Elsewhere.example."),
-            ("ext.default.svc.cluster.local.", CNAME, "Elsewhere.example."),
-            ("inner.default.svc.cluster.local.", A, "10.96.0.7, web.default.svc.cluster.local."),
+            (
+                "inner.default.svc.cluster.local.",
+                A,
+                "web.default.svc.cluster.local. then web.default.svc.cluster.local.",
+            ),
             ("7.0.96.10.in-addr.arpa.", PTR, "web.default.svc.cluster.local."),
             ("5.0.244.10.in-addr.arpa.", PTR, "db-0.db.default.svc.cluster.local."),
             ("6.0.244.10.in-addr.arpa.", PTR, "10-244-0-6.db.default.svc.cluster.local."),
-            ("9.0.244.10.in-addr.arpa.", PTR, "forward"),
-            ("8.8.8.8.in-addr.arpa.", PTR, "forward"),
+            ("9.0.244.10.in-addr.arpa.", PTR, "no such name"),
+            ("7.0.244.10.in-addr.arpa.", PTR, "no such name"),
+            ("8.8.8.8.in-addr.arpa.", PTR, "no such name"),
             (
                 "8.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa.",
                 PTR,
@@ -390,15 +418,5 @@ mod tests {
         ] {
             check(question, kind, expected);
         }
-    }
-
-    #[test]
-    fn an_alias_of_itself_ends() {
-        let zone = Zone::new("cluster.local.", Vec::new()).expect("a zone");
-        let name = Name::from_ascii("loop.default.svc.cluster.local.").expect("a name");
-        let Outcome::Records { answers, .. } = zone.answer(&sample(), &name, RecordType::A) else {
-            panic!("the alias itself is an answer")
-        };
-        assert_eq!(answers.len(), LONGEST_CHAIN);
     }
 }

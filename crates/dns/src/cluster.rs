@@ -1,10 +1,12 @@
 //! Which names the cluster has: Services, their endpoints and namespaces, as the informers know them.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferry_client::{Index, Informer};
 use k8s_openapi::api::core::v1::{Namespace, Service, ServicePort};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt;
 
 /// The label by which a slice names its service.
@@ -20,6 +22,7 @@ pub(crate) struct Cluster {
     services_by_address: Index<Service>,
     slices_by_service: Index<EndpointSlice>,
     slices_by_address: Index<EndpointSlice>,
+    changes: Arc<AtomicU64>,
 }
 
 /// One address of a service with the name it has below the service's.
@@ -60,7 +63,16 @@ impl Cluster {
             let endpoints = slice.endpoints.iter().flatten();
             endpoints.flat_map(|endpoint| &endpoint.addresses).filter_map(|text| canonical(text)).collect()
         });
-        Self { services, slices, namespaces, services_by_address, slices_by_service, slices_by_address }
+        let changes = Arc::new(AtomicU64::new(0));
+        count(&services, &changes);
+        count(&slices, &changes);
+        count(&namespaces, &changes);
+        Self { services, slices, namespaces, services_by_address, slices_by_service, slices_by_address, changes }
+    }
+
+    /// Another one after each change.
+    pub(crate) fn version(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_synced(&self) -> bool {
@@ -71,21 +83,21 @@ impl Cluster {
         self.namespaces.get("", namespace).is_some()
     }
 
-    pub(crate) fn target(&self, namespace: &str, name: &str) -> Option<Target> {
+    pub(crate) fn target(&self, namespace: &str, name: &str, pod_names: bool) -> Option<Target> {
         let service = self.services.get(namespace, name)?;
         let spec = service.spec.as_ref()?;
         if spec.type_.as_deref() == Some("ExternalName") {
             return spec.external_name.clone().map(Target::External);
         }
         if is_headless(&service) {
-            return Some(Target::Headless(self.hosts(namespace, name)));
+            return Some(Target::Headless(self.hosts(namespace, name, pod_names)));
         }
         let ports = spec.ports.iter().flatten().filter_map(service_port).collect();
         Some(Target::Virtual { addresses: addresses_of(&service), ports })
     }
 
     /// Endpoints that are ready (which the slices also claim of those that publish addresses before readiness).
-    pub(crate) fn hosts(&self, namespace: &str, name: &str) -> Vec<Host> {
+    pub(crate) fn hosts(&self, namespace: &str, name: &str, pod_names: bool) -> Vec<Host> {
         let mut hosts = Vec::new();
         for slice in self.slices_by_service.get(&format!("{namespace}/{name}")) {
             let ports: Vec<Port> = slice
@@ -101,11 +113,11 @@ impl Cluster {
                 })
                 .collect();
             for endpoint in slice.endpoints.iter().flatten() {
-                if endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(false) {
+                if !is_ready(endpoint) {
                     continue;
                 }
                 for address in endpoint.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok()) {
-                    let name = endpoint.hostname.clone().unwrap_or_else(|| dashed(&address));
+                    let name = host_name(endpoint, &address, pod_names);
                     hosts.push(Host { address, name: name.to_ascii_lowercase(), ports: ports.clone() });
                 }
             }
@@ -116,7 +128,7 @@ impl Cluster {
     }
 
     /// Names for an address, relative to `svc.<zone>`: services' first, else those of endpoints that have one.
-    pub(crate) fn names_of(&self, address: IpAddr) -> Vec<String> {
+    pub(crate) fn names_of(&self, address: IpAddr, pod_names: bool) -> Vec<String> {
         let text = address.to_string();
         let services = self.services_by_address.get(&text);
         if !services.is_empty() {
@@ -128,10 +140,10 @@ impl Cluster {
             let (namespace, service) = service.split_once('/').unwrap_or_default();
             let headless = slice.labels().contains_key(HEADLESS)
                 || self.services.get(namespace, service).is_some_and(|service| is_headless(&service));
-            for endpoint in slice.endpoints.iter().flatten() {
+            for endpoint in slice.endpoints.iter().flatten().filter(|endpoint| is_ready(endpoint)) {
                 let ours = endpoint.addresses.iter().filter_map(|text| canonical(text)).any(|other| other == text);
                 if ours && (headless || endpoint.hostname.is_some()) {
-                    let host = endpoint.hostname.clone().unwrap_or_else(|| dashed(&address));
+                    let host = host_name(endpoint, &address, pod_names);
                     names.push(format!("{host}.{service}.{namespace}"));
                 }
             }
@@ -140,6 +152,13 @@ impl Cluster {
         names.dedup();
         names
     }
+}
+
+fn count<K: ferry_client::informer::Cached>(informer: &Informer<K>, changes: &Arc<AtomicU64>) {
+    let changes = changes.clone();
+    informer.on_change(move |_| {
+        changes.fetch_add(1, Ordering::Release);
+    });
 }
 
 fn relative_name(service: &Service) -> String {
@@ -175,9 +194,21 @@ fn canonical(text: &str) -> Option<String> {
     text.parse::<IpAddr>().ok().map(|address| address.to_string())
 }
 
+fn is_ready(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
+}
+
+/// The label of an endpoint: its own, perhaps that of its pod, else its address.
+fn host_name(endpoint: &Endpoint, address: &IpAddr, pod_names: bool) -> String {
+    let pod = || endpoint.target_ref.as_ref().filter(|_| pod_names)?.name.clone();
+    endpoint.hostname.clone().or_else(pod).unwrap_or_else(|| dashed(address))
+}
+
 /// An address as one label: `10-244-0-5`.
 pub(crate) fn dashed(address: &IpAddr) -> String {
-    address.to_string().replace(['.', ':'], "-")
+    let label = address.to_string().replace(['.', ':'], "-");
+    // A label does not end with a dash.
+    if label.ends_with('-') { label + "0" } else { label }
 }
 
 /// The address that a label of that form names; IPv6 where it cannot be IPv4.
@@ -232,7 +263,7 @@ pub(crate) mod tests {
 
     #[test]
     fn labels_and_addresses_convert_both_ways() {
-        for (address, label) in [("10.244.0.5", "10-244-0-5"), ("fd00::8", "fd00--8")] {
+        for (address, label) in [("10.244.0.5", "10-244-0-5"), ("fd00::8", "fd00--8"), ("fd00::", "fd00--0")] {
             let address: IpAddr = address.parse().expect("an address");
             assert_eq!(dashed(&address), label);
             assert_eq!(undashed(label), Some(address));

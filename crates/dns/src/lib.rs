@@ -1,25 +1,40 @@
 //! Cluster DNS: names of Services and pods, answered from the informers' caches; everything else is forwarded.
 //!
-//! `cluster` knows which names exist, `answer` turns a question into records (both pure over the caches),
-//! `forward` asks the host's resolvers (`upstreams`) within bounds, a share of which (`shares`) each client has, `server` speaks the protocol over UDP and TCP.
+//! `corefile` reads the text of a Corefile, `settings` what it means; what its plug-ins do is in `plugins` and `forward`.
+//! `cluster` knows which names exist and `answer` turns a question into records (both pure over the caches). `handler` leads a
+//! question through the plug-ins, `server` speaks the protocol over UDP and TCP, `reload` follows the ConfigMap.
 //!
 //! Must not depend on any server-side crate.
 
 mod answer;
 mod cluster;
+mod corefile;
+mod exchange;
 mod forward;
+mod handler;
+mod message;
+mod metrics;
+mod observe;
+mod plugins;
+mod prepared;
+mod reload;
 mod server;
+mod settings;
 mod shares;
 mod upstreams;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use ferry_client::Informers;
 use ferry_tasks::Tasks;
 
 use cluster::Cluster;
+use metrics::Metrics;
+use reload::Live;
+use settings::Surroundings;
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -31,6 +46,13 @@ pub struct Config {
     pub upstreams: Upstreams,
     /// What `ns.dns.<zone>` resolves to: the ClusterIPs under which pods know this server.
     pub service_addresses: Vec<IpAddr>,
+    /// What is in force where the cluster has no Corefile; [`usual_corefile`] where nothing is given.
+    pub corefile: Option<String>,
+}
+
+/// The Corefile of a cluster where nobody wrote another one.
+pub fn usual_corefile(zone: &str) -> String {
+    settings::usual(zone)
 }
 
 #[derive(Clone, Debug)]
@@ -47,6 +69,7 @@ impl Default for Config {
             zone: "cluster.local".into(),
             upstreams: Upstreams::File("/etc/resolv.conf".into()),
             service_addresses: Vec::new(),
+            corefile: None,
         }
     }
 }
@@ -59,6 +82,8 @@ pub enum DnsError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("DNS has no address to listen on")]
     NoAddress,
+    #[error("the Corefile cannot be read: {0}")]
+    Corefile(String),
 }
 
 /// A running DNS server.
@@ -80,5 +105,40 @@ pub type Starting<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Listens and answers until `tasks` stops. Names of the cluster get SERVFAIL until the caches have been filled once.
 pub fn start<'a>(config: Config, informers: &Informers, tasks: &'a Tasks) -> Starting<'a, Result<DnsServer, DnsError>> {
     let cluster = Cluster::new(informers.of(), informers.of(), informers.of());
-    Box::pin(server::start(config, cluster, tasks))
+    let client = informers.client().clone();
+    Box::pin(async move {
+        let (server, live) = serve(config, cluster, tasks).await?;
+        reload::follow(live, client, &tasks.child("corefile"));
+        Ok(server)
+    })
+}
+
+async fn serve(config: Config, cluster: Cluster, tasks: &Tasks) -> Result<(DnsServer, Live), DnsError> {
+    let wrong = || DnsError::Zone(config.zone.clone());
+    let zone = plugins::zone(config.zone.trim_end_matches('.'), 1).map_err(|_| wrong())?;
+    if zone.is_root() {
+        return Err(wrong());
+    }
+    if config.listen.is_empty() {
+        return Err(DnsError::NoAddress);
+    }
+    let mut sockets = Vec::new();
+    for address in config.listen {
+        sockets.push(server::bind(address).await.map_err(|source| DnsError::Listen { address, source })?);
+    }
+    let addresses: Vec<SocketAddr> = sockets.iter().map(|(address, ..)| *address).collect();
+    // The Service's address leads here, too.
+    let own = config.service_addresses.iter().map(|address| SocketAddr::new(*address, 53));
+    let surroundings = Surroundings {
+        own: addresses.iter().copied().chain(own).collect(),
+        service_addresses: config.service_addresses,
+        upstreams: config.upstreams,
+        metrics: Arc::new(Metrics::default()),
+    };
+    let text = config.corefile.unwrap_or_else(|| settings::usual(&config.zone));
+    let live = Live::start(text, surroundings, cluster, tasks)?;
+    live.handler().settings().prepare().await;
+    server::serve(live.handler(), &sockets, &tasks.child("dns"));
+    observe::serve(live.handler(), &addresses, &tasks.child("dns observed"));
+    Ok((DnsServer { addresses }, live))
 }

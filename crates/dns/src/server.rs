@@ -1,194 +1,184 @@
-//! The protocol side: sockets, and one request from bytes to answer.
+//! The protocol side: sockets, and who may hold how many of them.
 
+use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use ferry_tasks::Tasks;
-use hickory_server::Server;
-use hickory_server::net::runtime::Time;
-use hickory_server::net::xfer::Protocol;
-use hickory_server::proto::op::{Edns, Header, HeaderCounts, Metadata, OpCode, ResponseCode};
-use hickory_server::proto::rr::{DNSClass, Name, Record, RecordType};
-use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
-use hickory_server::zone_handler::MessageResponseBuilder;
-use tokio::net::{TcpListener, UdpSocket};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
 
-use crate::answer::{Outcome, Zone};
-use crate::cluster::Cluster;
-use crate::forward::Forwarder;
-use crate::{Config, DnsError, DnsServer};
+use crate::handler::{Handled, Handler};
+use crate::metrics::Transport;
 
-/// A TCP connection without a question is closed after this long.
+/// A TCP connection without a question, or that takes no answer, is closed after this long.
 const IDLE: Duration = Duration::from_secs(10);
-/// Answers of one TCP connection that may wait to be read by the client.
-const WAITING_ANSWERS: usize = 32;
-/// The largest datagram we send, whatever the client offers: what passes everywhere without fragments.
-const PAYLOAD: u16 = 1232;
+const MOST_CONNECTIONS: usize = 512;
+const MOST_OF_ONE: usize = 64;
+/// Datagrams that wait for upstreams. The shares of the forwarder are smaller; this bounds the tasks.
+const MOST_WAITING: usize = 4096;
+/// Datagrams that are answered before another task has its turn.
+const BURST: usize = 64;
+/// Questions are short, also with every option there is.
+const LONGEST_DATAGRAM: usize = 4096;
+const AFTER_AN_ERROR: Duration = Duration::from_millis(50);
 
-pub(crate) async fn start(config: Config, cluster: Cluster, tasks: &Tasks) -> Result<DnsServer, DnsError> {
-    let zone = Zone::new(&config.zone, config.service_addresses.clone()).ok_or(DnsError::Zone(config.zone))?;
-    if config.listen.is_empty() {
-        return Err(DnsError::NoAddress);
-    }
-    let mut sockets = Vec::new();
-    for address in config.listen {
-        sockets.push(bind(address).await.map_err(|source| DnsError::Listen { address, source })?);
-    }
-    let addresses: Vec<SocketAddr> = sockets.iter().map(|(address, ..)| *address).collect();
-    // The Service's address leads here, too.
-    let own = config.service_addresses.iter().map(|address| SocketAddr::new(*address, 53));
-    let own: Vec<SocketAddr> = addresses.iter().copied().chain(own).collect();
-    let forwarder = Arc::new(Forwarder::new(config.upstreams, &own));
-    forwarder.prepare().await;
-    let (handler, listens, mut bound) = (Handler { zone, cluster, forwarder }, addresses.clone(), Some(sockets));
-    tasks.child("dns").spawn_critical("server", move || serve(handler.clone(), listens.clone(), bound.take()));
-    Ok(DnsServer { addresses })
-}
-
-/// Answers on sockets that are bound already, or binds them anew after an earlier life has ended.
-async fn serve(handler: Handler, addresses: Vec<SocketAddr>, bound: Option<Vec<Sockets>>) {
-    let sockets = match bound {
-        Some(sockets) => sockets,
-        None => {
-            let mut sockets = Vec::new();
-            for address in addresses {
-                match bind(address).await {
-                    Ok(bound) => sockets.push(bound),
-                    Err(error) => return tracing::error!("DNS cannot listen on {address}: {error}"),
-                }
-            }
-            sockets
-        }
-    };
-    let mut server = Server::new(handler);
-    for (_, datagrams, connections) in sockets {
-        server.register_socket(datagrams);
-        server.register_listener(connections, IDLE, WAITING_ANSWERS);
-    }
-    if let Err(error) = server.block_until_done().await {
-        tracing::error!("DNS has stopped: {error}");
-    }
-}
-
-type Sockets = (SocketAddr, UdpSocket, TcpListener);
+pub(crate) type Sockets = (SocketAddr, Arc<UdpSocket>, Arc<TcpListener>);
 
 /// Both protocols on one port, also where the port is ours to choose.
-async fn bind(address: SocketAddr) -> std::io::Result<Sockets> {
+pub(crate) async fn bind(address: SocketAddr) -> io::Result<Sockets> {
     let connections = TcpListener::bind(address).await?;
     let address = connections.local_addr()?;
-    Ok((address, UdpSocket::bind(address).await?, connections))
+    Ok((address, Arc::new(UdpSocket::bind(address).await?), Arc::new(connections)))
 }
 
-#[derive(Clone)]
-struct Handler {
-    zone: Zone,
-    cluster: Cluster,
-    forwarder: Arc<Forwarder>,
-}
-
-/// An answer before it is encoded.
-#[derive(Default)]
-struct Reply {
-    code: ResponseCode,
-    authoritative: bool,
-    truncated: bool,
-    answers: Vec<Record>,
-    authorities: Vec<Record>,
-    additionals: Vec<Record>,
-}
-
-impl Reply {
-    fn of(code: ResponseCode) -> Self {
-        Self { code, ..Self::default() }
-    }
-}
-
-impl Handler {
-    async fn reply(&self, request: &Request) -> Reply {
-        if request.metadata.op_code != OpCode::Query {
-            return Reply::of(ResponseCode::NotImp);
+/// Answers on sockets that are bound already until the group stops.
+pub(crate) fn serve(handler: &Handler, sockets: &[Sockets], tasks: &Tasks) {
+    let waiting = Arc::new(Semaphore::new(MOST_WAITING));
+    let connections = Connections::default();
+    let readers = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+    for (_, socket, listener) in sockets {
+        for _ in 0..readers {
+            let (handler, socket, waiting, group) = (handler.clone(), socket.clone(), waiting.clone(), tasks.clone());
+            tasks.spawn_critical("datagrams", move || {
+                datagrams(handler.clone(), socket.clone(), waiting.clone(), group.clone())
+            });
         }
-        let Ok(info) = request.request_info() else { return Reply::of(ResponseCode::FormErr) };
-        let query = info.query;
-        if query.query_class() != DNSClass::IN {
-            return Reply::of(ResponseCode::Refused);
-        }
-        // As the client spelled it: some check that the case comes back.
-        let name = query.original().name();
-        let kind = query.query_type();
-        if matches!(kind, RecordType::AXFR | RecordType::IXFR) {
-            return Reply::of(ResponseCode::Refused);
-        }
-        let whole = info.protocol != Protocol::Udp;
-        let client = request.src().ip();
-        match self.zone.answer(&self.cluster, name, kind) {
-            Outcome::Forward => self.forward(client, name, kind, whole).await,
-            // An absence that is only ignorance would be remembered by clients.
-            _ if !self.cluster.is_synced() => Reply::of(ResponseCode::ServFail),
-            Outcome::NoSuchName(authority) => Reply {
-                code: ResponseCode::NXDomain,
-                authoritative: true,
-                authorities: vec![*authority],
-                ..Reply::default()
-            },
-            Outcome::Records { mut answers, additionals, authority, unresolved } => {
-                let mut code = ResponseCode::NoError;
-                if let Some(target) = unresolved {
-                    let rest = self.forward(client, &target, kind, whole).await;
-                    code = rest.code;
-                    answers.extend(rest.answers);
-                }
-                let authorities = authority.into_iter().map(|record| *record).collect();
-                Reply { code, authoritative: true, truncated: false, answers, authorities, additionals }
-            }
-        }
-    }
-
-    async fn forward(&self, client: IpAddr, name: &Name, kind: RecordType, whole: bool) -> Reply {
-        match self.forwarder.ask(client, name, kind, whole).await {
-            Ok(message) => Reply {
-                code: message.metadata.response_code,
-                authoritative: false,
-                truncated: message.metadata.truncation,
-                answers: message.answers,
-                authorities: message.authorities,
-                additionals: message.additionals,
-            },
-            Err(error) => {
-                tracing::debug!("{name} {kind}: {error}");
-                Reply::of(ResponseCode::ServFail)
-            }
-        }
-    }
-}
-
-#[async_trait]
-impl RequestHandler for Handler {
-    async fn handle_request<R: ResponseHandler, T: Time>(&self, request: &Request, mut responses: R) -> ResponseInfo {
-        let reply = self.reply(request).await;
-        let mut metadata = Metadata::response_from_request(&request.metadata);
-        metadata.response_code = reply.code;
-        metadata.authoritative = reply.authoritative;
-        metadata.truncation = reply.truncated;
-        metadata.recursion_available = true;
-        // Only a client that spoke EDNS understands it, and it says how much it can take.
-        let edns = request.edns.as_ref().map(|offered| {
-            let mut edns = Edns::new();
-            edns.set_max_payload(offered.max_payload().clamp(512, PAYLOAD));
-            edns
+        let (handler, listener, connections, group) =
+            (handler.clone(), listener.clone(), connections.clone(), tasks.clone());
+        tasks.spawn_critical("connections", move || {
+            accept(handler.clone(), listener.clone(), connections.clone(), group.clone())
         });
-        let builder = MessageResponseBuilder::new(&request.queries, edns.as_ref());
-        let response =
-            builder.build(metadata, &reply.answers, &reply.authorities, std::iter::empty(), &reply.additionals);
-        match responses.send_response(response).await {
-            Ok(info) => info,
+    }
+}
+
+async fn datagrams(handler: Handler, socket: Arc<UdpSocket>, waiting: Arc<Semaphore>, tasks: Tasks) {
+    let mut buffer = vec![0; LONGEST_DATAGRAM];
+    loop {
+        match socket.recv_from(&mut buffer).await {
+            Ok((length, client)) => datagram(&handler, &socket, &buffer[..length], client, &waiting, &tasks),
             Err(error) => {
-                tracing::debug!("an answer could not be sent to {}: {error}", request.src());
-                ResponseInfo::from(Header { metadata, counts: HeaderCounts::default() })
+                tracing::debug!("DNS cannot read a datagram: {error}");
+                tokio::time::sleep(AFTER_AN_ERROR).await;
             }
         }
+        for _ in 0..BURST {
+            let Ok((length, client)) = socket.try_recv_from(&mut buffer) else { break };
+            datagram(&handler, &socket, &buffer[..length], client, &waiting, &tasks);
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn datagram(
+    handler: &Handler,
+    socket: &Arc<UdpSocket>,
+    bytes: &[u8],
+    client: SocketAddr,
+    waiting: &Arc<Semaphore>,
+    tasks: &Tasks,
+) {
+    match handler.at_once(bytes, client.ip(), Transport::Udp) {
+        Handled::Ignored => {}
+        // A full buffer drops the answer, as the network may: the client asks again.
+        Handled::Answer(answer) => drop(socket.try_send_to(&answer, client)),
+        Handled::Later(asked) => {
+            let Ok(permit) = waiting.clone().try_acquire_owned() else { return handler.metrics().dropped() };
+            let (handler, socket) = (handler.clone(), socket.clone());
+            tasks.spawn_until_stopped("question", async move {
+                let _permit = permit;
+                let answer = handler.later(&asked).await;
+                drop(socket.try_send_to(&answer, client));
+            });
+        }
+    }
+}
+
+/// How many connections each client has.
+#[derive(Clone, Debug, Default)]
+struct Connections(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// One of them, until it is dropped.
+struct Connection {
+    of: Connections,
+    client: IpAddr,
+}
+
+impl Connections {
+    fn admit(&self, client: IpAddr) -> Option<Connection> {
+        let mut counts = self.0.lock();
+        if counts.values().sum::<usize>() >= MOST_CONNECTIONS || counts.get(&client).is_some_and(|n| *n >= MOST_OF_ONE)
+        {
+            return None;
+        }
+        *counts.entry(client).or_default() += 1;
+        Some(Connection { of: self.clone(), client })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut counts = self.of.0.lock();
+        if let Some(count) = counts.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.client);
+            }
+        }
+    }
+}
+
+async fn accept(handler: Handler, listener: Arc<TcpListener>, connections: Connections, tasks: Tasks) {
+    loop {
+        let (stream, client) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!("DNS cannot accept a connection: {error}");
+                tokio::time::sleep(AFTER_AN_ERROR).await;
+                continue;
+            }
+        };
+        // Who has too many is cut off at once.
+        let Some(place) = connections.admit(client.ip()) else { continue };
+        let handler = handler.clone();
+        tasks.spawn_until_stopped("connection", async move {
+            let _place = place;
+            if let Err(error) = connection(&handler, stream, client.ip()).await {
+                tracing::debug!("a connection of {client} to DNS ended: {error}");
+            }
+        });
+    }
+}
+
+async fn connection(handler: &Handler, mut stream: TcpStream, client: IpAddr) -> io::Result<()> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    loop {
+        let question = async {
+            let length = usize::from(stream.read_u16().await?);
+            if length > LONGEST_DATAGRAM {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let mut bytes = vec![0; length];
+            stream.read_exact(&mut bytes).await?;
+            io::Result::Ok(bytes)
+        };
+        let bytes = match tokio::time::timeout(IDLE, question).await.map_err(late)? {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let answer = match handler.at_once(&bytes, client, Transport::Tcp) {
+            Handled::Ignored => return Ok(()),
+            Handled::Answer(answer) => answer,
+            Handled::Later(asked) => handler.later(&asked).await,
+        };
+        let Ok(length) = u16::try_from(answer.len()) else { return Ok(()) };
+        let whole = [&length.to_be_bytes(), answer.as_slice()].concat();
+        tokio::time::timeout(IDLE, stream.write_all(&whole)).await.map_err(late)??;
     }
 }
 

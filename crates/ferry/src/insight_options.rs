@@ -56,6 +56,12 @@ pub struct ConsoleOptions {
 pub struct WhyOptions {
     #[command(flatten)]
     pub object: ObjectOptions,
+    /// Why a pod does not reach this: `service/NAME:PORT` or `pod/NAME:PORT`.
+    #[arg(long, value_name = "KIND/NAME:PORT")]
+    pub to: Option<String>,
+    /// The namespace of what --to names; that of the pod when not given.
+    #[arg(long, value_name = "NAMESPACE", requires = "to")]
+    pub to_namespace: Option<String>,
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
 }

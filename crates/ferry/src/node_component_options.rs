@@ -121,4 +121,7 @@ pub struct DnsOptions {
     /// The file that names the servers for all other names; the host's own when not given.
     #[arg(long, value_name = "FILE")]
     pub resolv_conf: Option<PathBuf>,
+    /// The Corefile that is in force while the cluster has none in the ConfigMap kube-system/coredns.
+    #[arg(long, value_name = "FILE")]
+    pub corefile: Option<PathBuf>,
 }

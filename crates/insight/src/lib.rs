@@ -8,6 +8,7 @@
 //! in the list of its file, and a row in that file's table of tests.
 
 mod cluster;
+pub mod connection;
 mod gather;
 mod log;
 mod nodes;

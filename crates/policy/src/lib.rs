@@ -18,6 +18,7 @@ mod state;
 mod stored;
 mod sync;
 mod table;
+mod verdict;
 
 use std::net::Ipv4Addr;
 
@@ -31,6 +32,7 @@ pub use ferry_nft::NftError;
 pub use gate::{Gate, Newcomers, gate};
 pub use stored::StoredPolicy;
 pub use sync::Sources;
+pub use verdict::{Connection, Verdict, judge};
 
 impl Sources {
     /// Those that others in the process hold already.

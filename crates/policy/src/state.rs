@@ -380,32 +380,40 @@ impl State {
 
     /// Whether packets of a connection pass this node, by its policies.
     pub(crate) fn allows(&self, from: IpAddr, to: IpAddr, protocol: Protocol, port: u16) -> bool {
-        let passes = |direction, isolated, peer| {
-            let Some(name) = self.table.isolation(direction, isolated) else { return true };
-            let Some((chain, _)) = self.chains.get(name) else { return true };
-            let mut allowed = chain.policies.iter().flat_map(|one| &one.allowed);
-            allowed.any(|one| {
-                let who = match &one.who {
-                    Who::Anyone => true,
-                    Who::Pods(selector) => self.selections.contains(selector, &Element { address: peer, port: None }),
-                    Who::Block { range, except } => {
-                        range.contains(&peer) && !except.iter().any(|one| one.contains(&peer))
-                    }
-                };
-                who && match &one.at {
-                    At::Anything => true,
-                    At::Ports(wanted, ranges) => {
-                        let fits = |(first, last): &(u16, u16)| (*first..=*last).contains(&port);
-                        *wanted == protocol && (ranges.is_empty() || ranges.iter().any(fits))
-                    }
-                    At::Named(wanted, selector) => {
-                        *wanted == protocol
-                            && self.selections.contains(selector, &Element { address: to, port: Some(port) })
-                    }
-                }
-            })
+        self.passes(Direction::Egress, from, to, protocol, port)
+            && self.passes(Direction::Ingress, from, to, protocol, port)
+    }
+
+    /// The same of the policies of one end.
+    pub(crate) fn passes(&self, direction: Direction, from: IpAddr, to: IpAddr, protocol: Protocol, port: u16) -> bool {
+        let (isolated, peer) = match direction {
+            Direction::Egress => (from, to),
+            Direction::Ingress => (to, from),
         };
-        from == to || (passes(Direction::Egress, from, to) && passes(Direction::Ingress, to, from))
+        if from == to {
+            return true;
+        }
+        let Some(name) = self.table.isolation(direction, isolated) else { return true };
+        let Some((chain, _)) = self.chains.get(name) else { return true };
+        let mut allowed = chain.policies.iter().flat_map(|one| &one.allowed);
+        allowed.any(|one| {
+            let who = match &one.who {
+                Who::Anyone => true,
+                Who::Pods(selector) => self.selections.contains(selector, &Element { address: peer, port: None }),
+                Who::Block { range, except } => range.contains(&peer) && !except.iter().any(|one| one.contains(&peer)),
+            };
+            who && match &one.at {
+                At::Anything => true,
+                At::Ports(wanted, ranges) => {
+                    let fits = |(first, last): &(u16, u16)| (*first..=*last).contains(&port);
+                    *wanted == protocol && (ranges.is_empty() || ranges.iter().any(fits))
+                }
+                At::Named(wanted, selector) => {
+                    *wanted == protocol
+                        && self.selections.contains(selector, &Element { address: to, port: Some(port) })
+                }
+            }
+        })
     }
 }
 

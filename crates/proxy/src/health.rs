@@ -2,22 +2,19 @@
 //! with `healthCheckNodePort`, and `/metrics`. Paths, answers and codes are upstream's.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferry_connections::plain::{self, Answering};
 use ferry_tasks::Tasks;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::body::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -26,9 +23,6 @@ use crate::table::Owner;
 
 /// Rules that cannot be written for longer than this make the node unfit for traffic.
 const PATIENCE: Duration = Duration::from_secs(60);
-const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Of one port. Load balancers ask one after the other.
-const MOST_CONNECTIONS: usize = 32;
 const BIND_AGAIN: Duration = Duration::from_secs(5);
 
 /// The port at which a Service's endpoints on this node are asked for, and how many are ready.
@@ -58,7 +52,6 @@ impl Known {
 }
 
 type Answer = Response<Full<Bytes>>;
-type Handler = Arc<dyn Fn(&str) -> Answer + Send + Sync>;
 
 fn answer(code: StatusCode, kind: &'static str, text: String) -> Answer {
     let mut response = Response::new(Full::new(text.into()));
@@ -154,9 +147,9 @@ impl Health {
     /// Serves `/healthz` and `/metrics`. A port that is taken is waited for: nothing else depends on it.
     pub(crate) fn serve(&self, healthz: Option<SocketAddr>, metrics: Option<SocketAddr>, tasks: &Tasks) {
         let this = self.clone();
-        let of_health: Handler = Arc::new(move |path| this.healthz(path));
+        let of_health: Answering = Arc::new(move |path| this.healthz(path));
         let this = self.clone();
-        let of_metrics: Handler = Arc::new(move |path| this.metrics(path));
+        let of_metrics: Answering = Arc::new(move |path| this.metrics(path));
         for (address, handler) in [(healthz, of_health), (metrics, of_metrics)] {
             let Some(address) = address else { continue };
             let group = tasks.clone();
@@ -173,39 +166,9 @@ impl Health {
                     }
                     tokio::time::sleep(BIND_AGAIN).await;
                 };
-                accept(listener, handler, group).await;
+                plain::answer(listener, handler, group).await;
             });
         }
-    }
-}
-
-async fn accept(listener: TcpListener, handler: Handler, tasks: Tasks) {
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    loop {
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, most likely: a moment later some may be free.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let handler = handler.clone();
-        tasks.spawn_until_stopped("health connection", async move {
-            let _permit = permit;
-            // Whatever a client does, its place is free again soon.
-            let _ = tokio::time::timeout(READ_TIMEOUT * 2, connection(stream, handler)).await;
-        });
-    }
-}
-
-async fn connection(stream: TcpStream, handler: Handler) {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let answer = handler(request.uri().path());
-        async move { Ok::<_, Infallible>(answer) }
-    });
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(READ_TIMEOUT).keep_alive(false);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!("a connection to the proxy's health ended: {error}");
     }
 }
 
@@ -245,9 +208,9 @@ impl Servers {
             match bind(check.port).await {
                 Ok(listener) => {
                     let (health, own) = (health.clone(), owner.clone());
-                    let handler: Handler = Arc::new(move |_| health.check(&own));
-                    let server =
-                        tasks.spawn_until_stopped("health of a Service", accept(listener, handler, tasks.clone()));
+                    let handler: Answering = Arc::new(move |_| health.check(&own));
+                    let server = tasks
+                        .spawn_until_stopped("health of a Service", plain::answer(listener, handler, tasks.clone()));
                     self.running.insert(owner.clone(), (check.port, server));
                 }
                 Err(error) => {

@@ -32,7 +32,8 @@ pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Setting
     let info = map("kube-public", "cluster-info", "kubeconfig", &format!("{kubeconfig:#}\n"));
     apply(&public, &info).await?;
     let anonymous = json!([{ "kind": "User", "name": "system:anonymous", "apiGroup": "rbac.authorization.k8s.io" }]);
-    readable(client, "kube-public", "kubeadm:bootstrap-signer-clusterinfo", "cluster-info", &anonymous).await?;
+    let get = &["get"][..];
+    readable(client, "kube-public", "kubeadm:bootstrap-signer-clusterinfo", "cluster-info", get, &anonymous).await?;
 
     let system = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
     let endpoint = server.trim_start_matches("https://");
@@ -43,8 +44,10 @@ pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Setting
         } else {
             format!("kubeadm:{name}")
         };
-        readable(client, NAMESPACE, &role, name, &groups(&[JOINING, NODES, PROXIES])).await?;
+        readable(client, NAMESPACE, &role, name, get, &groups(&[JOINING, NODES, PROXIES])).await?;
     }
+    let follow = &["get", "list", "watch"];
+    readable(client, NAMESPACE, "ferry:node-dns", "coredns", follow, &groups(&[PROXIES])).await?;
 
     let roles = Api::<ClusterRole>::all(client.clone());
     apply(
@@ -128,10 +131,17 @@ fn cluster_role(name: &str, rules: &Value) -> Value {
 }
 
 /// Lets these subjects read one ConfigMap.
-async fn readable(client: &Client, namespace: &str, role: &str, map: &str, subjects: &Value) -> Result<()> {
+async fn readable(
+    client: &Client,
+    namespace: &str,
+    role: &str,
+    map: &str,
+    verbs: &[&str],
+    subjects: &Value,
+) -> Result<()> {
     apply(&Api::<Role>::namespaced(client.clone(), namespace), &json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": { "name": role, "namespace": namespace },
-        "rules": [{ "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [map], "verbs": ["get"] }],
+        "rules": [{ "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [map], "verbs": verbs }],
     }))
     .await?;
     apply(&Api::<RoleBinding>::namespaced(client.clone(), namespace), &json!({

@@ -20,6 +20,7 @@ async fn serve(options: &DnsOptions) -> Result<()> {
         zone: options.cluster_domain.clone(),
         upstreams: ferry_dns::Upstreams::File(options.resolv_conf.clone().unwrap_or_else(resolver::file)),
         service_addresses: options.cluster_dns.into_iter().collect(),
+        corefile: options.corefile.as_ref().map(std::fs::read_to_string).transpose().context("--corefile")?,
     };
     component::run("dns", async move |tasks: &Tasks| {
         let informers = Informers::new(client, tasks.clone());

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ferry_insight::why;
+use ferry_insight::{Error, connection, why};
 
 use super::object::{Named, ON_ITS_WAY, STUCK, exit, find};
 use crate::insight_options::{Output, WhyOptions};
@@ -13,7 +13,11 @@ pub fn run(options: &WhyOptions) -> ExitCode {
 }
 
 async fn tell(options: &WhyOptions) -> Result<u8> {
-    let Named { cluster, resource, namespace, name } = find(&options.object).await?;
+    let named = find(&options.object).await?;
+    if let Some(to) = &options.to {
+        return reach(options, &named, to).await;
+    }
+    let Named { cluster, resource, namespace, name } = named;
     let world = why::look(&cluster, &resource, &namespace, &name).await?;
     let findings = why::findings(&world);
     match options.output {
@@ -25,4 +29,22 @@ async fn tell(options: &WhyOptions) -> Result<u8> {
         Some(first) if first.underway => ON_ITS_WAY,
         Some(_) => STUCK,
     })
+}
+
+/// The way from a pod to what `--to` names.
+async fn reach(options: &WhyOptions, named: &Named, to: &str) -> Result<u8> {
+    let Named { cluster, resource, namespace, name } = named;
+    if resource.kind != "Pod" || !resource.group.is_empty() {
+        return Err(
+            Error::Usage("a connection begins at a pod: ferry why pod/NAME --to service/NAME:PORT".into()).into()
+        );
+    }
+    let there = options.to_namespace.as_ref().unwrap_or(namespace);
+    let scene = connection::look(cluster, namespace, name, connection::Target::parse(to, there)?).await?;
+    let way = connection::walk(&scene);
+    match options.output {
+        Output::Text => print!("{}", connection::render(&scene, &way)),
+        Output::Json => println!("{:#}", connection::to_json(&scene, &way)),
+    }
+    Ok(if connection::stopped(&way).is_some() { STUCK } else { 0 })
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, http_get, until};
+use crate::insight::ask;
 
 const NAMESPACE: &str = "walls";
 
@@ -51,12 +52,19 @@ pub fn network_policies_are_enforced(cluster: &mut Cluster) {
     until("a default deny closes the pod", || (!reaches(cluster, "friend", &direct)).then_some(()));
     assert!(!reaches(cluster, "stranger", service), "through its Service too");
     assert!(http_get(&web, 80).is_some(), "its node reaches it");
+    let way = |from: &str| ask(cluster, &["why", "-n", NAMESPACE, from, "--to", "service/web:8080"]);
+    let (code, text) = way("pod/stranger");
+    assert_eq!((code, text.contains("NetworkPolicy closed of pod/web selects it")), (Some(1), true), "{text}");
 
     let friends = json!([{"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}], "ports": [{"port": "http"}]}]);
     cluster.apply(&policy("friends", json!({"podSelector": {"matchLabels": {"app": "web"}}, "ingress": friends})));
     until("a friend is let in", || reaches(cluster, "friend", &direct).then_some(()));
     assert!(reaches(cluster, "friend", service), "through the Service, and with DNS");
     assert!(!reaches(cluster, "stranger", &direct) && !reaches(cluster, "stranger", service));
+    let (code, text) = way("pod/friend");
+    assert_eq!((code, text.contains("no NetworkPolicy drops it (ingress)")), (Some(0), true), "{text}");
+    assert_eq!(way("pod/stranger").0, Some(1));
+    names_follow_the_corefile(cluster);
     cluster.kubectl(&["label", "pod", "stranger", "-n", NAMESPACE, "app=friend", "--overwrite"]);
     until("labels are followed", || reaches(cluster, "stranger", &direct).then_some(()));
 
@@ -81,4 +89,29 @@ pub fn network_policies_are_enforced(cluster: &mut Cluster) {
     cluster.kubectl(&["delete", "networkpolicy", "--all", "-n", NAMESPACE]);
     until("without policies all is open", || reaches(cluster, "early", &direct).then_some(()));
     cluster.kubectl(&["delete", "namespace", NAMESPACE]);
+}
+
+/// Another name for the Service, by the ConfigMap that people know.
+fn names_follow_the_corefile(cluster: &Cluster) {
+    let read = ["get", "configmap", "coredns", "-n", "kube-system", "-o", "jsonpath={.data.Corefile}"];
+    let usual = cluster.kubectl(&read);
+    let write = |text: &str| {
+        let patch = json!({ "data": { "Corefile": text } }).to_string();
+        cluster.kubectl(&["patch", "configmap", "coredns", "-n", "kube-system", "--type=merge", "-p", &patch]);
+    };
+    let alias = format!("rewrite name alias.example web.{NAMESPACE}.svc.cluster.local\n    dnstap\n    errors\n");
+    write(&usual.replacen("errors\n", &alias, 1));
+    let url = "http://alias.example:8080";
+    until("the new name is answered", || reaches(cluster, "friend", url).then_some(()));
+    until("what is not known is told", || {
+        let events = cluster.kubectl(&["get", "events", "-n", "kube-system"]);
+        (events.contains("CorefilePartlyKnown") && events.contains("the plug-in dnstap is not known")).then_some(())
+    });
+    write(". {");
+    until("a Corefile that cannot be read is told", || {
+        cluster.kubectl(&["get", "events", "-n", "kube-system"]).contains("CorefileNotRead").then_some(())
+    });
+    assert!(reaches(cluster, "friend", url), "the last good one is in force");
+    write(&usual);
+    until("the usual one is back", || (!reaches(cluster, "friend", url)).then_some(()));
 }

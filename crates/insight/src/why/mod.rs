@@ -58,6 +58,7 @@ pub enum Hop {
     Ready,
     Endpoints,
     Autoscaler,
+    Network,
 }
 
 impl Hop {
@@ -74,13 +75,14 @@ impl Hop {
             Self::Ready => "readiness of the pod",
             Self::Endpoints => "endpoints, the addresses behind a Service",
             Self::Autoscaler => "autoscaler",
+            Self::Network => "network, between the two ends of a connection",
         }
     }
 
     /// Its number among the twelve hops.
     pub fn number(self) -> Option<u8> {
         match self {
-            Self::Deletion | Self::Autoscaler => None,
+            Self::Deletion | Self::Autoscaler | Self::Network => None,
             Self::Controller => Some(9),
             Self::Admission => Some(6),
             Self::Scheduler | Self::Storage => Some(10),
@@ -109,7 +111,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(reason: Reason, about: &Value, cause: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: Reason, about: &Value, cause: impl Into<String>) -> Self {
         Self {
             reason,
             hop: reason.hop(),
@@ -123,7 +125,7 @@ impl Finding {
         }
     }
 
-    fn detail(mut self, text: impl Into<String>) -> Self {
+    pub(crate) fn detail(mut self, text: impl Into<String>) -> Self {
         let text = text.into();
         if !text.trim().is_empty() && !self.details.contains(&text) {
             self.details.push(text);
@@ -131,7 +133,7 @@ impl Finding {
         self
     }
 
-    fn advise(mut self, text: impl Into<String>) -> Self {
+    pub(crate) fn advise(mut self, text: impl Into<String>) -> Self {
         let text = text.into();
         if !self.advice.contains(&text) {
             self.advice.push(text);
@@ -160,7 +162,7 @@ impl Finding {
     }
 
     /// What holds up one of its parts holds it up: the part's cause, details and advice.
-    fn because_of(mut self, inner: Self) -> Self {
+    pub(crate) fn because_of(mut self, inner: Self) -> Self {
         self.details.push(format!("{}: {}", inner.about, inner.sentence()));
         self.details.extend(inner.details);
         self.advice.extend(inner.advice);
@@ -259,7 +261,7 @@ fn said(what: &Value) -> String {
 }
 
 /// `the first of 3`-lists do not grow without end.
-fn named<T: AsRef<str>>(items: &[T]) -> String {
+pub(crate) fn named<T: AsRef<str>>(items: &[T]) -> String {
     const SHOWN: usize = 4;
     let texts: Vec<&str> = items.iter().take(SHOWN).map(AsRef::as_ref).collect();
     match items.len() {
@@ -268,7 +270,7 @@ fn named<T: AsRef<str>>(items: &[T]) -> String {
     }
 }
 
-fn plural(count: usize, one: &str) -> String {
+pub(crate) fn plural(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
@@ -279,7 +281,7 @@ fn pairs(map: &serde_json::Map<String, Value>) -> String {
 }
 
 /// `-n namespace `, for commands.
-fn in_namespace(item: &Value) -> String {
+pub(crate) fn in_namespace(item: &Value) -> String {
     let namespace = object::namespace(item);
     if namespace.is_empty() { String::new() } else { format!("-n {namespace} ") }
 }

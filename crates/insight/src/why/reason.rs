@@ -164,6 +164,20 @@ reasons! {
         IngressController "ingress-controller" Endpoints,
         PacketsDropped "packets-dropped" Node,
     }
+    "connections" {
+        SourceNotRunning "source-not-running" Network,
+        TargetMissing "target-missing" Network,
+        DnsPolicy "dns-policy" Network,
+        DnsNotServed "dns-not-served" Network,
+        ServicePort "no-such-service-port" Network,
+        ServiceLeadsNowhere "service-leads-nowhere" Network,
+        NoLocalEndpoint "no-local-endpoint" Network,
+        AddressFamily "address-family" Network,
+        EgressPolicy "egress-policy" Network,
+        IngressPolicy "ingress-policy" Network,
+        NodeOnTheWay "node-on-the-way" Network,
+        TargetNotRunning "target-not-running" Network,
+    }
     "nodes" {
         NodeLost "node-lost" Node,
         NodeNotReady "node-not-ready" Node,
