@@ -120,8 +120,8 @@ pub(crate) async fn exchange(
             tracing::debug!("a forwarded connection ended: {error}");
         }
     });
-    let upgrades = request.headers().contains_key(UPGRADE);
-    let upgrade = upgrades.then(|| hyper::upgrade::on(&mut request));
+    let must_upgrade = must_upgrade(request.headers());
+    let upgrade = request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let mut answer = sender.send_request(outgoing(target, request)?).await?;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS
         && let Some(client) = upgrade
@@ -136,7 +136,7 @@ pub(crate) async fn exchange(
         return Ok(Response::from_parts(parts, full("")));
     }
     // Who was asked to switch and sends the client elsewhere, or answers as if it had been asked for a page, is not followed.
-    if upgrades && answer.status().as_u16() < 400 {
+    if must_upgrade && answer.status().as_u16() < 400 {
         return Err(format!("invalid upgrade response: status code {}", answer.status().as_u16()).into());
     }
     let mut response = answer.map(|body| body.map_err(|e| -> BoxError { e.into() }).boxed_unsync());
@@ -144,6 +144,13 @@ pub(crate) async fn exchange(
         response.headers_mut().remove(header);
     }
     Ok(response)
+}
+
+/// Whether the client says that it goes on with another protocol.
+fn must_upgrade(headers: &HeaderMap) -> bool {
+    let words = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let mut words = words.flat_map(|value| value.split(','));
+    headers.contains_key(UPGRADE) && words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
 }
 
 /// The client's request as the other side is to see it: without its credentials.

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use proptest::prelude::*;
 
 use super::*;
 
@@ -25,6 +26,16 @@ fn put(archive: &mut Vec<u8>, kind: tar::EntryType, name: &str, content: &[u8]) 
     archive.extend_from_slice(header.as_bytes());
     archive.extend_from_slice(content);
     archive.resize(archive.len().next_multiple_of(512), 0);
+}
+
+/// A link, or anything else that says where it leads.
+fn put_link(archive: &mut Vec<u8>, kind: tar::EntryType, name: &str, target: &str) {
+    let mut link = Vec::new();
+    put(&mut link, kind, name, b"");
+    let mut header = tar::Header::from_byte_slice(&link[..512]).clone();
+    header.set_link_name_literal(target).expect("a short target");
+    header.set_cksum();
+    archive.extend_from_slice(header.as_bytes());
 }
 
 /// One record of a pax header: its length counts itself.
@@ -172,15 +183,96 @@ fn the_deepest_folders_are_removed_by_a_mark() {
         put(&mut archive, tar::EntryType::Directory, &format!("{at}/{step}"), b"");
         let mut target = format!("{at}/{step}");
         target.truncate(target.len() - 1);
-        let mut link = Vec::new();
-        put(&mut link, tar::EntryType::Symlink, &format!("l{}", number + 1), b"");
-        let mut header = tar::Header::from_byte_slice(&link[..512]).clone();
-        header.set_link_name_literal(&target).expect("a short target");
-        header.set_cksum();
-        archive.extend_from_slice(header.as_bytes());
+        put_link(&mut archive, tar::EntryType::Symlink, &format!("l{}", number + 1), &target);
     }
     put(&mut archive, tar::EntryType::Regular, ".wh.top", b"");
     let (folder, result) = attempt(&archive, many);
     result.expect("unpacked");
     assert!(!folder.path().join("top").exists());
+}
+
+const NAMES: [&str; 16] = [
+    "a",
+    "a/b",
+    "a/b/c",
+    "l",
+    "l/x",
+    "l/victim/kept",
+    "h",
+    "../victim/new",
+    "/victim/new",
+    "a/../../victim/new",
+    ".wh.a",
+    "l/.wh.victim",
+    "a/.wh..wh..opq",
+    ".wh...",
+    ".wh..",
+    "l/../victim/new",
+];
+const TARGETS: [&str; 10] = [
+    "/",
+    "..",
+    "../..",
+    "a",
+    "l",
+    "../victim/kept",
+    "/victim/kept",
+    "/proc/self/root",
+    "/proc/self/cwd/..",
+    "../victim",
+];
+const KINDS: [tar::EntryType; 9] = [
+    tar::EntryType::Regular,
+    tar::EntryType::Directory,
+    tar::EntryType::Symlink,
+    tar::EntryType::Link,
+    tar::EntryType::Fifo,
+    tar::EntryType::Char,
+    tar::EntryType::Block,
+    tar::EntryType::GNULongName,
+    tar::EntryType::XHeader,
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever a layer says, and however it is damaged: it ends, and what stands beside the image stays as it is.
+    #[test]
+    fn nothing_beside_the_image_changes(
+        entries in prop::collection::vec((0..KINDS.len(), 0..NAMES.len(), 0..TARGETS.len()), 1..24),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [image, victim] = ["image", "victim"].map(|name| folder.path().join(name));
+        fs::create_dir(&image).expect("a folder");
+        fs::create_dir(&victim).expect("a folder");
+        fs::write(victim.join("kept"), "kept").expect("a file");
+        let mut archive = Vec::new();
+        for (kind, name, target) in entries {
+            let (kind, name, target) = (KINDS[kind], NAMES[name], TARGETS[target]);
+            match kind {
+                tar::EntryType::Regular | tar::EntryType::GNULongName => put(&mut archive, kind, name, target.as_bytes()),
+                tar::EntryType::XHeader => {
+                    let records = [record("path", target), record("linkpath", name)].concat();
+                    put(&mut archive, kind, name, &records);
+                }
+                _ => put_link(&mut archive, kind, name, target),
+            }
+        }
+        for (at, byte) in damage {
+            let at = at.index(archive.len());
+            archive[at] = byte;
+        }
+        let id = format!("sha256:{:x}", Sha256::digest(&archive));
+        let _ = unpack(&*archive, &image, &id, limits());
+        let listed = |folder: &Path| {
+            let mut names: Vec<_> = fs::read_dir(folder).expect("a folder").map(|e| e.expect("a name").file_name()).collect();
+            names.sort();
+            names
+        };
+        prop_assert_eq!(listed(folder.path()), ["image", "victim"]);
+        prop_assert_eq!(listed(&victim), ["kept"]);
+        prop_assert_eq!(fs::read_to_string(victim.join("kept")).expect("a file"), "kept");
+        prop_assert_eq!(fs::metadata(victim.join("kept")).expect("a file").nlink(), 1);
+    }
 }
