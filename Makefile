@@ -5,7 +5,7 @@ CACHE := $(or $(FERRY_CACHE),$(HOME)/.cache/ferry)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export FERRY_CACHE := $(CACHE)
 
-.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist conformance envtest
+.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist conformance envtest upgrade-test
 
 up: ## install what is missing, build, start a cluster, deploy the example and show it
 	@hack/up.sh
@@ -31,6 +31,9 @@ conformance: ## the official conformance suite: RUNG=1 FOCUS=regex RUNTIME=embed
 
 envtest: ## controller-runtime's own tests, with Ferry in the place of kube-apiserver and etcd
 	@hack/envtest.sh
+
+upgrade-test: ## a cluster goes from an older commit to this one and back, under load: OLD=commit
+	@hack/upgrade-test.sh
 
 fmt:
 	cargo fmt --all

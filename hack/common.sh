@@ -78,7 +78,8 @@ ensure_go() {
 }
 # start_apiserver PORT : an API server alone, in $work/data, with the tokens of admin and bob; ends with the script.
 start_apiserver() {
-  cargo build --quiet -p ferry
+  # With the features of the whole workspace, as the tests have built it already.
+  cargo build --quiet --workspace --bin ferry
   work=$(mktemp -d)
   printf '%s\n' 'admintoken,admin,admin-uid,"system:masters"' 'bobtoken,bob,bob-uid,"devs"' >"$work/tokens"
   "$CARGO_TARGET_DIR/debug/ferry" apiserver --data-dir "$work/data" --bind-address 127.0.0.1 --secure-port "$1" --token-auth-file "$work/tokens" >"$work/log" 2>&1 &

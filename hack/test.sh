@@ -23,7 +23,7 @@ part() {
   echo "$status" >"$results/$name.status"
 }
 # Built on its own, so that there is a summary also where something else does not build.
-cargo build --quiet -p xtask
+cargo build --quiet --workspace --bin xtask
 part workspace "unit, store, exchange and end-to-end tests" cargo test --workspace --no-fail-fast
 part embedded "pods on the embedded runtime" env FERRY_TEST_RUNTIME=embedded cargo test --quiet --workspace --test e2e -- spine failures storage
 part clients "kubectl, and the Python and Node clients" "$top/hack/clients.sh"

@@ -13,6 +13,8 @@ pub struct Bed {
     folder: tempfile::TempDir,
     registries: Vec<Child>,
     machines: Vec<&'static str>,
+    /// Of machines that run another one than the one under test.
+    binaries: std::cell::RefCell<std::collections::BTreeMap<String, PathBuf>>,
     pub port: u16,
 }
 
@@ -36,7 +38,14 @@ impl Bed {
     pub fn new(machines: &[&'static str]) -> Self {
         let folder = tempfile::Builder::new().prefix("ferry-bed-").tempdir().expect("a folder");
         let prefix = format!("fb{}", std::process::id());
-        let mut bed = Self { prefix, folder, registries: Vec::new(), machines: machines.to_vec(), port: free_port() };
+        let mut bed = Self {
+            prefix,
+            folder,
+            registries: Vec::new(),
+            machines: machines.to_vec(),
+            binaries: std::cell::RefCell::default(),
+            port: free_port(),
+        };
         let hub = bed.namespace("hub");
         sh(&format!("ip netns add {hub} && ip -n {hub} link add br0 type bridge && ip -n {hub} link set br0 up"));
         for (number, machine) in machines.iter().enumerate() {
@@ -74,7 +83,13 @@ impl Bed {
     }
 
     pub fn ferry(&self, machine: &str) -> Command {
-        self.inside(machine, env!("CARGO_BIN_EXE_ferry"))
+        let other = self.binaries.borrow().get(machine).cloned();
+        self.inside(machine, other.unwrap_or_else(|| env!("CARGO_BIN_EXE_ferry").into()))
+    }
+
+    /// From now on, this machine's commands are those of another binary.
+    pub fn install(&self, machine: &str, binary: &Path) {
+        self.binaries.borrow_mut().insert(machine.to_owned(), binary.to_owned());
     }
 
     pub fn path(&self, machine: &str, what: &str) -> PathBuf {

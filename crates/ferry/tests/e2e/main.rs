@@ -48,6 +48,7 @@ mod starting;
 mod storage;
 mod store;
 mod succession;
+mod upgrades;
 mod wire;
 mod witness;
 
@@ -134,6 +135,10 @@ const ALONE: &[Alone] = &[
     ("devices::a_pod_gets_the_device_of_a_plugin", devices::a_pod_gets_the_device_of_a_plugin),
     ("places::others_find_the_files_of_the_node", places::others_find_the_files_of_the_node),
     ("fleet::machines_join_work_and_leave", fleet::machines_join_work_and_leave),
+    (
+        "upgrades::machines_change_their_binary_and_no_request_is_lost",
+        upgrades::machines_change_their_binary_and_no_request_is_lost,
+    ),
     ("servers::three_servers_lose_nothing", servers::three_servers_lose_nothing),
     (
         "disaster::a_cluster_comes_back_from_its_last_server_and_from_a_backup",

@@ -22,10 +22,11 @@ const LEASES: [&str; 2] = ["kube-scheduler", "kube-controller-manager"];
 /// A scheduler and a controller manager that stand for election.
 fn candidates(kubeconfig: &Path) -> [Program; 2] {
     ["scheduler", "controller-manager"].map(|program| {
+        // Long enough for a busy machine: who cannot renew in time ends, and nobody starts it again here.
         let election = [
             "--leader-elect=true",
-            "--leader-elect-lease-duration=3s",
-            "--leader-elect-renew-deadline=2s",
+            "--leader-elect-lease-duration=10s",
+            "--leader-elect-renew-deadline=8s",
             "--leader-elect-retry-period=500ms",
         ];
         let port = ["--secure-port=0", "--bind-address=127.0.0.1"];
