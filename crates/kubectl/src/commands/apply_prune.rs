@@ -9,9 +9,9 @@ use super::common::{DryRun, LAST_APPLIED, Report};
 use crate::client::Call;
 use crate::discovery::Resource;
 use crate::error::{Error, Result};
+use crate::log;
 use crate::resource::{Info, Selection, list, of_object};
 use crate::session::Context;
-use crate::text::log_warning;
 
 /// What is pruned where no kinds are named.
 const KINDS: [(&str, &str); 16] = [
@@ -76,7 +76,7 @@ pub async fn allowed(context: &Context) -> Result<Vec<Resource>> {
 /// Deletes what has the labels, was applied, and was not visited.
 pub async fn run(context: &Context, report: &Report, mut kinds: Vec<Resource>, visited: &Visited) -> Result<()> {
     if kinds.is_empty() {
-        log_warning(
+        log::warning(
             "prune.go:71",
             "Deprecated: kubectl apply will no longer prune non-namespaced resources by default when used with the --namespace flag in a future release. To preserve the current behaviour, list the resources you want to target explicitly in the --prune-allowlist flag.",
         );

@@ -9,7 +9,10 @@ pub mod sort;
 pub mod table;
 pub mod tabs;
 pub mod template;
+mod template_functions;
 mod template_parse;
+
+pub use template_functions::html_escaped;
 
 use serde_json::Value;
 
