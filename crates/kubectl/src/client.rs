@@ -136,6 +136,8 @@ impl Client {
             "tls: failed to verify certificate: x509: certificate signed by unknown authority".to_owned()
         } else if last.contains("NotValidForName") {
             format!("tls: failed to verify certificate: x509: the certificate is not valid for {}", self.host)
+        } else if let Some(scheme) = last.strip_prefix("unsupported scheme ") {
+            format!("unsupported protocol scheme {}", crate::text::quote(scheme))
         } else if last.contains("failed to lookup address") {
             let name = self.host.rsplit_once(':').map_or(&*self.host, |(name, _)| name);
             format!("dial tcp: lookup {name}: no such host")

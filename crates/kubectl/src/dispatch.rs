@@ -6,7 +6,7 @@ use crate::flags::{Flag, HELP, Parsed};
 use crate::help;
 use crate::preferences;
 use crate::session::Context;
-use crate::text::{flush, quote, warn};
+use crate::text::{flush, print, quote, warn};
 
 /// Runs one line: the arguments behind the program's name. Returns the exit code.
 pub fn main(arguments: &[String]) -> u8 {
@@ -84,11 +84,17 @@ fn run(arguments: &[String]) -> u8 {
     let run = match command.run {
         Run::Leaf(run) | Run::Both(run, _) => run,
         Run::Group(below) => {
-            help::group(&path, command, below);
             let asked = rest.iter().any(|word| word == "--help" || word == "-h");
+            let told = help::group(&path, command, below);
+            if asked {
+                print(told)
+            } else {
+                warn(told)
+            }
             return u8::from(!asked);
         }
     };
+    let path = preferred.alias.clone().unwrap_or(path);
     let mut specs: Vec<Flag> = (command.flags)();
     let shadowed =
         GLOBAL.iter().map(|flag| flag.name).filter(|name| specs.iter().any(|own| own.name == *name)).collect();
@@ -120,7 +126,6 @@ fn run(arguments: &[String]) -> u8 {
             return 1;
         }
     }
-    let path = preferred.alias.unwrap_or(path);
     let context = Context::new(parsed, path, preferred.policy);
     let Some(runtime) = runtime() else { return 1 };
     let result = runtime.block_on(run(&context));

@@ -6,6 +6,7 @@ use http::{StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
 
 use crate::config::connect::chain;
+use crate::error::Error;
 use crate::text::quote;
 
 /// A file of objects is not larger.
@@ -19,19 +20,21 @@ pub fn is_url(name: &str) -> bool {
 }
 
 /// The body. A server that fails is asked again, one that refuses is not.
-pub async fn get(url: &str) -> Result<Vec<u8>, String> {
-    let mut why = String::new();
+pub async fn get(url: &str) -> Result<Vec<u8>, Error> {
+    let mut why = Error::say("");
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let asked = tokio::time::timeout(PATIENCE, follow(url)).await;
-        match asked.unwrap_or_else(|_| Err(format!("Get {}: the server does not answer", quote(url)))) {
+        match asked.unwrap_or_else(|_| Err(lost(url, "the server does not answer".into()))) {
             Ok((StatusCode::OK, body)) => return Ok(body),
             Ok((code, _)) => {
                 let (number, name) = (code.as_u16(), code.canonical_reason().unwrap_or_default());
-                why =
-                    format!("unable to read URL {}, server reported {number} {name}, status code={number}", quote(url));
+                why = Error::say(format!(
+                    "unable to read URL {}, server reported {number} {name}, status code={number}",
+                    quote(url)
+                ));
                 if !code.is_server_error() {
                     break;
                 }
@@ -42,8 +45,15 @@ pub async fn get(url: &str) -> Result<Vec<u8>, String> {
     Err(why)
 }
 
-async fn follow(url: &str) -> Result<(StatusCode, Vec<u8>), String> {
-    let fail = |why: String| format!("Get {}: {why}", quote(url));
+/// Nobody answered.
+fn lost(host: &str, why: String) -> Error {
+    Error::Connection { host: host.to_owned(), refused: why == REFUSED, why }
+}
+
+const REFUSED: &str = "connection refused";
+
+async fn follow(url: &str) -> Result<(StatusCode, Vec<u8>), Error> {
+    let fail = |why: String| lost(url.split('/').nth(2).unwrap_or_default(), why);
     let mut at: Uri = url.parse().map_err(|error| fail(format!("{error}")))?;
     for _ in 0..REDIRECTS {
         let answer = ask(&at).await.map_err(fail)?;
@@ -81,7 +91,7 @@ async fn ask(at: &Uri) -> Result<http::Response<kube::client::Body>, String> {
 fn refused(error: &kube::Error, authority: &str) -> String {
     let why = chain(error);
     if why.contains("Connection refused") {
-        return format!("dial tcp {authority}: connect: connection refused");
+        return REFUSED.into();
     }
     if why.contains("failed to lookup address") {
         let name = authority.rsplit_once(':').map_or(authority, |(name, _)| name);

@@ -27,20 +27,17 @@ pub fn overview() {
     for (heading, names) in GROUPS {
         line(heading);
         let of = |name: &&str| COMMANDS.iter().find(|command| command.name == *name).copied();
-        list(&names.iter().filter_map(of).collect::<Vec<_>>());
-        line("");
+        line(listed(&names.iter().filter_map(of).collect::<Vec<_>>(), COMMANDS));
     }
     line("Usage:\n  kubectl [flags] [options]\n");
     line("Use \"kubectl <command> --help\" for more information about a given command.");
     line(GLOBAL_OPTIONS);
 }
 
-/// Names as wide as the longest of them.
-fn list(commands: &[Command]) {
-    let width = commands.iter().map(|command| command.name.len()).max().unwrap_or(0).max(13) + 2;
-    for command in commands {
-        line(format!("  {:<width$}{}", command.name, command.about));
-    }
+/// Names as wide as the longest of all that stand side by side.
+fn listed(commands: &[Command], beside: &[Command]) -> String {
+    let width = beside.iter().map(|command| command.name.len()).max().unwrap_or(0).max(11) + 3;
+    commands.iter().map(|command| format!("  {:<width$}{}\n", command.name, command.about)).collect()
 }
 
 fn sorted(below: &[Command]) -> Vec<Command> {
@@ -49,12 +46,12 @@ fn sorted(below: &[Command]) -> Vec<Command> {
     below
 }
 
-pub fn group(path: &str, command: &Command, below: &[Command]) {
-    line(format!("{}.\n\nAvailable Commands:", command.about));
-    list(&sorted(below));
-    line(format!("\nUsage:\n  {path} {} [options]\n", command.usage));
-    line(format!("Use \"{path} <command> --help\" for more information about a given command."));
-    line(GLOBAL_OPTIONS);
+/// Told to those who ask, and to those who name no command.
+pub fn group(path: &str, command: &Command, below: &[Command]) -> String {
+    let (about, usage, below) = (command.about, command.usage, listed(&sorted(below), below));
+    format!(
+        "{about}.\n\nAvailable Commands:\n{below}\nUsage:\n  {path} {usage} [options]\n\nUse \"{path} <command> --help\" for more information about a given command.\n{GLOBAL_OPTIONS}\n"
+    )
 }
 
 pub fn command(path: &str, command: &Command) {
@@ -67,9 +64,7 @@ pub fn command(path: &str, command: &Command) {
         _ => &[],
     };
     if !below.is_empty() {
-        line("Available Commands:");
-        list(&sorted(below));
-        line("");
+        line(format!("Available Commands:\n{}", listed(&sorted(below), below)));
     }
     let flags = (command.flags)();
     if !flags.is_empty() {
@@ -95,28 +90,9 @@ pub fn options(flags: &[Flag]) -> String {
             Kind::Array | Kind::Slice => format!("[{}]", flag.default),
         };
         out.push_str(&format!("    {short}--{}={default}:\n", flag.name));
-        for wrapped in wrapped(flag.help) {
-            out.push_str(&format!("        {wrapped}\n"));
-        }
-        out.push('\n');
+        out.push_str(&format!("\t{}\n\n", flag.help));
     }
     out
-}
-
-/// Lines that fit beside the indentation.
-fn wrapped(text: &str) -> Vec<String> {
-    const WIDTH: usize = 72;
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(last) if last.len() + 1 + word.len() <= WIDTH => {
-                last.push(' ');
-                last.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -76,12 +76,20 @@ impl Context {
             let chosen = self.chosen().await?;
             let timeout = self.timeout()?;
             if let Some(plugin) = chosen.user["exec"]["command"].as_str() {
-                self.policy.permits(plugin).map_err(|why| Error::say(format!("getting credentials: {why}")))?;
+                self.policy.permits(plugin).map_err(|why| Error::Connection {
+                    host: String::new(),
+                    refused: false,
+                    why: format!("getting credentials: {why}"),
+                })?;
             }
             let config = config::connect::config(chosen, timeout).await?;
             let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
             let client = kube::Client::try_from(config).map_err(|error| Error::say(config::connect::chain(&error)))?;
-            Ok(Client::new(client, url, timeout, self.verbosity()))
+            let client = Client::new(client, url, timeout, self.verbosity());
+            if self.flags.global("match-server-version") == Some("true") {
+                same_version(&client).await?;
+            }
+            Ok(client)
         };
         self.client.get_or_try_init(make).await
     }
@@ -138,5 +146,14 @@ impl Context {
                 .ok_or_else(|| Error::say(format!("no matches for kind {kind:?} in version {api_version:?}")))
         })
         .await
+    }
+}
+
+/// The version that this kubectl is.
+async fn same_version(client: &Client) -> Result<()> {
+    let found = client.json(crate::client::Call::get("/version")).await?;
+    match found["gitVersion"].as_str().unwrap_or_default() {
+        "v1.37.0" => Ok(()),
+        other => Err(Error::say(format!("server version ({other}) differs from client version (v1.37.0)"))),
     }
 }

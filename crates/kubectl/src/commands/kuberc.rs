@@ -84,8 +84,11 @@ async fn view(context: &Context) -> Result<()> {
     };
     found.defaults.get_or_insert_default();
     found.aliases.get_or_insert_default();
-    let format = Format::for_writing(&context.flags)?;
-    print(format.object(&value(&found)?, true)?);
+    match Format::for_writing(&context.flags)? {
+        Format::Json { .. } => print(ordered(&found)?),
+        Format::Kyaml { .. } => print(print::kyaml::of_json(&ordered(&found)?).unwrap_or_default()),
+        format => print(format.object(&value(&found)?, true)?),
+    }
     Ok(())
 }
 
@@ -95,6 +98,12 @@ fn unread(why: &str) -> Error {
 
 fn value(preference: &Preference) -> Result<serde_json::Value> {
     serde_json::to_value(preference).map_err(|error| Error::say(format!("failed to marshal preferences: {error}")))
+}
+
+/// JSON in the order of the fields.
+fn ordered(preference: &Preference) -> Result<String> {
+    let text = serde_json::to_vec_pretty(preference);
+    text.map(print::four_spaces).map_err(|error| Error::say(format!("failed to marshal preferences: {error}")))
 }
 
 /// Server-side apply, and a question before anything is deleted.
@@ -222,8 +231,12 @@ fn set_defaults(found: &mut Preference, command: &str, options: Vec<OptionDefaul
                 quote(command)
             )));
         }
-        Some(known) if options.is_empty() => drop(known),
-        Some(known) => known.options = Some(options),
+        Some(known) => {
+            // None given leaves those that are there.
+            if !options.is_empty() {
+                known.options = Some(options);
+            }
+        }
         None => {
             let options = Some(options).filter(|options| !options.is_empty());
             all.push(Defaults { command: command.to_owned(), options });

@@ -18,6 +18,7 @@ mod volumes;
 mod workloads;
 
 pub use apps::replica_sets;
+pub use containers::amount;
 pub use pod::template;
 
 use serde_json::Value;

@@ -313,7 +313,14 @@ fn ephemeral(template: &Value) -> String {
     let mut out = format!("    Type:\t{title}\n");
     if template.is_object() {
         for line in super::policy::claim_lines(template, false).split_inclusive('\n') {
-            out.push_str(&format!("    {line}"));
+            // Labels and annotations are moved twice: their titles and their values.
+            if let Some(rest) = line.strip_prefix('\t') {
+                out.push_str(&format!("        \t    {rest}"));
+            } else if line.starts_with("Labels:") || line.starts_with("Annotations:") {
+                out.push_str(&format!("    {}", line.replacen('\t', "\t    ", 1)));
+            } else {
+                out.push_str(&format!("    {line}"));
+            }
         }
     }
     out

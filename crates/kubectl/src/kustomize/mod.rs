@@ -10,6 +10,8 @@ mod patches;
 mod references;
 mod replacements;
 
+pub use generate::typed_hash;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -83,7 +85,7 @@ type Fetch<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>>;
 /// The objects of a folder, with what it takes from other machines.
 pub async fn build(folder: &str) -> Result<Vec<Value>> {
     let (folder, runtime) = (folder.to_owned(), tokio::runtime::Handle::current());
-    let fetch = move |url: &str| runtime.block_on(crate::fetch::get(url));
+    let fetch = move |url: &str| runtime.block_on(crate::fetch::get(url)).map_err(|error| error.inner());
     let built = tokio::task::spawn_blocking(move || build_with(&folder, &fetch)).await;
     built.unwrap_or_else(|_| Err("the kustomization cannot be built".into()))
 }

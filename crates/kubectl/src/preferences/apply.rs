@@ -1,7 +1,7 @@
 //! One line with the preferences: an alias becomes its command, flags that are not written get their defaults.
 
 use super::{OptionDefault, Policy, Preference, load};
-use crate::commands::{COMMANDS, Command, Run};
+use crate::commands::{COMMANDS, Command, GLOBAL, Run};
 use crate::dispatch::first_word;
 use crate::text::{quote, warn};
 
@@ -89,6 +89,8 @@ fn defaults(preference: &Preference, arguments: &[String], at: usize) -> Result<
             continue;
         };
         if asked.is_some_and(|asked| asked.name == command.name) {
+            let options = default.options.as_deref().unwrap_or_default();
+            has_all(command, options).map_err(|name| format!("invalid flag {name} for command {}", default.command))?;
             applied.of = default.command.clone();
             applied.options.extend(default.options.iter().flatten().cloned());
         }
@@ -110,6 +112,9 @@ fn alias(preference: &Preference, arguments: &[String], at: usize) -> Result<App
             words.join(" ")
         ));
     }
+    if let Some(command) = find(&words) {
+        has_all(command, &alias.options).map_err(|name| format!("invalid alias flag {name} in alias kubectl"))?;
+    }
     let mut line: Vec<String> = arguments[..at].to_vec();
     line.extend(words.into_iter().map(str::to_owned));
     line.extend(alias.prepend_args.iter().cloned());
@@ -121,6 +126,16 @@ fn alias(preference: &Preference, arguments: &[String], at: usize) -> Result<App
         options: alias.options.clone(),
         ..Applied::default()
     })
+}
+
+/// The first flag that a command does not have.
+fn has_all(command: &Command, options: &[OptionDefault]) -> Result<(), String> {
+    let own = (command.flags)();
+    let known = |name: &str| own.iter().chain(GLOBAL).any(|flag| flag.name == name);
+    match options.iter().find(|option| !known(&option.name)) {
+        Some(option) => Err(option.name.clone()),
+        None => Ok(()),
+    }
 }
 
 fn validate(preference: &Preference, policy: &Policy) -> Result<(), String> {

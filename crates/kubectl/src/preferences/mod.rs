@@ -21,8 +21,8 @@ pub const API_VERSION: &str = "kubectl.config.k8s.io/v1beta1";
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preference {
-    pub api_version: String,
     pub kind: String,
+    pub api_version: String,
     pub defaults: Option<Vec<Defaults>>,
     pub aliases: Option<Vec<Alias>>,
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -8,7 +8,7 @@ use super::go_value::show;
 pub type Slot = Option<Value>;
 
 const NO_VALUE: &str = "<no value>";
-pub const FUNCTIONS: [&str; 19] = [
+pub const FUNCTIONS: [&str; 20] = [
     "index",
     "len",
     "eq",
@@ -27,6 +27,7 @@ pub const FUNCTIONS: [&str; 19] = [
     "base64decode",
     "html",
     "js",
+    "slice",
     "urlquery",
 ];
 
@@ -122,11 +123,44 @@ pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
             let decoded = base64::engine::general_purpose::STANDARD.decode(text(&arguments[0]));
             String::from_utf8_lossy(&decoded.map_err(|error| format!("error calling base64decode: {error}"))?).into()
         }
-        "urlquery" => crate::client::escaped(&arguments.iter().map(text).collect::<String>()).into(),
+        "urlquery" => {
+            crate::client::escaped(&arguments.iter().map(text).collect::<String>()).replace("%20", "+").into()
+        }
+        "slice" => {
+            need(1)?;
+            return sliced(&arguments[0], &arguments[1..]).map(Some);
+        }
         "html" => html_escaped(&arguments.iter().map(text).collect::<String>()).into(),
         "js" => js_escaped(&arguments.iter().map(text).collect::<String>()).into(),
         _ => return Err(format!("function {} not defined", crate::text::quote(name))),
     }))
+}
+
+/// A part of a list or a text, from one place to another.
+fn sliced(value: &Slot, places: &[Slot]) -> Result<Value, String> {
+    let length = match value {
+        Some(Value::Array(items)) => items.len(),
+        Some(Value::String(text)) => text.len(),
+        _ => return Err("error calling slice: can't slice item".into()),
+    };
+    let place = |at: usize, otherwise: usize| match places.get(at) {
+        None => Ok(otherwise),
+        Some(Some(Value::Number(number))) => number
+            .as_u64()
+            .and_then(|number| usize::try_from(number).ok())
+            .filter(|number| *number <= length)
+            .ok_or_else(|| format!("error calling slice: index out of range: {number}")),
+        Some(_) => Err("error calling slice: cannot index slice/array with this type".to_owned()),
+    };
+    let (from, to) = (place(0, 0)?, place(1, length)?);
+    if from > to {
+        return Err(format!("error calling slice: invalid slice index: {from} > {to}"));
+    }
+    match value {
+        Some(Value::Array(items)) => Ok(items[from..to].to_vec().into()),
+        Some(Value::String(text)) => Ok(String::from_utf8_lossy(&text.as_bytes()[from..to]).into_owned().into()),
+        _ => Err("error calling slice: can't slice item".into()),
+    }
 }
 
 fn index(value: Slot, key: &Slot) -> Result<Slot, String> {

@@ -1,6 +1,5 @@
 //! Requests to the API server, with the credentials of the kubeconfig, and connections that change their protocol.
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::OnUpgrade;
@@ -126,7 +125,7 @@ impl Forward {
         // The connection to the client has an end of its own.
         head.extensions = http::Extensions::new();
         head.version = http::Version::HTTP_11;
-        let body = body.map_frame(|frame| frame.map_data(Bytes::from)).map_err(Into::into).boxed_unsync();
+        let body = body.map_err(Into::into).boxed_unsync();
         http::Response::from_parts(head, body)
     }
 }
