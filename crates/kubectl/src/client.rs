@@ -10,6 +10,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::log;
 use crate::text::warn;
 
 pub const JSON: &str = "application/json";
@@ -26,6 +27,7 @@ pub struct Client {
     pub url: String,
     warned: Mutex<HashSet<String>>,
     timeout: i64,
+    verbosity: i64,
 }
 
 pub struct Call<'a> {
@@ -60,10 +62,10 @@ impl<'a> Call<'a> {
 }
 
 impl Client {
-    pub fn new(kube: kube::Client, url: String, timeout: i64) -> Self {
+    pub fn new(kube: kube::Client, url: String, timeout: i64, verbosity: i64) -> Self {
         let host =
             url.split_once("://").map_or(&*url, |(_, rest)| rest).split('/').next().unwrap_or_default().to_owned();
-        Self { kube, host, url, warned: Mutex::default(), timeout }
+        Self { kube, host, url, warned: Mutex::default(), timeout, verbosity }
     }
 
     /// The answer whatever its code; only what did not reach the server is an error.
@@ -80,6 +82,10 @@ impl Client {
             }
             None => Vec::new(),
         };
+        let told = request.headers_ref().zip(request.method_ref()).and_then(|(headers, verb)| {
+            let url = format!("{}{}", self.url, call.path);
+            log::Exchange::begin(self.verbosity, verb, url, headers, &body)
+        });
         let request = request.body(Body::from(body)).map_err(|error| Error::say(error.to_string()))?;
         let sent = self.kube.send(request);
         let answer = if self.timeout > 0 {
@@ -94,6 +100,9 @@ impl Client {
         } else {
             sent.await
         };
+        if let Some(told) = told {
+            told.answered(answer.as_ref().ok().map(|answer| (answer.status(), answer.headers())));
+        }
         let answer = answer.map_err(|error| self.lost(&error))?;
         self.warnings(&answer);
         Ok(answer)
@@ -127,6 +136,8 @@ impl Client {
             "tls: failed to verify certificate: x509: certificate signed by unknown authority".to_owned()
         } else if last.contains("NotValidForName") {
             format!("tls: failed to verify certificate: x509: the certificate is not valid for {}", self.host)
+        } else if let Some(scheme) = last.strip_prefix("unsupported scheme ") {
+            format!("unsupported protocol scheme {}", crate::text::quote(scheme))
         } else if last.contains("failed to lookup address") {
             let name = self.host.rsplit_once(':').map_or(&*self.host, |(name, _)| name);
             format!("dial tcp: lookup {name}: no such host")
@@ -148,7 +159,11 @@ impl Client {
     async fn read(&self, answer: Response<Body>) -> Result<Bytes> {
         let limited = http_body_util::Limited::new(answer.into_body(), MOST);
         match limited.collect().await {
-            Ok(whole) => Ok(whole.to_bytes()),
+            Ok(whole) => {
+                let whole = whole.to_bytes();
+                log::body(self.verbosity, &whole);
+                Ok(whole)
+            }
             Err(error) => Err(Error::Connection {
                 host: self.host.clone(),
                 refused: false,

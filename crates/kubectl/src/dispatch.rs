@@ -1,10 +1,12 @@
 //! From a command line to a command, and from its end to an exit code.
 
-use crate::commands::{COMMANDS, Command, GLOBAL, NAMES, Run, completion, plugin};
+use crate::commands::{COMMANDS, Command, GLOBAL, Run, completion, plugin};
 use crate::error::Error;
 use crate::flags::{Flag, HELP, Parsed};
+use crate::help;
+use crate::preferences;
 use crate::session::Context;
-use crate::text::{flush, line, quote, warn};
+use crate::text::{flush, print, quote, warn};
 
 /// Runs one line: the arguments behind the program's name. Returns the exit code.
 pub fn main(arguments: &[String]) -> u8 {
@@ -28,8 +30,15 @@ fn run(arguments: &[String]) -> u8 {
         runtime.shutdown_background();
         return 0;
     }
+    let preferred = match preferences::apply(arguments) {
+        Ok(preferred) => preferred,
+        Err(why) => {
+            warn(format!("error occurred while applying preferences {why}"));
+            return 1;
+        }
+    };
     let mut path = "kubectl".to_owned();
-    let mut rest = arguments.to_vec();
+    let mut rest = preferred.arguments.clone();
     let mut known: &[Command] = COMMANDS;
     let mut found: Option<&Command> = None;
     while let Some(at) = first_word(&rest, found) {
@@ -75,11 +84,17 @@ fn run(arguments: &[String]) -> u8 {
     let run = match command.run {
         Run::Leaf(run) | Run::Both(run, _) => run,
         Run::Group(below) => {
-            group_help(&path, command, below);
             let asked = rest.iter().any(|word| word == "--help" || word == "-h");
+            let told = help::group(&path, command, below);
+            if asked {
+                print(told)
+            } else {
+                warn(told)
+            }
             return u8::from(!asked);
         }
     };
+    let path = preferred.alias.clone().unwrap_or(path);
     let mut specs: Vec<Flag> = (command.flags)();
     let shadowed =
         GLOBAL.iter().map(|flag| flag.name).filter(|name| specs.iter().any(|own| own.name == *name)).collect();
@@ -92,7 +107,7 @@ fn run(arguments: &[String]) -> u8 {
     let mut parsed = match Parsed::parse(specs, &rest) {
         Ok(parsed) => parsed,
         Err(why) if why == HELP => {
-            command_help(&path, command);
+            help::command(&path, command);
             return 0;
         }
         Err(why) => {
@@ -101,7 +116,17 @@ fn run(arguments: &[String]) -> u8 {
         }
     };
     parsed.shadowed = shadowed;
-    let context = Context::new(parsed, path);
+    for option in &preferred.options {
+        if let Err(why) = parsed.prefer(&option.name, &option.default) {
+            let whose = match &preferred.alias {
+                Some(alias) => format!("{why} in alias {alias}"),
+                None => format!("{why} for command {}", preferred.of),
+            };
+            warn(format!("error occurred while applying preferences {whose}"));
+            return 1;
+        }
+    }
+    let context = Context::new(parsed, path, preferred.policy);
     let Some(runtime) = runtime() else { return 1 };
     let result = runtime.block_on(run(&context));
     flush();
@@ -122,7 +147,7 @@ fn finish(error: &Error) -> u8 {
 }
 
 /// Where the first word is that is no flag, nor the value of one.
-fn first_word(arguments: &[String], command: Option<&Command>) -> Option<usize> {
+pub fn first_word(arguments: &[String], command: Option<&Command>) -> Option<usize> {
     let own = command.map(|command| (command.flags)()).unwrap_or_default();
     let takes_value = |argument: &str| {
         let long = argument.strip_prefix("--");
@@ -148,13 +173,8 @@ fn first_word(arguments: &[String], command: Option<&Command>) -> Option<usize> 
 
 fn unknown(word: &str) -> u8 {
     let mut text = format!("error: unknown command {} for \"kubectl\"\n", quote(word));
-    if NAMES.contains(&word) {
-        text.push_str("\nkubectl has it, Ferry's does not yet; docs/kubectl.md lists what is missing.\n");
-        warn(text);
-        return 1;
-    }
-    let near = |name: &&&str| distance(name, word) <= 2 || name.to_lowercase().starts_with(&word.to_lowercase());
-    let close: Vec<&&str> = NAMES.iter().filter(near).collect();
+    let near = |name: &&str| distance(name, word) <= 2 || name.to_lowercase().starts_with(&word.to_lowercase());
+    let close: Vec<&str> = COMMANDS.iter().map(|command| command.name).filter(near).collect();
     if !close.is_empty() {
         text.push_str("\nDid you mean this?\n");
         close.iter().for_each(|name| text.push_str(&format!("\t{name}\n")));
@@ -184,54 +204,11 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 fn overview(rest: &[String]) -> u8 {
-    let help = rest.iter().any(|argument| argument == "--help" || argument == "-h");
-    if !help && let Err(why) = Parsed::parse(GLOBAL.to_vec(), rest) {
+    let asked = rest.iter().any(|argument| argument == "--help" || argument == "-h");
+    if !asked && let Err(why) = Parsed::parse(GLOBAL.to_vec(), rest) {
         warn(format!("error: {why}\nSee 'kubectl --help' for usage."));
         return 1;
     }
-    line("kubectl controls the Kubernetes cluster manager. This one is part of ferry.\n\nCommands:");
-    list(COMMANDS);
-    line("\nUsage:\n  kubectl [flags] [options]\n");
-    line("Use \"kubectl <command> --help\" for more information about a given command.");
-    line("Use \"kubectl options\" for a list of global command-line options (applies to all commands).");
+    help::overview();
     0
-}
-
-fn list(commands: &[Command]) {
-    for command in commands {
-        line(format!("  {:<16}{}", command.name, command.about));
-    }
-}
-
-fn group_help(path: &str, command: &Command, below: &[Command]) {
-    line(format!("{}\n\nAvailable Commands:", command.about));
-    list(below);
-    line(format!("\nUsage:\n  {path} [flags] [options]\n"));
-    line(format!("Use \"{path} <command> --help\" for more information about a given command."));
-}
-
-fn command_help(path: &str, command: &Command) {
-    line(format!("{}\n\nOptions:", command.about));
-    line(options(&(command.flags)()));
-    line(format!("Usage:\n  {path} {} [options]\n", command.usage).replace("  [options]", " [options]"));
-    line("Use \"kubectl options\" for a list of global command-line options (applies to all commands).");
-}
-
-/// Flags with their defaults, one below the other.
-pub fn options(flags: &[Flag]) -> String {
-    let mut flags: Vec<&Flag> = flags.iter().collect();
-    flags.sort_by_key(|flag| flag.name);
-    let mut out = String::new();
-    for flag in flags {
-        let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
-        let default = match flag.kind {
-            crate::flags::Kind::Bool | crate::flags::Kind::Int | crate::flags::Kind::Duration => {
-                flag.default.to_owned()
-            }
-            crate::flags::Kind::Text => format!("'{}'", flag.default),
-            _ => format!("[{}]", flag.default),
-        };
-        out.push_str(&format!("    {short}--{}={default}:\n\t{}\n\n", flag.name, flag.help));
-    }
-    out
 }

@@ -163,6 +163,15 @@ impl Parsed {
         Ok(())
     }
 
+    /// A value for a flag that is not written.
+    pub fn prefer(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let Some(flag) = self.spec(name).copied() else { return Err(format!("invalid flag {name}")) };
+        if self.changed(name) {
+            return Ok(());
+        }
+        self.set(flag, value).map_err(|why| format!("could not apply override value {value} to flag {name}: {why}"))
+    }
+
     fn spec(&self, name: &str) -> Option<&Flag> {
         self.specs.iter().find(|flag| flag.name == name)
     }

@@ -8,6 +8,7 @@
 //! | what `deploy` means | [`discovery`] |
 //! | which objects are meant | [`resource`] |
 //! | how they are shown | [`print`] |
+//! | what a user prefers | [`preferences`] |
 //! | what a client-side apply sends | [`patch`] |
 //! | what `-k` reads | [`kustomize`] |
 //!
@@ -20,9 +21,13 @@ mod describe;
 mod discovery;
 mod dispatch;
 mod error;
+mod fetch;
 mod flags;
+mod help;
 mod kustomize;
+mod log;
 mod patch;
+mod preferences;
 mod print;
 mod resource;
 mod session;

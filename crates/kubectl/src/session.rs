@@ -9,11 +9,13 @@ use crate::config::{self, Chosen, Loaded};
 use crate::discovery::{Mapper, Resource, folder};
 use crate::error::{Error, Result};
 use crate::flags::Parsed;
+use crate::preferences::Policy;
 
 pub struct Context {
     pub flags: Parsed,
     /// `kubectl get`.
     pub path: String,
+    policy: Policy,
     loaded: OnceCell<Loaded>,
     chosen: OnceCell<Chosen>,
     client: OnceCell<Client>,
@@ -21,9 +23,9 @@ pub struct Context {
 }
 
 impl Context {
-    pub fn new(flags: Parsed, path: String) -> Self {
+    pub fn new(flags: Parsed, path: String, policy: Policy) -> Self {
         let (loaded, chosen, client) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Self { flags, path, loaded, chosen, client, mapper: Mutex::new(None) }
+        Self { flags, path, policy, loaded, chosen, client, mapper: Mutex::new(None) }
     }
 
     pub fn words(&self) -> &[String] {
@@ -64,14 +66,30 @@ impl Context {
         })
     }
 
+    /// How much is told of the requests.
+    pub fn verbosity(&self) -> i64 {
+        self.flags.text("v").parse().unwrap_or_default()
+    }
+
     pub async fn client(&self) -> Result<&Client> {
         let make = || async {
             let chosen = self.chosen().await?;
             let timeout = self.timeout()?;
+            if let Some(plugin) = chosen.user["exec"]["command"].as_str() {
+                self.policy.permits(plugin).map_err(|why| Error::Connection {
+                    host: String::new(),
+                    refused: false,
+                    why: format!("getting credentials: {why}"),
+                })?;
+            }
             let config = config::connect::config(chosen, timeout).await?;
             let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
             let client = kube::Client::try_from(config).map_err(|error| Error::say(config::connect::chain(&error)))?;
-            Ok(Client::new(client, url, timeout))
+            let client = Client::new(client, url, timeout, self.verbosity());
+            if self.flags.global("match-server-version") == Some("true") {
+                same_version(&client).await?;
+            }
+            Ok(client)
         };
         self.client.get_or_try_init(make).await
     }
@@ -128,5 +146,14 @@ impl Context {
                 .ok_or_else(|| Error::say(format!("no matches for kind {kind:?} in version {api_version:?}")))
         })
         .await
+    }
+}
+
+/// The version that this kubectl is.
+async fn same_version(client: &Client) -> Result<()> {
+    let found = client.json(crate::client::Call::get("/version")).await?;
+    match found["gitVersion"].as_str().unwrap_or_default() {
+        "v1.37.0" => Ok(()),
+        other => Err(Error::say(format!("server version ({other}) differs from client version (v1.37.0)"))),
     }
 }

@@ -33,12 +33,6 @@ pub fn warn(text: impl AsRef<str>) {
     let _ = std::io::stderr().write_all(format!("{text}{end}").as_bytes());
 }
 
-/// A line of kubectl's log, in the form of its library: the place is the file and the line that say it there.
-pub fn log_warning(place: &str, text: &str) {
-    let now = ferry_meta::time::now().strftime("%m%d %H:%M:%S%.6f");
-    warn(format!("W{now} {:7} {place}] {text}", std::process::id()));
-}
-
 /// Go's %q.
 pub fn quote(text: &str) -> String {
     ferry_meta::field::quote(text)

@@ -9,8 +9,9 @@ pub fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/kubectl")
 }
 
-pub fn all() -> Vec<String> {
-    let text = std::fs::read_to_string(folder().join("lines.txt")).unwrap();
+/// The lines of one file.
+pub fn all(file: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(folder().join(file)).unwrap();
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
@@ -93,8 +94,9 @@ impl Answer {
     }
 }
 
-pub fn recorded() -> Vec<(String, Answer)> {
-    let text = std::fs::read_to_string(folder().join("recorded.txt")).unwrap();
+/// What kubectl answered.
+pub fn recorded(file: &str) -> Vec<(String, Answer)> {
+    let text = std::fs::read_to_string(folder().join(file)).unwrap();
     let mut found = Vec::new();
     let (mut line, mut answer) = (String::new(), Answer::default());
     let mut lines = text.lines().peekable();
@@ -113,7 +115,7 @@ pub fn recorded() -> Vec<(String, Answer)> {
                 answer.code = code.parse().unwrap();
                 found.push((std::mem::take(&mut line), std::mem::take(&mut answer)));
             }
-            _ => panic!("recorded.txt: {written}"),
+            _ => panic!("{file}: {written}"),
         }
     }
     found

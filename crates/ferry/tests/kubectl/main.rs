@@ -1,5 +1,5 @@
-//! `ferry kubectl` against upstream's kubectl: the lines of `testdata/kubectl/lines.txt`, one after the other on a server of
-//! their own, must say and end with what kubectl v1.37 did on another (`recorded.txt`). Times, UIDs and versions are made
+//! `ferry kubectl` against upstream's kubectl: the lines of `testdata/kubectl/lines.txt` and `more-lines.txt`, one after the other on a server of
+//! their own, must say and end with what kubectl v1.37 did on another (`recorded.txt`, `more-recorded.txt`). Times, UIDs and versions are made
 //! equal first.
 //!
 //! `FERRY_KUBECTL_RECORD=/path/to/kubectl cargo test -p ferry --test kubectl` records anew.
@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test: a missing value is a failure")]
 
 mod lines;
+mod proxy;
 mod server;
 
 use std::fmt::Write;
@@ -16,10 +17,20 @@ use server::Server;
 
 #[test]
 fn says_what_kubectl_says() {
+    compare("lines.txt", "recorded.txt");
+}
+
+/// Templates, preferences, broken files and configurations: on another server, beside the first.
+#[test]
+fn says_what_kubectl_says_of_mistakes_and_preferences() {
+    compare("more-lines.txt", "more-recorded.txt");
+}
+
+fn compare(lines: &str, answers: &str) {
     let recorder = std::env::var_os("FERRY_KUBECTL_RECORD");
     let server = Server::start();
     let mut found: Vec<(String, Answer)> = Vec::new();
-    for line in lines::all() {
+    for line in lines::all(lines) {
         let answer = match &recorder {
             Some(kubectl) => server.run(kubectl.as_ref(), &[], &line),
             None => server.run(env!("CARGO_BIN_EXE_ferry").as_ref(), &["kubectl"], &line),
@@ -28,14 +39,14 @@ fn says_what_kubectl_says() {
     }
     if recorder.is_some() {
         let text: String = found.iter().map(|(line, answer)| answer.written(line)).collect();
-        std::fs::write(folder().join("recorded.txt"), text).unwrap();
+        std::fs::write(folder().join(answers), text).unwrap();
         return;
     }
-    let expected = recorded();
-    assert_eq!(expected.len(), found.len(), "lines.txt and recorded.txt do not belong together: record anew");
+    let expected = recorded(answers);
+    assert_eq!(expected.len(), found.len(), "{lines} and {answers} do not belong together: record anew");
     let mut wrong = String::new();
     for ((line, answer), (recorded_line, recorded)) in found.iter().zip(&expected) {
-        assert_eq!(line, recorded_line, "lines.txt and recorded.txt do not belong together: record anew");
+        assert_eq!(line, recorded_line, "{lines} and {answers} do not belong together: record anew");
         if answer != recorded {
             let _ = write!(wrong, "\nkubectl:\n{}ferry:\n{}", recorded.written(line), answer.written(line));
         }

@@ -48,8 +48,14 @@ impl Server {
         server
     }
 
+    /// The kubeconfig of its administrator.
+    pub fn config(&self) -> std::path::PathBuf {
+        self.folder.path().join("config")
+    }
+
     pub fn run(&self, program: &Path, before: &[&str], line: &str) -> Answer {
         let line = Line::parse(line);
+        let here = self.folder.path().display().to_string();
         let stdin = match &line.stdin {
             Some(path) => Stdio::from(std::fs::File::open(folder().join(path)).unwrap()),
             None => Stdio::null(),
@@ -59,19 +65,19 @@ impl Server {
             .arg("60")
             .arg(program)
             .args(before)
-            .args(&line.words)
+            .args(line.words.iter().map(|word| word.replace("$HOME", &here)))
             .current_dir(folder())
-            .env("KUBECONFIG", self.folder.path().join("config"))
+            .env("KUBECONFIG", self.config())
             .env("HOME", self.folder.path())
             .env("TZ", "UTC")
             .env_remove("KUBERNETES_SERVICE_HOST")
             .env_remove("EDITOR")
+            .env_remove("KUBERC")
             .env_remove("KUBE_EDITOR")
             .envs(line.environment)
             .stdin(stdin)
             .output()
             .expect("the program runs");
-        let here = self.folder.path().display().to_string();
         Answer {
             output: made_equal(&output.stdout, self.port, &here),
             errors: made_equal(&output.stderr, self.port, &here),

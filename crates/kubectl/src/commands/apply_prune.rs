@@ -9,9 +9,9 @@ use super::common::{DryRun, LAST_APPLIED, Report};
 use crate::client::Call;
 use crate::discovery::Resource;
 use crate::error::{Error, Result};
+use crate::log;
 use crate::resource::{Info, Selection, list, of_object};
 use crate::session::Context;
-use crate::text::log_warning;
 
 /// What is pruned where no kinds are named.
 const KINDS: [(&str, &str); 16] = [
@@ -74,54 +74,74 @@ pub async fn allowed(context: &Context) -> Result<Vec<Resource>> {
 }
 
 /// Deletes what has the labels, was applied, and was not visited.
-pub async fn run(context: &Context, report: &Report, mut kinds: Vec<Resource>, visited: &Visited) -> Result<()> {
+pub async fn run(context: &Context, report: &Report, kinds: Vec<Resource>, visited: &Visited) -> Result<()> {
     if kinds.is_empty() {
-        log_warning(
+        log::warning(
             "prune.go:71",
             "Deprecated: kubectl apply will no longer prune non-namespaced resources by default when used with the --namespace flag in a future release. To preserve the current behaviour, list the resources you want to target explicitly in the --prune-allowlist flag.",
         );
+    }
+    for (resource, namespace) in places(context, kinds, visited).await? {
+        for info in of_kind(context, &resource, namespace.as_ref(), visited).await? {
+            let removed = remove(context, report, &info).await;
+            removed.map_err(|error| failed(&resource, namespace.is_some(), &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// What would be deleted.
+pub async fn unvisited(context: &Context, kinds: Vec<Resource>, visited: &Visited) -> Result<Vec<Info>> {
+    let mut found = Vec::new();
+    for (resource, namespace) in places(context, kinds, visited).await? {
+        found.extend(of_kind(context, &resource, namespace.as_ref(), visited).await?);
+    }
+    Ok(found)
+}
+
+/// Every kind in every namespace that was visited, then those that have none.
+async fn places(
+    context: &Context,
+    mut kinds: Vec<Resource>,
+    visited: &Visited,
+) -> Result<Vec<(Resource, Option<String>)>> {
+    if kinds.is_empty() {
         for (api_version, kind) in KINDS {
             kinds.push(context.kind(api_version, kind).await?);
         }
     }
     let (namespaced, others): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|kind| kind.namespaced);
+    let mut places = Vec::new();
     for namespace in &visited.namespaces {
-        for resource in &namespaced {
-            of_kind(context, report, resource, Some(namespace), visited).await?;
-        }
+        places.extend(namespaced.iter().map(|kind| (kind.clone(), Some(namespace.clone()))));
     }
-    for resource in &others {
-        of_kind(context, report, resource, None, visited).await?;
-    }
-    Ok(())
+    places.extend(others.into_iter().map(|kind| (kind, None)));
+    Ok(places)
+}
+
+fn failed(resource: &Resource, namespaced: bool, error: &Error) -> Error {
+    let scope = if namespaced { "namespaced" } else { "nonNamespaced" };
+    let (group, version, kind) = (&resource.group, &resource.version, &resource.kind);
+    Error::say(format!("error pruning {scope} object {group}/{version}, Kind={kind}: {}", error.inner()))
 }
 
 async fn of_kind(
     context: &Context,
-    report: &Report,
     resource: &Resource,
     namespace: Option<&String>,
     visited: &Visited,
-) -> Result<()> {
-    let failed = |error: Error| {
-        let scope = if namespace.is_some() { "namespaced" } else { "nonNamespaced" };
-        let (group, version, kind) = (&resource.group, &resource.version, &resource.kind);
-        Error::say(format!("error pruning {scope} object {group}/{version}, Kind={kind}: {}", error.inner()))
-    };
+) -> Result<Vec<Info>> {
     let selection = Selection {
         resource: resource.clone(),
         namespace: namespace.cloned(),
         labels: context.flags.text("selector").to_owned(),
         fields: String::new(),
     };
-    for object in list(context, &selection, 0).await.map_err(failed)? {
-        // What others made is not ours to delete.
-        if object["metadata"]["annotations"][LAST_APPLIED].is_null() || visited.has(&object) {
-            continue;
-        }
-        remove(context, report, &of_object(resource, object)).await.map_err(failed)?;
-    }
-    Ok(())
+    let found = list(context, &selection, 0).await;
+    let found = found.map_err(|error| failed(resource, namespace.is_some(), &error))?;
+    // What others made is not ours to delete.
+    let ours = |object: &Value| !object["metadata"]["annotations"][LAST_APPLIED].is_null() && !visited.has(object);
+    Ok(found.into_iter().filter(ours).map(|object| of_object(resource, object)).collect())
 }
 
 /// Deletes one object, and says so.

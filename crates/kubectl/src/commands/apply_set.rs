@@ -12,9 +12,10 @@ use super::common::{APPLY, DryRun, Report};
 use crate::client::{Call, query};
 use crate::discovery::{Resource, qualified};
 use crate::error::{Error, Result};
+use crate::log;
 use crate::resource::{Info, Selection, list, of_object};
 use crate::session::Context;
-use crate::text::{log_warning, quote};
+use crate::text::quote;
 
 const TOOLING: &str = "applyset.kubernetes.io/tooling";
 const NAMESPACES: &str = "applyset.kubernetes.io/additional-namespaces";
@@ -227,7 +228,7 @@ impl ApplySet {
                     let text = format!(
                         "WARNING: failed to update ApplySet: {why}\nApplySet field manager {MANAGER} should own these fields. Retrying with conflicts forced."
                     );
-                    log_warning("applyset.go:453", &text);
+                    log::warning("applyset.go:453", &text);
                 }
                 Err(error) => return Err(Error::say(format!("failed to update ApplySet: {}", error.inner()))),
             }

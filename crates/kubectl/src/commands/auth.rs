@@ -43,6 +43,27 @@ fn can_i_flags() -> Vec<Flag> {
     ]
 }
 
+/// What resources and paths can be asked for; others are told, and asked for all the same.
+const VERBS: [&str; 16] = [
+    "get",
+    "list",
+    "watch",
+    "create",
+    "update",
+    "patch",
+    "delete",
+    "deletecollection",
+    "use",
+    "bind",
+    "impersonate",
+    "*",
+    "approve",
+    "sign",
+    "escalate",
+    "attest",
+];
+const URL_VERBS: [&str; 8] = ["get", "put", "post", "head", "options", "delete", "patch", "*"];
+
 async fn can_i(context: &Context) -> Result<()> {
     let flags = &context.flags;
     if flags.is("list") {
@@ -62,6 +83,8 @@ async fn can_i(context: &Context) -> Result<()> {
             "you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples.",
         ));
     };
+    let known: &[&str] = if target.starts_with('/') { &URL_VERBS } else { &VERBS };
+    let strange = !known.contains(&&**verb);
     let spec = if target.starts_with('/') {
         json!({"nonResourceAttributes": {"path": target, "verb": verb}})
     } else {
@@ -89,6 +112,9 @@ async fn can_i(context: &Context) -> Result<()> {
         json!({"resourceAttributes": {"namespace": namespace, "verb": verb, "group": group, "resource": plural,
             "subresource": flags.text("subresource"), "name": name}})
     };
+    if strange {
+        warn(format!("Warning: verb '{verb}' is not a known verb\n\n"));
+    }
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec});
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let answer = context.client().await?.json(Call::new(Method::POST, path).json(&review)).await?;

@@ -13,6 +13,12 @@ pub const COMMAND: Command =
     .below(&[cluster_info_dump::COMMAND]);
 
 async fn run(context: &Context) -> Result<()> {
+    let told = services(context).await;
+    line("\nTo further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.");
+    told
+}
+
+async fn services(context: &Context) -> Result<()> {
     let client = context.client().await?;
     let services = context.resource("services").await?;
     let namespace = match context.flags.given("namespace") {
@@ -43,6 +49,5 @@ async fn run(context: &Context) -> Result<()> {
             text("name")
         ));
     }
-    line("\nTo further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.");
     Ok(())
 }

@@ -86,18 +86,31 @@ pub fn validation(flags: &Parsed) -> Result<&'static str> {
 pub struct Report {
     pub format: Format,
     pub dry_run: DryRun,
+    /// Whether a line says that nothing was done.
+    tells_dry_run: bool,
     shown: std::cell::Cell<bool>,
 }
 
 impl Report {
     pub fn of(context: &Context) -> Result<Self> {
         let dry_run = DryRun::of(&context.flags)?;
-        Ok(Self { format: Format::for_writing(&context.flags)?, dry_run, shown: false.into() })
+        Ok(Self { format: Format::for_writing(&context.flags)?, dry_run, tells_dry_run: true, shown: false.into() })
     }
 
     /// For commands that have no dry run.
     pub fn of_reading(context: &Context) -> Result<Self> {
-        Ok(Self { format: Format::for_writing(&context.flags)?, dry_run: DryRun::No, shown: false.into() })
+        Ok(Self {
+            format: Format::for_writing(&context.flags)?,
+            dry_run: DryRun::No,
+            tells_dry_run: true,
+            shown: false.into(),
+        })
+    }
+
+    /// kubectl's patch and taint say the same with a dry run and without.
+    pub fn like_a_real_run(mut self) -> Self {
+        self.tells_dry_run = false;
+        self
     }
 
     pub fn done(&self, info: &Info, object: &Value, what: &str) -> Result<()> {
@@ -111,18 +124,25 @@ impl Report {
         };
         let name = object["metadata"]["name"].as_str().unwrap_or(&info.name);
         match &self.format {
-            Format::Human { .. } => line(format!("{kind}/{name} {what}{}", self.dry_run.suffix())),
+            Format::Human { .. } => {
+                let suffix = if self.tells_dry_run { self.dry_run.suffix() } else { "" };
+                line(format!("{kind}/{name} {what}{suffix}"));
+            }
             Format::Name => line(format!("{kind}/{name}")),
             format => print(format.object(object, !self.shown.replace(true))?),
         }
         Ok(())
     }
 
-    /// The same for an object that was made here: its JSON has the order of Go's structs.
+    /// The same for an object that was made here: its JSON and KYAML have the order of Go's structs.
     pub fn made(&self, info: &Info, object: &Value, what: &str) -> Result<()> {
         match (&self.format, print::typed_json(object)) {
             (Format::Json { .. }, Some(text)) => {
                 print(text);
+                Ok(())
+            }
+            (Format::Kyaml { .. }, Some(text)) => {
+                print(print::kyaml::of_json(&text).unwrap_or_default());
                 Ok(())
             }
             _ => self.done(info, object, what),
@@ -195,4 +215,23 @@ pub fn with_last_applied(object: &Value) -> Value {
     let text = print::compact(&plain) + "\n";
     plain["metadata"]["annotations"][LAST_APPLIED] = text.into();
     plain
+}
+
+/// The files as they are to a path as it is, and what the server answers.
+pub async fn send_raw(context: &Context, method: Method, path: &str) -> Result<()> {
+    let mut body = Vec::new();
+    for name in context.flags.list("filename") {
+        body = match &*name {
+            "-" => {
+                std::io::Read::read_to_end(&mut std::io::stdin(), &mut body).map_err(|e| Error::say(e.to_string()))?;
+                body
+            }
+            name => {
+                std::fs::read(name).map_err(|e| Error::say(crate::config::file::go_error("open", name.as_ref(), &e)))?
+            }
+        };
+    }
+    let call = Call::new(method, path).body("application/json", body);
+    print(context.client().await?.bytes(call).await?);
+    Ok(())
 }

@@ -105,7 +105,7 @@ async fn candidates(word: &str, before: &[String]) -> Vec<String> {
     }
     let mut all: Vec<String> = known.iter().map(|command| command.name.to_owned()).collect();
     let Ok(flags) = Parsed::parse(specs, &rest) else { return all };
-    let context = Context::new(flags, "kubectl".to_owned());
+    let context = Context::new(flags, "kubectl".to_owned(), crate::preferences::Policy::default());
     let more = match asked {
         Some(flag) => of_flag(&context, flag).await,
         None => of_command(&context, found.map(|command| command.name).unwrap_or_default(), word).await,

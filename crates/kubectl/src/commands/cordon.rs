@@ -24,7 +24,7 @@ pub async fn nodes(context: &Context) -> Result<(Vec<Info>, Vec<Error>)> {
         return Err(context.usage(format!("USAGE: {} NODE [flags]", context.path.trim_start_matches("kubectl "))));
     }
     if !words.is_empty() && context.flags.given("selector").is_some() {
-        return Err(Error::say("error: cannot specify both a node name and a --selector option"));
+        return Err(context.usage("cannot specify both a node name and a --selector option"));
     }
     let mut all = vec!["nodes".to_owned()];
     all.extend(words.iter().cloned());

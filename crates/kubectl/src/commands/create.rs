@@ -4,12 +4,10 @@ use http::Method;
 
 use super::common::{self, DryRun, Report, VALIDATE, with};
 use super::{Command, create_apps, create_config, create_rbac, create_service, create_small, edit, leaf};
-use crate::client::Call;
 use crate::error::{Error, Result};
 use crate::flags::{Flag, switch, text};
 use crate::resource::{Builder, Target};
 use crate::session::Context;
-use crate::text::print;
 
 pub const COMMAND: Command =
     leaf("create", "-f FILENAME", "Create a resource from a file or from stdin", flags, |c| Box::pin(run(c))).below(&[
@@ -60,21 +58,7 @@ async fn run(context: &Context) -> Result<()> {
         if flags.is("edit") {
             return Err(Error::say("--raw and --edit are mutually exclusive"));
         }
-        let mut body = Vec::new();
-        for name in flags.list("filename") {
-            body = match &*name {
-                "-" => {
-                    std::io::Read::read_to_end(&mut std::io::stdin(), &mut body)
-                        .map_err(|e| Error::say(e.to_string()))?;
-                    body
-                }
-                name => std::fs::read(name)
-                    .map_err(|e| Error::say(crate::config::file::go_error("open", name.as_ref(), &e)))?,
-            };
-        }
-        let call = Call::new(Method::POST, path).body("application/json", body);
-        print(context.client().await?.bytes(call).await?);
-        return Ok(());
+        return common::send_raw(context, Method::POST, path).await;
     }
     let report = Report::of(context)?;
     let validation = common::validation(flags)?;

@@ -92,9 +92,6 @@ fn collect(context: &Context) -> Result<Vec<(String, Vec<u8>)>> {
     if !env.is_empty() && (!files.is_empty() || !literals.is_empty()) {
         return Err(Error::say("from-env-file cannot be combined with from-file or from-literal"));
     }
-    if flags.is("append-hash") {
-        return Err(Error::say("--append-hash is not there yet"));
-    }
     let mut found: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |key: String, value: Vec<u8>| -> Result<()> {
         check_key(&key)?;
@@ -167,6 +164,15 @@ async fn config_map(context: &Context) -> Result<()> {
             object[field] = map.into();
         }
     }
+    finish(context, object).await
+}
+
+/// With a hash of what is in it at the end of its name, where that is asked for.
+async fn finish(context: &Context, mut object: Value) -> Result<()> {
+    if context.flags.is("append-hash") {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        object["metadata"]["name"] = format!("{name}-{}", crate::kustomize::typed_hash(&object, &name)).into();
+    }
     generate::finish(context, object).await
 }
 
@@ -185,7 +191,7 @@ fn secret(name: &str, kind: &str, data: Vec<(String, Vec<u8>)>) -> Value {
 async fn generic(context: &Context) -> Result<()> {
     let name = generate::name(context)?;
     let data = collect(context)?;
-    generate::finish(context, secret(&name, context.flags.text("type"), data)).await
+    finish(context, secret(&name, context.flags.text("type"), data)).await
 }
 
 async fn tls(context: &Context) -> Result<()> {
@@ -194,12 +200,20 @@ async fn tls(context: &Context) -> Result<()> {
     if cert.is_empty() || key.is_empty() {
         return Err(Error::say("key and cert must be specified"));
     }
-    let data = vec![("tls.crt".to_owned(), read_plain(cert)?), ("tls.key".to_owned(), read_plain(key)?)];
-    generate::finish(context, secret(&name, "kubernetes.io/tls", data)).await
+    let (certificate, private) = (read_plain(cert)?, read_plain(key)?);
+    if !certificate.windows(11).any(|window| window == b"-----BEGIN ") {
+        return Err(Error::say("tls: failed to find any PEM data in certificate input"));
+    }
+    if !private.windows(11).any(|window| window == b"-----BEGIN ") {
+        return Err(Error::say("tls: failed to find any PEM data in key input"));
+    }
+    let data = vec![("tls.crt".to_owned(), certificate), ("tls.key".to_owned(), private)];
+    finish(context, secret(&name, "kubernetes.io/tls", data)).await
 }
 
 fn read_plain(path: &str) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| Error::say(go_error("open", Path::new(path), &error)))
+    std::fs::read(path)
+        .map_err(|error| Error::say(format!("Cannot read file {path}, {}", go_error("open", Path::new(path), &error))))
 }
 
 fn registry_flags() -> Vec<Flag> {
@@ -239,5 +253,5 @@ async fn registry(context: &Context) -> Result<()> {
         }
     };
     let data = vec![(".dockerconfigjson".to_owned(), config)];
-    generate::finish(context, secret(&name, "kubernetes.io/dockerconfigjson", data)).await
+    finish(context, secret(&name, "kubernetes.io/dockerconfigjson", data)).await
 }

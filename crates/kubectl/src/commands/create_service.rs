@@ -103,6 +103,10 @@ fn port_number(text: &str) -> Result<i64> {
     let number: i64 = text
         .parse()
         .map_err(|_| Error::say(format!("strconv.Atoi: parsing {}: invalid syntax", crate::text::quote(text))))?;
+    if number > 65535 {
+        let why = format!("strconv.ParseUint: parsing {}: value out of range", crate::text::quote(text));
+        return Err(Error::say(why));
+    }
     match (1..=65535).contains(&number) {
         true => Ok(number),
         false => Err(Error::say("must be between 1 and 65535, inclusive")),

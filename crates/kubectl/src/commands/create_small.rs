@@ -165,8 +165,8 @@ async fn token(context: &Context) -> Result<()> {
     let (kind, bound) = (flags.text("bound-object-kind"), flags.text("bound-object-name"));
     let api_version = match kind {
         "" | "Pod" | "Secret" | "Node" => "v1",
-        other => {
-            return Err(Error::say(format!("supported --bound-object-kind values are Node, Pod, Secret: {other}")));
+        _ => {
+            return Err(Error::say("supported --bound-object-kind values are Node, Pod, Secret"));
         }
     };
     if kind.is_empty() && !bound.is_empty() {

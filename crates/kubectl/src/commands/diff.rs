@@ -7,10 +7,10 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::common::{self, APPLY, DryRun, LAST_APPLIED};
-use super::{Command, apply, leaf};
+use super::{Command, apply, apply_prune, leaf};
 use crate::client::{Call, query};
 use crate::error::{Error, Result};
-use crate::flags::{Flag, Kind, switch};
+use crate::flags::{Flag, Kind, array, switch};
 use crate::print;
 use crate::resource::{Builder, Info, Target};
 use crate::session::Context;
@@ -31,6 +31,7 @@ fn flags() -> Vec<Flag> {
         switch("show-managed-fields", "Include managed fields."),
         switch("show-secrets", "Do not mask the values of Secrets."),
         switch("prune", "Include objects that pruning would delete."),
+        array("prune-allowlist", "Kinds that are pruned as <group/version/kind>, instead of the usual ones."),
         Flag::new("concurrency", Kind::Int, "1", "Kept for scripts: objects are asked for one after the other."),
     ]);
     flags
@@ -56,27 +57,41 @@ async fn compare(context: &Context) -> Result<u8> {
     if flags.is("force-conflicts") && !flags.is("server-side") {
         return Err(Error::say("--force-conflicts only works with --server-side"));
     }
-    if flags.is("prune") {
-        return Err(Error::say("--prune is not there yet for diff"));
-    }
     let folder = |name: &str| {
         let made = tempfile::Builder::new().prefix(name).tempdir();
         made.map_err(|error| Error::say(format!("cannot make a folder for the two versions: {error}")))
     };
     let (live, merged) = (folder("LIVE-")?, folder("MERGED-")?);
+    let kinds = apply_prune::allowed(context).await?;
     let built = Builder::of(context).build(context).await?;
     Error::all(built.errors)?;
+    let mut visited = apply_prune::Visited::default();
     for target in &built.targets {
         let Target::File(info) = target else { continue };
         let (before, after) = versions(context, info).await?;
-        let r = &info.resource;
-        let group = if r.group.is_empty() { String::new() } else { format!("{}.", r.group) };
-        let namespace = info.namespace.as_deref().unwrap_or_default();
-        let name = format!("{group}{}.{}.{namespace}.{}", r.version, r.kind, info.name);
+        visited.begin(info);
+        before.iter().for_each(|live| visited.applied(live));
+        let name = file_name(info);
         write(&live.path().join(&name), before.as_ref())?;
         write(&merged.path().join(&name), Some(&after))?;
     }
+    if flags.is("prune") {
+        for info in apply_prune::unvisited(context, kinds, &visited).await? {
+            // Only on one side: it would be gone. Values of Secrets are not shown here either.
+            let mut gone = info.object.clone();
+            if gone["kind"] == "Secret" && !flags.is("show-secrets") {
+                mask(Some(&mut gone), &mut json!({}));
+            }
+            write(&live.path().join(file_name(&info)), Some(&gone))?;
+        }
+    }
     program(live.path(), merged.path())
+}
+
+fn file_name(info: &Info) -> String {
+    let r = &info.resource;
+    let group = if r.group.is_empty() { String::new() } else { format!("{}.", r.group) };
+    format!("{group}{}.{}.{}.{}", r.version, r.kind, info.namespace.as_deref().unwrap_or_default(), info.name)
 }
 
 fn write(path: &Path, object: Option<&Value>) -> Result<()> {

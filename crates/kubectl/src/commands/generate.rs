@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::common::{self, DryRun, Report, VALIDATE, with, with_last_applied};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flags::{Flag, switch};
 use crate::resource::Info;
 use crate::session::Context;
@@ -26,7 +26,8 @@ pub fn name(context: &Context) -> Result<String> {
 
 /// Sends the object, or shows it.
 pub async fn finish(context: &Context, object: Value) -> Result<()> {
-    finish_as(context, object, "created").await
+    let asked = object.clone();
+    finish_as(context, object, "created").await.map_err(|error| failed(&asked, error))
 }
 
 pub async fn finish_as(context: &Context, object: Value, what: &str) -> Result<()> {
@@ -59,6 +60,24 @@ pub async fn finish_with(context: &Context, report: &Report, object: Value, what
     let validation = common::validation(&context.flags)?;
     let made = common::create(context, &info, &info.object, report.dry_run, validation).await;
     report.made(&info, &made?, what)
+}
+
+/// Most generators say what they failed to make; some leave it to the server.
+fn failed(object: &Value, error: Error) -> Error {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let what = match kind {
+        "ClusterRoleBinding" | "ConfigMap" | "CronJob" | "Deployment" | "Ingress" | "Job" | "PriorityClass"
+        | "RoleBinding" | "ServiceAccount" => format!("{}:", kind.to_lowercase()),
+        "PodDisruptionBudget" => "poddisruptionbudgets:".to_owned(),
+        "ResourceQuota" => "quota:".to_owned(),
+        "Secret" => "secret".to_owned(),
+        "Service" => format!("{} service:", object["spec"]["type"].as_str().unwrap_or("ClusterIP")),
+        _ => return error,
+    };
+    match error {
+        Error::Status(_) => Error::say(format!("failed to create {what} {}", error.inner())),
+        other => other,
+    }
 }
 
 /// What is known of a kind without asking.

@@ -20,7 +20,7 @@ async fn run(context: &Context) -> Result<()> {
         [folder] => folder,
         _ => return Err(Error::say("specify one path to kustomization.yaml")),
     };
-    let objects = kustomize::build(folder)?;
+    let objects = kustomize::build(folder).await?;
     let documents: Vec<String> = objects.iter().map(ferry_schema::yaml::to_yaml).collect();
     let whole = documents.join("---\n");
     match context.flags.given("output") {

@@ -41,6 +41,7 @@ mod expose;
 mod generate;
 mod get;
 mod get_watch;
+mod kuberc;
 mod kustomize;
 mod label;
 mod logs;
@@ -50,6 +51,7 @@ mod patch;
 pub mod plugin;
 mod pods;
 mod port_forward;
+mod proxy;
 mod replace;
 mod rollout;
 mod rollout_history;
@@ -148,6 +150,7 @@ pub const COMMANDS: &[Command] = &[
     attach::COMMAND,
     exec::COMMAND,
     port_forward::COMMAND,
+    proxy::COMMAND,
     cp::COMMAND,
     auth::COMMAND,
     debug::COMMAND,
@@ -161,61 +164,14 @@ pub const COMMANDS: &[Command] = &[
     label::COMMAND,
     annotate::COMMAND,
     completion::COMMAND,
+    kuberc::ALPHA,
+    kuberc::COMMAND,
     api_resources::COMMAND,
     api_versions::COMMAND,
     config::COMMAND,
     plugin::COMMAND,
     version::COMMAND,
     options::COMMAND,
-];
-
-/// All of kubectl's commands, in its order: those that are not above are not here yet.
-pub const NAMES: &[&str] = &[
-    "create",
-    "expose",
-    "run",
-    "set",
-    "explain",
-    "get",
-    "edit",
-    "delete",
-    "rollout",
-    "scale",
-    "autoscale",
-    "certificate",
-    "cluster-info",
-    "top",
-    "cordon",
-    "uncordon",
-    "drain",
-    "taint",
-    "describe",
-    "logs",
-    "attach",
-    "exec",
-    "port-forward",
-    "proxy",
-    "cp",
-    "auth",
-    "debug",
-    "events",
-    "diff",
-    "apply",
-    "patch",
-    "replace",
-    "wait",
-    "kustomize",
-    "label",
-    "annotate",
-    "completion",
-    "alpha",
-    "kuberc",
-    "api-resources",
-    "api-versions",
-    "config",
-    "plugin",
-    "version",
-    "options",
 ];
 
 pub const GLOBAL: &[Flag] = &[

@@ -10,6 +10,6 @@ pub const COMMAND: Command =
 
 async fn run(_: &Context) -> Result<()> {
     line("The following options can be passed to any command:\n");
-    print(crate::dispatch::options(GLOBAL));
+    print(crate::help::options(GLOBAL));
     Ok(())
 }

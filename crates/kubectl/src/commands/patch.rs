@@ -32,7 +32,7 @@ fn flags() -> Vec<Flag> {
 
 async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
-    let report = Report::of(context)?;
+    let report = Report::of(context)?.like_a_real_run();
     if flags.changed("patch") && flags.given("patch-file").is_some() {
         return Err(Error::say("cannot specify --patch and --patch-file together"));
     }

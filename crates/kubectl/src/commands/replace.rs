@@ -39,6 +39,13 @@ async fn run(context: &Context) -> Result<()> {
     if flags.duration("timeout") != 0 && !flags.is("force") {
         return Err(Error::say("--timeout must have --force specified"));
     }
+    if flags.is("force") && report.dry_run != DryRun::No {
+        // What is deleted first would be gone.
+        return Err(Error::say("--dry-run can not be used when --force is set"));
+    }
+    if let Some(path) = flags.given("raw") {
+        return common::send_raw(context, Method::PUT, path).await;
+    }
     if flags.list("filename").is_empty() && flags.given("kustomize").is_none() {
         return Err(Error::say("must specify one of -f and -k"));
     }

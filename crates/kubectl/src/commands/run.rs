@@ -162,7 +162,7 @@ fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Va
     }
     if let Some(text) = flags.given("overrides") {
         let (patch, _) =
-            ferry_schema::yaml::parse_value(text.as_bytes()).map_err(|error| Error::say(error.to_string()))?;
+            ferry_schema::yaml::parse_value(text.as_bytes()).map_err(|_| Error::say("Invalid JSON Patch"))?;
         super::apply::merge(&mut object, &patch);
     }
     Ok(object)

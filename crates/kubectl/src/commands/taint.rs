@@ -77,7 +77,7 @@ async fn run(context: &Context) -> Result<()> {
     if add.is_empty() && remove.is_empty() {
         return Err(Error::say("at least one taint update is required"));
     }
-    let report = Report::of(context)?;
+    let report = Report::of(context)?.like_a_real_run();
     let mut builder = Builder::of(context).words(resources);
     builder.empty_selector = context.flags.is("all");
     let built = builder.build(context).await?;

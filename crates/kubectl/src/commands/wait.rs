@@ -78,7 +78,8 @@ impl Condition {
             }
             return Ok(Self::Path { path: Template::relaxed(path)?, value });
         }
-        Err(Error::say(format!("unrecognized condition: {}", crate::text::quote(text))))
+        let shown = if text.is_empty() { "[]".to_owned() } else { crate::text::quote(text) };
+        Err(Error::say(format!("unrecognized condition: {shown}")))
     }
 
     fn holds(&self, object: &Value) -> bool {

@@ -20,7 +20,18 @@ pub fn read(path: &Path) -> Result<Value> {
     match value {
         Value::Null => Ok(json!({})),
         value if value.is_object() => Ok(value),
-        _ => Err(Error::say(format!("error loading config file {:?}: it is no map", path.display().to_string()))),
+        other => {
+            let what = match other {
+                Value::String(_) => "string",
+                Value::Array(_) => "array",
+                Value::Bool(_) => "bool",
+                _ => "number",
+            };
+            Err(Error::say(format!(
+                "error loading config file {:?}: couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                path.display().to_string()
+            )))
+        }
     }
 }
 
@@ -37,6 +48,9 @@ pub fn go_error(operation: &str, path: &Path, error: &std::io::Error) -> String 
 
 /// Paths in a file are meant from where it is.
 pub fn make_absolute(config: &mut Value, folder: &Path) {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let here = std::path::absolute(folder);
+    let folder = here.as_deref().unwrap_or(folder);
     for (list, part, fields) in [
         ("clusters", "cluster", &["certificate-authority"][..]),
         ("users", "user", &["client-certificate", "client-key", "tokenFile"]),

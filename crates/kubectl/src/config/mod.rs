@@ -1,5 +1,6 @@
 //! Where the cluster is and who asks: kubeconfig files, the environment, flags.
 
+mod check;
 pub mod connect;
 pub mod file;
 
@@ -132,19 +133,13 @@ impl Loaded {
                 crate::text::quote(&name)
             )));
         }
-        if !cluster_name.is_empty() && known("clusters", &cluster_name).is_none() {
-            return Err(Error::Configuration(format!(
-                "cluster {} was not found for context {}",
-                crate::text::quote(&cluster_name),
-                crate::text::quote(&name)
-            )));
-        }
         let part = |list: &str, name: &str, field: &str| {
             known(list, name).map(|entry| entry[field].clone()).filter(Value::is_object).unwrap_or_else(|| json!({}))
         };
         let mut cluster = part("clusters", &cluster_name, "cluster");
         let mut user = part("users", &user_name, "user");
         overlay(flags, &mut cluster, &mut user);
+        check::readable(&cluster_name, &cluster, &user_name, &user)?;
         let namespace = context["namespace"].as_str().filter(|name| !name.is_empty());
         let empty = cluster["server"].as_str().is_none_or(str::is_empty);
         let namespace = match flags.global("namespace").or(namespace) {

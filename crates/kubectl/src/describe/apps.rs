@@ -6,6 +6,7 @@ use super::parts::{conditions, controller, date, head, marks, selector, text};
 use super::pod::template;
 use crate::error::Result;
 use crate::print::go_value::show;
+use crate::print::table::show_labels;
 use crate::resource::{Selection, list};
 use crate::session::Context;
 
@@ -105,6 +106,19 @@ pub async fn replica_set(context: &Context, object: &Value) -> Result<String> {
     out.push_str(&template(&spec["template"]));
     out.push_str(&conditions(&status["conditions"]));
     Ok(out)
+}
+
+pub async fn replication_controller(context: &Context, object: &Value) -> String {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let mut out = head(object, true);
+    out.push_str(&format!("Selector:\t{}\n", show_labels(&spec["selector"])));
+    out.push_str(&marks(object));
+    let count = |part: &Value| part["replicas"].as_i64().unwrap_or(0);
+    out.push_str(&format!("Replicas:\t{} current / {} desired\n", count(status), count(spec)));
+    out.push_str(&pods_status(context, object).await);
+    out.push_str(&template(&spec["template"]));
+    out.push_str(&conditions(&status["conditions"]));
+    out
 }
 
 /// How many of its pods are in which phase.

@@ -1,5 +1,6 @@
 //! Containers, with what became of them.
 
+use ferry_meta::quantity::Quantity;
 use serde_json::Value;
 
 use super::parts::{date, list, text};
@@ -186,8 +187,7 @@ fn environment(out: &mut String, container: &Value, pod: Option<&Value>) {
             let (part, name) = resource.split_once('.').unwrap_or((resource, ""));
             let value = match &container["resources"][part][name] {
                 Value::Null if part == "limits" => "node allocatable".to_owned(),
-                Value::Null => "0".to_owned(),
-                value => show(value),
+                _ => amount(container, &source["resourceFieldRef"]).unwrap_or_else(|| "0".to_owned()),
             };
             format!("{value} ({resource})")
         } else {
@@ -234,4 +234,22 @@ fn mounts(out: &mut String, container: &Value) {
             out.push_str(&format!("      {} from {}\n", text(device, "devicePath"), text(device, "name")));
         }
     }
+}
+
+/// What a container asks for or may have, in units of the divisor and rounded up; none where no such amount is known.
+pub fn amount(container: &Value, reference: &Value) -> Option<String> {
+    let (part, name) = text(reference, "resource").split_once('.')?;
+    let known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+    if !known || !matches!(part, "limits" | "requests") {
+        return None;
+    }
+    let quantity = |text: &str| Quantity::parse(text).ok();
+    let value = quantity(container["resources"][part][name].as_str().unwrap_or("0"))?;
+    let divisor = quantity(reference["divisor"].as_str().filter(|text| *text != "0").unwrap_or("1"))?;
+    let (value, divisor) = match name {
+        "cpu" => (value.milli_value(), divisor.milli_value()),
+        _ => (value.value(), divisor.value()),
+    };
+    let rest = value.checked_rem_euclid(divisor)?;
+    Some((value.checked_div_euclid(divisor)? + i64::from(rest != 0)).to_string())
 }

@@ -49,7 +49,7 @@ fn label(field: &str) -> String {
     if field.chars().any(|c| !c.is_alphabetic() && c != '-') {
         return field.to_owned();
     }
-    let words: Vec<String> = split(field)
+    let words: Vec<String> = together(split(field))
         .into_iter()
         .map(|word| match word.to_uppercase().as_str() {
             upper @ ("API" | "URL" | "UID" | "GUID") => upper.to_owned(),
@@ -61,6 +61,26 @@ fn label(field: &str) -> String {
         })
         .collect();
     words.join(" ")
+}
+
+/// `UR` and `Ls` are one word: capitals before a capital.
+fn together(parts: Vec<String>) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut open = false;
+    for part in parts {
+        let capital = part.chars().next().is_some_and(char::is_uppercase);
+        match words.last_mut().filter(|_| open && capital) {
+            Some(word) => {
+                word.push_str(&part);
+                open = false;
+            }
+            None => {
+                open = part.chars().count() >= 2 && part.chars().all(|c| !c.is_alphabetic() || c.is_uppercase());
+                words.push(part);
+            }
+        }
+    }
+    words
 }
 
 fn split(field: &str) -> Vec<String> {

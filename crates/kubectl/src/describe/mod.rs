@@ -1,19 +1,24 @@
 //! `describe`: what is known of one object and what happened to it. One file per kind; others are shown as they are.
 
 mod apps;
+mod certificate;
 mod config;
 mod containers;
 mod generic;
+mod network;
+mod network_policy;
 mod node;
 mod parts;
 mod pod;
 mod policy;
 mod rbac;
 mod service;
+mod storage;
 mod volumes;
 mod workloads;
 
 pub use apps::replica_sets;
+pub use containers::amount;
 pub use pod::template;
 
 use serde_json::Value;
@@ -51,6 +56,20 @@ pub async fn describe(context: &Context, info: &Info, with_events: bool) -> Resu
         ("policy", "PodDisruptionBudget") => policy::disruption_budget(object),
         ("scheduling.k8s.io", "PriorityClass") => policy::priority_class(object),
         ("storage.k8s.io", "StorageClass") => policy::storage_class(object),
+        ("", "ReplicationController") => apps::replication_controller(context, object).await,
+        ("", "Endpoints") => network::endpoints(object),
+        ("", "PersistentVolume") => storage::volume(object),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(object),
+        ("networking.k8s.io", "Ingress") => network::ingress(context, object).await,
+        ("networking.k8s.io", "IngressClass") => network::ingress_class(object),
+        ("networking.k8s.io", "ServiceCIDR") => network::service_cidr(object),
+        ("networking.k8s.io", "IPAddress") => network::ip_address(object),
+        ("networking.k8s.io", "NetworkPolicy") => {
+            return Ok(parts::align(&network_policy::network_policy(object)));
+        }
+        ("certificates.k8s.io", "CertificateSigningRequest") => certificate::request(object)?,
+        ("storage.k8s.io", "CSINode") => storage::csi_node(object),
+        ("storage.k8s.io", "VolumeAttributesClass") => storage::attributes_class(object),
         ("autoscaling", "HorizontalPodAutoscaler") if info.resource.version == "v2" => policy::autoscaler(object),
         (RBAC, "Role" | "ClusterRole") => return Ok(parts::align(&rbac::role(object))),
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => return Ok(parts::align(&rbac::binding(object))),

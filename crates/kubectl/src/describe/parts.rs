@@ -22,6 +22,14 @@ pub fn date(stamp: &str) -> String {
     }
 }
 
+/// `2006-01-02 15:04:05 +0000 UTC`, in the zone of this machine.
+pub fn go_time(stamp: &str) -> String {
+    match ferry_meta::time::parse(stamp) {
+        Some(at) => at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %z %Z").to_string(),
+        None => "0001-01-01 00:00:00 +0000 UTC".into(),
+    }
+}
+
 pub fn pairs(title: &str, map: &Value) -> String {
     match map.as_object().filter(|map| !map.is_empty()) {
         None => format!("{title}:\t<none>\n"),

@@ -144,7 +144,7 @@ pub fn disruption_budget(object: &Value) -> String {
     out
 }
 
-fn access_modes(modes: &Value) -> String {
+pub fn access_modes(modes: &Value) -> String {
     let short = |mode: &Value| match mode.as_str() {
         Some("ReadWriteOnce") => "RWO",
         Some("ReadOnlyMany") => "ROX",
@@ -155,18 +155,25 @@ fn access_modes(modes: &Value) -> String {
     list(modes).iter().map(short).filter(|mode| !mode.is_empty()).collect::<Vec<_>>().join(",")
 }
 
-pub async fn volume_claim(context: &Context, object: &Value) -> Result<String> {
+/// A claim, or the template of one, which has no name and no status.
+pub fn claim_lines(object: &Value, whole: bool) -> String {
     let (metadata, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
-    let mut out = head(object, true);
-    out.push_str(&format!("StorageClass:\t{}\n", text(spec, "storageClassName")));
-    let phase = match metadata["deletionTimestamp"].as_str() {
-        Some(stamp) => format!("Terminating (lasts {})", crate::text::age(stamp)),
-        None => text(status, "phase").to_owned(),
-    };
-    out.push_str(&format!("Status:\t{phase}\nVolume:\t{}\n", text(spec, "volumeName")));
+    let mut out = if whole { head(object, true) } else { String::new() };
+    let former = metadata["annotations"]["volume.beta.kubernetes.io/storage-class"].as_str();
+    out.push_str(&format!("StorageClass:\t{}\n", former.unwrap_or(text(spec, "storageClassName"))));
+    if whole {
+        let phase = match metadata["deletionTimestamp"].as_str() {
+            Some(stamp) => format!("Terminating (lasts {})", crate::text::age(stamp)),
+            None => text(status, "phase").to_owned(),
+        };
+        out.push_str(&format!("Status:\t{phase}\n"));
+    }
+    out.push_str(&format!("Volume:\t{}\n", text(spec, "volumeName")));
     out.push_str(&marks(object));
-    let finalizers: Vec<&str> = list(&metadata["finalizers"]).iter().filter_map(Value::as_str).collect();
-    out.push_str(&format!("Finalizers:\t[{}]\n", finalizers.join(" ")));
+    if whole {
+        let finalizers: Vec<&str> = list(&metadata["finalizers"]).iter().filter_map(Value::as_str).collect();
+        out.push_str(&format!("Finalizers:\t[{}]\n", finalizers.join(" ")));
+    }
     let (capacity, modes) = match text(spec, "volumeName") {
         "" => ("", String::new()),
         _ => (text(&status["capacity"], "storage"), access_modes(&status["accessModes"])),
@@ -184,6 +191,12 @@ pub async fn volume_claim(context: &Context, object: &Value) -> Result<String> {
             }
         }
     }
+    out
+}
+
+pub async fn volume_claim(context: &Context, object: &Value) -> Result<String> {
+    let metadata = &object["metadata"];
+    let mut out = claim_lines(object, true);
     let namespace = metadata["namespace"].as_str().map(str::to_owned);
     let pods = crate::commands::list_pods(context, namespace, "", "").await?;
     let name = text(metadata, "name");

@@ -75,7 +75,13 @@ pub async fn service(context: &Context, object: &Value) -> Result<String> {
 /// A value that is shown as nothing.
 const EMPTY: &str = "\u{0}";
 
-async fn slices(context: &Context, object: &Value) -> Vec<Value> {
+/// By its name.
+pub async fn find(context: &Context, namespace: &str, name: &str) -> Result<Value> {
+    let resource = context.kind("v1", "Service").await?;
+    crate::resource::get(context, &resource, Some(namespace), name).await
+}
+
+pub async fn slices(context: &Context, object: &Value) -> Vec<Value> {
     let Ok(resource) = context.kind("discovery.k8s.io/v1", "EndpointSlice").await else { return Vec::new() };
     let metadata = &object["metadata"];
     let selection = Selection {
@@ -88,7 +94,7 @@ async fn slices(context: &Context, object: &Value) -> Vec<Value> {
 }
 
 /// The first three, and how many more.
-fn endpoints(slices: &[Value], port_name: &str) -> String {
+pub fn endpoints(slices: &[Value], port_name: &str) -> String {
     const MOST: usize = 3;
     if slices.is_empty() {
         return "<none>".into();

@@ -123,7 +123,26 @@ pub fn hash(object: &Value) -> String {
         _ if object["binaryData"].is_object() => told["binaryData"] = of("binaryData"),
         _ => {}
     }
-    let digest = sha2::Sha256::digest(crate::print::compact(&told));
+    letters(&told)
+}
+
+/// The same as kubectl makes them, which tells no data from empty data and knows the name.
+pub fn typed_hash(object: &Value, name: &str) -> String {
+    let mut told = json!({"kind": object["kind"], "name": name, "data": object["data"]});
+    // Both are made with a map, if only an empty one.
+    if told["data"].is_null() {
+        told["data"] = json!({});
+    }
+    if object["kind"] == "Secret" {
+        told["type"] = object["type"].as_str().unwrap_or_default().into();
+    } else if object["binaryData"].is_object() {
+        told["binaryData"] = object["binaryData"].clone();
+    }
+    letters(&told)
+}
+
+fn letters(told: &Value) -> String {
+    let digest = sha2::Sha256::digest(crate::print::compact(told));
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let letter = |c: char| match c {
         '0' => 'g',

@@ -8,6 +8,9 @@ mod generate;
 mod order;
 mod patches;
 mod references;
+mod replacements;
+
+pub use generate::typed_hash;
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +21,7 @@ type Result<T> = std::result::Result<T, String>;
 const FILES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
 /// What kustomize knows and this does not: said, and not left out.
-const MISSING: [&str; 9] = [
-    "replacements",
+const MISSING: [&str; 8] = [
     "vars",
     "helmCharts",
     "helmChartInflationGenerator",
@@ -77,10 +79,21 @@ impl Item {
     }
 }
 
-/// The objects of a folder, in the order in which they are to be applied.
-pub fn build(folder: &str) -> Result<Vec<Value>> {
+/// How a file of another machine is read.
+type Fetch<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>>;
+
+/// The objects of a folder, with what it takes from other machines.
+pub async fn build(folder: &str) -> Result<Vec<Value>> {
+    let (folder, runtime) = (folder.to_owned(), tokio::runtime::Handle::current());
+    let fetch = move |url: &str| runtime.block_on(crate::fetch::get(url)).map_err(|error| error.inner());
+    let built = tokio::task::spawn_blocking(move || build_with(&folder, &fetch)).await;
+    built.unwrap_or_else(|_| Err("the kustomization cannot be built".into()))
+}
+
+/// The objects in the order in which they are to be applied.
+fn build_with(folder: &str, fetch: Fetch<'_>) -> Result<Vec<Value>> {
     let root = directory(Path::new(folder), folder)?;
-    let (mut items, kustomization) = load(&root, &[])?;
+    let (mut items, kustomization) = load(&root, &[], fetch)?;
     let mut renamed = Vec::new();
     for item in items.iter_mut().filter(|item| item.hashed) {
         let name = format!("{}-{}", item.name(), generate::hash(&item.object));
@@ -96,7 +109,9 @@ pub fn build(folder: &str) -> Result<Vec<Value>> {
 
 fn directory(path: &Path, shown: &str) -> Result<PathBuf> {
     if shown.contains("://") || shown.starts_with("github.com/") || shown.starts_with("git@") {
-        return Err(format!("{shown:?}: kustomizations of other machines are not there yet; fetch the folder first"));
+        return Err(format!(
+            "{shown:?}: kustomizations of other machines are not fetched; clone the repository and build the folder"
+        ));
     }
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     match path.canonicalize() {
@@ -125,11 +140,11 @@ fn file(root: &Path, name: &str) -> Result<Vec<u8>> {
     std::fs::read(&found).map_err(|error| format!("{}: {error}", found.display()))
 }
 
-fn load(root: &Path, above: &[PathBuf]) -> Result<(Vec<Item>, Value)> {
+fn load(root: &Path, above: &[PathBuf], fetch: Fetch<'_>) -> Result<(Vec<Item>, Value)> {
     let kustomization = kustomization(root)?;
     let mut items = Vec::new();
     for name in texts(&kustomization["resources"]).chain(texts(&kustomization["bases"])) {
-        items.extend(resources(root, name, above)?);
+        items.extend(resources(root, name, above, fetch)?);
     }
     for name in texts(&kustomization["components"]) {
         let folder = directory(&root.join(name), name)?;
@@ -138,7 +153,7 @@ fn load(root: &Path, above: &[PathBuf]) -> Result<(Vec<Item>, Value)> {
             return Err(format!("expected kind 'Component' for path '{name}' but got 'Kustomization'"));
         }
         for name in texts(&component["resources"]) {
-            items.extend(resources(&folder, name, above)?);
+            items.extend(resources(&folder, name, above, fetch)?);
         }
         apply(&folder, &component, &mut items)?;
     }
@@ -171,7 +186,7 @@ fn kustomization(root: &Path) -> Result<Value> {
 }
 
 /// A file of objects, or another folder.
-fn resources(root: &Path, name: &str, above: &[PathBuf]) -> Result<Vec<Item>> {
+fn resources(root: &Path, name: &str, above: &[PathBuf], fetch: Fetch<'_>) -> Result<Vec<Item>> {
     let path = root.join(name);
     if !path.is_dir() {
         let fail = |why: String| {
@@ -180,10 +195,12 @@ fn resources(root: &Path, name: &str, above: &[PathBuf]) -> Result<Vec<Item>> {
                 "accumulating resources: accumulation err='accumulating resources from '{name}': {why}': {directory}"
             )
         };
-        if name.contains("://") {
+        let is_file = crate::fetch::is_url(name) && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
+        if name.contains("://") && !is_file {
             return Err(directory(&path, name).err().unwrap_or_default());
         }
-        let documents = parse(&file(root, name).map_err(fail)?, &path)?;
+        let body = if is_file { fetch(name) } else { file(root, name) };
+        let documents = parse(&body.map_err(fail)?, &path)?;
         let lists = documents.into_iter().flat_map(crate::resource::files::flattened);
         return lists.map(|object| checked(object, name)).collect();
     }
@@ -193,7 +210,7 @@ fn resources(root: &Path, name: &str, above: &[PathBuf]) -> Result<Vec<Item>> {
     }
     let mut above = above.to_vec();
     above.push(root.to_owned());
-    load(&folder, &above).map(|(items, _)| items)
+    load(&folder, &above, fetch).map(|(items, _)| items)
 }
 
 /// An object of the API: it has a kind and a name.
@@ -211,7 +228,8 @@ fn apply(root: &Path, kustomization: &Value, items: &mut Vec<Item>) -> Result<()
     patches::all(root, kustomization, items)?;
     let renamed = change::names(kustomization, items);
     references::follow(items, &renamed);
-    change::all(kustomization, items)
+    change::all(kustomization, items)?;
+    replacements::all(root, kustomization, items)
 }
 
 fn same_twice(items: &[Item]) -> Result<()> {
@@ -249,7 +267,8 @@ mod tests {
             "top/kustomization.yaml",
             "resources: [../base]\nnamePrefix: n-\nnamespace: sea\nimages: [{name: web, newTag: '2'}]\n",
         );
-        let objects = super::build(root.path().join("top").to_str().unwrap()).unwrap();
+        let objects =
+            super::build_with(root.path().join("top").to_str().unwrap(), &|_| Err("no network".into())).unwrap();
         assert_eq!(objects[0]["kind"], "ConfigMap");
         let name = objects[0]["metadata"]["name"].as_str().unwrap();
         assert!(name.starts_with("n-c-"), "{name}");
@@ -268,7 +287,8 @@ mod tests {
             let text = format!("resources: [../{other}]\n");
             std::fs::write(root.path().join(folder).join("kustomization.yaml"), text).unwrap();
         }
-        let why = super::build(root.path().join("a").to_str().unwrap()).unwrap_err();
+        let why =
+            super::build_with(root.path().join("a").to_str().unwrap(), &|_| Err("no network".into())).unwrap_err();
         assert!(why.contains("cycle detected"), "{why}");
     }
 
@@ -282,7 +302,8 @@ mod tests {
             "configMapGenerator: [{name: c, files: [../secret]}]\n",
         )
         .unwrap();
-        let why = super::build(root.path().join("a").to_str().unwrap()).unwrap_err();
+        let why =
+            super::build_with(root.path().join("a").to_str().unwrap(), &|_| Err("no network".into())).unwrap_err();
         assert!(why.contains("is not in or below"), "{why}");
     }
 }

@@ -64,8 +64,21 @@ fn named(patch: &Value, items: &[Item]) -> Result<Vec<usize>> {
     }
 }
 
+/// Whether the fields that a selector has are the object's own.
+pub fn is_exactly(item: &Item, selector: &Value) -> bool {
+    let api_version = item.object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let is = |field: &str, own: &str| selector[field].as_str().is_none_or(|wanted| wanted.is_empty() || wanted == own);
+    let name = selector["name"].as_str().unwrap_or_default();
+    is("group", group)
+        && is("version", version)
+        && is("kind", item.kind())
+        && (name.is_empty() || item.has_name(name))
+        && is("namespace", item.object["metadata"]["namespace"].as_str().unwrap_or("default"))
+}
+
 /// Names and kinds of a target are patterns.
-fn selected(item: &Item, target: &Value) -> Result<bool> {
+pub fn selected(item: &Item, target: &Value) -> Result<bool> {
     let api_version = item.object["apiVersion"].as_str().unwrap_or_default();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let fits = |field: &str, values: &[&str]| match target[field].as_str().filter(|text| !text.is_empty()) {

@@ -1,25 +1,96 @@
 //! `-o kyaml`: YAML that cannot be misread. Strings stand in quotes, maps in braces, lists in brackets.
 
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+
+/// A value whose fields keep the order in which they came.
+enum Tree {
+    Map(Vec<(String, Tree)>),
+    List(Vec<Tree>),
+    Leaf(Value),
+}
 
 /// A document with its head and its last newline.
 pub fn document(value: &Value) -> String {
+    whole(&Tree::deserialize(value).unwrap_or(Tree::Leaf(Value::Null)))
+}
+
+/// The same of a JSON text, in its order.
+pub fn of_json(text: &str) -> Option<String> {
+    serde_json::from_str(text).ok().map(|tree| whole(&tree))
+}
+
+fn whole(tree: &Tree) -> String {
     let mut out = "---\n".to_owned();
-    node(value, 0, &mut out);
+    node(tree, 0, &mut out);
     out.push('\n');
     out
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Tree;
+
+            fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                to.write_str("a value")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Tree::Map(fields))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tree, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = list.next_element()? {
+                    items.push(item);
+                }
+                Ok(Tree::List(items))
+            }
+
+            fn visit_bool<E: Error>(self, value: bool) -> Result<Tree, E> {
+                Ok(Tree::Leaf(value.into()))
+            }
+
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Tree, E> {
+                Ok(Tree::Leaf(value.into()))
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Tree, E> {
+                Ok(Tree::Leaf(value.into()))
+            }
+
+            fn visit_f64<E: Error>(self, value: f64) -> Result<Tree, E> {
+                Ok(Tree::Leaf(value.into()))
+            }
+
+            fn visit_str<E: Error>(self, value: &str) -> Result<Tree, E> {
+                Ok(Tree::Leaf(value.into()))
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Tree, E> {
+                Ok(Tree::Leaf(Value::Null))
+            }
+        }
+        from.deserialize_any(Any)
+    }
 }
 
 fn indent(level: usize, out: &mut String) {
     out.extend(std::iter::repeat_n("  ", level));
 }
 
-fn node(value: &Value, level: usize, out: &mut String) {
+fn node(value: &Tree, level: usize, out: &mut String) {
     match value {
-        Value::String(text) => string(text, level + 1, true, out),
-        Value::Array(items) if items.is_empty() => out.push_str("[]"),
+        Tree::Leaf(Value::String(text)) => string(text, level + 1, true, out),
+        Tree::List(items) if items.is_empty() => out.push_str("[]"),
         // Lists of maps or lists keep their brackets together.
-        Value::Array(items) if items.iter().all(|item| item.is_object() || item.is_array()) => {
+        Tree::List(items) if items.iter().all(|item| !matches!(item, Tree::Leaf(_))) => {
             out.push('[');
             for (at, item) in items.iter().enumerate() {
                 out.push_str(if at > 0 { ", " } else { "" });
@@ -27,7 +98,7 @@ fn node(value: &Value, level: usize, out: &mut String) {
             }
             out.push(']');
         }
-        Value::Array(items) => {
+        Tree::List(items) => {
             out.push_str("[\n");
             for item in items {
                 indent(level + 1, out);
@@ -37,8 +108,8 @@ fn node(value: &Value, level: usize, out: &mut String) {
             indent(level, out);
             out.push(']');
         }
-        Value::Object(map) if map.is_empty() => out.push_str("{}"),
-        Value::Object(map) => {
+        Tree::Map(map) if map.is_empty() => out.push_str("{}"),
+        Tree::Map(map) => {
             out.push_str("{\n");
             for (key, value) in map {
                 indent(level + 1, out);
@@ -53,7 +124,7 @@ fn node(value: &Value, level: usize, out: &mut String) {
             indent(level, out);
             out.push('}');
         }
-        other => out.push_str(&other.to_string()),
+        Tree::Leaf(other) => out.push_str(&other.to_string()),
     }
 }
 

@@ -4,12 +4,15 @@ pub mod columns;
 pub mod go_value;
 pub mod jsonpath;
 mod jsonpath_parse;
-mod kyaml;
+pub mod kyaml;
 pub mod sort;
 pub mod table;
 pub mod tabs;
 pub mod template;
+mod template_functions;
 mod template_parse;
+
+pub use template_functions::html_escaped;
 
 use serde_json::Value;
 
@@ -66,11 +69,12 @@ impl Format {
         let kind = if kind.is_empty() && argument.is_some() { "go-template" } else { kind };
         let missing = || Error::say("template format specified but no template given");
         let need = |argument: Option<String>| argument.filter(|text| !text.is_empty()).ok_or_else(missing);
+        let shown = if kind == "custom-columns-file" { "template" } else { "--template" };
         let of_file = |argument: Option<String>| {
             let path = need(argument)?;
             std::fs::read_to_string(&path).map_err(|error| {
                 let why = crate::config::file::go_error("open", std::path::Path::new(&path), &error);
-                Error::say(format!("error reading --template {path}, {why}"))
+                Error::say(format!("error reading {shown} {path}, {why}"))
             })
         };
         Ok(match kind {

@@ -3,50 +3,36 @@
 use serde_json::Value;
 
 use super::go_value::show;
-use super::template_parse::{Node, Pipe, Term, parse};
+use super::template_functions::{FUNCTIONS, Slot, display, function, truth};
+use super::template_parse::{self, Node, Parsed, Pipe, Term};
 use crate::error::{Error, Result};
 
 #[derive(Clone, Debug)]
 pub struct Template {
     text: String,
-    nodes: Vec<Node>,
+    parsed: Parsed,
 }
 
-const NO_VALUE: &str = "<no value>";
-const FUNCTIONS: [&str; 19] = [
-    "index",
-    "len",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "and",
-    "or",
-    "not",
-    "print",
-    "println",
-    "printf",
-    "exists",
-    "base64decode",
-    "html",
-    "js",
-    "urlquery",
-];
+/// A template may call itself.
+const DEEPEST: usize = 200;
 
 impl Template {
     pub fn parse(text: &str) -> Result<Self> {
-        let nodes = parse(text)
-            .and_then(|nodes| check(&nodes).map(|()| nodes))
+        let parsed = template_parse::parse(text)
+            .and_then(|parsed| {
+                check(&parsed.main)?;
+                parsed.named.values().try_for_each(|nodes| check(nodes))?;
+                Ok(parsed)
+            })
             .map_err(|why| Error::say(format!("error parsing template {text}, template: output:1: {why}")))?;
-        Ok(Self { text: text.to_owned(), nodes })
+        Ok(Self { text: text.to_owned(), parsed })
     }
 
     pub fn print(&self, object: &Value) -> Result<String> {
         let mut out = String::new();
-        let mut run = Run { variables: vec![("$".to_owned(), Some(object.clone()))], out: &mut out };
-        run.nodes(&self.nodes, &Some(object.clone())).map_err(|why| {
+        let variables = vec![("$".to_owned(), Some(object.clone()))];
+        let mut run = Run { variables, named: &self.parsed, depth: 0, out: &mut out };
+        run.nodes(&self.parsed.main, &Some(object.clone())).map_err(|why| {
             Error::say(format!("error executing template {}: template: output: {why}", crate::text::quote(&self.text)))
         })?;
         Ok(out)
@@ -69,8 +55,9 @@ fn check(nodes: &[Node]) -> Result<(), String> {
     }
     for node in nodes {
         match node {
-            Node::Text(_) => {}
+            Node::Text(_) | Node::Break | Node::Continue => {}
             Node::Print(p) => pipe(p)?,
+            Node::Call { pipe: p, .. } => p.as_ref().map_or(Ok(()), pipe)?,
             Node::If { pipe: p, then, otherwise } | Node::With { pipe: p, then, otherwise } => {
                 pipe(p)?;
                 check(then)?;
@@ -86,37 +73,29 @@ fn check(nodes: &[Node]) -> Result<(), String> {
     Ok(())
 }
 
-/// None is Go's "no value": a key that is not there.
-type Slot = Option<Value>;
-
 struct Run<'o> {
     variables: Vec<(String, Slot)>,
+    named: &'o Parsed,
+    depth: usize,
     out: &'o mut String,
 }
 
-fn truth(value: &Slot) -> bool {
-    match value {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(value)) => *value,
-        Some(Value::Number(number)) => number.as_f64() != Some(0.0),
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(Value::Array(items)) => !items.is_empty(),
-        Some(Value::Object(map)) => !map.is_empty(),
-    }
-}
-
-fn display(value: &Slot) -> String {
-    match value {
-        None | Some(Value::Null) => NO_VALUE.to_owned(),
-        Some(value) => show(value),
-    }
+/// What comes behind a list of nodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    On,
+    Break,
+    Continue,
 }
 
 impl Run<'_> {
-    fn nodes(&mut self, nodes: &[Node], dot: &Slot) -> Result<(), String> {
+    fn nodes(&mut self, nodes: &[Node], dot: &Slot) -> Result<Flow, String> {
         for node in nodes {
-            match node {
-                Node::Text(text) => self.out.push_str(text),
+            let flow = match node {
+                Node::Text(text) => {
+                    self.out.push_str(text);
+                    Flow::On
+                }
                 Node::Print(pipe) => {
                     let value = self.pipe(pipe, dot)?;
                     if pipe.names.is_empty() {
@@ -125,31 +104,66 @@ impl Run<'_> {
                     } else if let Some(name) = pipe.names.first() {
                         self.set(name, value, pipe.assign);
                     }
+                    Flow::On
                 }
                 Node::If { pipe, then, otherwise } => {
                     let depth = self.variables.len();
                     let value = self.pipe(pipe, dot)?;
                     self.declare(pipe, &value);
-                    self.nodes(if truth(&value) { then } else { otherwise }, dot)?;
+                    let flow = self.nodes(if truth(&value) { then } else { otherwise }, dot)?;
                     self.variables.truncate(depth);
+                    flow
                 }
                 Node::With { pipe, then, otherwise } => {
                     let depth = self.variables.len();
                     let value = self.pipe(pipe, dot)?;
                     self.declare(pipe, &value);
-                    match truth(&value) {
+                    let flow = match truth(&value) {
                         true => self.nodes(then, &value)?,
                         false => self.nodes(otherwise, dot)?,
-                    }
+                    };
                     self.variables.truncate(depth);
+                    flow
                 }
                 Node::Range { pipe, each, otherwise } => self.range(pipe, each, otherwise, dot)?,
+                Node::Call { name, pipe } => {
+                    self.template(name, pipe.as_ref(), dot)?;
+                    Flow::On
+                }
+                Node::Break => Flow::Break,
+                Node::Continue => Flow::Continue,
+            };
+            if flow != Flow::On {
+                return Ok(flow);
             }
         }
-        Ok(())
+        Ok(Flow::On)
     }
 
-    fn range(&mut self, pipe: &Pipe, each: &[Node], otherwise: &[Node], dot: &Slot) -> Result<(), String> {
+    /// Another template sees its argument and no variables of this one.
+    fn template(&mut self, name: &str, pipe: Option<&Pipe>, dot: &Slot) -> Result<(), String> {
+        let value = match pipe {
+            Some(pipe) => self.pipe(pipe, dot)?,
+            None => None,
+        };
+        let named = self.named;
+        let nodes = match named.named.get(name) {
+            Some(nodes) => nodes,
+            None if name == "output" => &named.main,
+            None => return Err(format!("template {} not defined", crate::text::quote(name))),
+        };
+        if self.depth >= DEEPEST {
+            return Err("exceeded maximum template depth".into());
+        }
+        self.depth += 1;
+        let outside = std::mem::replace(&mut self.variables, vec![("$".to_owned(), value.clone())]);
+        let done = self.nodes(nodes, &value);
+        self.variables = outside;
+        self.depth -= 1;
+        done.map(|_| ())
+    }
+
+    fn range(&mut self, pipe: &Pipe, each: &[Node], otherwise: &[Node], dot: &Slot) -> Result<Flow, String> {
         let pairs: Vec<(Value, Value)> = match self.pipe(pipe, dot)? {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(items)) => items.into_iter().enumerate().map(|(at, item)| (at.into(), item)).collect(),
@@ -169,10 +183,13 @@ impl Run<'_> {
                 }
                 _ => {}
             }
-            self.nodes(each, &Some(value))?;
+            let flow = self.nodes(each, &Some(value))?;
             self.variables.truncate(depth);
+            if flow == Flow::Break {
+                break;
+            }
         }
-        Ok(())
+        Ok(Flow::On)
     }
 
     fn declare(&mut self, pipe: &Pipe, value: &Slot) {
@@ -239,129 +256,6 @@ fn walk(mut value: Slot, path: &[String]) -> Result<Slot, String> {
     Ok(value)
 }
 
-fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
-    let text = |value: &Slot| display(value);
-    let need = |count: usize| match arguments.len() >= count {
-        true => Ok(()),
-        false => Err(format!("wrong number of args for {name}: want at least {count} got {}", arguments.len())),
-    };
-    Ok(Some(match name {
-        "index" => {
-            need(1)?;
-            let mut value = arguments[0].clone();
-            for key in &arguments[1..] {
-                value = index(value, key)?;
-            }
-            return Ok(value);
-        }
-        "len" => {
-            need(1)?;
-            match &arguments[0] {
-                Some(Value::Array(items)) => items.len().into(),
-                Some(Value::Object(map)) => map.len().into(),
-                Some(Value::String(text)) => text.len().into(),
-                _ => return Err("error calling len: len of nil pointer".into()),
-            }
-        }
-        "eq" => {
-            need(2)?;
-            arguments[1..].iter().any(|other| *other == arguments[0]).into()
-        }
-        "ne" => {
-            need(2)?;
-            (arguments[0] != arguments[1]).into()
-        }
-        "lt" | "le" | "gt" | "ge" => {
-            need(2)?;
-            let order = match (&arguments[0], &arguments[1]) {
-                (Some(Value::Number(a)), Some(Value::Number(b))) => a.as_f64().partial_cmp(&b.as_f64()),
-                (Some(Value::String(a)), Some(Value::String(b))) => Some(a.cmp(b)),
-                _ => return Err(format!("error calling {name}: incompatible types for comparison")),
-            };
-            let order = order.ok_or("incompatible types for comparison")?;
-            match name {
-                "lt" => order.is_lt(),
-                "le" => order.is_le(),
-                "gt" => order.is_gt(),
-                _ => order.is_ge(),
-            }
-            .into()
-        }
-        "and" => return Ok(arguments.iter().find(|value| !truth(value)).or(arguments.last()).cloned().flatten()),
-        "or" => return Ok(arguments.iter().find(|value| truth(value)).or(arguments.last()).cloned().flatten()),
-        "not" => {
-            need(1)?;
-            (!truth(&arguments[0])).into()
-        }
-        "print" => arguments.iter().map(text).collect::<String>().into(),
-        "println" => (arguments.iter().map(text).collect::<Vec<_>>().join(" ") + "\n").into(),
-        "printf" => {
-            need(1)?;
-            format(&text(&arguments[0]), &arguments[1..]).into()
-        }
-        "exists" => {
-            need(1)?;
-            let mut value = arguments[0].clone();
-            for key in &arguments[1..] {
-                value = index(value, key).unwrap_or(None);
-            }
-            value.is_some().into()
-        }
-        "base64decode" => {
-            use base64::Engine;
-            need(1)?;
-            let decoded = base64::engine::general_purpose::STANDARD.decode(text(&arguments[0]));
-            String::from_utf8_lossy(&decoded.map_err(|error| format!("error calling base64decode: {error}"))?).into()
-        }
-        "urlquery" => crate::client::escaped(&arguments.iter().map(text).collect::<String>()).into(),
-        _ => return Err(format!("the function {name} is not supported here")),
-    }))
-}
-
-fn index(value: Slot, key: &Slot) -> Result<Slot, String> {
-    Ok(match (value, key) {
-        (Some(Value::Object(mut map)), Some(Value::String(key))) => map.remove(key),
-        (Some(Value::Array(items)), Some(Value::Number(at))) => {
-            let at = at.as_u64().and_then(|at| usize::try_from(at).ok());
-            Some(at.and_then(|at| items.get(at).cloned()).ok_or("error calling index: index out of range")?)
-        }
-        (None | Some(Value::Null), _) => return Err("error calling index: index of untyped nil".into()),
-        _ => return Err("error calling index: can't index item".into()),
-    })
-}
-
-/// %s, %v, %d, %q and their widths.
-fn format(pattern: &str, arguments: &[Slot]) -> String {
-    let (mut out, mut rest) = (String::new(), arguments.iter());
-    let mut chars = pattern.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
-        }
-        let mut width = String::new();
-        while let Some(c) = chars.peek().filter(|c| c.is_ascii_digit() || matches!(c, '-' | '.' | '+')) {
-            width.push(*c);
-            chars.next();
-        }
-        match chars.next() {
-            Some('%') => out.push('%'),
-            Some(verb) => {
-                let Some(value) = rest.next() else {
-                    out.push_str(&format!("%!{verb}(MISSING)"));
-                    continue;
-                };
-                let text = if verb == 'q' { crate::text::quote(&display(value)) } else { display(value) };
-                let wide: i64 = width.split('.').next().unwrap_or_default().parse().unwrap_or(0);
-                let size = usize::try_from(wide.unsigned_abs()).unwrap_or(0).min(4096);
-                out.push_str(&if wide < 0 { format!("{text:<size$}") } else { format!("{text:>size$}") });
-            }
-            None => out.push_str("%!(NOVERB)"),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -386,10 +280,23 @@ mod tests {
             ("{{(index .items 1).k}}", "q"),
             (r#"{{"YQ==" | base64decode}}"#, "a"),
             ("{{range .items}}{{if .on}}{{.k}}{{end}}{{end}}", "q"),
+            ("{{range .items}}{{.k}}{{break}}{{end}}", "p"),
+            ("{{range .items}}{{if not .on}}{{continue}}{{end}}{{.k}}{{end}}", "q"),
+            (r#"{{define "k"}}<{{.k}}>{{end}}{{range .items}}{{template "k" .}}{{end}}"#, "<p><q>"),
+            (r#"{{block "n" .metadata}}{{.name}}{{end}}{{template "n" .metadata}}"#, "aa"),
+            (r#"{{define "x"}}{{$}}{{end}}{{template "x"}}"#, "<no value>"),
+            (r#"{{html "<a href='x'>&\"</a>"}}"#, "&lt;a href=&#39;x&#39;&gt;&amp;&#34;&lt;/a&gt;"),
+            (r#"{{"it's \"<b>\"\n" | js}}"#, r#"it\'s \"\u003Cb\u003E\"\u000A"#),
         ] {
             assert_eq!(Template::parse(template).unwrap().print(&object).unwrap(), expected, "{template}");
         }
         assert!(Template::parse("{{nope .x}}").is_err());
-        assert!(Template::parse("{{if .x}}").is_err());
+        for wrong in ["{{if .x}}", "{{break}}", "{{define}}{{end}}", "{{template}}", r#"{{define "x"}}"#, "{{.a)}}"] {
+            assert!(Template::parse(wrong).is_err(), "{wrong}");
+        }
+        let endless = r#"{{define "x"}}{{template "x" .}}{{end}}{{template "x" .}}"#;
+        assert!(Template::parse(endless).unwrap().print(&object).is_err());
+        assert!(Template::parse(r#"{{template "nope" .}}"#).unwrap().print(&object).is_err());
+        assert!(Template::parse(&format!("{{{{{}1{}}}}}", "(".repeat(9999), ")".repeat(9999))).is_err());
     }
 }

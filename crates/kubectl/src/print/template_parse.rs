@@ -1,14 +1,42 @@
 //! Go templates: text and actions to a tree.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 #[derive(Clone, Debug)]
 pub enum Node {
     Text(String),
     Print(Pipe),
-    If { pipe: Pipe, then: Vec<Node>, otherwise: Vec<Node> },
-    With { pipe: Pipe, then: Vec<Node>, otherwise: Vec<Node> },
-    Range { pipe: Pipe, each: Vec<Node>, otherwise: Vec<Node> },
+    If {
+        pipe: Pipe,
+        then: Vec<Node>,
+        otherwise: Vec<Node>,
+    },
+    With {
+        pipe: Pipe,
+        then: Vec<Node>,
+        otherwise: Vec<Node>,
+    },
+    Range {
+        pipe: Pipe,
+        each: Vec<Node>,
+        otherwise: Vec<Node>,
+    },
+    /// `{{template "name" .}}`.
+    Call {
+        name: String,
+        pipe: Option<Pipe>,
+    },
+    Break,
+    Continue,
+}
+
+/// A template by its name, with those that it defines.
+#[derive(Clone, Debug, Default)]
+pub struct Parsed {
+    pub main: Vec<Node>,
+    pub named: BTreeMap<String, Vec<Node>>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,11 +59,14 @@ pub enum Term {
     Group(Box<Pipe>, Vec<String>),
 }
 
-pub fn parse(text: &str) -> Result<Vec<Node>, String> {
-    let mut tokens = tokens(text)?.into_iter().peekable();
-    let (nodes, end) = block(&mut tokens)?;
+/// Deeper nesting is refused: the parser and the printer call themselves.
+const DEEPEST: usize = 200;
+
+pub fn parse(text: &str) -> Result<Parsed, String> {
+    let mut reader = Reader { tokens: tokens(text)?.into_iter(), named: BTreeMap::new(), ranges: 0, depth: 0 };
+    let (main, end) = reader.block()?;
     match end {
-        None => Ok(nodes),
+        None => Ok(Parsed { main, named: reader.named }),
         Some(word) => Err(format!("unexpected {{{{{word}}}}}")),
     }
 }
@@ -98,58 +129,134 @@ fn end_of_action(text: &str) -> Option<usize> {
     None
 }
 
-type Tokens = std::iter::Peekable<std::vec::IntoIter<Token>>;
-
-/// Nodes up to an `end` or `else`, which is returned.
-fn block(tokens: &mut Tokens) -> Result<(Vec<Node>, Option<String>), String> {
-    let mut nodes = Vec::new();
-    while let Some(token) = tokens.next() {
-        let action = match token {
-            Token::Text(text) => {
-                nodes.push(Node::Text(text));
-                continue;
-            }
-            Token::Action(action) => action,
-        };
-        let (word, rest) = action.split_once(char::is_whitespace).unwrap_or((&action, ""));
-        match word {
-            "end" | "else" => return Ok((nodes, Some(action.clone()))),
-            "if" | "with" | "range" => nodes.push(control(word, rest.trim(), tokens)?),
-            "define" | "template" | "block" | "break" | "continue" => {
-                return Err(format!("{{{{{word}}}}} is not supported here"));
-            }
-            _ => nodes.push(Node::Print(Terms::new(&action)?.pipe()?)),
-        }
-    }
-    Ok((nodes, None))
+struct Reader {
+    tokens: std::vec::IntoIter<Token>,
+    named: BTreeMap<String, Vec<Node>>,
+    /// How many ranges stand around.
+    ranges: usize,
+    depth: usize,
 }
 
-fn control(word: &str, condition: &str, tokens: &mut Tokens) -> Result<Node, String> {
-    let pipe = Terms::new(condition)?.pipe()?;
-    let (then, end) = block(tokens)?;
-    let otherwise = match end.as_deref() {
-        Some("end") => Vec::new(),
-        Some("else") => match block(tokens)? {
-            (nodes, Some(end)) if end == "end" => nodes,
-            _ => return Err("unexpected EOF".into()),
-        },
-        Some(other) => {
-            let next = other.strip_prefix("else ").ok_or("unexpected EOF")?.trim().to_owned();
-            let (word, rest) = next.split_once(char::is_whitespace).ok_or("missing value for if")?;
-            vec![control(word, rest.trim(), tokens)?]
+impl Reader {
+    /// Nodes up to an `end` or `else`, which is returned.
+    fn block(&mut self) -> Result<(Vec<Node>, Option<String>), String> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err("too many blocks in each other".into());
         }
-        None => return Err("unexpected EOF".into()),
+        let mut nodes = Vec::new();
+        while let Some(token) = self.tokens.next() {
+            let action = match token {
+                Token::Text(text) => {
+                    nodes.push(Node::Text(text));
+                    continue;
+                }
+                Token::Action(action) => action,
+            };
+            let (word, rest) = action.split_once(char::is_whitespace).unwrap_or((&action, ""));
+            match word {
+                "end" | "else" => {
+                    self.depth -= 1;
+                    return Ok((nodes, Some(action.clone())));
+                }
+                "if" | "with" | "range" => nodes.push(self.control(word, rest.trim())?),
+                "define" => {
+                    let (name, rest) = name_of(word, rest)?;
+                    if !rest.is_empty() {
+                        return Err(format!("unexpected {} in define clause", crate::text::quote(rest)));
+                    }
+                    self.define(name)?;
+                }
+                "block" => {
+                    let (name, rest) = name_of(word, rest)?;
+                    if rest.is_empty() {
+                        return Err("missing value for block clause".into());
+                    }
+                    let pipe = Some(Terms::new(rest)?.whole()?);
+                    self.define(name.clone())?;
+                    nodes.push(Node::Call { name, pipe });
+                }
+                "template" => {
+                    let (name, rest) = name_of(word, rest)?;
+                    let pipe = match rest {
+                        "" => None,
+                        rest => Some(Terms::new(rest)?.whole()?),
+                    };
+                    nodes.push(Node::Call { name, pipe });
+                }
+                "break" | "continue" if rest.trim().is_empty() => {
+                    if self.ranges == 0 {
+                        return Err(format!("{{{{{word}}}}} outside {{{{range}}}}"));
+                    }
+                    nodes.push(if word == "break" { Node::Break } else { Node::Continue });
+                }
+                _ => nodes.push(Node::Print(Terms::new(&action)?.whole()?)),
+            }
+        }
+        self.depth -= 1;
+        Ok((nodes, None))
+    }
+
+    fn define(&mut self, name: String) -> Result<(), String> {
+        // A range around the definition is not around its use.
+        let around = std::mem::take(&mut self.ranges);
+        let body = match self.block()? {
+            (nodes, Some(end)) if end == "end" => nodes,
+            (_, Some(other)) => return Err(format!("unexpected {{{{{other}}}}} in define clause")),
+            (_, None) => return Err("unexpected EOF".into()),
+        };
+        self.ranges = around;
+        self.named.insert(name, body);
+        Ok(())
+    }
+
+    fn control(&mut self, word: &str, condition: &str) -> Result<Node, String> {
+        let pipe = Terms::new(condition)?.whole().map_err(|why| match condition {
+            "" => format!("missing value for {word}"),
+            _ => why,
+        })?;
+        self.ranges += usize::from(word == "range");
+        let (then, end) = self.block()?;
+        self.ranges -= usize::from(word == "range");
+        let otherwise = match end.as_deref() {
+            Some("end") => Vec::new(),
+            Some("else") => match self.block()? {
+                (nodes, Some(end)) if end == "end" => nodes,
+                _ => return Err("unexpected EOF".into()),
+            },
+            Some(other) => {
+                let next = other.strip_prefix("else ").ok_or("unexpected EOF")?.trim().to_owned();
+                let (word, rest) = next.split_once(char::is_whitespace).ok_or("missing value for if")?;
+                self.depth += 1;
+                let inner = self.control(word, rest.trim())?;
+                self.depth -= 1;
+                vec![inner]
+            }
+            None => return Err("unexpected EOF".into()),
+        };
+        Ok(match word {
+            "if" => Node::If { pipe, then, otherwise },
+            "with" => Node::With { pipe, then, otherwise },
+            _ => Node::Range { pipe, each: then, otherwise },
+        })
+    }
+}
+
+/// The quoted name at the beginning, and what stands behind it.
+fn name_of<'a>(word: &str, text: &'a str) -> Result<(String, &'a str), String> {
+    let text = text.trim();
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '`'));
+    let end = quote.and_then(|quote| text[1..].find(quote));
+    let (Some(_), Some(end)) = (quote, end) else {
+        return Err(format!("missing value for {word} clause"));
     };
-    Ok(match word {
-        "if" => Node::If { pipe, then, otherwise },
-        "with" => Node::With { pipe, then, otherwise },
-        _ => Node::Range { pipe, each: then, otherwise },
-    })
+    Ok((text[1..=end].to_owned(), text[end + 2..].trim()))
 }
 
 struct Terms {
     words: Vec<String>,
     at: usize,
+    depth: usize,
 }
 
 impl Terms {
@@ -189,14 +296,27 @@ impl Terms {
                 }
             }
         }
-        Ok(Self { words, at: 0 })
+        Ok(Self { words, at: 0, depth: 0 })
     }
 
     fn peek(&self, ahead: usize) -> &str {
         self.words.get(self.at + ahead).map_or("", String::as_str)
     }
 
+    /// A pipe and nothing behind it.
+    fn whole(&mut self) -> Result<Pipe, String> {
+        let pipe = self.pipe()?;
+        match self.at < self.words.len() {
+            true => Err("unexpected right paren".into()),
+            false => Ok(pipe),
+        }
+    }
+
     fn pipe(&mut self) -> Result<Pipe, String> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err("too many parentheses in each other".into());
+        }
         let mut pipe = Pipe { names: Vec::new(), assign: false, calls: Vec::new() };
         if self.peek(0).starts_with('$') {
             let two = self.peek(1) == "," && self.peek(2).starts_with('$');
@@ -223,6 +343,7 @@ impl Terms {
         if pipe.calls.iter().any(Vec::is_empty) {
             return Err("missing value for command".into());
         }
+        self.depth -= 1;
         Ok(pipe)
     }
 

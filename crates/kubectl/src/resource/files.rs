@@ -17,7 +17,7 @@ const ENDINGS: [&str; 3] = ["json", "yaml", "yml"];
 pub async fn read(context: &Context, names: &[String], recursive: bool) -> Result<(Vec<Info>, Vec<Error>, bool)> {
     let (mut infos, mut errors) = (Vec::new(), Vec::new());
     if let Some(folder) = context.flags.given("kustomize") {
-        for object in crate::kustomize::build(folder)? {
+        for object in crate::kustomize::build(folder).await? {
             match info(context, object, folder).await {
                 Ok(info) => infos.push(info),
                 Err(error) => errors.push(error),
@@ -31,11 +31,10 @@ pub async fn read(context: &Context, names: &[String], recursive: bool) -> Resul
             std::io::stdin().read_to_end(&mut body).map_err(|error| Error::say(error.to_string()))?;
             one_file = false;
             objects(context, &body, "STDIN", &mut infos, &mut errors).await;
-        } else if name.starts_with("http://") || name.starts_with("https://") {
-            return Err(Error::say(format!(
-                "cannot read {}: addresses are not there yet; fetch the file first",
-                quote(name)
-            )));
+        } else if crate::fetch::is_url(name) {
+            one_file = false;
+            let body = crate::fetch::get(name).await?;
+            objects(context, &body, name, &mut infos, &mut errors).await;
         } else {
             for path in expand(name, recursive)? {
                 one_file &= path == Path::new(name);

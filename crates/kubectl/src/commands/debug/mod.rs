@@ -48,6 +48,7 @@ fn flags() -> Vec<Flag> {
         Flag::new("share-processes", Kind::Bool, "true", "Containers of the copy see each other's processes."),
         text("target", "The container whose processes are to be seen."),
         switch("tty", "Allocate a TTY.").short('t'),
+        text("custom", "A file with a part of a container that is laid over the profile."),
         Flag::new("profile", Kind::Text, "general", "general, baseline, restricted, netadmin or sysadmin."),
     ]
 }
@@ -61,6 +62,7 @@ async fn run(context: &Context) -> Result<()> {
     };
     profile::check(flags.text("profile"))?;
     check(context, names, arguments)?;
+    profile::custom(context)?;
     let words: Vec<String> =
         names.iter().map(|name| if name.contains('/') { name.clone() } else { format!("pods/{name}") }).collect();
     let built = Builder::of(context).words(&words).latest().build(context).await?;
@@ -208,6 +210,7 @@ async fn beside(context: &Context, info: &Info, arguments: &[String]) -> Result<
     }
     let mut pod = info.object.clone();
     profile::apply(context.flags.text("profile"), profile::Style::Beside, &mut pod, &mut made);
+    profile::customize(context, &mut made)?;
     let order: Vec<Value> = pod["spec"]["ephemeralContainers"]
         .as_array()
         .into_iter()
@@ -246,6 +249,7 @@ async fn on_node(context: &Context, info: &Info, arguments: &[String]) -> Result
         "spec": {"nodeName": info.name, "restartPolicy": "Never", "tolerations": [{"operator": "Exists"}]},
     });
     profile::apply(context.flags.text("profile"), profile::Style::Node, &mut pod, &mut made);
+    profile::customize(context, &mut made)?;
     pod["spec"]["containers"] = json!([made]);
     Ok((create(context, &pod).await?, name))
 }
@@ -310,6 +314,7 @@ async fn copied(context: &Context, info: &Info, copy: &str, arguments: &[String]
         done = container["name"].as_str().unwrap_or_default().to_owned();
         let mut made = container.take();
         profile::apply(flags.text("profile"), profile::Style::Copy, &mut pod, &mut made);
+        profile::customize(context, &mut made)?;
         containers[at] = made;
     } else if images.is_empty() {
         return Err(Error::say("you must specify image when creating new container"));

@@ -297,7 +297,24 @@ async fn value(context: &Context, object: &Value, from: &Value) -> Result<String
             let field = path.trim_start_matches("metadata.");
             Ok(object["metadata"][field].as_str().unwrap_or_default().to_owned())
         }
-        "" => Err(Error::say("values of resources are known where the container runs")),
+        "" => resource_value(object, &from["resourceFieldRef"]),
         _ => Err(Error::say(format!("unsupported fieldPath: {path}"))),
     }
+}
+
+/// What a container asks for or may have, in units of the divisor and rounded up.
+fn resource_value(object: &Value, reference: &Value) -> Result<String> {
+    let resource = reference["resource"].as_str().unwrap_or_default();
+    let wanted = reference["containerName"].as_str().unwrap_or_default();
+    let spec = match object["kind"].as_str() {
+        Some("Pod") => &object["spec"],
+        Some("CronJob") => &object["spec"]["jobTemplate"]["spec"]["template"]["spec"],
+        _ => &object["spec"]["template"]["spec"],
+    };
+    let all = ["containers", "initContainers"].iter().flat_map(|list| spec[*list].as_array().into_iter().flatten());
+    let Some(container) = all.into_iter().find(|container| container["name"] == wanted) else {
+        return Err(Error::say(format!("container {wanted} not found")));
+    };
+    crate::describe::amount(container, reference)
+        .ok_or_else(|| Error::say(format!("Unsupported container resource : {resource}")))
 }

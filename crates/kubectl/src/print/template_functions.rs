@@ -1,0 +1,240 @@
+//! The functions of Go templates.
+
+use serde_json::Value;
+
+use super::go_value::show;
+
+/// None is Go's "no value": a key that is not there.
+pub type Slot = Option<Value>;
+
+const NO_VALUE: &str = "<no value>";
+pub const FUNCTIONS: [&str; 20] = [
+    "index",
+    "len",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "and",
+    "or",
+    "not",
+    "print",
+    "println",
+    "printf",
+    "exists",
+    "base64decode",
+    "html",
+    "js",
+    "slice",
+    "urlquery",
+];
+
+pub fn truth(value: &Slot) -> bool {
+    match value {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(value)) => *value,
+        Some(Value::Number(number)) => number.as_f64() != Some(0.0),
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(Value::Object(map)) => !map.is_empty(),
+    }
+}
+
+pub fn display(value: &Slot) -> String {
+    match value {
+        None | Some(Value::Null) => NO_VALUE.to_owned(),
+        Some(value) => show(value),
+    }
+}
+
+pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
+    let text = |value: &Slot| display(value);
+    let need = |count: usize| match arguments.len() >= count {
+        true => Ok(()),
+        false => Err(format!("wrong number of args for {name}: want at least {count} got {}", arguments.len())),
+    };
+    Ok(Some(match name {
+        "index" => {
+            need(1)?;
+            let mut value = arguments[0].clone();
+            for key in &arguments[1..] {
+                value = index(value, key)?;
+            }
+            return Ok(value);
+        }
+        "len" => {
+            need(1)?;
+            match &arguments[0] {
+                Some(Value::Array(items)) => items.len().into(),
+                Some(Value::Object(map)) => map.len().into(),
+                Some(Value::String(text)) => text.len().into(),
+                _ => return Err("error calling len: len of nil pointer".into()),
+            }
+        }
+        "eq" => {
+            need(2)?;
+            arguments[1..].iter().any(|other| *other == arguments[0]).into()
+        }
+        "ne" => {
+            need(2)?;
+            (arguments[0] != arguments[1]).into()
+        }
+        "lt" | "le" | "gt" | "ge" => {
+            need(2)?;
+            let order = match (&arguments[0], &arguments[1]) {
+                (Some(Value::Number(a)), Some(Value::Number(b))) => a.as_f64().partial_cmp(&b.as_f64()),
+                (Some(Value::String(a)), Some(Value::String(b))) => Some(a.cmp(b)),
+                _ => return Err(format!("error calling {name}: incompatible types for comparison")),
+            };
+            let order = order.ok_or("incompatible types for comparison")?;
+            match name {
+                "lt" => order.is_lt(),
+                "le" => order.is_le(),
+                "gt" => order.is_gt(),
+                _ => order.is_ge(),
+            }
+            .into()
+        }
+        "and" => return Ok(arguments.iter().find(|value| !truth(value)).or(arguments.last()).cloned().flatten()),
+        "or" => return Ok(arguments.iter().find(|value| truth(value)).or(arguments.last()).cloned().flatten()),
+        "not" => {
+            need(1)?;
+            (!truth(&arguments[0])).into()
+        }
+        "print" => arguments.iter().map(text).collect::<String>().into(),
+        "println" => (arguments.iter().map(text).collect::<Vec<_>>().join(" ") + "\n").into(),
+        "printf" => {
+            need(1)?;
+            format(&text(&arguments[0]), &arguments[1..]).into()
+        }
+        "exists" => {
+            need(1)?;
+            let mut value = arguments[0].clone();
+            for key in &arguments[1..] {
+                value = index(value, key).unwrap_or(None);
+            }
+            value.is_some().into()
+        }
+        "base64decode" => {
+            use base64::Engine;
+            need(1)?;
+            let decoded = base64::engine::general_purpose::STANDARD.decode(text(&arguments[0]));
+            String::from_utf8_lossy(&decoded.map_err(|error| format!("error calling base64decode: {error}"))?).into()
+        }
+        "urlquery" => {
+            crate::client::escaped(&arguments.iter().map(text).collect::<String>()).replace("%20", "+").into()
+        }
+        "slice" => {
+            need(1)?;
+            return sliced(&arguments[0], &arguments[1..]).map(Some);
+        }
+        "html" => html_escaped(&arguments.iter().map(text).collect::<String>()).into(),
+        "js" => js_escaped(&arguments.iter().map(text).collect::<String>()).into(),
+        _ => return Err(format!("function {} not defined", crate::text::quote(name))),
+    }))
+}
+
+/// A part of a list or a text, from one place to another.
+fn sliced(value: &Slot, places: &[Slot]) -> Result<Value, String> {
+    let length = match value {
+        Some(Value::Array(items)) => items.len(),
+        Some(Value::String(text)) => text.len(),
+        _ => return Err("error calling slice: can't slice item".into()),
+    };
+    let place = |at: usize, otherwise: usize| match places.get(at) {
+        None => Ok(otherwise),
+        Some(Some(Value::Number(number))) => number
+            .as_u64()
+            .and_then(|number| usize::try_from(number).ok())
+            .filter(|number| *number <= length)
+            .ok_or_else(|| format!("error calling slice: index out of range: {number}")),
+        Some(_) => Err("error calling slice: cannot index slice/array with this type".to_owned()),
+    };
+    let (from, to) = (place(0, 0)?, place(1, length)?);
+    if from > to {
+        return Err(format!("error calling slice: invalid slice index: {from} > {to}"));
+    }
+    match value {
+        Some(Value::Array(items)) => Ok(items[from..to].to_vec().into()),
+        Some(Value::String(text)) => Ok(String::from_utf8_lossy(&text.as_bytes()[from..to]).into_owned().into()),
+        _ => Err("error calling slice: can't slice item".into()),
+    }
+}
+
+fn index(value: Slot, key: &Slot) -> Result<Slot, String> {
+    Ok(match (value, key) {
+        (Some(Value::Object(mut map)), Some(Value::String(key))) => map.remove(key),
+        (Some(Value::Array(items)), Some(Value::Number(at))) => {
+            let at = at.as_u64().and_then(|at| usize::try_from(at).ok());
+            Some(at.and_then(|at| items.get(at).cloned()).ok_or("error calling index: index out of range")?)
+        }
+        (None | Some(Value::Null), _) => return Err("error calling index: index of untyped nil".into()),
+        _ => return Err("error calling index: can't index item".into()),
+    })
+}
+
+/// %s, %v, %d, %q and their widths.
+fn format(pattern: &str, arguments: &[Slot]) -> String {
+    let (mut out, mut rest) = (String::new(), arguments.iter());
+    let mut chars = pattern.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        let mut width = String::new();
+        while let Some(c) = chars.peek().filter(|c| c.is_ascii_digit() || matches!(c, '-' | '.' | '+')) {
+            width.push(*c);
+            chars.next();
+        }
+        match chars.next() {
+            Some('%') => out.push('%'),
+            Some(verb) => {
+                let Some(value) = rest.next() else {
+                    out.push_str(&format!("%!{verb}(MISSING)"));
+                    continue;
+                };
+                let text = if verb == 'q' { crate::text::quote(&display(value)) } else { display(value) };
+                let wide: i64 = width.split('.').next().unwrap_or_default().parse().unwrap_or(0);
+                let size = usize::try_from(wide.unsigned_abs()).unwrap_or(0).min(4096);
+                out.push_str(&if wide < 0 { format!("{text:<size$}") } else { format!("{text:>size$}") });
+            }
+            None => out.push_str("%!(NOVERB)"),
+        }
+    }
+    out
+}
+
+pub fn html_escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\0' => out.push('\u{fffd}'),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn js_escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '\'' | '"' => {
+                out.push('\\');
+                out.push(c);
+            }
+            '<' | '>' | '&' | '=' => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
