@@ -137,6 +137,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "controllers",
             "cri",
             "dns",
+            "gateway",
             "insight",
             "kubectl",
             "kubelet",

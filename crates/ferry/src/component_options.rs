@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, Subcommand};
 use ferry_server::etcd_options::EtcdFlags;
 use ferry_server::server_options::{ServerOptions, ServiceAccountOptions, duration};
 
@@ -175,8 +175,29 @@ pub struct SchedulerOptions {
 #[derive(Args, Clone, Debug)]
 pub struct GatewayOptions {
     /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     pub serving: ferry_cluster::gateway::ServingFlags,
+    #[command(subcommand)]
+    pub command: Option<GatewayCommand>,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum GatewayCommand {
+    /// Print the cluster's Ingresses as a Gateway and HTTPRoutes; what cannot be turned is named on standard error. Nothing is changed.
+    Convert(ConvertOptions),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ConvertOptions {
+    /// Only Ingresses of this namespace; all when not given.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Only Ingresses of this class; of all classes when not given.
+    #[arg(long, value_name = "NAME")]
+    pub ingress_class: Option<String>,
+    /// The Gateway that gets the listeners of all of them.
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "default/ingress")]
+    pub gateway: String,
 }

@@ -8,6 +8,7 @@
 //! Must not depend on any server-side crate.
 
 pub mod api;
+pub mod convert;
 pub mod crd;
 mod resolve;
 mod serve;
@@ -46,6 +47,7 @@ pub const SUPPORTED_FEATURES: &[&str] = &[
     "GatewayHTTPSListenerDetectMisdirectedRequests",
     "GatewayPort8080",
     "GatewayRouteHostnameIntersectionPrecedence",
+    "GatewayStaticAddresses",
     "HTTPRoute",
     "HTTPRoute303RedirectStatusCode",
     "HTTPRoute307RedirectStatusCode",
@@ -70,6 +72,8 @@ pub const SUPPORTED_FEATURES: &[&str] = &[
     "HTTPRouteRequestPercentageMirror",
     "HTTPRouteRequestTimeout",
     "HTTPRouteResponseHeaderModification",
+    "HTTPRouteRetry",
+    "HTTPRouteRetryBackendTimeout",
     "HTTPRouteRetryCodes",
     "HTTPRouteRetryConnectionError",
     "HTTPRouteSchemeRedirect",

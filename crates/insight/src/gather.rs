@@ -45,6 +45,8 @@ const LISTS: &[(&str, &str, Scope)] = &[
     ("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Own),
     (ALL_BUDGETS, "/apis/policy/v1/poddisruptionbudgets", All),
     ("ingressclasses", "/apis/networking.k8s.io/v1/ingressclasses", All),
+    ("gatewayclasses", "/apis/gateway.networking.k8s.io/v1/gatewayclasses", All),
+    (ALL_GATEWAYS, "/apis/gateway.networking.k8s.io/v1/gateways", All),
     ("storageclasses", "/apis/storage.k8s.io/v1/storageclasses", All),
     ("csidrivers", "/apis/storage.k8s.io/v1/csidrivers", All),
     ("csinodes", "/apis/storage.k8s.io/v1/csinodes", All),
@@ -57,6 +59,8 @@ const LISTS: &[(&str, &str, Scope)] = &[
 pub(crate) const ALL_PODS: &str = "pods of all namespaces";
 pub(crate) const ALL_CLAIMS: &str = "claims of all namespaces";
 pub(crate) const ALL_BUDGETS: &str = "disruption budgets of all namespaces";
+/// Gateways of all namespaces: routes name those of others too.
+pub(crate) const ALL_GATEWAYS: &str = "gateways of all namespaces";
 pub(crate) const VALIDATING: &str = "validatingwebhookconfigurations";
 pub(crate) const MUTATING: &str = "mutatingwebhookconfigurations";
 /// Objects that are left in a namespace or belong to an owner, with their metadata only.
@@ -91,6 +95,10 @@ fn needed(kind: &str) -> Vec<&'static str> {
         }
         "Service" => &["pods", "deployments", "statefulsets", "daemonsets"],
         "Ingress" => &["pods", "deployments", "statefulsets", "daemonsets", "ingressclasses"],
+        "Gateway" => return ["events", "gatewayclasses"].into(),
+        "HTTPRoute" | "GRPCRoute" | "TLSRoute" | "TCPRoute" | "UDPRoute" => {
+            &["pods", "deployments", "statefulsets", "daemonsets", "gatewayclasses", ALL_GATEWAYS]
+        }
         "PodDisruptionBudget" => &["pods"],
         "HorizontalPodAutoscaler" => &["pods", "deployments", "statefulsets", "replicasets", "apiservices"],
         "PersistentVolumeClaim" => {

@@ -19,7 +19,8 @@ use crate::world::{Content, Presence, World, is_true, known_kind};
 const PODS: usize = 16;
 const NAMED: usize = 64;
 
-/// ConfigMaps, Secrets and classes that pods which are not ready name, and the Secrets of an Ingress.
+/// ConfigMaps, Secrets and classes that pods which are not ready name, and the Secrets of an Ingress or a
+/// Gateway.
 pub(crate) async fn add_named(cluster: &Cluster, world: &mut World, namespace: &str) {
     let mut wanted: BTreeSet<(&'static str, String)> = BTreeSet::new();
     for pod in world.all("pods").iter().filter(|pod| !is_true(pod, "Ready")).take(PODS) {
@@ -30,6 +31,10 @@ pub(crate) async fn add_named(cluster: &Cluster, world: &mut World, namespace: &
         if !name.is_empty() && known_kind(&world.target) == "Ingress" {
             wanted.insert(("secrets", name.to_owned()));
         }
+    }
+    if known_kind(&world.target) == "Gateway" {
+        let named = why::secrets_of_gateway(&world.target).into_iter().map(|(_, name)| ("secrets", name.to_owned()));
+        wanted.extend(named);
     }
     let asked = wanted.into_iter().take(NAMED).map(|(plural, name)| async move {
         let found = cluster.get(&format!("/api/v1/namespaces/{namespace}/{plural}/{name}")).await;

@@ -141,6 +141,7 @@ fn group_of(kind: &str) -> Option<&'static str> {
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => "apps",
         "Job" | "CronJob" => "batch",
         "Ingress" | "NetworkPolicy" => "networking.k8s.io",
+        "Gateway" | "HTTPRoute" | "GRPCRoute" | "TLSRoute" | "TCPRoute" | "UDPRoute" => "gateway.networking.k8s.io",
         "PodDisruptionBudget" => "policy",
         "HorizontalPodAutoscaler" => "autoscaling",
         "CertificateSigningRequest" => "certificates.k8s.io",

@@ -37,10 +37,14 @@ pub struct Outcome {
     pub warnings: Vec<(Arc<Ingress>, &'static str, String)>,
 }
 
-fn is_ours(objects: &Objects, ingress: &Ingress) -> bool {
+/// In the field, or in the annotation that was there before it.
+pub fn class(ingress: &Ingress) -> Option<&str> {
     let named = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
-    let old = || ingress.metadata.annotations.as_ref().and_then(|all| all.get(OLD_CLASS)).map(String::as_str);
-    let Some(class) = named.or_else(old) else { return false };
+    named.or_else(|| ingress.metadata.annotations.as_ref()?.get(OLD_CLASS).map(String::as_str))
+}
+
+fn is_ours(objects: &Objects, ingress: &Ingress) -> bool {
+    let Some(class) = class(ingress) else { return false };
     objects.ingress_classes.iter().any(|known| {
         let controller = known.spec.as_ref().and_then(|spec| spec.controller.as_deref());
         known.metadata.name.as_deref() == Some(class) && controller == Some(INGRESS_CONTROLLER)

@@ -1,7 +1,7 @@
 //! From objects to tables and statuses: pure functions of one moment of the caches.
 
 mod addresses;
-mod annotations;
+pub mod annotations;
 mod attach;
 mod backends;
 pub mod certificates;

@@ -253,14 +253,15 @@ fn of_set(state: &GatewayState, place: usize) -> impl Iterator<Item = &Listening
 }
 
 fn is_set_accepted(state: &GatewayState, place: usize) -> bool {
-    of_set(state, place).any(|one| one.accepted.is_none() && one.conflict.is_none())
+    of_set(state, place).any(Listening::is_valid)
 }
 
 fn listener_set(state: &GatewayState, place: usize, bound: &Bound, now: &str) -> Value {
     let Some(set) = state.frontend.sets.get(place) else { return Value::Null };
     let (old, generation) = (&set.set.status, set.set.metadata.generation.unwrap_or_default());
     let all = of_set(state, place).count();
-    let fine = of_set(state, place).filter(|one| one.accepted.is_none() && one.conflict.is_none()).count();
+    // Unlike a Gateway, a set is refused when none of its listeners has a certificate that it may use.
+    let fine = of_set(state, place).filter(|one| one.is_valid()).count();
     let served = of_set(state, place).any(|one| is_programmed(state, one, bound));
     let conditions = match &set.refused {
         Some(problem) => {

@@ -247,6 +247,18 @@ fn listener_sets_come_after_the_gateway_and_only_if_allowed() {
     assert_eq!(conditions(&taken["conditions"]), ["Accepted=True/ListenersNotValid", "Programmed=True/Programmed"]);
     assert_eq!(conditions(&taken["listeners"][0]["conditions"])[3], "Conflicted=True/HostnameConflict");
     assert_eq!(status(&objects, "Gateway", "g")["attachedListenerSets"], 1);
+    // A set whose only listener has no certificate that it may use is refused as a whole.
+    let secure = json!({
+        "metadata": { "name": "s", "namespace": "n" },
+        "spec": { "parentRef": { "name": "g" }, "listeners": [
+            { "name": "own", "port": 443, "protocol": "HTTPS", "tls": { "certificateRefs": [{ "name": "c", "namespace": "m" }] } },
+        ] },
+    });
+    objects.listener_sets = vec![read(secure)];
+    let refused = status(&objects, "ListenerSet", "s");
+    let none = ["Accepted=False/ListenersNotValid", "Programmed=False/ListenersNotValid"];
+    assert_eq!(conditions(&refused["conditions"]), none);
+    assert_eq!(conditions(&refused["listeners"][0]["conditions"])[2], "ResolvedRefs=False/RefNotPermitted");
 }
 
 #[test]

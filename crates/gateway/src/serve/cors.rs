@@ -72,6 +72,10 @@ fn mark_origin(cors: &Cors, origin: &str, headers: &mut HeaderMap) {
     if cors.credentials {
         put(headers, ACCESS_CONTROL_ALLOW_CREDENTIALS, "true");
     }
+    // Browsers look for it in the answer itself; the specification's tests look for it in preflights too.
+    if !cors.expose.is_empty() {
+        put(headers, ACCESS_CONTROL_EXPOSE_HEADERS, &joined(&cors.expose));
+    }
 }
 
 /// Marks the answer for the origin that asked.
@@ -80,7 +84,33 @@ pub fn mark(cors: &Cors, origin: Option<&HeaderValue>, headers: &mut HeaderMap) 
         return;
     };
     mark_origin(cors, origin, headers);
-    if !cors.expose.is_empty() {
-        put(headers, ACCESS_CONTROL_EXPOSE_HEADERS, &joined(&cors.expose));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preflights_and_answers_name_what_may_be_read() {
+        let list = |texts: &[&str]| texts.iter().map(|text| (*text).into()).collect::<Vec<Box<str>>>();
+        let cors = Cors {
+            origins: list(&["https://a.com"]),
+            credentials: true,
+            methods: list(&["GET"]),
+            headers: list(&["x-a"]),
+            expose: list(&["x-b", "x-c"]),
+            max_age: 5,
+        };
+        let origin = HeaderValue::from_static("https://a.com");
+        let request = HeaderMap::from_iter([(ORIGIN, origin.clone())]);
+        let preflight = preflight(&cors, &request);
+        let mut answer = HeaderMap::new();
+        mark(&cors, Some(&origin), &mut answer);
+        for headers in [preflight.headers(), &answer] {
+            assert_eq!(headers[ACCESS_CONTROL_EXPOSE_HEADERS], "x-b, x-c");
+            assert_eq!(headers[ACCESS_CONTROL_ALLOW_ORIGIN], origin);
+        }
+        let other = HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static("https://b.com"))]);
+        assert!(super::preflight(&cors, &other).headers().is_empty());
     }
 }

@@ -3,13 +3,17 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, in_namespace, is_young, named, service};
+use super::backend::{self, Port, Reasons};
+use super::{Finding, Reason, in_namespace, is_young, named};
 use crate::world::{Presence, World};
 
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 /// What the class of Ferry's own gateway names.
 const OWN: &str = "ferry.dev/ingress-controller";
 const OLD: &str = "kubernetes.io/ingress.class";
+
+const REASONS: Reasons =
+    Reasons { missing: Reason::IngressBackendMissing, port: Reason::IngressBackendPort, dark: Reason::IngressBackend };
 
 pub(super) fn findings(world: &World, ingress: &Value) -> Vec<Finding> {
     let mut found: Vec<Finding> = class(world, ingress).into_iter().collect();
@@ -94,69 +98,14 @@ fn backends(world: &World, ingress: &Value) -> Vec<Finding> {
     let default = ingress.pointer("/spec/defaultBackend").map(|backend| ("the default".to_owned(), Some(backend)));
     for (place, backend) in paths.chain(default) {
         let Some(service) = backend.and_then(|backend| backend.get("service")) else { continue };
-        if let Some(finding) = backend_finding(world, ingress, &place, service)
-            && !found.iter().any(|known| known.cause == finding.cause)
-        {
-            found.push(finding);
-        }
-    }
-    found.truncate(4);
-    found
-}
-
-fn backend_finding(world: &World, ingress: &Value, place: &str, backend: &Value) -> Option<Finding> {
-    let name = object::text(backend, "/name");
-    let namespace = object::namespace(ingress);
-    let services = world.seen("services")?;
-    let edit = format!("kubectl edit {}ingress/{}", in_namespace(ingress), object::name(ingress));
-    let Some(found) = services.iter().find(|service| object::name(service) == name) else {
-        let names: Vec<&str> = services.iter().map(object::name).collect();
-        let cause = format!("its backend for {place}, the Service {name:?}, does not exist in namespace {namespace}");
-        let there = if names.is_empty() {
-            "the namespace has no Services".to_owned()
-        } else {
-            format!("the namespace has {}", named(&names))
+        let port = match service.pointer("/port/number").and_then(Value::as_i64) {
+            Some(number) => Port::Number(number),
+            None => Port::Name(object::text(service, "/port/name")),
         };
-        return Some(
-            Finding::new(Reason::IngressBackendMissing, ingress, cause)
-                .detail(there)
-                .advise(format!("correct the backend, or create the Service: {edit}")),
-        );
-    };
-    let ports = object::items(found, "/spec/ports");
-    let (number, named_port) =
-        (backend.pointer("/port/number").and_then(Value::as_i64), object::text(backend, "/port/name"));
-    let has = ports.iter().any(|port| match number {
-        Some(number) => port.get("port").and_then(Value::as_i64) == Some(number),
-        None => object::text(port, "/name") == named_port,
-    });
-    if !has {
-        let wanted = number.map_or_else(|| format!("{named_port:?}"), |number| number.to_string());
-        let known: Vec<String> = ports
-            .iter()
-            .map(|port| {
-                let number = port.get("port").and_then(Value::as_i64).unwrap_or(0);
-                match object::text(port, "/name") {
-                    "" => number.to_string(),
-                    name => format!("{number} ({name})"),
-                }
-            })
-            .collect();
-        let cause =
-            format!("its backend for {place}, the Service {name:?}, has no port {wanted}; it has {}", named(&known));
-        return Some(
-            Finding::new(Reason::IngressBackendPort, ingress, cause).advise(format!("correct the port: {edit}")),
-        );
+        let name = object::text(service, "/name");
+        backend::add(&mut found, backend::finding(world, ingress, &REASONS, &place, name, port));
     }
-    let dark = service::is_dark(world, found);
-    let mut inner = service::findings(world, found);
-    inner.sort_by_key(|inner| inner.note);
-    let inner = inner.into_iter().find(|inner| dark || !inner.probably && !inner.note)?;
-    let note = inner.note;
-    let cause = format!("its backend for {place}, the Service {name:?}, leads nowhere");
-    let waits =
-        matches!(inner.reason, Reason::LoadBalancerPending | Reason::LoadBalancerClass | Reason::LoadBalancerPort);
-    (!waits).then(|| Finding { note, ..Finding::new(Reason::IngressBackend, ingress, cause).because_of(inner) })
+    found
 }
 
 fn secrets(world: &World, ingress: &Value) -> Option<Finding> {

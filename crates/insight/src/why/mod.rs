@@ -5,6 +5,7 @@
 
 mod admission;
 mod autoscaler;
+mod backend;
 mod claim;
 mod cluster_objects;
 mod containers;
@@ -12,6 +13,7 @@ mod crash;
 mod cron_job;
 mod deletion;
 mod fit;
+mod gateway;
 mod image;
 mod ingress;
 mod job;
@@ -23,6 +25,7 @@ mod pull_failure;
 mod reason;
 mod references;
 mod render;
+mod route;
 mod scheduling;
 mod service;
 #[cfg(test)]
@@ -38,6 +41,7 @@ use serde_json::{Value, json};
 use crate::world::{World, condition, known_kind, time_at, title};
 
 pub use crate::gather::world as look;
+pub(crate) use gateway::secrets as secrets_of_gateway;
 pub use reason::Reason;
 pub(crate) use references::of_pod as references_of;
 pub use render::render;
@@ -214,6 +218,8 @@ fn all_findings(world: &World) -> Vec<Finding> {
         "CronJob" => cron_job::findings(world, target),
         "Service" => service::findings(world, target),
         "Ingress" => ingress::findings(world, target),
+        "Gateway" => gateway::findings(world, target),
+        "HTTPRoute" | "GRPCRoute" | "TLSRoute" | "TCPRoute" | "UDPRoute" => route::findings(world, target),
         "NetworkPolicy" => one(network_policy::policy(world, target)),
         "PersistentVolumeClaim" => one(claim::findings(world, target)),
         "PersistentVolume" => one(volume::persistent(world, target)),

@@ -178,6 +178,24 @@ reasons! {
         NodeOnTheWay "node-on-the-way" Network,
         TargetNotRunning "target-not-running" Network,
     }
+    "gateways" {
+        GatewayClassMissing "gateway-class-missing" Endpoints,
+        GatewayController "gateway-controller" Endpoints,
+        GatewayRefused "gateway-refused" Endpoints,
+        GatewayListener "gateway-listener" Endpoints,
+        GatewayCertificate "gateway-certificate" Endpoints,
+        GatewayNotProgrammed "gateway-not-programmed" Endpoints,
+        GatewayNoRoutes "gateway-no-routes" Endpoints,
+        RouteNoParent "route-no-parent" Endpoints,
+        RouteParentMissing "route-parent-missing" Endpoints,
+        RouteController "route-controller" Endpoints,
+        RouteNotAttached "route-not-attached" Endpoints,
+        RouteReferences "route-references" Endpoints,
+        RouteBackendMissing "route-backend-missing" Endpoints,
+        RouteBackendPort "route-backend-port" Endpoints,
+        RouteBackend "route-backend" Endpoints,
+        RouteGateway "route-gateway" Endpoints,
+    }
     "nodes" {
         NodeLost "node-lost" Node,
         NodeNotReady "node-not-ready" Node,

@@ -3,6 +3,7 @@
 mod containers;
 mod deletion;
 mod documents;
+mod gateways;
 mod healthy;
 mod images;
 mod intended;

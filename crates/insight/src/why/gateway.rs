@@ -1,0 +1,162 @@
+//! Gateways: their class, who serves it, and the listeners, by the conditions that the controller wrote and the Secrets they name.
+
+use ferry_meta::object;
+use serde_json::Value;
+
+use super::{Finding, Reason, in_namespace, is_failing, is_young, named, plural, said};
+use crate::world::{Presence, World, condition, number};
+
+/// What the class of Ferry's own gateway names.
+pub(super) const OWN: &str = "ferry.dev/gateway-controller";
+
+pub(super) fn findings(world: &World, gateway: &Value) -> Vec<Finding> {
+    if let Some(finding) = class(world, gateway).or_else(|| controller(world, gateway)) {
+        return vec![finding];
+    }
+    let refused = is_failing(gateway, "Accepted")
+        .filter(|condition| object::text(condition, "/reason") != "ListenersNotValid")
+        .map(|condition| {
+            let cause = format!("its controller does not accept it: {}", said(condition));
+            Finding::new(Reason::GatewayRefused, gateway, cause).advise(edit(gateway))
+        });
+    let mut found: Vec<Finding> = refused.into_iter().collect();
+    for status in object::items(gateway, "/status/listeners") {
+        if found.len() < 4 {
+            found.extend(listener(world, gateway, status));
+        }
+    }
+    if found.is_empty() {
+        found.extend(programmed(gateway));
+    }
+    if found.is_empty() {
+        found.extend(without_routes(gateway));
+    }
+    found
+}
+
+fn edit(gateway: &Value) -> String {
+    format!("kubectl edit {}gateway/{}", in_namespace(gateway), object::name(gateway))
+}
+
+fn class(world: &World, gateway: &Value) -> Option<Finding> {
+    let classes = world.seen("gatewayclasses")?;
+    let name = object::text(gateway, "/spec/gatewayClassName");
+    if classes.iter().any(|class| object::name(class) == name) {
+        return None;
+    }
+    let names: Vec<&str> = classes.iter().map(object::name).collect();
+    let there = if names.is_empty() {
+        "the cluster has no GatewayClass at all".to_owned()
+    } else {
+        format!("there are {}", named(&names))
+    };
+    let cause = format!("its GatewayClass {name:?} does not exist: no controller takes it up");
+    Some(
+        Finding::new(Reason::GatewayClassMissing, gateway, cause)
+            .detail(there)
+            .advise(format!("name a class that exists, or install the controller that brings it: {}", edit(gateway))),
+    )
+}
+
+/// Whether any controller has judged it: a new object says `Unknown`.
+fn is_judged(gateway: &Value) -> bool {
+    condition(gateway, "Accepted").is_some_and(|accepted| object::text(accepted, "/status") != "Unknown")
+}
+
+fn controller(world: &World, gateway: &Value) -> Option<Finding> {
+    if is_judged(gateway) {
+        return None;
+    }
+    let name = object::text(gateway, "/spec/gatewayClassName");
+    let class = world.find("gatewayclasses", name);
+    let serves = class.map(|class| object::text(class, "/spec/controllerName")).unwrap_or_default();
+    let cause = format!("no controller has judged it: nobody serves its class {name}");
+    let finding = Finding::new(Reason::GatewayController, gateway, cause)
+        .underway_if(is_young(world, gateway))
+        .detail(format!("the class is served by a controller that calls itself {serves:?}"));
+    // A class that is not accepted has no Gateways.
+    let refused = class.and_then(|class| is_failing(class, "Accepted"));
+    let finding = match refused {
+        Some(why) => finding.detail(format!("the class: {}", said(why))),
+        None => finding,
+    };
+    Some(finding.advise(match serves {
+        OWN => {
+            "start the gateway: a server with --gateway=true, or `ferry gateway` on a machine of the cluster".to_owned()
+        }
+        _ => format!("see that the pods of {serves} run, or name the class of Ferry's own gateway: ferry"),
+    }))
+}
+
+/// The Secrets of its own namespace that its listeners name, with the listener.
+pub(crate) fn secrets(gateway: &Value) -> Vec<(&str, &str)> {
+    let namespace = object::namespace(gateway);
+    let of_listener = |listener| {
+        object::items(listener, "/tls/certificateRefs")
+            .iter()
+            .filter(|reference| matches!(object::text(reference, "/kind"), "" | "Secret"))
+            .filter(|reference| [namespace, ""].contains(&object::text(reference, "/namespace")))
+            .map(|reference| (object::text(listener, "/name"), object::text(reference, "/name")))
+    };
+    object::items(gateway, "/spec/listeners").iter().flat_map(of_listener).collect()
+}
+
+/// What is wrong with a listener: the certificate that can be looked at before what is only said.
+fn listener(world: &World, gateway: &Value, status: &Value) -> Option<Finding> {
+    let name = object::text(status, "/name");
+    let failing = |kind: &str| {
+        let listed = object::items(status, "/conditions").iter().find(|one| object::text(one, "/type") == kind)?;
+        (object::text(listed, "/status") == "False").then_some(listed)
+    };
+    if let Some(unresolved) = failing("ResolvedRefs") {
+        let namespace = object::namespace(gateway);
+        let absent = secrets(gateway)
+            .into_iter()
+            .find(|(listener, secret)| *listener == name && *world.presence("secrets", secret) == Presence::Absent);
+        if let Some((_, secret)) = absent {
+            let cause = format!(
+                "the certificate of listener {name}, the Secret {secret:?}, does not exist in namespace {namespace}"
+            );
+            return Some(
+                Finding::new(Reason::GatewayCertificate, gateway, cause)
+                    .detail(said(unresolved))
+                    .advise(format!("kubectl create secret tls -n {namespace} {secret} --cert=FILE --key=FILE")),
+            );
+        }
+        let cause = format!("references of listener {name} lead nowhere: {}", said(unresolved));
+        return Some(Finding::new(Reason::GatewayListener, gateway, cause).advise(edit(gateway)));
+    }
+    let refused = failing("Accepted").or_else(|| {
+        failing("Programmed").filter(|one| {
+            // What holds up the whole Gateway is said of the Gateway.
+            is_failing(gateway, "Programmed").is_none() || object::text(one, "/reason") == "PortUnavailable"
+        })
+    })?;
+    let cause = format!("listener {name} is not served: {}", said(refused));
+    let behind = number(refused, "/observedGeneration") < number(gateway, "/metadata/generation");
+    Some(Finding::new(Reason::GatewayListener, gateway, cause).underway_if(behind).advise(edit(gateway)))
+}
+
+fn programmed(gateway: &Value) -> Option<Finding> {
+    let failing = is_failing(gateway, "Programmed")?;
+    let cause = format!("it is not in force: {}", said(failing));
+    Some(Finding::new(Reason::GatewayNotProgrammed, gateway, cause).advise(edit(gateway)))
+}
+
+/// Nothing is wrong with it, and every request gets 404.
+fn without_routes(gateway: &Value) -> Option<Finding> {
+    let listeners = object::items(gateway, "/status/listeners");
+    let attached: i64 = listeners.iter().map(|listener| number(listener, "/attachedRoutes")).sum();
+    if listeners.is_empty() || attached > 0 {
+        return None;
+    }
+    let cause = format!(
+        "no route is attached to its {}: every request is answered with 404",
+        plural(listeners.len(), "listener")
+    );
+    Some(
+        Finding::new(Reason::GatewayNoRoutes, gateway, cause)
+            .note()
+            .advise("kubectl get httproutes,grpcroutes -A, then `ferry why httproute/NAME` for one that names it"),
+    )
+}
