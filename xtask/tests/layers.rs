@@ -193,16 +193,16 @@ const UNSAFE: &[&str] =
 
 /// Every Rust file below a folder, by its path from the repository.
 fn sources(folder: &str) -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder above");
     let (mut folders, mut found) = (vec![root.join(folder)], Vec::new());
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap().flatten() {
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
             let path = entry.path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "rs" || e == "toml") {
-                let place = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-                found.push((place, fs::read_to_string(&path).unwrap()));
+                let place = path.strip_prefix(root).expect("a file of the repository").to_string_lossy().into_owned();
+                found.push((place, fs::read_to_string(&path).expect("a text")));
             }
         }
     }
