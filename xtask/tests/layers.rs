@@ -1,4 +1,5 @@
-//! What holds for the whole code base: the allowed edges between crates, where unsafe code may stand, how long files are.
+//! What holds for the whole code base: the allowed edges between crates, where unsafe code may stand,
+//! how long files are, whose clock controllers act by.
 //! An edge that is not listed here is a mistake, or a decision to write down.
 
 use std::fs;
@@ -197,16 +198,16 @@ const UNSAFE: &[&str] =
 
 /// Every Rust file below a folder, by its path from the repository.
 fn sources(folder: &str) -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder above");
     let (mut folders, mut found) = (vec![root.join(folder)], Vec::new());
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap().flatten() {
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
             let path = entry.path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "rs" || e == "toml") {
-                let place = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-                found.push((place, fs::read_to_string(&path).unwrap()));
+                let place = path.strip_prefix(root).expect("a file of the repository").to_string_lossy().into_owned();
+                found.push((place, fs::read_to_string(&path).expect("a text")));
             }
         }
     }
@@ -241,4 +242,17 @@ fn files_are_short() {
     assert!(long.is_empty(), "a file that a reader cannot hold in the head is two files: {long:?}");
     let share = |tenths: usize| lengths[(lengths.len() - 1) * tenths / 10].0;
     assert!(share(5) <= MEDIAN && share(9) <= NINE_IN_TEN, "median {}, ninth of ten {}", share(5), share(9));
+}
+
+#[test]
+fn controllers_act_by_the_clock_they_are_given() {
+    let clocks = ["Timestamp::now", "time::now()", "now_utc()", "SystemTime::now"];
+    // `write::now` is what conditions are stamped with: one place, in `client`.
+    let own = |line: &&str| clocks.iter().any(|clock| line.contains(clock)) && !line.contains("write::now()");
+    let mut wrong = Vec::new();
+    for (place, text) in sources("crates/controllers/src") {
+        let shipped = text.split("#[cfg(test)]").next().unwrap_or_default();
+        wrong.extend(shipped.lines().filter(own).map(|line| format!("{place}: {}", line.trim())));
+    }
+    assert!(wrong.is_empty(), "the time comes from `Config::clock`: {wrong:#?}");
 }

@@ -24,7 +24,7 @@ mod testing;
 mod webhook;
 
 use ferry_meta::{ApiError, GroupVersionKind, GroupVersionResource, UserInfo};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub use chain::{Chain, Dependencies, NodeLabels};
 pub use policy::{Kinds, PolicyOptions};
@@ -96,6 +96,28 @@ impl Request<'_> {
             .into_iter()
             .find(|name| !name.is_empty())
             .unwrap_or_default()
+    }
+
+    /// What webhooks and expressions are told of it alike.
+    fn describe(&self) -> Value {
+        let kind = json!({"group": self.kind.group, "version": self.kind.version, "kind": self.kind.kind});
+        let (group, version, resource) = (&self.resource.group, &self.resource.version, &self.resource.resource);
+        let resource = json!({"group": group, "version": version, "resource": resource});
+        let mut described = json!({
+            "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+            "operation": self.operation.as_str(), "userInfo": self.user, "dryRun": self.dry_run,
+        });
+        for (field, value) in [
+            ("subResource", self.subresource),
+            ("requestSubResource", self.subresource),
+            ("name", self.name),
+            ("namespace", self.namespace),
+        ] {
+            if !value.is_empty() {
+                described[field] = value.into();
+            }
+        }
+        described
     }
 
     /// The 403 of a plug-in.

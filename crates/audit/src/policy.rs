@@ -83,7 +83,7 @@ pub struct Subject<'a> {
 
 /// What a policy says of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct RequestAuditConfig {
     pub level: Level,
     pub omit_stages: Vec<Stage>,
     pub omit_managed_fields: bool,
@@ -122,9 +122,9 @@ impl Policy {
         Ok(policy)
     }
 
-    pub(crate) fn judge(&self, subject: &Subject<'_>) -> Verdict {
+    pub(crate) fn judge(&self, subject: &Subject<'_>) -> RequestAuditConfig {
         let Some(rule) = self.rules.iter().find(|rule| rule.fits(subject)) else {
-            return Verdict {
+            return RequestAuditConfig {
                 level: Level::None,
                 omit_stages: self.omit_stages.clone(),
                 omit_managed_fields: self.omit_managed_fields,
@@ -132,7 +132,7 @@ impl Policy {
         };
         let mut omit_stages = self.omit_stages.clone();
         omit_stages.extend(&rule.omit_stages);
-        Verdict {
+        RequestAuditConfig {
             level: rule.level,
             omit_stages,
             omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields),

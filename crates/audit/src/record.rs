@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::event::{Event, Level, ObjectReference, ResponseStatus, Stage};
-use crate::policy::{Policy, Subject, Verdict};
+use crate::policy::{Policy, RequestAuditConfig, Subject};
 use crate::{Backend, Receipt};
 
 /// Annotations that one request may collect: plug-ins and webhooks add them, and webhooks are not ours.
@@ -98,7 +98,7 @@ impl Auditor {
 /// The events of one request.
 pub struct Record {
     auditor: Arc<Auditor>,
-    verdict: Verdict,
+    verdict: RequestAuditConfig,
     event: Mutex<Event>,
 }
 

@@ -44,7 +44,7 @@ pub struct Question {
 
 /// The answer to a question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AuthorizerDecision {
     pub allowed: bool,
     pub reason: String,
     pub error: Option<String>,

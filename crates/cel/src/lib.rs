@@ -51,7 +51,7 @@ mod validators;
 mod value;
 mod work;
 
-pub use authorization::{Authority, Check, Question, Resource, Verdict};
+pub use authorization::{Authority, AuthorizerDecision, Check, Question, Resource};
 pub use cost::Range;
 pub use environment::Environment;
 pub use error::Error;

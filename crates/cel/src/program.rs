@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ast::{Expr, Kind, Literal};
-use crate::authorization::{Question, Verdict};
+use crate::authorization::{AuthorizerDecision, Question};
 use crate::charge;
 use crate::checker::Facts;
 use crate::error::Error;
@@ -29,7 +29,7 @@ pub trait Bindings<'a> {
     fn value(&self, slot: usize, budget: &mut Budget) -> Result<Value<'a>, Error>;
 
     /// The answer to a question of authorization; None when it has to be asked for first.
-    fn decide(&self, _question: &Question) -> Option<Arc<Verdict>> {
+    fn decide(&self, _question: &Question) -> Option<Arc<AuthorizerDecision>> {
         None
     }
 }
@@ -154,7 +154,7 @@ impl<'a, B: Bindings<'a> + ?Sized> Bindings<'a> for Wrapped<'_, B> {
         self.0.value(slot, budget)
     }
 
-    fn decide(&self, question: &Question) -> Option<Arc<Verdict>> {
+    fn decide(&self, question: &Question) -> Option<Arc<AuthorizerDecision>> {
         self.0.decide(question)
     }
 }

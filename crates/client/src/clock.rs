@@ -15,9 +15,13 @@ impl Clock {
         Self { now: Arc::new(now) }
     }
 
+    pub fn now(&self) -> Timestamp {
+        (self.now)()
+    }
+
     /// Now, in whole seconds as the wire knows it.
     pub fn seconds(&self) -> Timestamp {
-        let now = (self.now)();
+        let now = self.now();
         Timestamp::from_second(now.as_second()).unwrap_or(now)
     }
 }

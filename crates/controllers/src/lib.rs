@@ -76,7 +76,7 @@ pub struct Config {
     pub sign_token: Option<SignToken>,
     /// Makes load balancers; none leaves LoadBalancer Services to somebody else.
     pub provider: Option<Arc<dyn Provider>>,
-    /// Tells when schedules are due.
+    /// The time by which all of them act.
     pub clock: Clock,
     /// Where queues tell their figures.
     pub metrics: Metrics,

@@ -1,12 +1,40 @@
 //! The flags of components that run alone.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Subcommand};
 use ferry_server::etcd_options::EtcdFlags;
 use ferry_server::server_options::{ServerOptions, ServiceAccountOptions, duration};
+
+/// How a component that runs alone reaches the API server.
+#[derive(Args, Clone, Debug)]
+pub struct ApiAccess {
+    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The API server's address, instead of the one in the kubeconfig.
+    #[arg(long)]
+    pub master: Option<String>,
+}
+
+/// The certificate with which a component that runs alone serves its health and its metrics.
+#[derive(Args, Clone, Debug)]
+pub struct ServingCertificate {
+    /// The certificate of health and metrics; one is made up when not given.
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+}
+
+impl ServingCertificate {
+    /// The certificate and its key.
+    pub fn files(&self) -> Option<(&Path, &Path)> {
+        self.tls_cert_file.as_deref().zip(self.tls_private_key_file.as_deref())
+    }
+}
 
 #[derive(Args, Clone, Debug)]
 pub struct ApiserverOptions {
@@ -57,12 +85,8 @@ pub struct ApiserverOptions {
 
 #[derive(Args, Clone, Debug)]
 pub struct ControllerManagerOptions {
-    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
-    #[arg(long)]
-    pub kubeconfig: Option<PathBuf>,
-    /// The API server's address, instead of the one in the kubeconfig.
-    #[arg(long)]
-    pub master: Option<String>,
+    #[command(flatten)]
+    pub access: ApiAccess,
     /// Which controllers run: `*` for all, `name` for one, `-name` for all but one; several with commas.
     #[arg(long, default_value = "*", allow_hyphen_values = true)]
     pub controllers: String,
@@ -70,11 +94,8 @@ pub struct ControllerManagerOptions {
     pub secure_port: u16,
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// The certificate of health and metrics; one is made up when not given.
-    #[arg(long, requires = "tls_private_key_file")]
-    pub tls_cert_file: Option<PathBuf>,
-    #[arg(long, requires = "tls_cert_file")]
-    pub tls_private_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub certificate: ServingCertificate,
     /// Stand for election and run the controllers while elected.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub leader_elect: bool,
@@ -152,11 +173,8 @@ pub struct SchedulerOptions {
     pub secure_port: u16,
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// The certificate of health and metrics; one is made up when not given.
-    #[arg(long, requires = "tls_private_key_file")]
-    pub tls_cert_file: Option<PathBuf>,
-    #[arg(long, requires = "tls_cert_file")]
-    pub tls_private_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub certificate: ServingCertificate,
     /// Stand for election and schedule while elected. These flags win over the configuration.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub leader_elect: Option<bool>,

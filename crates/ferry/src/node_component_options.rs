@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use ferry_cluster::kubelet_options::KubeletOptions;
 
+use crate::component_options::ApiAccess;
+
 #[derive(Args, Clone, Debug)]
 pub struct KubeletAloneOptions {
     /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
@@ -73,12 +75,8 @@ pub struct KubeletAloneOptions {
 
 #[derive(Args, Clone, Debug)]
 pub struct ProxyAloneOptions {
-    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
-    #[arg(long)]
-    pub kubeconfig: Option<PathBuf>,
-    /// The API server's address, instead of the one in the kubeconfig.
-    #[arg(long)]
-    pub master: Option<String>,
+    #[command(flatten)]
+    pub access: ApiAccess,
     /// The node's name; the host's name when not given.
     #[arg(long)]
     pub hostname_override: Option<String>,
@@ -104,12 +102,8 @@ pub struct ProxyAloneOptions {
 
 #[derive(Args, Clone, Debug)]
 pub struct DnsOptions {
-    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
-    #[arg(long)]
-    pub kubeconfig: Option<PathBuf>,
-    /// The API server's address, instead of the one in the kubeconfig.
-    #[arg(long)]
-    pub master: Option<String>,
+    #[command(flatten)]
+    pub access: ApiAccess,
     /// Where it answers, over UDP and TCP.
     #[arg(long, default_value = "0.0.0.0:53", value_name = "ADDRESS:PORT,...", value_delimiter = ',')]
     pub listen: Vec<SocketAddr>,

@@ -276,7 +276,7 @@ fn go_value(value: &Value) -> String {
     }
 }
 
-/// Quotes as Go's `%q` does for what occurs in names and values.
+/// Quotes as Go's `%q` and `strconv.Quote` do for what occurs in names and values.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -293,6 +293,9 @@ pub fn quote(text: &str) -> String {
             '\u{b}' => out.push_str("\\v"),
             c if (c as u32) < 0x20 || c == '\u{7f}' => {
                 let _ = write!(out, "\\x{:02x}", c as u32);
+            }
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
             }
             c => out.push(c),
         }

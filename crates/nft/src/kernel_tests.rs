@@ -1,12 +1,12 @@
 //! A node in a network namespace that others share: their chains drop, their tools flush, and pods get through.
 
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::time::Duration;
 
 use ferry_tasks::Tasks;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use ferry_testkit::network::Namespaces;
 
 use crate::{Guard, Legacy, Nft, Passage, Watch, foreign, netlink};
 
@@ -14,60 +14,29 @@ const OUTSIDE: &str = "198.51.100.2:7";
 const DNS: &str = "10.244.0.1:5353";
 const SSH: &str = "10.244.0.1:22";
 
-struct Lab {
-    prefix: String,
+struct Lab(Namespaces);
+
+impl std::ops::Deref for Lab {
+    type Target = Namespaces;
+
+    fn deref(&self) -> &Namespaces {
+        &self.0
+    }
 }
 
 impl Lab {
     /// None, and a record of why, where namespaces cannot be made.
     fn new(tag: &str) -> Option<Self> {
-        let lab = Self { prefix: format!("fn{}{tag}", std::process::id()) };
-        for command in [&["nft", "--version"][..], &["ip", "netns", "add", &lab.name("node")]] {
-            let output = Command::new(command[0]).args(&command[1..]).output();
-            if !output.as_ref().is_ok_and(|output| output.status.success()) {
-                ferry_testkit::skip(&format!("packet rules cannot be tried: {}: {output:?}", command.join(" ")));
-                return None;
-            }
-        }
-        lab.inside("node", "ip link set lo up");
+        let lab = Self(Namespaces::with_node(tag)?);
         lab.inside("node", "sysctl -qw net.ipv4.ip_forward=1");
         for (other, own, of_the_node) in [("pod", "10.244.0.5", "10.244.0.1"), ("out", "198.51.100.2", "198.51.100.1")]
         {
-            lab.run(&format!("ip netns add {}", lab.name(other)));
-            lab.inside("node", &format!("ip link add {other} type veth peer name eth0 netns {}", lab.name(other)));
+            lab.add(other, other);
             lab.inside("node", &format!("ip addr add {of_the_node}/24 dev {other}"));
             lab.inside("node", &format!("ip link set {other} up"));
-            lab.inside(other, "ip link set lo up");
-            lab.inside(other, &format!("ip addr add {own}/24 dev eth0"));
-            lab.inside(other, "ip link set eth0 up");
-            lab.inside(other, &format!("ip route add default via {of_the_node}"));
+            lab.join(other, &format!("{own}/24"), of_the_node);
         }
         Some(lab)
-    }
-
-    fn name(&self, namespace: &str) -> String {
-        format!("{}-{namespace}", self.prefix)
-    }
-
-    fn run(&self, line: &str) -> String {
-        let mut words = line.split_whitespace();
-        let output = Command::new(words.next().expect("a program")).args(words).output().expect("the command runs");
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn inside(&self, namespace: &str, line: &str) -> String {
-        self.run(&format!("ip netns exec {} {line}", self.name(namespace)))
-    }
-
-    fn within<T: Send + 'static>(&self, namespace: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let path = format!("/run/netns/{}", self.name(namespace));
-        let thread = std::thread::spawn(move || {
-            let file = std::fs::File::open(path).expect("the namespace");
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("entering the namespace");
-            work()
-        });
-        thread.join().expect("work inside the namespace")
     }
 
     /// Whether packets of the pod get there and back: nobody listens, which is told.
@@ -94,7 +63,7 @@ impl Lab {
     }
 
     fn guard(&self) -> Guard {
-        let command = |program: &str| ["ip", "netns", "exec", &self.name("node"), program].map(str::to_owned).to_vec();
+        let command = |program: &str| self.command("node", program);
         let table = "add table ip own\ndelete table ip own\ntable ip own {\n chain c {\n  meta mark 1 counter\n }\n}\n";
         Guard {
             nft: Nft::new(command("nft")),
@@ -104,14 +73,6 @@ impl Lab {
             repaired: None,
             passage: Passage { name: "lab0".into(), pods: vec!["10.244.0.0/16".into()], node: vec![("tcp", 5353)] },
             legacy: vec![Legacy { command: command("iptables-legacy"), tables: "/none".into(), ipv6: false }],
-        }
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for namespace in ["pod", "out", "node"] {
-            let _ = Command::new("ip").args(["netns", "del", &self.name(namespace)]).status();
         }
     }
 }
@@ -165,7 +126,7 @@ async fn pods_get_through_where_others_drop() {
     lab.comes_to_reach(OUTSIDE, "a last rule").await;
 
     // `systemctl restart nftables`: everything goes, and what drops comes back at once.
-    let file = std::env::temp_dir().join(format!("{}.nft", lab.prefix));
+    let file = std::env::temp_dir().join(format!("{}.nft", lab.prefix()));
     std::fs::write(&file, format!("flush ruleset\n{DROPPING}\n")).expect("a file");
     lab.inside("node", &format!("nft -f {}", file.display()));
     std::fs::remove_file(&file).expect("the file");
@@ -197,7 +158,7 @@ async fn old_iptables_and_bridges_are_seen() {
         return;
     }
     assert!(!lab.reaches(OUTSIDE), "it drops");
-    let names = std::env::temp_dir().join(format!("{}.names", lab.prefix));
+    let names = std::env::temp_dir().join(format!("{}.names", lab.prefix()));
     std::fs::write(&names, "nat\nfilter\n").expect("a file");
     let mut guard = lab.guard();
     guard.legacy[0].tables = names.clone();

@@ -2,14 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
-use std::process::Command;
 use std::time::Duration;
 
 use ferry_client::Informer;
 use ferry_nft::{Nft, Watch};
 use ferry_tasks::Tasks;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use ferry_testkit::network::Namespaces;
 use serde_json::json;
 
 use crate::cases::{self, PODS, address, namespace, pod, policy};
@@ -25,87 +23,40 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(250);
 const CLIENT: &str = "198.51.100.2";
 
-struct Lab {
-    prefix: String,
+struct Lab(Namespaces);
+
+impl std::ops::Deref for Lab {
+    type Target = Namespaces;
+
+    fn deref(&self) -> &Namespaces {
+        &self.0
+    }
 }
 
 impl Lab {
     /// None, and a record of why, where namespaces cannot be made: without root there are no policies either.
     fn new(tag: &str) -> Option<Self> {
-        let lab = Self { prefix: format!("fn{}{tag}", std::process::id()) };
-        for command in [&["nft", "--version"][..], &["ip", "netns", "add", &lab.name("node")]] {
-            let output = Command::new(command[0]).args(&command[1..]).output();
-            let problem = match &output {
-                Ok(output) if output.status.success() => continue,
-                Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-                Err(error) => error.to_string(),
-            };
-            ferry_testkit::skip(&format!("packet rules cannot be tried: {}: {problem}", command.join(" ")));
-            return None;
-        }
-        lab.inside("node", "ip link set lo up");
+        let lab = Self(Namespaces::with_node(tag)?);
         lab.inside("node", "ip link add br0 type bridge");
         lab.inside("node", "ip addr add 10.244.0.1/24 dev br0");
         lab.inside("node", "ip link set br0 up");
         lab.inside("node", "sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1");
         for (pod, address) in PODS {
             let device = pod.replace('/', "");
-            lab.run(&format!("ip netns add {}", lab.name(pod)));
-            lab.inside("node", &format!("ip link add {device} type veth peer name eth0 netns {}", lab.name(pod)));
+            lab.add(pod, &device);
             lab.inside("node", &format!("ip link set {device} master br0 up"));
             lab.inside("node", &format!("bridge link set dev {device} hairpin on"));
             lab.join(pod, &format!("{address}/24"), "10.244.0.1");
         }
-        lab.run(&format!("ip netns add {}", lab.name("client")));
-        lab.inside("node", &format!("ip link add out type veth peer name eth0 netns {}", lab.name("client")));
+        lab.add("client", "out");
         lab.inside("node", "ip addr add 198.51.100.1/24 dev out");
         lab.inside("node", "ip link set out up");
         lab.join("client", &format!("{CLIENT}/24"), "198.51.100.1");
         Some(lab)
     }
 
-    fn name(&self, namespace: &str) -> String {
-        format!("{}-{}", self.prefix, namespace.replace('/', ""))
-    }
-
-    fn join(&self, namespace: &str, address: &str, gateway: &str) {
-        self.inside(namespace, "ip link set lo up");
-        self.inside(namespace, &format!("ip addr add {address} dev eth0"));
-        self.inside(namespace, "ip link set eth0 up");
-        self.inside(namespace, &format!("ip route add default via {gateway}"));
-    }
-
-    fn run(&self, line: &str) -> String {
-        let mut words = line.split_whitespace();
-        let output = Command::new(words.next().expect("a program")).args(words).output().expect("the command runs");
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn inside(&self, namespace: &str, line: &str) -> String {
-        self.run(&format!("ip netns exec {} {line}", self.name(namespace)))
-    }
-
     fn nft(&self) -> Nft {
-        Nft::new(["ip", "netns", "exec", &self.name("node"), "nft"].map(str::to_owned).to_vec())
-    }
-
-    /// Runs on a thread of its own that stands in the namespace; sockets made there stay there.
-    fn begin<T: Send + 'static>(
-        &self,
-        namespace: &str,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> std::thread::JoinHandle<T> {
-        let path = format!("/run/netns/{}", self.name(namespace));
-        std::thread::spawn(move || {
-            let file = std::fs::File::open(path).expect("the namespace");
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("entering the namespace");
-            work()
-        })
-    }
-
-    fn within<T: Send + 'static>(&self, namespace: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-        self.begin(namespace, work).join().expect("work inside the namespace")
+        Nft::new(self.command("node", "nft"))
     }
 
     /// Servers at ports 80 and 81 that send everything back.
@@ -162,14 +113,6 @@ impl Lab {
     fn connect(&self, from: &str, to: &str) -> TcpStream {
         let to: SocketAddr = to.parse().expect("an address");
         self.within(from, move || TcpStream::connect_timeout(&to, PATIENCE).expect("a connection"))
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for namespace in PODS.iter().map(|(name, _)| *name).chain(["client", "node"]) {
-            let _ = Command::new("ip").args(["netns", "del", &self.name(namespace)]).status();
-        }
     }
 }
 

@@ -144,20 +144,9 @@ impl Sync {
 
     /// Whether others changed the table.
     async fn is_lost(&self, changed: std::io::Result<Changed>) -> bool {
-        match changed {
-            Ok(changed) if changed.concerns(&self.table) => true,
-            // One's own changes may have been too many to be told as well: those are no reason to make them again.
-            Ok(changed) if changed.is_unknown() => {
-                let table = self.table.clone();
-                let look = move || Watch::has_inet_rules(&table, FIRST_CHAIN);
-                !matches!(tokio::task::spawn_blocking(look).await, Ok(Ok(true)))
-            }
-            Ok(_) => false,
-            Err(error) => {
-                tracing::error!("changes that others make to packet rules are no longer told: {error}");
-                true
-            }
-        }
+        let table = self.table.clone();
+        let look = move || Watch::has_inet_rules(&table, FIRST_CHAIN).unwrap_or(false);
+        wait::is_lost(changed, &self.table, look).await
     }
 
     /// Takes what is there already, so that one transaction carries a burst.

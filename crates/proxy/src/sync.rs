@@ -222,22 +222,10 @@ impl Sync {
 
     /// Whether others changed the table.
     async fn is_lost(&self, changed: std::io::Result<ferry_nft::Changed>) -> bool {
-        match changed {
-            Ok(changed) if changed.concerns(&self.table) => true,
-            // One's own changes may have been too many to be told as well: those are no reason to make them again.
-            Ok(changed) if changed.is_unknown() => {
-                let (table, families) = (self.table.clone(), self.states.iter().map(State::family));
-                let families: Vec<u8> = families.map(Family::number).collect();
-                let has = move |family: &u8| Watch::has_rules(*family, &table, DISPATCHING_CHAIN).unwrap_or(false);
-                let look = move || families.iter().all(has);
-                !matches!(tokio::task::spawn_blocking(look).await, Ok(true))
-            }
-            Ok(_) => false,
-            Err(error) => {
-                tracing::error!("changes that others make to packet rules are no longer told: {error}");
-                true
-            }
-        }
+        let (table, families) = (self.table.clone(), self.states.iter().map(State::family));
+        let families: Vec<u8> = families.map(Family::number).collect();
+        let has = move |family: &u8| Watch::has_rules(*family, &table, DISPATCHING_CHAIN).unwrap_or(false);
+        wait::is_lost(changed, &self.table, move || families.iter().all(has)).await
     }
 
     /// The kernel has what it should have.

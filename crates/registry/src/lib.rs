@@ -18,6 +18,8 @@ pub mod cursor;
 pub mod devices;
 pub mod discovery;
 mod feature_gates;
+#[cfg(test)]
+mod field_path_tests;
 pub mod flowcontrol;
 pub mod internal;
 pub mod networking;

@@ -7,13 +7,24 @@ use jiff::Timestamp;
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
+/// Why a text is no time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimeError {
+    #[error("parsing time {} as {}: cannot parse {} as {}", quote(text), quote(layout), quote(rest), quote(element))]
+    Element { text: String, layout: &'static str, rest: String, element: &'static str },
+    #[error("parsing time {}: {what} out of range", quote(text))]
+    OutOfRange { text: String, what: &'static str },
+    #[error("parsing time {}: extra text: {}", quote(text), quote(rest))]
+    ExtraText { text: String, rest: String },
+}
+
 /// Canonical text of a `Time`; None for the zero time, which Go writes as null.
-pub fn time(text: &str) -> Result<Option<String>, String> {
+pub fn time(text: &str) -> Result<Option<String>, TimeError> {
     Ok(parse(text, SECONDS)?.filter(|t| !is_zero(*t)).map(ferry_meta::time::time))
 }
 
 /// Canonical text of a `MicroTime`.
-pub fn micro_time(text: &str) -> Result<Option<String>, String> {
+pub fn micro_time(text: &str) -> Result<Option<String>, TimeError> {
     Ok(parse(text, MICROS)?.filter(|t| !is_zero(*t)).map(ferry_meta::time::micro_time))
 }
 
@@ -22,7 +33,7 @@ fn is_zero(at: Timestamp) -> bool {
     at.as_second() == -62_135_596_800 && at.subsec_nanosecond() == 0
 }
 
-fn parse(text: &str, layout: &'static str) -> Result<Option<Timestamp>, String> {
+fn parse(text: &str, layout: &'static str) -> Result<Option<Timestamp>, TimeError> {
     // The common case: nothing to complain about.
     if layout == SECONDS
         && is_canonical(text)
@@ -44,7 +55,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&mut self) -> Result<Timestamp, String> {
+    fn read(&mut self) -> Result<Timestamp, TimeError> {
         let year = self.digits(4, "2006")?;
         self.literal("-")?;
         let month = self.digits(2, "01")?;
@@ -72,7 +83,7 @@ impl Reader<'_> {
         let nanos = self.fraction()?;
         let offset = self.zone()?;
         if !self.rest.is_empty() {
-            return Err(format!("parsing time {}: extra text: {}", quote(self.text), quote(self.rest)));
+            return Err(TimeError::ExtraText { text: self.text.to_owned(), rest: self.rest.to_owned() });
         }
         let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         let days = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
@@ -94,34 +105,28 @@ impl Reader<'_> {
         at.ok_or_else(|| self.out_of_range("year"))
     }
 
-    fn cannot(&self, element: &str) -> String {
-        format!(
-            "parsing time {} as {}: cannot parse {} as {}",
-            quote(self.text),
-            quote(self.layout),
-            quote(self.rest),
-            quote(element)
-        )
+    fn cannot(&self, element: &'static str) -> TimeError {
+        TimeError::Element { text: self.text.to_owned(), layout: self.layout, rest: self.rest.to_owned(), element }
     }
 
-    fn out_of_range(&self, what: &str) -> String {
-        format!("parsing time {}: {what} out of range", quote(self.text))
+    fn out_of_range(&self, what: &'static str) -> TimeError {
+        TimeError::OutOfRange { text: self.text.to_owned(), what }
     }
 
-    fn digits(&mut self, count: usize, element: &str) -> Result<i64, String> {
+    fn digits(&mut self, count: usize, element: &'static str) -> Result<i64, TimeError> {
         let found = self.rest.get(..count).filter(|d| d.bytes().all(|c| c.is_ascii_digit()));
         let value = found.and_then(|d| d.parse().ok()).ok_or_else(|| self.cannot(element))?;
         self.rest = &self.rest[count..];
         Ok(value)
     }
 
-    fn literal(&mut self, literal: &str) -> Result<(), String> {
+    fn literal(&mut self, literal: &'static str) -> Result<(), TimeError> {
         self.rest = self.rest.strip_prefix(literal).ok_or_else(|| self.cannot(literal))?;
         Ok(())
     }
 
     /// Nanoseconds. Six digits are required where the layout has them; elsewhere any fraction may follow the seconds.
-    fn fraction(&mut self) -> Result<i64, String> {
+    fn fraction(&mut self) -> Result<i64, TimeError> {
         let digits = self.rest.strip_prefix(['.', ',']).map(|r| r.bytes().take_while(u8::is_ascii_digit).count());
         let length = if self.layout == MICROS {
             if digits.is_none_or(|d| d < 6) {
@@ -140,7 +145,7 @@ impl Reader<'_> {
     }
 
     /// Seconds east of UTC.
-    fn zone(&mut self) -> Result<i64, String> {
+    fn zone(&mut self) -> Result<i64, TimeError> {
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;
             return Ok(0);
@@ -194,7 +199,7 @@ mod tests {
             ("2024-02-30T00:00:00Z", r#"parsing time "2024-02-30T00:00:00Z": day out of range"#),
             ("2024-02-03T00:00:00Zx", r#"parsing time "2024-02-03T00:00:00Zx": extra text: "x""#),
         ] {
-            assert_eq!(time(text).err().as_deref(), Some(error));
+            assert_eq!(time(text).map_err(|found| found.to_string()), Err(error.to_owned()));
         }
         assert!(micro_time("2024-01-02T03:04:05Z").is_err());
     }

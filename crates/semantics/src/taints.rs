@@ -27,41 +27,31 @@ pub struct Toleration<'a> {
     pub effect: &'a str,
 }
 
-impl<'a> From<&'a v1::Taint> for Taint<'a> {
-    fn from(taint: &'a v1::Taint) -> Self {
-        Self { key: &taint.key, value: taint.value.as_deref().unwrap_or_default(), effect: &taint.effect }
-    }
-}
-
-impl<'a> From<&'a v1::Toleration> for Toleration<'a> {
-    fn from(toleration: &'a v1::Toleration) -> Self {
-        let text = |field: &'a Option<String>| field.as_deref().unwrap_or_default();
-        Self {
-            key: text(&toleration.key),
-            operator: text(&toleration.operator),
-            value: text(&toleration.value),
-            effect: text(&toleration.effect),
+/// Nodes and devices have types of their own for the same fields.
+macro_rules! read_from {
+    ($taint:ty, $toleration:ty) => {
+        impl<'a> From<&'a $taint> for Taint<'a> {
+            fn from(taint: &'a $taint) -> Self {
+                Self { key: &taint.key, value: taint.value.as_deref().unwrap_or_default(), effect: &taint.effect }
+            }
         }
-    }
-}
 
-impl<'a> From<&'a DeviceTaint> for Taint<'a> {
-    fn from(taint: &'a DeviceTaint) -> Self {
-        Self { key: &taint.key, value: taint.value.as_deref().unwrap_or_default(), effect: &taint.effect }
-    }
-}
-
-impl<'a> From<&'a DeviceToleration> for Toleration<'a> {
-    fn from(toleration: &'a DeviceToleration) -> Self {
-        let text = |field: &'a Option<String>| field.as_deref().unwrap_or_default();
-        Self {
-            key: text(&toleration.key),
-            operator: text(&toleration.operator),
-            value: text(&toleration.value),
-            effect: text(&toleration.effect),
+        impl<'a> From<&'a $toleration> for Toleration<'a> {
+            fn from(toleration: &'a $toleration) -> Self {
+                let text = |field: &'a Option<String>| field.as_deref().unwrap_or_default();
+                Self {
+                    key: text(&toleration.key),
+                    operator: text(&toleration.operator),
+                    value: text(&toleration.value),
+                    effect: text(&toleration.effect),
+                }
+            }
         }
-    }
+    };
 }
+
+read_from!(v1::Taint, v1::Toleration);
+read_from!(DeviceTaint, DeviceToleration);
 
 impl<'a> From<&'a Value> for Taint<'a> {
     fn from(taint: &'a Value) -> Self {

@@ -70,7 +70,7 @@ pub(crate) fn start(config: &Arc<Config>, client: &Client, nodes: &Informer<Node
     for number in 0..config.nodes {
         queue.add(format!("{}{number}", config.name_prefix));
     }
-    let this = Arc::new(Loop {
+    let this = Arc::new(NodeLoop {
         config: config.clone(),
         client: client.clone(),
         nodes: nodes.clone(),
@@ -84,7 +84,7 @@ pub(crate) fn start(config: &Arc<Config>, client: &Client, nodes: &Informer<Node
     });
 }
 
-struct Loop {
+struct NodeLoop {
     config: Arc<Config>,
     client: Client,
     nodes: Informer<Node>,
@@ -92,7 +92,7 @@ struct Loop {
     registered: Mutex<HashSet<String>>,
 }
 
-impl Loop {
+impl NodeLoop {
     async fn reconcile(&self, name: &str) -> Result<Action, Error> {
         let first = !self.registered.lock().contains(name);
         match self.nodes.get("", name) {

@@ -31,7 +31,7 @@ struct Seen {
     stopping: Option<Instant>,
 }
 
-struct Loop {
+struct PodLoop {
     config: Arc<Config>,
     client: Client,
     nodes: Informer<Node>,
@@ -44,7 +44,7 @@ pub(crate) fn start(config: &Arc<Config>, client: &Client, nodes: &Informer<Node
     let bound = Selection::fields("spec.nodeName!=");
     let pods: Informer<Pod> = Informer::trimmed(Api::all(client.clone()), tasks, bound, trim);
     let by_node = pods.index("node", |pod: &Pod| vec![node_name(pod).to_owned()]);
-    let this = Arc::new(Loop {
+    let this = Arc::new(PodLoop {
         config: config.clone(),
         client: client.clone(),
         nodes: nodes.clone(),
@@ -116,7 +116,7 @@ fn trim(pod: &mut Pod) {
     });
 }
 
-impl Loop {
+impl PodLoop {
     fn see(&self, key: &ObjectKey, pod: &Pod) {
         let (uid, now) = (pod.uid().unwrap_or_default(), Instant::now());
         let mut all = self.seen.lock();

@@ -2,6 +2,7 @@
 //!
 //! Knows bytes and keys, nothing of Kubernetes objects. Must not depend on any Ferry crate but `meta`, `semantics` and `tasks`.
 
+mod batches;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod embedded;

@@ -5,6 +5,7 @@
 
 pub mod data;
 pub mod linearizability;
+pub mod network;
 mod report;
 mod skip;
 

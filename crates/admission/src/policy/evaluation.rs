@@ -11,17 +11,19 @@ use ferry_auth::{Attributes, Authorizer};
 use ferry_cel::admission::{
     AUTHORIZER, NAMESPACE_OBJECT, OBJECT, OLD_OBJECT, PARAMS, REQUEST, REQUEST_RESOURCE, VARIABLES,
 };
-use ferry_cel::{Authority, Bindings, Budget, CONDITIONS_BUDGET, Check, Error, Question, Resource, Value, Verdict};
+use ferry_cel::{
+    Authority, AuthorizerDecision, Bindings, Budget, CONDITIONS_BUDGET, Check, Error, Question, Resource, Value,
+};
 use ferry_meta::bounds::Excess;
 use ferry_meta::{ObjectReader, UserInfo};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use super::compiled::{Condition, Expression};
 use crate::Request;
 use crate::resources::NAMESPACES;
 
 /// Answers of the authorizer to one request's questions.
-pub(super) type Decisions = HashMap<Question, Arc<Verdict>>;
+pub(super) type Decisions = HashMap<Question, Arc<AuthorizerDecision>>;
 
 /// What all expressions of a request see.
 pub(super) struct Facts {
@@ -54,25 +56,8 @@ impl Facts {
 
 /// The request as expressions see it.
 fn describe(request: &Request<'_>) -> Json {
-    let kind = json!({"group": request.kind.group, "version": request.kind.version, "kind": request.kind.kind});
-    let resource = json!({
-        "group": request.resource.group, "version": request.resource.version, "resource": request.resource.resource,
-    });
-    let mut described = json!({
-        "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
-        "operation": request.operation.as_str(), "userInfo": request.user,
-        "dryRun": request.dry_run, "options": request.options,
-    });
-    for (field, value) in [
-        ("subResource", request.subresource),
-        ("requestSubResource", request.subresource),
-        ("name", request.name),
-        ("namespace", request.namespace),
-    ] {
-        if !value.is_empty() {
-            described[field] = value.into();
-        }
-    }
+    let mut described = request.describe();
+    described["options"] = request.options.clone();
     described
 }
 
@@ -197,7 +182,7 @@ impl<'a> Bindings<'a> for Run<'a> {
         }
     }
 
-    fn decide(&self, question: &Question) -> Option<Arc<Verdict>> {
+    fn decide(&self, question: &Question) -> Option<Arc<AuthorizerDecision>> {
         self.decisions.get(question).cloned()
     }
 }
@@ -220,7 +205,7 @@ pub(super) async fn decided<T>(
     }
 }
 
-async fn ask(authorizer: &dyn Authorizer, user: &UserInfo, question: &Question) -> Verdict {
+async fn ask(authorizer: &dyn Authorizer, user: &UserInfo, question: &Question) -> AuthorizerDecision {
     let account;
     let user_of = |authority: &Authority| match authority {
         Authority::Requester => user.clone(),
@@ -235,7 +220,7 @@ async fn ask(authorizer: &dyn Authorizer, user: &UserInfo, question: &Question) 
             account = user_of(authority);
             authorizer.authorize(&Attributes::path(&account, &question.verb, path)).await
         }
-        Check::Group { .. } => return Verdict::default(),
+        Check::Group { .. } => return AuthorizerDecision::default(),
         Check::Resource(resource) => {
             account = user_of(&resource.authority);
             let attributes = Attributes {
@@ -248,7 +233,7 @@ async fn ask(authorizer: &dyn Authorizer, user: &UserInfo, question: &Question) 
             authorizer.authorize(&attributes).await
         }
     };
-    Verdict {
+    AuthorizerDecision {
         allowed: decision.is_allowed(),
         reason: decision.reason().to_owned(),
         error: decision.error().map(str::to_owned),

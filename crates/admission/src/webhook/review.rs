@@ -9,26 +9,11 @@ use crate::{Operation, Request};
 /// The review that is sent, and the uid its answer must have.
 pub(super) fn question(request: &Request<'_>) -> (String, Value) {
     let uid = uuid::Uuid::new_v4().to_string();
-    let kind = json!({"group": request.kind.group, "version": request.kind.version, "kind": request.kind.kind});
-    let resource = json!({
-        "group": request.resource.group, "version": request.resource.version, "resource": request.resource.resource,
-    });
-    let mut question = json!({
-        "uid": uid, "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
-        "operation": request.operation.as_str(), "userInfo": request.user,
-        "object": request.object.as_deref(), "oldObject": request.old,
-        "dryRun": request.dry_run, "options": options(request),
-    });
-    for (field, value) in [
-        ("subResource", request.subresource),
-        ("requestSubResource", request.subresource),
-        ("name", request.name),
-        ("namespace", request.namespace),
-    ] {
-        if !value.is_empty() {
-            question[field] = json!(value);
-        }
-    }
+    let mut question = request.describe();
+    question["uid"] = json!(uid);
+    question["object"] = json!(request.object.as_deref());
+    question["oldObject"] = json!(request.old);
+    question["options"] = options(request);
     let review = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": question});
     (uid, review)
 }

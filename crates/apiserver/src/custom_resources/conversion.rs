@@ -155,7 +155,7 @@ async fn convert(
     });
     let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
     let answer = core.converter.post(config, PATIENCE, question.to_string().into()).await.map_err(failed)?;
-    let answer = ferry_schema::decode::answer(&answer).map_err(failed)?;
+    let answer = ferry_schema::decode::answer(&answer).map_err(|why| failed(why.to_string()))?;
     check(&answer, &uid).map_err(failed)?;
     let converted = object::items(&answer, "/response/convertedObjects").to_vec();
     if converted.len() != given.len() {

@@ -29,7 +29,7 @@ pub(crate) fn encode(prefix: &str, last: &str, revision: Option<Revision>) -> St
 pub(crate) fn decode(prefix: &str, token: &str) -> Result<Continuation, ApiError> {
     let bad = |why: String| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let data = LENIENT.decode(token).map_err(|_| bad(base64_error(token)))?;
-    let parsed = ferry_schema::decode::any(&data).map_err(bad)?;
+    let parsed = ferry_schema::decode::any(&data).map_err(|why| bad(why.to_string()))?;
     for (field, wanted, fits) in [
         ("v", "string", Value::is_string as fn(&Value) -> bool),
         ("rv", "int64", Value::is_i64),

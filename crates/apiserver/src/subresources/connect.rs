@@ -218,7 +218,7 @@ async fn refusal(answer: Response<Body>) -> ApiError {
 
 fn check_log_options(context: &RequestContext) -> Result<(), ApiError> {
     if let Some(since) = context.query.get("sinceTime") {
-        ferry_schema::go_time::time(since).map_err(ApiError::bad_request)?;
+        ferry_schema::go_time::time(since).map_err(|why| ApiError::bad_request(why.to_string()))?;
     }
     let mut errors = ferry_meta::FieldErrors::new();
     for (key, least, why) in [

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferry_meta::names;
 
 use super::{Outcome, text};
-use crate::authorization::{Authority, Check, Question, Resource, Verdict};
+use crate::authorization::{Authority, AuthorizerDecision, Check, Question, Resource};
 use crate::error::Error;
 use crate::program::Bindings;
 use crate::value::Value;
@@ -106,7 +106,7 @@ pub(crate) fn check<'a>(arguments: &[Value<'a>], bindings: &dyn Bindings<'a>) ->
     }
 }
 
-fn verdict<'v>(arguments: &'v [Value<'_>]) -> Result<&'v Verdict, Error> {
+fn verdict<'v>(arguments: &'v [Value<'_>]) -> Result<&'v AuthorizerDecision, Error> {
     match &arguments[0] {
         Value::Decision(verdict) => Ok(verdict),
         _ => Err(Error::no_such_overload()),

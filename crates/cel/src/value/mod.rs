@@ -14,7 +14,7 @@ use ferry_meta::bounds::{self, Extent};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
-use crate::authorization::{Authority, Check, Verdict};
+use crate::authorization::{Authority, AuthorizerDecision, Check};
 use crate::error::Error;
 use crate::library::format::NamedFormat;
 use crate::library::network::Cidr;
@@ -54,7 +54,7 @@ pub enum Value<'a> {
     Format(&'static NamedFormat),
     Authorizer(Arc<Authority>),
     Check(Arc<Check>),
-    Decision(Arc<Verdict>),
+    Decision(Arc<AuthorizerDecision>),
 }
 
 /// A text that lies elsewhere, or one of its own.

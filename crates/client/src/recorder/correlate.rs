@@ -18,7 +18,7 @@ const SIMILAR: usize = 10;
 const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
 const MEMORY: usize = 4096;
 
-pub(super) enum Verdict {
+pub(super) enum Correlated {
     Dropped,
     New { key: Key, message: String },
     Seen { key: Key, name: String, message: String, count: i32, first: Timestamp },
@@ -63,10 +63,10 @@ pub(super) struct Correlator {
 }
 
 impl Correlator {
-    pub(super) fn judge(&mut self, happening: &Happening) -> Verdict {
+    pub(super) fn judge(&mut self, happening: &Happening) -> Correlated {
         let subject = self.keys.of(subject(&happening.regarding));
         if !self.allow(subject, happening.at) {
-            return Verdict::Dropped;
+            return Correlated::Dropped;
         }
         let (kind, reason) = (happening.kind, &happening.reason);
         // The message is absent from a combined event's key.
@@ -77,11 +77,11 @@ impl Correlator {
             (self.keys.of((subject, kind, reason, Some(&*happening.message))), happening.message.clone())
         };
         match self.written.get(&key) {
-            None => Verdict::New { key, message },
+            None => Correlated::New { key, message },
             Some(written) => {
                 written.count = written.count.saturating_add(1);
                 let (name, count, first) = (written.name.clone(), written.count, written.first);
-                Verdict::Seen { key, name, message, count, first }
+                Correlated::Seen { key, name, message, count, first }
             }
         }
     }
@@ -193,13 +193,13 @@ mod tests {
         for (second, message) in (0..).zip(messages) {
             let happening = happening(message, second);
             seen.push(match correlator.judge(&happening) {
-                Verdict::Dropped => "-".to_owned(),
-                Verdict::New { key, message } => {
+                Correlated::Dropped => "-".to_owned(),
+                Correlated::New { key, message } => {
                     let combined = if message.starts_with("(combined") { "combined" } else { "new" };
                     correlator.written(key, "name".into(), happening.at);
                     combined.to_owned()
                 }
-                Verdict::Seen { count, .. } => count.to_string(),
+                Correlated::Seen { count, .. } => count.to_string(),
             });
         }
         assert_eq!(seen, expected, "{messages:?}");
@@ -215,8 +215,8 @@ mod tests {
     #[test]
     fn a_flood_is_cut() {
         let mut correlator = Correlator::default();
-        let dropped = (0..40).filter(|_| matches!(correlator.judge(&happening("a", 0)), Verdict::Dropped)).count();
+        let dropped = (0..40).filter(|_| matches!(correlator.judge(&happening("a", 0)), Correlated::Dropped)).count();
         assert_eq!(dropped, 15);
-        assert!(!matches!(correlator.judge(&happening("a", 301)), Verdict::Dropped));
+        assert!(!matches!(correlator.judge(&happening("a", 301)), Correlated::Dropped));
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use crate::write;
-use correlate::{Correlator, Key, Verdict};
+use correlate::{Correlated, Correlator, Key};
 
 /// Events that wait to be written: many pods may be placed at once.
 const QUEUE: usize = 32 * 1024;
@@ -144,14 +144,14 @@ async fn record(client: Client, source: EventSource, receiver: Arc<Mutex<mpsc::R
         let Some(happening) = happening else { return };
         pace.took(receiver.len());
         let work = match correlator.judge(&happening) {
-            Verdict::Dropped => continue,
-            Verdict::New { key, message } => {
+            Correlated::Dropped => continue,
+            Correlated::New { key, message } => {
                 let event = event(&happening, &source, message, 1, happening.at);
                 let name = event.metadata.name.clone().unwrap_or_default();
                 correlator.written(key, name.clone(), happening.at);
                 Work { key, name, patch: None, event }
             }
-            Verdict::Seen { key, name, message, count, first } => {
+            Correlated::Seen { key, name, message, count, first } => {
                 let patch = json!({ "count": count, "lastTimestamp": Time(happening.at), "message": message });
                 Work { key, name, patch: Some(patch), event: event(&happening, &source, message, count, first) }
             }

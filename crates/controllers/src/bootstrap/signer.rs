@@ -41,16 +41,23 @@ pub(crate) fn start(context: &Context) {
         synced.0.synced().await;
         synced.1.synced().await;
     };
+    let clock = context.config.clock.clone();
     controller::run(&context.tasks, NAME, &queue, 1, ready, move |_key: ObjectKey| {
         let (client, map, secrets) = (client.clone(), maps.get(NAMESPACE, MAP), secrets.clone());
-        async move { update(client, map, &secrets).await }
+        let now = clock.now();
+        async move { update(client, map, &secrets, now).await }
     });
 }
 
-async fn update(client: Client, map: Option<Arc<ConfigMap>>, secrets: &Informer<Secret>) -> Result<Action, Error> {
+async fn update(
+    client: Client,
+    map: Option<Arc<ConfigMap>>,
+    secrets: &Informer<Secret>,
+    now: Timestamp,
+) -> Result<Action, Error> {
     let Some(map) = map else { return Ok(Action::Done) };
     let tokens: Vec<_> = secrets.list_in(super::NAMESPACE);
-    let wanted = signed(map.data.as_ref(), tokens.iter().map(|token| &**token), Timestamp::now());
+    let wanted = signed(map.data.as_ref(), tokens.iter().map(|token| &**token), now);
     if map.data == wanted {
         return Ok(Action::Done);
     }
@@ -118,10 +125,11 @@ mod tests {
             },
         ];
         let data = Data::from([(CONTENT.into(), "x".into()), (format!("{PREFIX}gone"), "y".into())]);
-        let made = signed(Some(&data), tokens.iter(), Timestamp::now()).expect("data");
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+        let made = signed(Some(&data), tokens.iter(), now).expect("data");
         assert_eq!(made.keys().collect::<Vec<_>>(), ["jws-kubeconfig-aaaaaa", "kubeconfig"]);
         let silent = Data::from([("other".into(), "x".into()), (format!("{PREFIX}aaaaaa"), "y".into())]);
-        assert_eq!(signed(Some(&silent), tokens.iter(), Timestamp::now()), Some(silent.clone()));
-        assert_eq!(signed(None, tokens.iter(), Timestamp::now()), None);
+        assert_eq!(signed(Some(&silent), tokens.iter(), now), Some(silent.clone()));
+        assert_eq!(signed(None, tokens.iter(), now), None);
     }
 }

@@ -1,31 +1,17 @@
 //! Approves what kubelets ask for to be clients, when they may: after a SubjectAccessReview, as upstream.
 
-use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Error, ObjectKey, WorkQueue};
+use ferry_client::controller::Action;
+use ferry_client::{Api, Error};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
 use kube::{Client, ResourceExt};
 
-use super::{KUBELET_CLIENT, NAME, condition, is_issued, push, request};
+use super::{KUBELET_CLIENT, condition, is_issued, push, request};
 use crate::Context;
 
 pub(crate) fn start(context: &Context) {
-    let (client, requests) = (context.client(NAME), context.informers.of::<CertificateSigningRequest>());
-    let queue: WorkQueue<ObjectKey> = context.queue("certificate");
-    let keys = queue.clone();
-    requests.on_change(move |change| keys.add(ObjectKey::of(&**change.object())));
-    let synced = requests.clone();
-    let ready = async move { synced.synced().await };
-    controller::run(&context.tasks, "csrapproving", &queue, 1, ready, move |key: ObjectKey| {
-        let (client, found) = (client.clone(), requests.get_key(&key));
-        async move {
-            match found {
-                Some(found) => reconcile(client, (*found).clone()).await,
-                None => Ok(Action::Done),
-            }
-        }
-    });
+    super::run(context, "csrapproving", reconcile);
 }
 
 async fn reconcile(client: Client, mut found: CertificateSigningRequest) -> Result<Action, Error> {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Error, ObjectKey, WorkQueue};
+use ferry_client::controller::Action;
+use ferry_client::{Api, Error};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
@@ -12,7 +12,7 @@ use rcgen::{
     CertificateSigningRequestParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
-use super::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, NAME, condition, is_issued, push, request, subject};
+use super::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, condition, is_issued, push, request, subject};
 use crate::{Authority, Context};
 
 const SHORTEST_SECONDS: i64 = 600;
@@ -26,21 +26,11 @@ pub(crate) fn start(context: &Context) {
         tracing::info!(controller = "csrsigning", "no authority given, nothing is signed");
         return;
     };
-    let authority = Arc::new(authority);
-    let (client, requests) = (context.client(NAME), context.informers.of::<CertificateSigningRequest>());
-    let queue: WorkQueue<ObjectKey> = context.queue("certificate");
-    let keys = queue.clone();
-    requests.on_change(move |change| keys.add(ObjectKey::of(&**change.object())));
-    let synced = requests.clone();
-    let ready = async move { synced.synced().await };
-    controller::run(&context.tasks, "csrsigning", &queue, 1, ready, move |key: ObjectKey| {
-        let (client, found, authority) = (client.clone(), requests.get_key(&key), authority.clone());
-        async move {
-            match found {
-                Some(found) => reconcile(client, (*found).clone(), &authority).await,
-                None => Ok(Action::Done),
-            }
-        }
+    let (authority, clock) = (Arc::new(authority), context.config.clock.clone());
+    super::run(context, "csrsigning", move |client, found| {
+        let (authority, now) = (authority.clone(), clock.now().as_second());
+        let now = time::OffsetDateTime::from_unix_timestamp(now).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+        async move { reconcile(client, found, &authority, now).await }
     });
 }
 
@@ -48,6 +38,7 @@ async fn reconcile(
     client: Client,
     mut found: CertificateSigningRequest,
     authority: &Authority,
+    now: time::OffsetDateTime,
 ) -> Result<Action, Error> {
     let ours = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY].contains(&found.spec.signer_name.as_str());
     let approved = condition(&found, "Approved").is_some() && condition(&found, "Denied").is_none();
@@ -56,7 +47,7 @@ async fn reconcile(
     }
     let judged = request::read(&found).and_then(|asked| {
         request::check(&found.spec.signer_name, &asked)?;
-        issue(&found, &asked, authority, time::OffsetDateTime::now_utc())
+        issue(&found, &asked, authority, now)
     });
     match judged {
         Ok(certificate) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ferry_client::{Change, Informer, ObjectKey, WorkQueue};
-use k8s_openapi::api::core::v1::{Container, Pod, Service, ServicePort};
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::pod;
@@ -14,6 +14,17 @@ pub(crate) fn selector(service: &Service) -> Option<Selector> {
     let spec = service.spec.as_ref()?;
     let labels = spec.selector.as_ref().filter(|labels| !labels.is_empty())?;
     (spec.type_.as_deref() != Some("ExternalName")).then(|| Selector::of_labels(Some(labels)))
+}
+
+/// The pod behind an address.
+pub(crate) fn target_ref(pod: &Pod) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Pod".into()),
+        namespace: pod.metadata.namespace.clone(),
+        name: pod.metadata.name.clone(),
+        uid: pod.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
 }
 
 /// Waits for what it owns to go: what is made for it now would only keep it longer.

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Clock, Error, Informer, ObjectKey, WorkQueue, write};
 use ferry_semantics::cidr;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
@@ -28,6 +28,7 @@ struct Reconciler {
     client: Client,
     ranges: Informer<ServiceCIDR>,
     addresses: Informer<IPAddress>,
+    clock: Clock,
 }
 
 pub(crate) fn start(context: &Context) {
@@ -36,6 +37,7 @@ pub(crate) fn start(context: &Context) {
         client: context.client(NAME),
         ranges: context.informers.of(),
         addresses: context.informers.of(),
+        clock: context.config.clock.clone(),
     });
     // Every range: one that comes may set free another that is held.
     let (handler, keys) = (this.clone(), queue.clone());
@@ -107,8 +109,9 @@ impl Reconciler {
             let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
             return self.tell(&range, "False", "Terminating", message).await;
         }
-        let since = range.metadata.deletion_timestamp.as_ref().map_or_else(Timestamp::now, |time| time.0);
-        let left = GRACE.saturating_sub(Timestamp::now().duration_since(since));
+        let now = self.clock.now();
+        let since = range.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
+        let left = GRACE.saturating_sub(now.duration_since(since));
         // A clock that is wrong holds it no longer than the time it takes.
         if let Ok(left) = std::time::Duration::try_from(left.min(GRACE))
             && !left.is_zero()

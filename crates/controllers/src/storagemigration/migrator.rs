@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::discovery::{self, ServerResource};
-use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Clock, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::storagemigration::v1::StorageVersionMigration;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -30,11 +30,16 @@ const FAILED: &str = "StorageVersionMigrationFailed";
 struct Reconciler {
     client: Client,
     migrations: Informer<StorageVersionMigration>,
+    clock: Clock,
 }
 
 pub(crate) fn start(context: &Context) {
     let queue: WorkQueue<ObjectKey> = context.queue("storage-version-migrator-controller");
-    let this = Arc::new(Reconciler { client: context.client(NAME), migrations: context.informers.of() });
+    let this = Arc::new(Reconciler {
+        client: context.client(NAME),
+        migrations: context.informers.of(),
+        clock: context.config.clock.clone(),
+    });
     let (handler, keys) = (this.clone(), queue.clone());
     this.migrations.on_change(move |change| {
         keys.add(ObjectKey::of(&**change.object()));
@@ -79,7 +84,7 @@ impl Reconciler {
             .find(|served| served.resource.group == wanted.group && served.resource.plural == wanted.resource);
         let Some(found) = found else {
             let made = migration.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-            if Timestamp::now().duration_since(made).unsigned_abs() < PATIENCE {
+            if self.clock.now().duration_since(made).unsigned_abs() < PATIENCE {
                 return Err("the resource does not exist in discovery yet".into());
             }
             return self.fail(migration, "resource does not exist in discovery".into()).await;

@@ -69,8 +69,8 @@ fn autoscaling(options: &ControllerManagerOptions) -> Result<Autoscaling> {
 }
 
 async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Result<()> {
-    let mut config = kubeconfig::config(options.kubeconfig.as_deref()).await?;
-    if let Some(server) = &options.master {
+    let mut config = kubeconfig::config(options.access.kubeconfig.as_deref()).await?;
+    if let Some(server) = &options.access.master {
         config.cluster_url = server.parse().context("--master is no address of a server")?;
     }
     let client = kubeconfig::connect(config.clone())?;
@@ -80,8 +80,7 @@ async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Resul
         let component =
             server::Component { client: client.clone(), metrics: Box::new(move || metrics.text()), debug: None };
         let address = SocketAddr::new(options.bind_address, options.secure_port);
-        let files = options.tls_cert_file.as_deref().zip(options.tls_private_key_file.as_deref());
-        let tls = server::serving(files, None)?;
+        let tls = server::serving(options.certificate.files(), None)?;
         server::start(component, address, tls, &tasks).await?;
     }
     let accounts = match options.use_service_account_credentials {

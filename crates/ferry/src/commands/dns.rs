@@ -14,7 +14,7 @@ pub fn run(options: &DnsOptions) -> Result<()> {
 }
 
 async fn serve(options: &DnsOptions) -> Result<()> {
-    let client = kubeconfig::client_of(options.kubeconfig.as_deref(), options.master.as_deref()).await?;
+    let client = kubeconfig::client_of(options.access.kubeconfig.as_deref(), options.access.master.as_deref()).await?;
     let config = ferry_dns::Config {
         listen: options.listen.clone(),
         zone: options.cluster_domain.clone(),

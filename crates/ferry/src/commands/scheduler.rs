@@ -71,8 +71,7 @@ async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Resu
             })),
         };
         let address = SocketAddr::new(options.bind_address, options.secure_port);
-        let files = options.tls_cert_file.as_deref().zip(options.tls_private_key_file.as_deref());
-        let tls = server::serving(files, None)?;
+        let tls = server::serving(options.certificate.files(), None)?;
         server::start(component, address, tls, &tasks).await?;
     }
     let (own, started, settings) = (client.clone(), running.clone(), configuration.clone());

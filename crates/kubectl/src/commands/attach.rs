@@ -3,22 +3,13 @@
 use super::stream::{self, Process, Streams};
 use super::{Command, leaf, pods};
 use crate::error::{Error, Result};
-use crate::flags::{Flag, Kind, switch, text};
 use crate::session::Context;
 use crate::text::warn;
 
 pub const COMMAND: Command =
-    leaf("attach", "(POD | TYPE/NAME) -c CONTAINER", "Attach to a running container", flags, |c| Box::pin(run(c)));
-
-fn flags() -> Vec<Flag> {
-    vec![
-        text("container", "The container.").short('c'),
-        switch("stdin", "Pass stdin to the container.").short('i'),
-        switch("tty", "Stdin is a TTY.").short('t'),
-        switch("quiet", "Only print output from the remote session.").short('q'),
-        Flag::new("pod-running-timeout", Kind::Duration, "1m0s", "How long to wait until a pod runs."),
-    ]
-}
+    leaf("attach", "(POD | TYPE/NAME) -c CONTAINER", "Attach to a running container", stream::flags, |c| {
+        Box::pin(run(c))
+    });
 
 async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;

@@ -3,7 +3,7 @@
 use super::stream::{self, Process, Streams};
 use super::{Command, leaf, pods};
 use crate::error::{Error, Result};
-use crate::flags::{Flag, Kind, array, switch, text};
+use crate::flags::{Flag, array};
 use crate::session::Context;
 
 pub const COMMAND: Command = leaf(
@@ -15,14 +15,9 @@ pub const COMMAND: Command = leaf(
 );
 
 fn flags() -> Vec<Flag> {
-    vec![
-        text("container", "The container.").short('c'),
-        switch("stdin", "Pass stdin to the container.").short('i'),
-        switch("tty", "Stdin is a TTY.").short('t'),
-        switch("quiet", "Only print output from the remote session.").short('q'),
-        array("filename", "A file that names the pod.").short('f'),
-        Flag::new("pod-running-timeout", Kind::Duration, "1m0s", "How long to wait until a pod runs."),
-    ]
+    let mut flags = stream::flags();
+    flags.push(array("filename", "A file that names the pod.").short('f'));
+    flags
 }
 
 async fn run(context: &Context) -> Result<()> {

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use super::terminal::{self, Raw};
 use crate::error::{Error, Result};
+use crate::flags::{Flag, Kind, switch, text};
 use crate::session::Context;
 use crate::text::{flush, print, warn};
 
@@ -15,6 +16,17 @@ pub struct Streams {
     pub stdin: bool,
     pub tty: bool,
     pub quiet: bool,
+}
+
+/// Flags of commands that join a terminal with a container.
+pub fn flags() -> Vec<Flag> {
+    vec![
+        text("container", "The container.").short('c'),
+        switch("stdin", "Pass stdin to the container.").short('i'),
+        switch("tty", "Stdin is a TTY.").short('t'),
+        switch("quiet", "Only print output from the remote session.").short('q'),
+        Flag::new("pod-running-timeout", Kind::Duration, "1m0s", "How long to wait until a pod runs."),
+    ]
 }
 
 pub enum Process {

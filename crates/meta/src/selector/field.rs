@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::SelectorError;
 use crate::selector_index::{FieldIndex, SHORT};
 
 /// One term of a field selector.
@@ -46,14 +47,14 @@ impl FieldSelector {
     }
 
     /// Reads `fieldSelector` of a query. The error is upstream's text.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut terms = Vec::new();
         for part in split_terms(text) {
             if part.is_empty() {
                 continue;
             }
             let Some((field, operator, value)) = split_term(&part) else {
-                return Err(format!("invalid selector: '{text}'; can't understand '{part}'"));
+                return Err(SelectorError::Term { selector: text.to_owned(), term: part.clone() });
             };
             let value = unescape(value)?;
             // Nothing is to be nothing: no term at all.
@@ -89,17 +90,17 @@ fn split_term(term: &str) -> Option<(&str, &'static str, &str)> {
     })
 }
 
-fn unescape(text: &str) -> Result<String, String> {
+fn unescape(text: &str) -> Result<String, SelectorError> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match c {
             '\\' => match chars.next() {
                 Some(c @ ('\\' | ',' | '=')) => out.push(c),
-                Some(c) => return Err(format!("invalid field selector: invalid escape sequence: \\{c}")),
-                None => return Err("invalid field selector: invalid escape sequence: \\".to_owned()),
+                Some(c) => return Err(SelectorError::Escape(c.to_string())),
+                None => return Err(SelectorError::Escape(String::new())),
             },
-            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {}", u32::from(c))),
+            ',' | '=' => return Err(SelectorError::Unescaped(u32::from(c))),
             c => out.push(c),
         }
     }

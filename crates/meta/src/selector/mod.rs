@@ -1,5 +1,6 @@
 //! Label and field selectors: the query language of lists and watches, and `LabelSelector` objects.
 
+mod error;
 mod field;
 mod parse;
 
@@ -11,6 +12,7 @@ use serde_json::{Map, Value};
 use self::parse::Parser;
 use crate::selector_index::{LabelIndex, SHORT};
 
+pub use error::SelectorError;
 pub use field::{FieldSelector, FieldTerm};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,12 +103,12 @@ impl LabelSelector {
     }
 
     /// Reads `labelSelector` of a query. The error is upstream's text.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
         Parser::new(text).parse().map(Self::new)
     }
 
     /// Reads a `LabelSelector` object (matchLabels, matchExpressions). Null selects nothing, an empty one everything.
-    pub fn from_object(selector: &Value) -> Result<Self, String> {
+    pub fn from_object(selector: &Value) -> Result<Self, SelectorError> {
         if selector.is_null() {
             return Ok(Self::nothing());
         }
@@ -121,7 +123,7 @@ impl LabelSelector {
                 "NotIn" => Operator::NotIn,
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
-                other => return Err(format!("{other:?} is not a valid label selector operator")),
+                other => return Err(SelectorError::Operator(other.to_owned())),
             };
             requirements.push(Requirement {
                 key: expression.get("key").and_then(Value::as_str).unwrap_or_default().to_owned(),
@@ -224,11 +226,11 @@ mod tests {
         assert!(!selector.matches(|f| if f == "metadata.name" { "a".into() } else { "y,z".into() }));
         assert!(FieldSelector::parse("=").expect("nothing").is_everything());
         assert_eq!(
-            FieldSelector::parse("a=b=c"),
+            FieldSelector::parse("a=b=c").map_err(String::from),
             Err("invalid field selector: unescaped character in value: 61".to_owned())
         );
         assert_eq!(
-            FieldSelector::parse("spec.nodeName"),
+            FieldSelector::parse("spec.nodeName").map_err(String::from),
             Err("invalid selector: 'spec.nodeName'; can't understand 'spec.nodeName'".to_owned())
         );
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Operator, Requirement};
+use super::{Operator, Requirement, SelectorError};
 use crate::field::{FieldError, Path};
 use crate::names;
 
@@ -109,13 +109,13 @@ impl Parser {
         found
     }
 
-    pub(super) fn parse(mut self) -> Result<Vec<Requirement>, String> {
+    pub(super) fn parse(mut self) -> Result<Vec<Requirement>, SelectorError> {
         let mut requirements = Vec::new();
         loop {
             let (token, text) = self.look();
             match token {
                 Token::Identifier | Token::Not => {
-                    let one = self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?;
+                    let one = self.requirement().map_err(|error| SelectorError::Requirement(Box::new(error)))?;
                     requirements.push(one);
                     let (token, text) = self.take();
                     match token {
@@ -123,28 +123,28 @@ impl Parser {
                         Token::Comma => {
                             let (token, text) = self.look();
                             if !matches!(token, Token::Identifier | Token::Not) {
-                                return Err(format!("found '{text}', expected: identifier after ','"));
+                                return Err(unexpected(text, "identifier after ','"));
                             }
                         }
-                        _ => return Err(format!("found '{text}', expected: ',' or 'end of string'")),
+                        _ => return Err(unexpected(text, "',' or 'end of string'")),
                     }
                 }
                 Token::End => break,
-                _ => return Err(format!("found '{text}', expected: !, identifier, or 'end of string'")),
+                _ => return Err(unexpected(text, "!, identifier, or 'end of string'")),
             }
         }
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(requirements)
     }
 
-    fn requirement(&mut self) -> Result<Requirement, String> {
+    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
         let (mut token, mut key) = self.take();
         let negated = token == Token::Not;
         if negated {
             (token, key) = self.take();
         }
         if token != Token::Identifier {
-            return Err(format!("found '{key}', expected: identifier"));
+            return Err(unexpected(key, "identifier"));
         }
         check(&Path::root(), &key, &names::label_key(&key))?;
         if negated {
@@ -159,30 +159,30 @@ impl Parser {
             Token::NotIn | Token::NotEquals => Operator::NotIn,
             Token::Greater => Operator::GreaterThan,
             Token::Less => Operator::LessThan,
-            _ => return Err(format!("found '{text}', expected: in, notin, =, ==, !=, gt, lt")),
+            _ => return Err(unexpected(text, "in, notin, =, ==, !=, gt, lt")),
         };
         let values = if matches!(token, Token::In | Token::NotIn) { self.values()? } else { self.exact_value()? };
         for (index, value) in values.iter().enumerate() {
             let path = Path::new("values").index(index);
             if matches!(operator, Operator::GreaterThan | Operator::LessThan) && value.parse::<i64>().is_err() {
                 let why = "for 'Gt', 'Lt' operators, the value must be an integer";
-                return Err(FieldError::invalid(&path, value.clone(), why).line());
+                return Err(SelectorError::Label(Box::new(FieldError::invalid(&path, value.clone(), why))));
             }
             check(&path.key(&key), value, &names::label_value(value))?;
         }
         Ok(Requirement { key, operator, values })
     }
 
-    fn values(&mut self) -> Result<BTreeSet<String>, String> {
+    fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
         let (token, text) = self.take();
         if token != Token::Open {
-            return Err(format!("found '{text}' expected: '('"));
+            return Err(SelectorError::NoParenthesis(text));
         }
         match self.look() {
             (Token::Identifier | Token::Comma, text) => {
                 let values = self.identifiers()?;
                 if self.take().0 != Token::Close {
-                    return Err(format!("found '{text}', expected: ')'"));
+                    return Err(unexpected(text, "')'"));
                 }
                 Ok(values)
             }
@@ -190,11 +190,11 @@ impl Parser {
                 self.take();
                 Ok(BTreeSet::from([String::new()]))
             }
-            (_, text) => Err(format!("found '{text}', expected: ',', ')' or identifier")),
+            (_, text) => Err(unexpected(text, "',', ')' or identifier")),
         }
     }
 
-    fn identifiers(&mut self) -> Result<BTreeSet<String>, String> {
+    fn identifiers(&mut self) -> Result<BTreeSet<String>, SelectorError> {
         let mut values = BTreeSet::new();
         loop {
             let (token, text) = self.take();
@@ -204,7 +204,7 @@ impl Parser {
                     match self.look() {
                         (Token::Comma, _) => {}
                         (Token::Close, _) => return Ok(values),
-                        (_, text) => return Err(format!("found '{text}', expected: ',' or ')'")),
+                        (_, text) => return Err(unexpected(text, "',' or ')'")),
                     }
                 }
                 Token::Comma => {
@@ -223,22 +223,29 @@ impl Parser {
                         _ => {}
                     }
                 }
-                _ => return Err(format!("found '{text}', expected: ',', or identifier")),
+                _ => return Err(unexpected(text, "',', or identifier")),
             }
         }
     }
 
-    fn exact_value(&mut self) -> Result<BTreeSet<String>, String> {
+    fn exact_value(&mut self) -> Result<BTreeSet<String>, SelectorError> {
         if matches!(self.look().0, Token::End | Token::Comma) {
             return Ok(BTreeSet::from([String::new()]));
         }
         match self.take() {
             (Token::Identifier, text) => Ok(BTreeSet::from([text])),
-            (_, text) => Err(format!("found '{text}', expected: identifier")),
+            (_, text) => Err(unexpected(text, "identifier")),
         }
     }
 }
 
-fn check(path: &Path, value: &str, errors: &[String]) -> Result<(), String> {
-    if errors.is_empty() { Ok(()) } else { Err(FieldError::invalid(path, value, errors.join("; ")).line()) }
+fn unexpected(found: String, expected: &'static str) -> SelectorError {
+    SelectorError::Unexpected { found, expected }
+}
+
+fn check(path: &Path, value: &str, errors: &[String]) -> Result<(), SelectorError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(SelectorError::Label(Box::new(FieldError::invalid(path, value, errors.join("; ")))))
 }

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tokio::time::Instant;
 
-use super::{Loop, events};
+use super::{SchedulingLoop, events};
 use crate::framework::{Events, Happening};
 use crate::model::PodInfo;
 
-impl Loop {
+impl SchedulingLoop {
     pub(super) fn namespace_changed(&mut self, change: &Change<Namespace>) {
         let namespace = change.object();
         let name = namespace.metadata.name.as_deref().unwrap_or_default();

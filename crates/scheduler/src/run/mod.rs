@@ -116,7 +116,7 @@ fn start_with(
             metrics.clone(),
             group.clone(),
         );
-        let run = Loop {
+        let run = SchedulingLoop {
             cache: Cache::default(),
             nominations: Nominations::default(),
             queue: Queue::new(profiles.clone(), initial_backoff, longest_backoff),
@@ -135,7 +135,7 @@ fn start_with(
     scheduler
 }
 
-struct Loop {
+struct SchedulingLoop {
     profiles: Arc<HashMap<String, Profile>>,
     cache: Cache,
     nominations: Nominations,
@@ -166,7 +166,7 @@ struct Streams {
     reports: mpsc::UnboundedReceiver<Report>,
 }
 
-impl Loop {
+impl SchedulingLoop {
     async fn run(mut self, pods: Informer<Pod>, nodes: Informer<Node>, reports: mpsc::UnboundedReceiver<Report>) {
         nodes.synced().await;
         pods.synced().await;

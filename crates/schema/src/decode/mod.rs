@@ -368,13 +368,13 @@ pub fn free_form(body: &[u8], strict: bool) -> Result<(Value, Vec<String>), Free
 }
 
 /// Reads what somebody answered whom the server asked, such as a webhook.
-pub fn answer(body: &[u8]) -> Result<Value, String> {
-    let extent = scan::validate(body)?;
-    extent.check().map_err(|excess| excess.to_string())?;
-    serde_json::from_slice(body).map_err(|error| error.to_string())
+pub fn answer(body: &[u8]) -> Result<Value, FreeFormError> {
+    let extent = scan::validate(body).map_err(FreeFormError::Syntax)?;
+    extent.check().map_err(FreeFormError::TooLarge)?;
+    serde_json::from_slice(body).map_err(|error| FreeFormError::Syntax(error.to_string()))
 }
 
 /// Reads a body of no particular type; the error is Go's.
-pub fn any(body: &[u8]) -> Result<Value, String> {
-    free_form(body, false).map(|(value, _)| value).map_err(|error| error.to_string())
+pub fn any(body: &[u8]) -> Result<Value, FreeFormError> {
+    free_form(body, false).map(|(value, _)| value)
 }

@@ -278,7 +278,7 @@ impl<'i, 'c> Reader<'i, 'c> {
                 return match parsed {
                     Ok(value) => value.map(Value::String),
                     Err(error) => {
-                        self.save(error);
+                        self.save(error.to_string());
                         None
                     }
                 };

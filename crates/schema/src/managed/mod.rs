@@ -177,15 +177,25 @@ static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
     ])
 });
 
-/// The object with the values of a configuration, whoever owns them; or why the configuration does not fit its type.
-pub fn merge_configuration(ty: &Type, object: &Value, config: &Value) -> Result<Value, String> {
+/// Why a configuration cannot be merged into an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MergeError {
+    /// It does not fit its type.
+    #[error("failed to convert patch object to typed object: {0}")]
+    Type(String),
+    /// It says parts of what is replaced as a whole.
+    #[error("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}", .0.join(", "))]
+    Atomic(Vec<String>),
+}
+
+/// The object with the values of a configuration, whoever owns them.
+pub fn merge_configuration(ty: &Type, object: &Value, config: &Value) -> Result<Value, MergeError> {
     if let Some(complaints) = check::complaints(ty.catalogue(), ty.id(), config) {
-        return Err(format!("failed to convert patch object to typed object: {complaints}"));
+        return Err(MergeError::Type(complaints));
     }
     let atomics = check::atomics(ty.catalogue(), ty.id(), config);
     if !atomics.is_empty() {
-        let places = atomics.join(", ");
-        return Err(format!("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {places}"));
+        return Err(MergeError::Atomic(atomics));
     }
     Ok(merge::merge(ty.catalogue(), ty.id(), object, config))
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::PatchError;
 use super::convert::{go_print, go_text};
 use super::index::{Growing, Members};
+use super::merge::drop_nulls;
 use super::order::{check_order, in_order, partition};
 use crate::catalogue::{Catalogue, Field, Item, Shape, Type, TypeId};
 use crate::text::go_type;
@@ -332,17 +333,6 @@ pub(super) fn no_merge_key(map: &Map<String, Value>, key: &str) -> PatchError {
 fn unknown_directive(directive: &Value, map: &Map<String, Value>) -> PatchError {
     let shown = go_print(&Value::Object(map.clone()));
     PatchError::Internal(format!("unknown patch type: {} in map: {shown}", go_text(directive)))
-}
-
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            map.retain(|_, v| !v.is_null());
-            map.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
 }
 
 /// A value that goes in whole: maps with a `$patch` are dropped from it.

@@ -186,7 +186,7 @@ impl<'c> Decoder<'c> {
     }
 
     fn free_form(&self, bytes: &[u8], depth: usize) -> Read<Value> {
-        let value = crate::decode::any(bytes).map_err(ProtoError::Type)?;
+        let value = crate::decode::any(bytes).map_err(|error| ProtoError::Type(error.to_string()))?;
         let extent = Extent::of(&value);
         self.weigh(extent.weight)?;
         if depth + extent.depth > DEEPEST {

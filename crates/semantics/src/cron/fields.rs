@@ -2,6 +2,8 @@
 
 use jiff::civil::Date;
 
+use super::error::{FieldProblem, ScheduleError};
+
 /// A set of small numbers as bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Set {
@@ -41,10 +43,10 @@ const MONTH: Bounds = Bounds { low: 1, high: 12, names: &MONTHS };
 const WEEKDAY: Bounds = Bounds { low: 0, high: 6, names: &DAYS };
 
 impl Fields {
-    pub(super) fn parse(line: &str) -> Result<Self, String> {
+    pub(super) fn parse(line: &str) -> Result<Self, ScheduleError> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = words[..] else {
-            return Err(format!("expected exactly 5 fields, found {}: [{}]", words.len(), words.join(" ")));
+            return Err(ScheduleError::Fields { found: words.len(), line: words.join(" ") });
         };
         Ok(Self {
             minutes: field(minutes, &MINUTE)?,
@@ -81,7 +83,7 @@ impl Fields {
 }
 
 /// One field: a list of `*`, `*/5`, `1-5`, `10-20/2`, `mon`. Empty entries of the list do not count.
-fn field(text: &str, bounds: &Bounds) -> Result<Set, String> {
+fn field(text: &str, bounds: &Bounds) -> Result<Set, ScheduleError> {
     let mut set = Set { bits: 0, any: false };
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let part = range(part, bounds)?;
@@ -90,7 +92,8 @@ fn field(text: &str, bounds: &Bounds) -> Result<Set, String> {
     Ok(set)
 }
 
-fn range(text: &str, bounds: &Bounds) -> Result<Set, String> {
+fn range(text: &str, bounds: &Bounds) -> Result<Set, ScheduleError> {
+    let wrong = |problem: FieldProblem| ScheduleError::Field { part: text.to_owned(), problem };
     let steps: Vec<&str> = text.split('/').collect();
     let ends: Vec<&str> = steps[0].split('-').collect();
     let mut any = false;
@@ -102,7 +105,7 @@ fn range(text: &str, bounds: &Bounds) -> Result<Set, String> {
         match ends[..] {
             [_] => (start, start),
             [_, last] => (start, number_or_name(last, bounds)?),
-            _ => return Err(format!("too many hyphens: {text}")),
+            _ => return Err(wrong(FieldProblem::TooManyHyphens)),
         }
     };
     let step = match steps[..] {
@@ -116,26 +119,26 @@ fn range(text: &str, bounds: &Bounds) -> Result<Set, String> {
             any &= step <= 1;
             step
         }
-        _ => return Err(format!("too many slashes: {text}")),
+        _ => return Err(wrong(FieldProblem::TooManySlashes)),
     };
     let (low, high) = (bounds.low, bounds.high);
     if start < low {
-        return Err(format!("beginning of range ({start}) below minimum ({low}): {text}"));
+        return Err(wrong(FieldProblem::Below { start, minimum: low }));
     }
     if end > high {
-        return Err(format!("end of range ({end}) above maximum ({high}): {text}"));
+        return Err(wrong(FieldProblem::Above { end, maximum: high }));
     }
     if start > end {
-        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {text}"));
+        return Err(wrong(FieldProblem::Backwards { start, end }));
     }
     if step == 0 {
-        return Err(format!("step of range should be a positive number: {text}"));
+        return Err(wrong(FieldProblem::NoStep));
     }
     let step = usize::try_from(step).unwrap_or(usize::MAX);
     Ok(Set { bits: (start..=end).step_by(step).fold(0, |bits, number| bits | 1 << number), any })
 }
 
-fn number_or_name(text: &str, bounds: &Bounds) -> Result<u64, String> {
+fn number_or_name(text: &str, bounds: &Bounds) -> Result<u64, ScheduleError> {
     let lower = text.to_lowercase();
     match bounds.names.iter().position(|name| *name == lower) {
         Some(index) => Ok(bounds.low + index as u64),
@@ -144,13 +147,14 @@ fn number_or_name(text: &str, bounds: &Bounds) -> Result<u64, String> {
 }
 
 /// A number as Go's `strconv.Atoi` reads it, and refuses it.
-fn number(text: &str) -> Result<u64, String> {
-    let failed = |why: &str| format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: {why}");
-    match text.parse::<i64>() {
-        Ok(number) => u64::try_from(number).map_err(|_| format!("negative number ({number}) not allowed: {text}")),
-        Err(error) => Err(failed(match error.kind() {
-            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
-            _ => "invalid syntax",
-        })),
-    }
+fn number(text: &str) -> Result<u64, ScheduleError> {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    let problem = match text.parse::<i64>() {
+        Ok(number) => match u64::try_from(number) {
+            Ok(number) => return Ok(number),
+            Err(_) => FieldProblem::Negative(number),
+        },
+        Err(error) => FieldProblem::NoNumber { too_large: matches!(error.kind(), PosOverflow | NegOverflow) },
+    };
+    Err(ScheduleError::Field { part: text.to_owned(), problem })
 }

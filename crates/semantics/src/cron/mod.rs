@@ -1,6 +1,7 @@
 //! Cron schedules in the grammar of upstream's library, `robfig/cron`: five fields, descriptors such as `@daily`, and
 //! `@every 90m`. What is read here is what is followed here.
 
+mod error;
 mod fields;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 
 use crate::duration;
+pub use error::{FieldProblem, ScheduleError};
 use fields::Fields;
 
 /// A schedule that does not come for so many years never comes.
@@ -32,9 +34,9 @@ enum Kind {
 
 impl Schedule {
     /// Reads a line; the error is in the words of upstream's library.
-    pub fn parse(line: &str) -> Result<Self, String> {
+    pub fn parse(line: &str) -> Result<Self, ScheduleError> {
         if line.is_empty() {
-            return Err("empty spec string".to_owned());
+            return Err(ScheduleError::Empty);
         }
         let (zone, line) = match ["TZ=", "CRON_TZ="].iter().find_map(|prefix| line.strip_prefix(prefix)) {
             Some(rest) => {
@@ -42,8 +44,7 @@ impl Schedule {
                 let zone = match name {
                     // As Go takes them.
                     "" | "UTC" => TimeZone::UTC,
-                    name => TimeZone::get(name)
-                        .map_err(|_| format!("provided bad location {name}: unknown time zone {name}"))?,
+                    name => TimeZone::get(name).map_err(|_| ScheduleError::Location(name.to_owned()))?,
                 };
                 (Some(zone), rest.trim())
             }
@@ -94,7 +95,7 @@ impl Schedule {
     }
 }
 
-fn descriptor(line: &str) -> Result<Kind, String> {
+fn descriptor(line: &str) -> Result<Kind, ScheduleError> {
     let fields = match line {
         "@yearly" | "@annually" => "0 0 1 1 *",
         "@monthly" => "0 0 1 * *",
@@ -103,9 +104,10 @@ fn descriptor(line: &str) -> Result<Kind, String> {
         "@hourly" => "0 * * * *",
         _ => {
             let Some(text) = line.strip_prefix("@every ") else {
-                return Err(format!("unrecognized descriptor: {line}"));
+                return Err(ScheduleError::Descriptor(line.to_owned()));
             };
-            let nanos = duration::parse(text).map_err(|error| format!("failed to parse duration {line}: {error}"))?;
+            let nanos =
+                duration::parse(text).map_err(|error| ScheduleError::Duration { line: line.to_owned(), error })?;
             // Parts of a second do not count, and nothing comes more often than once in a second.
             let seconds = u64::try_from(nanos / 1_000_000_000).unwrap_or_default().max(1);
             return Ok(Kind::Every(Duration::from_secs(seconds)));

@@ -40,7 +40,7 @@ fn lines_are_judged_in_upstreams_words() {
         ("@every 5", "failed to parse duration @every 5: time: missing unit in duration \"5\""),
         ("TZ=Nowhere/Nothing 0 9 * * *", "provided bad location Nowhere/Nothing: unknown time zone Nowhere/Nothing"),
     ] {
-        assert_eq!(Schedule::parse(line).err().unwrap_or_default(), want, "{line}");
+        assert_eq!(Schedule::parse(line).err().map(String::from).unwrap_or_default(), want, "{line}");
     }
 }
 

@@ -5,4 +5,4 @@ pub mod scope;
 pub mod usage;
 
 pub use amounts::Amounts;
-pub use usage::Measure;
+pub use usage::{COMPUTE, Measure};

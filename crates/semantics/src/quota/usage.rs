@@ -9,6 +9,18 @@ use serde_json::Value;
 
 use super::amounts::{Amounts, amounts, total_with_overhead};
 
+/// What containers ask for, by itself, as requests and as limits.
+pub const COMPUTE: [&str; 9] = [
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+];
 const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
 /// The most devices that a claim can be given.
 const MOST_DEVICES: i64 = 32;
@@ -43,19 +55,8 @@ impl Measure {
         }
         match self {
             Self::Pod => {
-                const PLAIN: [&str; 10] = [
-                    "pods",
-                    "cpu",
-                    "memory",
-                    "ephemeral-storage",
-                    "requests.cpu",
-                    "requests.memory",
-                    "requests.ephemeral-storage",
-                    "limits.cpu",
-                    "limits.memory",
-                    "limits.ephemeral-storage",
-                ];
-                PLAIN.contains(&quota)
+                quota == "pods"
+                    || COMPUTE.contains(&quota)
                     || quota.starts_with("hugepages-")
                     || quota.starts_with("requests.hugepages-")
                     || quota.strip_prefix("requests.").is_some_and(|name| is_extended(name) || is_of_device_class(name))

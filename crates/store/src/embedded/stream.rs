@@ -4,11 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures::StreamExt;
-use futures::stream;
-
 use super::Shared;
 use super::watchers::Subscription;
+use crate::batches::Batches;
 use crate::types::{Revision, WatchBatch, WatchRequest};
 use crate::{Result, StoreError, WatchStream};
 
@@ -53,17 +51,10 @@ pub(crate) fn watch(shared: Arc<Shared>, request: WatchRequest) -> Result<WatchS
         ready: VecDeque::new(),
         caught_up: false,
     };
-    Ok(stream::unfold(Some(watch), |watch| async move {
-        let mut watch = watch?;
-        match watch.next().await {
-            Ok(batch) => Some((Ok(batch), Some(watch))),
-            Err(error) => Some((Err(error), None)),
-        }
-    })
-    .boxed())
+    Ok(watch.into_stream())
 }
 
-impl Watch {
+impl Batches for Watch {
     async fn next(&mut self) -> Result<WatchBatch> {
         loop {
             if let Some(batch) = self.ready.pop_front() {

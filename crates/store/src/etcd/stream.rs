@@ -6,14 +6,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream;
-
 use super::api::rpc::event::EventType;
 use super::api::rpc::{self, WatchCreateRequest, WatchResponse};
 use super::api::{Client, Watching};
 use super::connection::{Connection, Repeat};
 use super::convert::{Layout, number, unsigned};
+use crate::batches::Batches;
 use crate::types::{Event, EventKind, Revision, WatchBatch, WatchRequest};
 use crate::{Entry, Result, StoreError, WatchStream};
 
@@ -60,14 +58,7 @@ pub(super) async fn watch(connection: Connection, request: WatchRequest) -> Resu
         };
         watch.ready.push_front(first);
     }
-    Ok(stream::unfold(Some(watch), |watch| async move {
-        let mut watch = watch?;
-        match watch.next().await {
-            Ok(batch) => Some((Ok(batch), Some(watch))),
-            Err(error) => Some((Err(error), None)),
-        }
-    })
-    .boxed())
+    Ok(watch.into_stream())
 }
 
 /// The compacted revision: what etcd says to a watch that wants everything.
@@ -108,6 +99,41 @@ impl Watch {
         Ok(())
     }
 
+    fn accept(&mut self, response: WatchResponse) -> Result<()> {
+        if response.canceled {
+            if response.compact_revision > 0 {
+                let oldest = unsigned(response.compact_revision);
+                return Err(StoreError::Compacted { requested: self.reached, oldest });
+            }
+            let reason = response.cancel_reason;
+            if reason.contains("permission denied") {
+                return Err(StoreError::Unavailable(format!("etcd: {reason}")));
+            }
+            self.responses = None;
+            return Ok(());
+        }
+        for event in response.events {
+            let Some(kv) = &event.kv else { continue };
+            let revision = unsigned(kv.mod_revision);
+            if revision > self.reached {
+                self.reached = revision;
+                // What comes next is a new revision: the mark of one without events says enough for all before it.
+                if self.ready.back().is_some_and(|batch| batch.events.is_empty()) {
+                    self.ready.pop_back();
+                }
+                self.ready.push_back(WatchBatch { revision, events: Vec::new() });
+            }
+            if kv.key.starts_with(&self.prefix)
+                && let Some(batch) = self.ready.back_mut()
+            {
+                batch.events.push(convert(&self.connection.layout, event)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Batches for Watch {
     async fn next(&mut self) -> Result<WatchBatch> {
         loop {
             if let Some(batch) = self.ready.pop_front() {
@@ -141,39 +167,6 @@ impl Watch {
                 }
             }
         }
-    }
-
-    fn accept(&mut self, response: WatchResponse) -> Result<()> {
-        if response.canceled {
-            if response.compact_revision > 0 {
-                let oldest = unsigned(response.compact_revision);
-                return Err(StoreError::Compacted { requested: self.reached, oldest });
-            }
-            let reason = response.cancel_reason;
-            if reason.contains("permission denied") {
-                return Err(StoreError::Unavailable(format!("etcd: {reason}")));
-            }
-            self.responses = None;
-            return Ok(());
-        }
-        for event in response.events {
-            let Some(kv) = &event.kv else { continue };
-            let revision = unsigned(kv.mod_revision);
-            if revision > self.reached {
-                self.reached = revision;
-                // What comes next is a new revision: the mark of one without events says enough for all before it.
-                if self.ready.back().is_some_and(|batch| batch.events.is_empty()) {
-                    self.ready.pop_back();
-                }
-                self.ready.push_back(WatchBatch { revision, events: Vec::new() });
-            }
-            if kv.key.starts_with(&self.prefix)
-                && let Some(batch) = self.ready.back_mut()
-            {
-                batch.events.push(convert(&self.connection.layout, event)?);
-            }
-        }
-        Ok(())
     }
 }
 

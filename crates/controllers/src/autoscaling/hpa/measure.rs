@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ferry_client::Clock;
 use ferry_meta::Quantity;
 use ferry_meta::quantity::Format;
 use k8s_openapi::api::autoscaling::v2::{
@@ -11,7 +12,6 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
-use k8s_openapi::jiff::Timestamp;
 
 use super::Settings;
 use super::mapping::{self, Mapping};
@@ -28,6 +28,7 @@ pub(super) struct Scaled<'a> {
     pub(super) pods: &'a [Arc<Pod>],
     pub(super) tolerance: Tolerance,
     pub(super) settings: &'a Settings,
+    pub(super) clock: &'a Clock,
 }
 
 /// Where figures come from.
@@ -253,7 +254,7 @@ impl Meter {
 }
 
 fn moment<'a>(scaled: &Scaled<'a>) -> Moment<'a> {
-    Moment { now: Timestamp::now(), settings: scaled.settings }
+    Moment { now: scaled.clock.now(), settings: scaled.settings }
 }
 
 fn pods<'a>(scaled: &Scaled<'a>) -> Vec<&'a Pod> {

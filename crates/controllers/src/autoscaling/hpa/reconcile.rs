@@ -50,7 +50,10 @@ pub(crate) fn start(context: &Context) {
     let this = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), NAME, &context.tasks),
         settings: context.config.autoscaling,
-        meter: Meter { source: Source { client: client.clone() }, mapping: Mapping::new(client.clone()) },
+        meter: Meter {
+            source: Source { client: client.clone(), clock: context.config.clock.clone() },
+            mapping: Mapping::new(client.clone()),
+        },
         client,
         autoscalers: context.informers.of(),
         pods: context.informers.of(),
@@ -305,6 +308,7 @@ impl Reconciler {
             pods: &pods,
             tolerance: measure::tolerance(autoscaler, self.settings.tolerance),
             settings: &self.settings,
+            clock: &self.meter.source.clock,
         };
         let metrics = autoscaler.spec.metrics.as_deref().unwrap_or_default();
         let mut wish = Wish { replicas: 0, name: String::new() };

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use ferry_client::write;
+use ferry_client::{Clock, write};
 use ferry_meta::Quantity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, LabelSelector, LabelSelectorRequirement, Time};
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use serde::Deserialize;
 
@@ -18,6 +17,7 @@ const FROM_CUSTOM: &str = "unable to fetch metrics from custom metrics API";
 #[derive(Clone)]
 pub(super) struct Source {
     pub(super) client: Client,
+    pub(super) clock: Clock,
 }
 
 #[derive(Deserialize)]
@@ -160,7 +160,7 @@ impl Source {
                 found = true;
             }
             let window = metrics.window.as_deref().and_then(seconds).unwrap_or(Duration::from_secs(60));
-            let at = metrics.timestamp.map_or_else(Timestamp::now, |time| time.0);
+            let at = metrics.timestamp.map_or_else(|| self.clock.now(), |time| time.0);
             found.then_some((metrics.metadata.name, Sample { milli: sum, at, window }))
         };
         Ok(list.items.into_iter().filter_map(sample).collect())
@@ -186,7 +186,7 @@ impl Source {
         }
         let sample = |value: CustomValue| {
             let window = Duration::from_secs(u64::try_from(value.window_seconds.unwrap_or(60)).unwrap_or(60));
-            let at = value.timestamp.map_or_else(Timestamp::now, |time| time.0);
+            let at = value.timestamp.map_or_else(|| self.clock.now(), |time| time.0);
             (value.described_object.name, Sample { milli: milli(&value.value), at, window })
         };
         Ok(values.into_iter().map(sample).collect())

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::backoff::{self, Record};
 use super::indexes::Indexes;
 use super::pod as job_pod;
-use super::policy::{self, Verdict};
+use super::policy::{self, PodFailurePolicyAction};
 use super::status::{self, End};
 use super::tally::{Tally, tally};
 use crate::common::number::total;
@@ -112,7 +112,7 @@ fn ended(observed: &Observed<'_>, tally: &Tally<'_>, status: &JobStatus) -> Opti
     }
     let (job, spec) = (observed.job, &tally.spec);
     for pod in observed.pods.iter().filter(|pod| job_pod::has_failed(job, pod)) {
-        if let Verdict::FailJob(message) = policy::judge(job, pod) {
+        if let PodFailurePolicyAction::FailJob(message) = policy::judge(job, pod) {
             return Some(End::failed("PodFailurePolicy", &message));
         }
     }
@@ -291,7 +291,8 @@ fn count(observed: &Observed<'_>, tally: &Tally<'_>, end: &mut Option<End>, plan
                 _ => {}
             }
         } else if failed || end.as_ref().is_some_and(End::is_failure) {
-            let counts = policy::judge(job, pod) != Verdict::Ignore && (!tally.indexed || index.is_some());
+            let counts =
+                policy::judge(job, pod) != PodFailurePolicyAction::Ignore && (!tally.indexed || index.is_some());
             if counts && !bad.contains(&uid) {
                 bad.push(uid);
             }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, Pod}
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::policy::{self, Verdict};
+use super::policy::{self, PodFailurePolicyAction};
 use crate::common::{pod, pod_control};
 
 pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -83,7 +83,7 @@ pub(super) fn make(job: &Job, index: Option<i32>, previous: Option<&Pod>) -> Pod
     if job.spec.as_ref().is_some_and(|spec| spec.backoff_limit_per_index.is_some()) {
         let (mut failures, mut ignored) = (0, 0);
         if let Some(previous) = previous {
-            let is_ignored = policy::judge(job, previous) == Verdict::Ignore;
+            let is_ignored = policy::judge(job, previous) == PodFailurePolicyAction::Ignore;
             failures = number(previous, FAILURES) + i32::from(!is_ignored);
             ignored = number(previous, IGNORED) + i32::from(is_ignored);
         }

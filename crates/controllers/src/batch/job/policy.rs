@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::indexes::Indexes;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PodFailurePolicyAction {
     Count,
     Ignore,
     FailIndex,
@@ -15,7 +15,7 @@ pub(super) enum Verdict {
 }
 
 /// The first rule of the Job's policy that the pod matches.
-pub(super) fn judge(job: &Job, pod: &Pod) -> Verdict {
+pub(super) fn judge(job: &Job, pod: &Pod) -> PodFailurePolicyAction {
     let policy = job.spec.as_ref().and_then(|spec| spec.pod_failure_policy.as_ref());
     for (index, rule) in policy.into_iter().flat_map(|policy| &policy.rules).enumerate() {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
@@ -35,14 +35,19 @@ pub(super) fn judge(job: &Job, pod: &Pod) -> Verdict {
         };
         let Some(reason) = reason else { continue };
         match rule.action.as_str() {
-            "Ignore" => return Verdict::Ignore,
-            "FailIndex" => return Verdict::FailIndex,
-            "Count" => return Verdict::Count,
-            "FailJob" => return Verdict::FailJob(format!("{reason} matching {} rule at index {index}", rule.action)),
+            "Ignore" => return PodFailurePolicyAction::Ignore,
+            "FailIndex" => return PodFailurePolicyAction::FailIndex,
+            "Count" => return PodFailurePolicyAction::Count,
+            "FailJob" => {
+                return PodFailurePolicyAction::FailJob(format!(
+                    "{reason} matching {} rule at index {index}",
+                    rule.action
+                ));
+            }
             _ => {}
         }
     }
-    Verdict::Count
+    PodFailurePolicyAction::Count
 }
 
 fn exit_code(pod: &Pod, wanted: &PodFailurePolicyOnExitCodesRequirement) -> Option<(String, i32)> {

@@ -10,7 +10,7 @@ use super::backoff::Record;
 use super::indexes::Indexes;
 use super::plan::Observed;
 use super::pod as job_pod;
-use super::policy::{self, Verdict};
+use super::policy::{self, PodFailurePolicyAction};
 use crate::common::number::total;
 use crate::common::pod;
 
@@ -44,7 +44,7 @@ pub(super) fn tally<'a>(observed: &Observed<'a>) -> Tally<'a> {
     };
     let new_done = list(&|pod| pod::phase(pod) == "Succeeded" && fresh(&done, pod));
     let new_bad = list(&|pod| job_pod::has_failed(job, pod) && fresh(&bad, pod));
-    let counted = new_bad.iter().filter(|pod| policy::judge(job, pod) != Verdict::Ignore).count();
+    let counted = new_bad.iter().filter(|pod| policy::judge(job, pod) != PodFailurePolicyAction::Ignore).count();
     let number = |length: usize| i32::try_from(length).unwrap_or(i32::MAX);
     let mut tally = Tally {
         indexed,
@@ -79,8 +79,8 @@ fn by_index<'a>(observed: &Observed<'a>, tally: &mut Tally<'a>, old: &JobStatus,
     for pod in observed.pods.iter().filter(|pod| job_pod::has_failed(job, pod) && observed.is_tracked(pod)) {
         let Some(index) = job_pod::index(pod).filter(|index| *index < completions) else { continue };
         let verdict = policy::judge(job, pod);
-        let spent = verdict != Verdict::Ignore && job_pod::failures_before(pod) >= limit;
-        if !tally.succeeded_indexes.contains(index) && (verdict == Verdict::FailIndex || spent) {
+        let spent = verdict != PodFailurePolicyAction::Ignore && job_pod::failures_before(pod) >= limit;
+        if !tally.succeeded_indexes.contains(index) && (verdict == PodFailurePolicyAction::FailIndex || spent) {
             failed.add(index);
         } else if !busy.contains(&index) {
             let last = tally.delayed.entry(index).or_insert(pod);

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{
-    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectReference, Pod, Service,
-};
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
@@ -126,13 +124,7 @@ fn address(service: &Service, pod: &Pod, ip: &str) -> EndpointAddress {
         ip: ip.to_owned(),
         hostname: endpoint::hostname(service, pod),
         node_name: (!node.is_empty()).then(|| node.to_owned()),
-        target_ref: Some(ObjectReference {
-            kind: Some("Pod".into()),
-            namespace: pod.metadata.namespace.clone(),
-            name: pod.metadata.name.clone(),
-            uid: pod.metadata.uid.clone(),
-            ..ObjectReference::default()
-        }),
+        target_ref: Some(endpoint::target_ref(pod)),
     }
 }
 

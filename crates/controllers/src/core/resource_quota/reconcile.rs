@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::informer::Cached;
-use ferry_client::{Api, Change, Error, Informer, ObjectKey, Selection, WorkQueue, discovery, write};
+use ferry_client::{Api, Change, Clock, Error, Informer, ObjectKey, Selection, WorkQueue, discovery, write};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{
     ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, ResourceQuotaStatus,
@@ -60,6 +60,7 @@ struct Reconciler {
     counted: Mutex<HashMap<ApiResource, Watch>>,
     queue: WorkQueue<ObjectKey>,
     tasks: Tasks,
+    clock: Clock,
 }
 
 struct Watch {
@@ -81,6 +82,7 @@ pub(crate) fn start(context: &Context) {
         device_claims: informers.of(),
         counted: Mutex::default(),
         tasks: context.tasks.clone(),
+        clock: context.config.clock.clone(),
         queue: context.queue("resourcequota_primary"),
     });
     let handler = this.clone();
@@ -179,13 +181,8 @@ impl Reconciler {
             let name = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
             counts.insert(name, self.count(&key.namespace, group, resource).await?);
         }
-        let used = plan::used(
-            &plan::scopes_of(&spec),
-            &hard,
-            &self.objects(&key.namespace, &hard),
-            &counts,
-            ferry_meta::time::now(),
-        );
+        let used =
+            plan::used(&plan::scopes_of(&spec), &hard, &self.objects(&key.namespace, &hard), &counts, self.clock.now());
         let status = quota.status.clone().unwrap_or_default();
         let known = plan::same(&texts(status.hard.as_ref()), &hard) && plan::same(&texts(status.used.as_ref()), &used);
         if !known {

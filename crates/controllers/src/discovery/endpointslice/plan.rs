@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ferry_client::owner;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -147,13 +147,7 @@ fn endpoint_of(service: &Service, pod: &Pod, address: &str, zone: &impl Fn(&str)
         hostname: endpoint::hostname(service, pod),
         node_name: (!node.is_empty()).then(|| node.to_owned()),
         zone: if node.is_empty() { None } else { zone(node) },
-        target_ref: Some(ObjectReference {
-            kind: Some("Pod".into()),
-            namespace: pod.metadata.namespace.clone(),
-            name: pod.metadata.name.clone(),
-            uid: pod.metadata.uid.clone(),
-            ..ObjectReference::default()
-        }),
+        target_ref: Some(endpoint::target_ref(pod)),
         ..Endpoint::default()
     }
 }

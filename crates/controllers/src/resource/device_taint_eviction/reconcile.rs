@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{Api, Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{DeviceTaintRule, ResourceClaim, ResourceSlice};
 use k8s_openapi::jiff::Timestamp;
@@ -44,6 +44,7 @@ struct Reconciler {
     evicted: Mutex<HashMap<String, usize>>,
     /// Pods that are to go later.
     pending: Mutex<HashSet<ObjectKey>>,
+    clock: Clock,
     queue: WorkQueue<Key>,
 }
 
@@ -65,6 +66,7 @@ pub(crate) fn start(context: &Context) {
         rules: context.informers.of(),
         evicted: Mutex::default(),
         pending: Mutex::default(),
+        clock: context.config.clock.clone(),
         queue: context.queue("device_taint_eviction_controller"),
     });
     let handler = this.clone();
@@ -146,7 +148,7 @@ impl Reconciler {
     }
 
     async fn pod(&self, key: &ObjectKey) -> Result<Action, Error> {
-        let now = Timestamp::now();
+        let now = self.clock.now();
         let found = self.pods.get_key(key);
         let eviction = found.as_ref().and_then(|pod| self.eviction(pod, &self.rules.list(), now));
         let (Some(pod), Some(eviction)) = (&found, eviction) else {
@@ -184,7 +186,7 @@ impl Reconciler {
         let known = rule.status.as_ref().and_then(|status| status.conditions.as_ref());
         let known = known.into_iter().flatten().find(|condition| condition.type_ == CONDITION);
         if let Some(known) = known.filter(|known| known.observed_generation == rule.metadata.generation) {
-            let age = Timestamp::now().duration_since(known.last_transition_time.0);
+            let age = self.clock.now().duration_since(known.last_transition_time.0);
             let left = STATUS_PERIOD.saturating_sub(Duration::try_from(age).unwrap_or_default());
             if !left.is_zero() {
                 return Ok(Action::After(left));
@@ -226,7 +228,7 @@ impl Reconciler {
         // A rule without effect is asked what it would do with one.
         let mut evicting = rule.clone();
         evicting.spec.taint.effect = plan::NO_EXECUTE.into();
-        let (alone, now) = ([Arc::new(evicting)], Timestamp::now());
+        let (alone, now) = ([Arc::new(evicting)], self.clock.now());
         let mut namespaces = HashSet::new();
         for pod in self.pods.list() {
             if self.eviction(&pod, &alone, now).is_some_and(|eviction| eviction.rules.contains(uid)) {

@@ -51,6 +51,22 @@ async fn objects(context: &Context, words: &[String]) -> Result<Vec<Info>> {
     Ok(infos)
 }
 
+/// The same, after the flags that exclude each other have been looked at.
+async fn selected(context: &Context, report: &Report) -> Result<Vec<Info>> {
+    let flags = &context.flags;
+    if flags.is("local") && !context.words().is_empty() {
+        return Err(Error::say(LOCAL_NEEDS_FILES));
+    }
+    let infos = objects(context, context.words()).await?;
+    if flags.is("local") && report.dry_run == DryRun::Server {
+        return Err(Error::say(LOCAL_OR_SERVER));
+    }
+    if flags.is("all") && flags.given("selector").is_some() {
+        return Err(Error::say(ALL_OR_SELECTOR));
+    }
+    Ok(infos)
+}
+
 /// The pod of the object, or of its template.
 fn pod_spec(object: &mut Value) -> Result<&mut Value, String> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();

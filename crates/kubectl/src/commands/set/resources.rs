@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::{Command, leaf};
 use super::{Ending, about};
-use crate::commands::common::{self, DryRun, Report};
+use crate::commands::common::{self, Report};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, text};
 use crate::session::Context;
@@ -28,16 +28,7 @@ pub const COMMAND: Command = leaf(
 async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
     let report = Report::of(context)?;
-    if flags.is("local") && !context.words().is_empty() {
-        return Err(Error::say(super::LOCAL_NEEDS_FILES));
-    }
-    let infos = super::objects(context, context.words()).await?;
-    if flags.is("local") && report.dry_run == DryRun::Server {
-        return Err(Error::say(super::LOCAL_OR_SERVER));
-    }
-    if flags.is("all") && flags.given("selector").is_some() {
-        return Err(Error::say(super::ALL_OR_SELECTOR));
-    }
+    let infos = super::selected(context, &report).await?;
     if flags.given("limits").is_none() && flags.given("requests").is_none() {
         return Err(Error::say(
             "you must specify an update to requests or limits (in the form of --requests/--limits)",

@@ -47,7 +47,7 @@ async fn run(context: &Context) -> Result<()> {
 fn parse(text: &str) -> Result<Map<String, Value>> {
     use ferry_meta::selector::{LabelSelector, Operator};
     let invalid = |why: String| Error::say(format!("couldn't parse the selector string {text:?}: {why}"));
-    let selector = LabelSelector::parse(text).map_err(invalid)?;
+    let selector = LabelSelector::parse(text).map_err(|why| invalid(why.into()))?;
     let mut labels = Map::new();
     for requirement in selector.requirements() {
         let mut values = requirement.values.iter();

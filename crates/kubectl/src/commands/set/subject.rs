@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::{Command, leaf};
 use super::{Ending, about};
-use crate::commands::common::{self, DryRun, Report};
+use crate::commands::common::{self, Report};
 use crate::error::{Error, Result};
 use crate::flags::array;
 use crate::session::Context;
@@ -29,16 +29,7 @@ pub const COMMAND: Command = leaf(
 async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
     let report = Report::of(context)?;
-    if flags.is("local") && !context.words().is_empty() {
-        return Err(Error::say(super::LOCAL_NEEDS_FILES));
-    }
-    let infos = super::objects(context, context.words()).await?;
-    if flags.is("local") && report.dry_run == DryRun::Server {
-        return Err(Error::say(super::LOCAL_OR_SERVER));
-    }
-    if flags.is("all") && flags.given("selector").is_some() {
-        return Err(Error::say(super::ALL_OR_SELECTOR));
-    }
+    let infos = super::selected(context, &report).await?;
     let sorted = |name: &str| flags.list(name).into_iter().collect::<BTreeSet<String>>();
     let (users, groups, accounts) = (sorted("user"), sorted("group"), sorted("serviceaccount"));
     if users.is_empty() && groups.is_empty() && accounts.is_empty() {

@@ -4,27 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 
 use ferry_meta::{FieldError, FieldErrors, Path, Quantity, names};
 use ferry_semantics::pod_resources::peak;
+use ferry_semantics::quota::COMPUTE;
 use ferry_semantics::quota::amounts::amounts;
 
 use super::spec::Whole;
 use crate::cursor::{Cursor, NOT_NEGATIVE, Report};
 
 pub type NameRule = fn(&mut FieldErrors, &Path, &str);
-
-/// Those that are measured.
-const MEASURED: [&str; 11] = [
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "storage",
-    "requests.storage",
-];
 
 const COUNTED: [&str; 9] = [
     "pods",
@@ -65,7 +51,8 @@ pub fn any_name(errors: &mut FieldErrors, path: &Path, name: &str) -> bool {
         errors.reasons(path.clone(), name, reasons);
         return false;
     }
-    let standard = MEASURED.contains(&name)
+    let standard = COMPUTE.contains(&name)
+        || matches!(name, "storage" | "requests.storage")
         || COUNTED.contains(&name)
         || is_huge_pages(name)
         || name.starts_with("requests.hugepages-");
