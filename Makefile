@@ -5,7 +5,7 @@ CACHE := $(or $(FERRY_CACHE),$(HOME)/.cache/ferry)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export FERRY_CACHE := $(CACHE)
 
-.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist conformance envtest upgrade-test
+.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist conformance gateway-conformance envtest upgrade-test
 
 up: ## install what is missing, build, start a cluster, deploy the example and show it
 	@hack/up.sh
@@ -28,6 +28,9 @@ clean-room: ## the README's commands in a bare Debian root with namespaces of it
 
 conformance: ## the official conformance suite: RUNG=1 FOCUS=regex RUNTIME=embedded NODES=2 RESUME=1
 	@hack/conformance.sh
+
+gateway-conformance: ## the Gateway API's own conformance suite: TEST=HTTPRouteWeight CRDS=own RUNTIME=embedded KEEP=1
+	@hack/gateway-conformance.sh
 
 envtest: ## controller-runtime's own tests, with Ferry in the place of kube-apiserver and etcd
 	@hack/envtest.sh

@@ -100,8 +100,8 @@ fn parent(world: &World, route: &Value, reference: &Value) -> Option<Finding> {
         let cause = format!("its parent, the {place}, is not in force");
         Some(Finding { probably: inner.probably, ..Finding::new(Reason::RouteGateway, route, cause).because_of(inner) })
     });
-    let told = object::items(route, "/status/parents").iter();
-    let told = told.filter(|told| told.get("parentRef").is_some_and(|of| is_same(of, reference, route))).next_back();
+    let is_told = |told: &&Value| told.get("parentRef").is_some_and(|of| is_same(of, reference, route));
+    let told = object::items(route, "/status/parents").iter().rfind(is_told);
     let Some(told) = told else {
         return held.or_else(|| {
             let cause = format!("no controller has judged it for its parent, the {place}");
