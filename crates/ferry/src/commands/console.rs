@@ -40,10 +40,9 @@ async fn link(options: &ConsoleOptions) -> Result<String> {
 }
 
 fn open(link: &str) -> bool {
-    let runs = |opener: &&str| {
+    OPENERS.iter().any(|opener| {
         let quiet =
             Command::new(opener).arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         quiet.is_ok_and(|status| status.success())
-    };
-    OPENERS.iter().any(|opener| runs(&opener))
+    })
 }

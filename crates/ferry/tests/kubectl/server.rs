@@ -33,6 +33,8 @@ impl Server {
         std::fs::write(path("config"), config.to_string()).unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_ferry"))
             .args(["apiserver", "--bind-address=127.0.0.1", &format!("--secure-port={port}")])
+            // What the Service `kubernetes` leads to is printed, and is not to differ from machine to machine.
+            .arg("--advertise-address=192.0.2.100")
             .args([format!("--data-dir={}", path("data")), format!("--token-auth-file={}", path("tokens"))])
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(path("log")).unwrap())
