@@ -1,14 +1,12 @@
-//! The console: who its cookie speaks for, over real HTTP; what its pages show, in a real browser on a real cluster.
+//! The console: who its cookie speaks for, over real HTTP.
 
 use std::path::Path;
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::alone::{Apiserver, BYSTANDER, TOKEN, runtime, succeeds, text};
-use crate::browser::Browser;
-use crate::cluster::Cluster;
 
 /// What goes over the wire when somebody opens the console for the first time.
 const LARGEST: usize = 250 << 10;
@@ -162,137 +160,4 @@ pub fn without_the_console_there_is_none() {
             assert_eq!(call(&admin, Method::GET, path, &[]).await.0.status(), 404, "{path}");
         }
     });
-}
-
-const SPACE: &str = "console";
-/// Text that would do something if it were markup.
-const MARKUP: &str = "<img src=x onerror=\"window.harmed=1\"><script>window.harmed=1</script>";
-
-fn web() -> String {
-    let pod = json!({
-        "metadata": { "labels": { "app": "web" }, "annotations": { "note": MARKUP } },
-        "spec": { "terminationGracePeriodSeconds": 0, "containers": [{
-            "name": "web", "image": "busybox:1.36",
-            "command": ["sh", "-c", "echo 'began <b>bold</b>'; printf 'red \\033[31mtext\\n'; while true; do sleep 1; done"],
-        }] },
-    });
-    let spec = json!({ "replicas": 2, "selector": { "matchLabels": { "app": "web" } }, "template": pod });
-    let meta =
-        json!({ "name": "web", "namespace": SPACE, "annotations": { "note": MARKUP }, "labels": { "app": "web" } });
-    json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec }).to_string()
-}
-
-pub fn pages_show_a_cluster_happen(cluster: &mut Cluster) {
-    let mut browser = Browser::start();
-    cluster.kubectl(&["create", "namespace", SPACE]);
-    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": SPACE },
-        "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80 }] } });
-    cluster.apply(&service.to_string());
-    let console = format!("{}/console/", cluster.server());
-
-    // Without a sign-in there is nothing to see.
-    browser.go(&console);
-    browser.sees("ferry console");
-    browser.picture("sign-in");
-    browser.fill("input[name=token]", "wrong");
-    browser.click("button[type=submit]");
-    browser.sees("does not accept this token");
-    browser.go(&link(&cluster.data_dir().join("kubeconfig")));
-    browser.sees("Hops");
-
-    // A manifest is tried, applied and watched through all twelve hops.
-    browser.click("#apply");
-    browser.fill("dialog textarea", &web());
-    browser.click("#apply-try");
-    browser.sees("+ kind: Deployment");
-    browser.picture("apply");
-    browser.click("#apply-now");
-    browser.until("document.querySelector('.badge.good')?.textContent && document.body.innerText.includes('arrived')");
-    let hops = browser.value("[...document.querySelectorAll('.fall .number')].map((one) => Number(one.textContent))");
-    let hops: Vec<u64> = serde_json::from_value(hops).unwrap();
-    assert!((1..=12).all(|hop| hops.contains(&hop)) && hops.is_sorted(), "{hops:?}");
-    browser.picture("waterfall");
-    browser.go(&format!("{console}#/hops?object=%2Fapis%2Fapps%2Fv1%2Fnamespaces%2F{SPACE}%2Fdeployments%2Fweb"));
-    browser.until("document.querySelectorAll('.lanes .mark').length > 20 && document.querySelector('.lanes .mark.of')");
-    for lane in ["client", "api", "store", "controllers", "scheduler", "kubelet", "runtime", "network", "proxy"] {
-        browser.until(&format!("document.querySelector('.lanes .mark.lane-{lane}')"));
-    }
-    browser.picture("hops");
-
-    // Tables follow what happens; only what is in view is drawn.
-    browser.go(&format!("{console}#/r/core/pods?ns={SPACE}"));
-    browser.until("document.querySelectorAll('.grid a.line').length === 2");
-    cluster.kubectl(&["-n", SPACE, "scale", "deployment/web", "--replicas=3"]);
-    browser.until("document.querySelectorAll('.grid a.line').length === 3");
-    browser.until("document.querySelectorAll('.grid .cell.good').length === 3");
-    browser.picture("pods");
-    browser.fill("input[type=search]", "no such pod");
-    browser.sees("No row fits the filter");
-
-    // One pod: logs, a terminal that knows its size.
-    let pod = cluster.kubectl(&["-n", SPACE, "get", "pods", "-o", "jsonpath={.items[0].metadata.name}"]);
-    let pod = format!("{console}#/o/api/v1/namespaces/{SPACE}/pods/{}", pod.trim());
-    browser.go(&pod);
-    browser.sees("Nothing holds it up.");
-    browser.picture("pod");
-    browser.go(&format!("{pod}?tab=logs"));
-    browser.sees("began <b>bold</b>");
-    browser.sees("red text");
-    browser.go(&format!("{pod}?tab=terminal"));
-    browser.until("document.querySelector('.term')?.innerText.includes('#')");
-    browser.value("document.querySelector('.term').focus()");
-    browser.types("stty size; echo in the $((6*7))th pod\n");
-    browser.sees("in the 42th pod");
-    let columns = browser.value("/^(\\d+) (\\d+)$/m.exec(document.querySelector('.term').innerText)?.[2]");
-    browser.resize(900, 900);
-    browser.until("document.querySelector('.term').clientWidth < 700");
-    browser.types("clear; stty size\n");
-    browser.until(&format!("![null, undefined, {columns}].includes(/^(\\d+) (\\d+)$/m.exec(document.querySelector('.term').innerText)?.[2])"));
-    browser.resize(1440, 900);
-    browser.picture("terminal");
-
-    // An edit that comes too late is told so.
-    let deployment = format!("{console}#/o/apis/apps/v1/namespaces/{SPACE}/deployments/web");
-    browser.go(&format!("{deployment}?tab=yaml"));
-    browser.until("document.querySelector('textarea')?.value.includes('replicas: 3')");
-    cluster.kubectl(&["-n", SPACE, "annotate", "deployment/web", "by=another"]);
-    browser.value("(() => { const area = document.querySelector('textarea'); area.value = area.value.replace('replicas: 3', 'replicas: 1'); })()");
-    browser.click("#yaml-save");
-    browser.sees("Somebody else changed it meanwhile.");
-    browser.picture("conflict");
-    browser.go(&format!("{deployment}?tab=history"));
-    browser.until("document.querySelectorAll('details.panel').length > 2");
-    browser.value("document.querySelector('details.panel').open = true");
-    browser.until("document.querySelector('details.panel .diff, details.panel .body p')");
-    browser.picture("history");
-    browser.go(&format!("{console}#/map?ns={SPACE}"));
-    browser.until("document.querySelectorAll('.mapbox path').length > 4");
-    browser.picture("map");
-
-    // A pod that is gone is there in the past.
-    browser.go(&format!("{console}#/time?kind=%2Fpods&ns={SPACE}"));
-    browser.until("document.querySelectorAll('.grid a.line').length === 3");
-    cluster.kubectl(&["-n", SPACE, "scale", "deployment/web", "--replicas=0"]);
-    cluster.kubectl(&["-n", SPACE, "wait", "--for=delete", "pod", "--all", "--timeout=120s"]);
-    browser.value("document.querySelector('input[type=checkbox]').click()");
-    browser.sees("gone since");
-    browser.picture("time");
-
-    // A failure on purpose is named.
-    browser.go(&format!("{console}#/learn"));
-    browser.click("[data-lesson='pods/no-node']");
-    browser.until("document.querySelector('.finding.bad')?.innerText.includes('disk=of-gold')");
-    browser.picture("learn");
-    browser.click("#clean");
-    browser.value("document.querySelector('[aria-label^=\"Switch between\"]').click()");
-    browser.go(&format!("{console}#/hops"));
-    browser.sees("Latest writes");
-    browser.picture("dark");
-    browser.resize(390, 844);
-    browser.picture("phone");
-    browser.resize(1440, 900);
-
-    // Reading all of that executed nothing.
-    assert_eq!(browser.value("window.harmed === undefined"), true);
-    cluster.kubectl(&["delete", "namespace", SPACE, "--wait=false"]);
 }

@@ -8,7 +8,6 @@
 #![expect(clippy::unwrap_used, reason = "a test: a missing value is a failure")]
 
 mod alone;
-mod browser;
 mod cluster;
 mod cluster_bed;
 mod clusters;
@@ -64,7 +63,6 @@ type Alone = (&'static str, fn());
 
 const SCENARIOS: &[Scenario] = &[
     ("spine::three_pods_answer_behind_a_service", spine::three_pods_answer_behind_a_service),
-    ("console::pages_show_a_cluster_happen", console::pages_show_a_cluster_happen),
     ("insight::a_trace_shows_every_hop", insight::a_trace_shows_every_hop),
     ("spine::events_tell_the_story_in_order", spine::events_tell_the_story_in_order),
     ("gateway::gateways_and_ingresses_reach_pods", gateway::gateways_and_ingresses_reach_pods),
