@@ -5,7 +5,7 @@ CACHE := $(or $(FERRY_CACHE),$(HOME)/.cache/ferry)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export FERRY_CACHE := $(CACHE)
 
-.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist conformance gateway-conformance envtest upgrade-test
+.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist conformance gateway-conformance envtest upgrade-test vm-test
 
 up: ## install what is missing, build, start a cluster, deploy the example and show it
 	@hack/up.sh
@@ -26,14 +26,17 @@ lint:
 clean-room: ## the README's commands in a bare Debian root with namespaces of its own
 	@hack/clean-room.sh
 
-conformance: ## the official conformance suite: RUNG=1 FOCUS=regex RUNTIME=embedded NODES=2 RESUME=1
+conformance: ## the official conformance suite: RUNG=1 FOCUS=regex RUNTIME=containerd NODES=3 RESUME=1
 	@hack/conformance.sh
 
-gateway-conformance: ## the Gateway API's own conformance suite: TEST=HTTPRouteWeight CRDS=own RUNTIME=embedded KEEP=1
+gateway-conformance: ## the Gateway API's own conformance suite: TEST=HTTPRouteWeight CRDS=own RUNTIME=containerd KEEP=1
 	@hack/gateway-conformance.sh
 
 envtest: ## controller-runtime's own tests, with Ferry in the place of kube-apiserver and etcd
 	@hack/envtest.sh
+
+vm-test: ## virtual machines with stock Debian 12 under emulation: MACHINES=3 CHECK=regex FERRY=path
+	@hack/vm-test.sh
 
 upgrade-test: ## a cluster goes from an older commit to this one and back, under load: OLD=commit
 	@hack/upgrade-test.sh

@@ -90,7 +90,8 @@ done
 pid=$(cat "$run/ferry.lock"); sleep 5; before=$(ticks "$pid"); sleep 20
 line "cluster with three pods, idle" rss_mb "$(resident "$pid")"
 line "cluster with three pods, idle" cpu_percent "$(awk -v t=$(($(ticks "$pid") - before)) -v h="$(getconf CLK_TCK)" 'BEGIN {printf "%.2f", t / h / 20 * 100}')"
-line "containerd beside it" rss_mb "$(resident "$(cat "$run/containerd.pid")")"
+for shim in $(pgrep -f "runtime-shim.*$run"); do awk '/^Pss:/ {print $2}' "/proc/$shim/smaps_rollup"; done >"$work/shims"
+line "shims of its pods, all together" pss_mb "$(awk '{s += $1} END {printf "%.0f", s / 1024}' "$work/shims")"
 
 say "the controllers, with 1,000 simulated nodes"
 "$ferry" node simulate --nodes 1000 --kubeconfig "$KUBECONFIG" >"$work/nodes.log" 2>&1 &

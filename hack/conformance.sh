@@ -2,8 +2,10 @@
 # `make conformance`: the official conformance suite, built from the Go module proxy, against a fresh cluster of this clone's Ferry.
 #   RUNG=1        only this rung of testdata/conformance-ladder.tsv, or several: RUNG="4a 6"; 4 is 4a and 4b
 #   FOCUS=regex   only tests whose name matches
-#   RUNTIME=…     containerd (default), embedded, or the socket of another runtime
-#   NODES=2       simulated nodes beside the real one, for tests that ask for several
+#   RUNTIME=…     embedded (default), containerd, or the socket of another runtime
+#   NODES=3       so many real nodes, made by `ferry cluster` with the embedded runtime; without it there is one, and the tests that
+#                 ask for several get simulated ones beside it
+#   SERVERS=3     so many of the nodes are servers (needs etcd on the PATH)
 #   RESUME=1      goes on: what passed on this commit is not run again
 #   KEEP=1        leaves the cluster for looking at; the next run removes it
 #   PROCS=4       tests at once      BUILD_JOBS=1  compilers at once
@@ -13,15 +15,18 @@
 . "$top/hack/images.sh"
 for part in suite images cluster run table; do . "$top/hack/conformance/$part.sh"; done
 
-runtime=${RUNTIME:-containerd}
-nodes=${NODES:-2}
+nodes=${NODES:-1}
+servers=${SERVERS:-1}
+runtime=${RUNTIME:-embedded}
 procs=${PROCS:-$(($(nproc) * 2))}
 port=${FERRY_CONFORMANCE_REGISTRY_PORT:-5059}
 url="http://127.0.0.1:$port"
 given=${FERRY:-}
 chosen="${RUNG:-}${FOCUS:-}"
 case $runtime in containerd | embedded | unix://*) ;; *) fail "RUNTIME is containerd, embedded or a socket such as unix:///run/other.sock, not '$runtime'" ;; esac
-[[ $nodes =~ ^[1-9][0-9]*$ && $procs =~ ^[1-9][0-9]*$ ]] || fail "NODES and PROCS are numbers from 1"
+[[ $nodes =~ ^[1-9][0-9]*$ && $servers =~ ^[1-9][0-9]*$ && $procs =~ ^[1-9][0-9]*$ ]] || fail "NODES, SERVERS and PROCS are numbers from 1"
+[ "$servers" -le "$nodes" ] || fail "SERVERS=$servers are more than NODES=$nodes: servers are nodes, too"
+[ "$nodes" = 1 ] || [ "$runtime" = embedded ] || fail "several real nodes on one machine run on the embedded runtime; leave RUNTIME out"
 need_root
 cd "$top"
 
@@ -52,6 +57,10 @@ fi
 
 results="$cache/conformance/results/$commit-$(tr -c 'a-z0-9\n' - <<<"$runtime")"
 kind=${runtime%%:*}
+if [ "$nodes" != 1 ]; then
+  results="$results-$nodes-nodes"; kind=nodes
+  [ "$servers" = 1 ] || { results="$results-$servers-servers"; kind=servers; }
+fi
 if [ -z "${RESUME:-}" ] && [ -d "$results" ]; then mv "$results" "$results.$(date -r "$results" +%Y%m%d-%H%M%S)"; fi
 mkdir -p "$results"; touch "$results/outcomes.tsv" "$results/seconds.tsv"
 awk -F '\t' -v rungs=" $rungs " 'FNR == 1 || (index(rungs, " " $1 " ") && $3 ~ ENVIRON["FOCUS"])' testdata/conformance-ladder.tsv >"$results/ladder.tsv"
@@ -62,7 +71,7 @@ temporary=$(mktemp -d /tmp/ferryconf-XXXX)
 ended() {
   set +e; trap - EXIT INT TERM
   stop_tests
-  cp "$data/ferry.log" "$results/" 2>/dev/null
+  keep_logs
   if [ -n "${KEEP:-}" ]; then say "kept: export KUBECONFIG=$kubeconfig"; return; fi
   rm -rf "$temporary"; stop_cluster; "$top/hack/registry.sh" stop "$port"
 }
@@ -73,11 +82,15 @@ pack_images
 repo_list "$results/repo-list.yaml"
 start_cluster
 
-for rung in $rungs; do run_tests "$rung" 1; done
-if [ -n "$(for rung in $rungs; do tests_to_run "$rung" 2; done)" ]; then
-  start_simulated
-  for rung in $rungs; do run_tests "$rung" 2; done
-  stop_simulated
+if [ "$nodes" != 1 ]; then
+  for rung in $rungs; do run_tests "$rung" '1|2'; done
+else
+  for rung in $rungs; do run_tests "$rung" 1; done
+  if [ -n "$(for rung in $rungs; do tests_to_run "$rung" 2; done)" ]; then
+    start_simulated
+    for rung in $rungs; do run_tests "$rung" 2; done
+    stop_simulated
+  fi
 fi
 report
 keep_table

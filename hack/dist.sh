@@ -30,11 +30,11 @@ say "the bill of materials"
 cargo cyclonedx --quiet --manifest-path crates/ferry/Cargo.toml --format json --override-filename ferry-bom
 mv crates/ferry/ferry-bom.json "$dist/ferry_$version.cdx.json"; find crates xtask -name 'ferry-bom.json' -delete
 
-# The image needs no containerd: pods run on the embedded runtime.
+# The image needs no container packages: pods run on the embedded runtime.
 say "the OCI image"
 root=$(mktemp -d "$cache/image-XXXXXX"); trap 'rm -rf --one-file-system "$root"' EXIT
 mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE)' | awk '$2 == "bookworm" {print $1; exit}')
-debootstrap --variant=minbase --include=runc,nftables,iproute2,ca-certificates bookworm "$root/root" "$mirror" >"$cache/debootstrap.log" 2>&1 \
+debootstrap --variant=minbase --include=nftables,iproute2,ca-certificates bookworm "$root/root" "$mirror" >"$cache/debootstrap.log" 2>&1 \
   || fail "debootstrap failed; see $cache/debootstrap.log"
 rm -rf "$root"/root/var/cache/apt/* "$root"/root/var/lib/apt/lists/* "$root"/root/usr/share/{doc,man,locale}/*
 # The mirror of the machine that builds is nobody else's business.
@@ -42,7 +42,7 @@ rm -rf "$root"/root/var/cache/apt/* "$root"/root/var/lib/apt/lists/* "$root"/roo
 install -m 755 "$dist/ferry" "$root/root/usr/bin/ferry"
 umoci init --layout "$root/image" && umoci new --image "$root/image:$version"
 umoci insert --image "$root/image:$version" "$root/root" /
-umoci config --image "$root/image:$version" --config.entrypoint /usr/bin/ferry --config.cmd run --config.cmd --container-runtime-endpoint=embedded \
+umoci config --image "$root/image:$version" --config.entrypoint /usr/bin/ferry --config.cmd run \
   --config.volume /var/lib/ferry --config.env PATH=/usr/sbin:/usr/bin:/sbin:/bin --architecture "$architecture" --os linux
 tar -C "$root/image" --sort=name --owner=0 --group=0 --numeric-owner -cf "$dist/ferry_${version}_$architecture.oci.tar" .
 

@@ -2,7 +2,7 @@
 # `make gateway-conformance`: the Gateway API's own conformance suite, built from the Go module proxy, against a fresh cluster of this clone's Ferry.
 #   TEST=name     only this test, by the suite's short name: TEST=HTTPRouteSimpleSameNamespace
 #   CRDS=own      Ferry's own CustomResourceDefinitions instead of those of the suite's release; the report then names no version
-#   RUNTIME=…     containerd (default), embedded, or the socket of another runtime
+#   RUNTIME=…     embedded (default), containerd, or the socket of another runtime
 #   BUILD=1       builds the suite, and nothing else
 #   KEEP=1        leaves the cluster for looking at; the next run removes it
 #   FERRY=path    this program instead of a release build of the clone
@@ -12,7 +12,7 @@
 for part in suite cluster; do . "$top/hack/conformance/$part.sh"; done
 . "$top/hack/gateway-conformance/parts.sh"
 
-runtime=${RUNTIME:-containerd}
+runtime=${RUNTIME:-embedded}
 port=${FERRY_CONFORMANCE_REGISTRY_PORT:-5059}
 url="http://127.0.0.1:$port"
 case $runtime in containerd | embedded | unix://*) ;; *) fail "RUNTIME is containerd, embedded or a socket such as unix:///run/other.sock, not '$runtime'" ;; esac

@@ -6,12 +6,12 @@
 . "$(dirname "$0")/common.sh"
 mode=${1:-}
 
-# A node: containers, their network, packet rules. A build: a C compiler and make, which the allocator and the cryptography library want.
-packages=(containerd runc nftables iproute2 curl ca-certificates)
+# A node: packet rules and the network of its pods. A build: a C compiler and make, which the allocator and the cryptography library want.
+packages=(nftables iproute2 curl ca-certificates)
 on_path cc gcc clang >/dev/null || packages+=(gcc)
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
 on_path make >/dev/null || packages+=(make)
-[ "$mode" = --test ] && packages+=(python3 python3-venv iputils-ping containernetworking-plugins iptables)
+[ "$mode" = --test ] && packages+=(containerd runc python3 python3-venv iputils-ping containernetworking-plugins iptables libfaketime)
 
 rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$top/Cargo.toml")
 rust_problem() {

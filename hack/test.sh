@@ -25,7 +25,7 @@ part() {
 # Built on its own, so that there is a summary also where something else does not build.
 cargo build --quiet --workspace --bin xtask
 part workspace "unit, store, exchange and end-to-end tests" cargo test --workspace --no-fail-fast
-part embedded "pods on the embedded runtime" env FERRY_TEST_RUNTIME=embedded cargo test --quiet --workspace --test e2e -- spine failures storage
+part containerd "pods on containerd" env FERRY_TEST_RUNTIME=containerd cargo test --quiet --workspace --test e2e -- spine failures storage what_cannot_be_had
 part clients "kubectl, and the Python and Node clients" "$top/hack/clients.sh"
 
 say "summary"

@@ -1,9 +1,9 @@
 # Runs tests of the ladder and writes down what became of them. Sourced by conformance.sh.
 # $results/outcomes.tsv has a line for each test that ended: outcome, seconds, rung, name. The last line of a name counts.
 
-# tests_to_run RUNG NODES : names of a rung that need so many nodes, are in the focus, and have not passed yet.
+# tests_to_run RUNG NODES : names of a rung that need so many nodes (1, 2 or '1|2'), are in the focus, and have not passed yet.
 tests_to_run() {
-  awk -F '\t' -v rung="$1" -v nodes="$2" '!ladder {passed[$4] = $1 == "passed"; next} $1 == rung && $2 == nodes && !passed[$3] {print $3}' \
+  awk -F '\t' -v rung="$1" -v nodes="$2" '!ladder {passed[$4] = $1 == "passed"; next} $1 == rung && $2 ~ "^(" nodes ")$" && !passed[$3] {print $3}' \
     "$results/outcomes.tsv" ladder=1 "$results/ladder.tsv"
 }
 

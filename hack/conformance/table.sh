@@ -49,9 +49,13 @@ machine() {
     "$(awk '/^MemTotal/ {printf "%.0f GB", $2 / 1048576}' /proc/meminfo)" "$(uname -r)" "$(. /etc/os-release; echo "$PRETTY_NAME")"
 }
 
+describe_nodes() {
+  case $nodes-$servers in 1-*) echo 'one real node' ;; *-1) echo "$nodes real nodes" ;; *) echo "$nodes real nodes of which $servers are servers" ;; esac
+}
+
 report() {
   {
-    printf 'Suite %s, %s, commit %s, runtime %s, on %s.\n\n' "$suite_version" "$(date -u +%F)" "$commit" "$runtime" "$(machine)"
+    printf 'Suite %s, %s, commit %s, runtime %s, %s, on %s.\n\n' "$suite_version" "$(date -u +%F)" "$commit" "$runtime" "$(describe_nodes)" "$(machine)"
     table
   } >"$results/table.md"
   last_outcomes | awk -F '\t' '$1 != "passed" {print $1 "\t" $3 "\t" $4}' >"$results/failures.tsv"

@@ -161,7 +161,7 @@ async fn send(remote: &Remote, options: &WebhookOptions, batch: Vec<Queued>, los
         outcome = match remote.post(body.clone(), PATIENCE).await {
             Ok(answer) if answer.is_success() => Ok(()),
             Ok(answer) => Err((answer.code >= 500 || answer.code == 429, format!("it answered {}", answer.code))),
-            Err(error) => Err((true, error)),
+            Err(error) => Err((true, error.to_string())),
         };
         let again = matches!(&outcome, Err((true, _))) && attempt < ATTEMPTS && !pause.is_zero();
         if !again {

@@ -108,7 +108,7 @@ fn read(der: &[u8], digest: &[u8; 32]) -> Result<Named, AuthnError> {
     {
         return Err(invalid("x509: certificate specifies an incompatible key usage".into()));
     }
-    let subject = Subject::read(certificate.subject()).map_err(invalid)?;
+    let subject = Subject::read(certificate.subject()).map_err(|why| invalid(why.to_string()))?;
     let Some(name) = subject.common_name().map(str::to_owned) else { return Ok(Named { valid, user: None }) };
     if subject.uids.len() > 1 {
         return Err(invalid("x509: expected 1 UID, but found multiple".into()));

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use ferry_controllers::AddressPool;
 use ferry_semantics::cidr::IpNet;
 use ferry_server::server_options::ServerOptions;
 use ferry_server::state::State;
@@ -12,6 +13,7 @@ use ferry_server::state::State;
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::command_line::CommandLine;
+use crate::container_runtime::{ContainerRuntime, EMBEDDED_SOCKET};
 use crate::kubelet_options::KubeletConfig;
 use crate::labels;
 use crate::options::{ClusterOptions, NodeOptions};
@@ -24,31 +26,6 @@ pub struct Mirror {
     pub url: String,
 }
 
-/// Where the embedded runtime serves, in the run folder.
-pub const EMBEDDED_SOCKET: &str = "runtime.sock";
-
-/// What runs containers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ContainerRuntime {
-    Containerd,
-    Embedded,
-    /// Somebody else's, at this socket.
-    Other(PathBuf),
-}
-
-impl ContainerRuntime {
-    pub fn parse(text: &str) -> Result<Self> {
-        match text.strip_prefix("unix://").unwrap_or(text) {
-            "containerd" => Ok(Self::Containerd),
-            "embedded" => Ok(Self::Embedded),
-            path if path.starts_with('/') => Ok(Self::Other(path.into())),
-            _ => bail!(
-                "--container-runtime-endpoint {text:?} is not understood; give containerd, embedded, or a socket like unix:///run/other.sock"
-            ),
-        }
-    }
-}
-
 /// What is the same on all nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
@@ -59,6 +36,21 @@ pub struct ClusterSettings {
     pub dns_port: u16,
     pub pod_network: ferry_network::Mode,
     pub pause_image: String,
+    pub load_balancer_range: Option<AddressPool>,
+}
+
+impl ClusterSettings {
+    /// Addresses that pods or Services have already cannot be given away again.
+    fn check_load_balancer_range(&self) -> Result<()> {
+        let Some(pool) = &self.load_balancer_range else { return Ok(()) };
+        for range in self.cluster_cidr.iter().chain(self.service_cidr.iter()) {
+            ensure!(
+                !pool.overlaps(&range),
+                "--load-balancer-range {pool} has addresses of {range}, which pods or Services get; choose others"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// One machine of a cluster.
@@ -198,7 +190,10 @@ impl NodeConfig {
             bridge: options.bridge.clone(),
             cgroup_root: options.cgroup_root.clone(),
             mirrors,
-            container_runtime: ContainerRuntime::parse(&options.container_runtime_endpoint)?,
+            container_runtime: ContainerRuntime::choose(
+                options.container_runtime_endpoint.as_deref(),
+                &absolute(&options.folders.data_dir)?,
+            )?,
             kubelet: options.kubelet.check()?,
             cluster,
         })
@@ -296,7 +291,9 @@ impl ClusterConfig {
             dns_port: options.dns_port,
             pod_network: options.pod_network,
             pause_image: options.pause_image.clone(),
+            load_balancer_range: options.load_balancer_range.clone(),
         };
+        settings.check_load_balancer_range()?;
         // All addresses, of both families: a socket for those of IPv6 takes the others as well.
         let bind_address = match options.bind_address.is_unspecified() && settings.cluster_cidr.has_ipv6() {
             true => Ipv6Addr::UNSPECIFIED.into(),
@@ -412,14 +409,6 @@ fn node_addresses(given: &[IpAddr], cluster: &ClusterSettings) -> Result<Vec<IpA
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn runtimes_are_checked() {
-        let other = ContainerRuntime::Other("/run/x.sock".into());
-        assert_eq!(ContainerRuntime::parse("embedded").unwrap(), ContainerRuntime::Embedded);
-        assert_eq!(ContainerRuntime::parse("unix:///run/x.sock").unwrap(), other);
-        assert!(ContainerRuntime::parse("docker").is_err());
-    }
 
     #[test]
     fn mirrors_are_checked() {

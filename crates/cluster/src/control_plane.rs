@@ -116,7 +116,10 @@ impl ControlPlane {
             cluster_cidr: Some(self.settings.cluster_cidr.to_string()),
             signing: Some(self.signing.clone()),
             sign_token: Some(self.sign_token.clone()),
-            provider: Some(Arc::new(ferry_controllers::Local)),
+            provider: Some(match &self.settings.load_balancer_range {
+                Some(pool) => Arc::new(ferry_controllers::Pool::new(pool.clone())),
+                None => Arc::new(ferry_controllers::Local),
+            }),
             metrics: self.metrics.clone(),
             ..ferry_controllers::Config::default()
         };

@@ -14,6 +14,7 @@ pub mod clusters;
 pub mod command_line;
 pub mod component;
 pub mod config;
+pub mod container_runtime;
 pub mod control_plane;
 pub mod fleet;
 pub mod folders;

@@ -56,10 +56,11 @@ pub struct NodeOptions {
     /// Pull images of a registry from elsewhere first: `docker.io=http://127.0.0.1:5000`. May be given several times.
     #[arg(long, value_name = "REGISTRY=URL")]
     pub registry_mirror: Vec<String>,
-    /// What runs containers: `containerd`, one that Ferry starts for itself; `embedded`, Ferry's own runtime, which needs
-    /// none; or the socket of another, as `unix:///run/other.sock`.
-    #[arg(long, default_value = "containerd", value_name = "RUNTIME")]
-    pub container_runtime_endpoint: String,
+    /// What runs containers: `embedded`, Ferry's own runtime, which needs no other program; `containerd`, one that Ferry starts
+    /// for itself; or the socket of another, as `unix:///run/other.sock`. When not given: `embedded`, and `containerd` on a node
+    /// that has it already.
+    #[arg(long, value_name = "RUNTIME")]
+    pub container_runtime_endpoint: Option<String>,
     /// Where the proxy serves `/healthz` for load balancers in front of the node; empty for nowhere.
     #[arg(long, default_value = "0.0.0.0:10256", value_name = "ADDRESS:PORT")]
     pub proxy_healthz_bind_address: String,
@@ -105,6 +106,10 @@ pub struct ClusterOptions {
     /// `wireguard` encrypts what they send each other, `cni` leaves it to a plug-in that you install.
     #[arg(long, default_value = "auto", value_name = "MODE")]
     pub pod_network: ferry_network::Mode,
+    /// LoadBalancer Services get addresses of their own from here, which one node announces by ARP and neighbour discovery:
+    /// `192.0.2.32/28`, `192.0.2.40-192.0.2.50`, several with commas. Those of the nodes when not given.
+    #[arg(long, value_name = "RANGE")]
+    pub load_balancer_range: Option<ferry_controllers::AddressPool>,
     /// The image that holds a pod's namespaces.
     #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
     pub pause_image: String,

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::body::Revocable;
 use crate::limits::MOST_HEADERS;
 use crate::table::Connections;
+use crate::unread::Unread;
 
 /// What is smaller is not counted: a connection has few requests under way.
 const COUNTED: usize = 4 << 10;
@@ -50,7 +51,7 @@ pub struct Connection {
     pub(crate) writer: AtomicWaker,
     /// Asks it to finish what is under way and to end.
     pub(crate) draining: CancellationToken,
-    held: Mutex<Held>,
+    pub(crate) held: Mutex<Held>,
     pub(crate) streams: Mutex<Vec<Weak<dyn Revocable>>>,
     pub(crate) table: Connections,
 }
@@ -62,10 +63,11 @@ impl std::fmt::Debug for Connection {
 }
 
 #[derive(Default)]
-struct Held {
-    bytes: usize,
+pub(crate) struct Held {
+    pub(crate) bytes: usize,
     /// It was cut or has left: what it holds is on its way out and counts no more.
-    released: bool,
+    pub(crate) released: bool,
+    pub(crate) unread: Unread,
 }
 
 impl Connection {

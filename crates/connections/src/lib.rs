@@ -9,15 +9,18 @@
 
 mod body;
 mod connection;
+mod frames;
 mod limits;
 pub mod plain;
 mod pool;
+mod received;
 mod serve;
 mod socket;
 mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
+mod unread;
 mod write_coalescing;
 
 use std::net::SocketAddr;
@@ -30,7 +33,9 @@ use rustls_pki_types::CertificateDer;
 
 pub use body::{AtItsEnd, abandoned_after};
 pub use connection::Connection;
+pub use frames::Frames;
 pub use limits::Limits;
+pub use received::Received;
 pub use serve::{Handler, Protocols, builder, is_short_of_room, serve, speak};
 pub use socket::Socket;
 pub use sweep::run as sweep;

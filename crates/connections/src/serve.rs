@@ -20,14 +20,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body::Delivered;
 use crate::connection::Connection;
+use crate::frames::Frames;
 use crate::limits::{MOST_ERRORS, MOST_HEAD, MOST_RESETS, MOST_STREAMS, SEND_BUFFER};
+use crate::received::Received;
 use crate::socket::Socket;
 use crate::table::Connections;
 use crate::write_coalescing::WriteCoalescing;
 use crate::{Body, BoxError, Peer, sweep};
 
 /// Answers a request. Boxed: HTTP is compiled once here, not once for each server.
-pub type Handler = Arc<dyn Fn(Request<Incoming>, Peer) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+pub type Handler = Arc<dyn Fn(Request<Received>, Peer) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocols {
@@ -160,11 +162,14 @@ pub async fn speak<I, A>(
 ) -> Result<(), BoxError>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    A: Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>>,
+    A: Fn(Request<Received>) -> BoxFuture<'static, Response<Body>>,
 {
     let begun = connection.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let answer = begun.begin(request.headers()).map(|in_flight| (answer(request), in_flight));
+        let answer = begun.begin(request.headers()).map(|in_flight| {
+            let request = request.map(|body| Received::new(body, begun.clone()));
+            (answer(request), in_flight)
+        });
         async move {
             let Some((answer, mut in_flight)) = answer else { return Ok(too_large()) };
             let response = answer.await;
@@ -172,6 +177,7 @@ where
             Ok::<_, Infallible>(response.map(|body| Delivered { body, _in_flight: Some(in_flight) }))
         }
     });
+    let io = Frames::of_client(io, connection.clone());
     let http = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
     tokio::pin!(http);
     tokio::select! {

@@ -26,10 +26,12 @@ pub(crate) enum Reason {
     Idle,
     /// It does not read.
     Stalled,
+    /// It sends frames of HTTP/2 that ask for nothing.
+    Frames,
 }
 
 impl Reason {
-    const ALL: [Self; 5] = [Self::Room, Self::Memory, Self::Silent, Self::Idle, Self::Stalled];
+    const ALL: [Self; 6] = [Self::Room, Self::Memory, Self::Silent, Self::Idle, Self::Stalled, Self::Frames];
 
     fn name(self) -> &'static str {
         match self {
@@ -38,6 +40,7 @@ impl Reason {
             Self::Silent => "silent",
             Self::Idle => "idle",
             Self::Stalled => "stalled",
+            Self::Frames => "frames",
         }
     }
 }

@@ -315,3 +315,30 @@ async fn streams_that_nobody_takes_let_go_of_what_they_hold() {
     drop((watch, list, read));
     assert!(read_dropped.load(Ordering::Relaxed), "nothing of it is kept");
 }
+
+/// HTTP/2 takes what its window has room for before anybody asks for it.
+#[tokio::test]
+async fn what_waits_of_bodies_counts() {
+    let table = Connections::new(Limits::new(8, 1_000_000));
+    let (ann, bob) = (known(&table, "ann"), known(&table, "bob"));
+    ann.body_begins();
+    ann.body_begins();
+    ann.arrived(60_000);
+    assert_eq!(ann.held(), 0, "little is not counted");
+    ann.arrived(500_000);
+    assert!((490_000..=560_000).contains(&ann.held()), "{}", ann.held());
+    ann.taken(300_000);
+    assert!((190_000..=260_000).contains(&ann.held()), "{}", ann.held());
+    ann.body_ends();
+    assert!(ann.held() > 0, "another may have the rest");
+    ann.body_ends();
+    assert_eq!(ann.held(), 0);
+    bob.body_begins();
+    bob.arrived(900_000);
+    ann.body_begins();
+    ann.arrived(300_000);
+    assert_eq!(cut(&[&ann, &bob]), [false, true]);
+    bob.body_ends();
+    ann.body_ends();
+    assert!(table.metrics("x").contains("x_connections_held_bytes 0\n"), "{}", table.metrics("x"));
+}

@@ -56,6 +56,7 @@ assets!(
     "diff.js",
     "dom.js",
     "fall.js",
+    "hints.js",
     "hops.js",
     "index.html",
     "learn.js",

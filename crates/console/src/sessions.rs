@@ -101,17 +101,25 @@ impl Sessions {
     }
 }
 
-/// One user's many sessions end before those of others do.
+/// One user's many sessions end before those of others do: also where all are too many, whoever has most loses one.
 fn make_room(entries: &mut HashMap<Digest, Entry>, user: &str) {
-    let oldest = |entries: &HashMap<Digest, Entry>, of_one: bool| {
-        let known = entries.iter().filter(|(_, entry)| !of_one || entry.user == user);
-        known.min_by_key(|(_, entry)| entry.used).map(|(id, _)| *id)
-    };
-    let own = entries.values().filter(|entry| entry.user == user).count();
-    let over = if own >= MOST_OF_ONE { Some(true) } else { (entries.len() >= MOST).then_some(false) };
-    if let Some(id) = over.and_then(|of_one| oldest(entries, of_one)) {
+    if let Some(id) = gives_way(entries, user) {
         entries.remove(&id);
     }
+}
+
+fn gives_way(entries: &HashMap<Digest, Entry>, user: &str) -> Option<Digest> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for entry in entries.values() {
+        *counts.entry(&entry.user).or_default() += 1;
+    }
+    let count = |user: &str| counts.get(user).copied().unwrap_or_default();
+    let most = counts.values().copied().max().unwrap_or_default();
+    let may = |entry: &Entry| match count(user) >= MOST_OF_ONE {
+        true => entry.user == user,
+        false => entries.len() >= MOST && count(&entry.user) == most,
+    };
+    entries.iter().filter(|(_, entry)| may(entry)).min_by_key(|(_, entry)| entry.used).map(|(id, _)| *id)
 }
 
 #[cfg(test)]
@@ -177,5 +185,17 @@ mod tests {
             sessions.issue_code(&number.to_string(), credential(), now);
         }
         assert_eq!((sessions.sessions.len(), sessions.codes.len()), (MOST, MOST));
+    }
+
+    /// Who can make accounts can make many: all of theirs together pushed out everybody else.
+    #[test]
+    fn many_accounts_with_many_sessions_end_no_others() {
+        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        let (id, key) = sessions.begin("alice", credential(), now);
+        for number in 0..2 * MOST {
+            sessions.begin(&format!("mallory-{}", number % 100), credential(), now + Duration::from_secs(1));
+        }
+        assert_eq!(sessions.sessions.len(), MOST);
+        assert!(sessions.find(digest(&id), &key, now).is_some());
     }
 }

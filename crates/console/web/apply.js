@@ -10,7 +10,7 @@ const MANAGER = "ferry-console";
 export async function documents(text, namespace) {
   const known = await kinds(true);
   const found = [];
-  for (const part of text.split(/^---(?:\s.*)?$/m)) {
+  for (const part of text.split(/^---(?:[ \t].*)?$/m)) {
     if (!part.replace(/^\s*#.*$/gm, "").trim()) continue;
     const { apiVersion, kind, name, place } = head(part);
     if (!apiVersion || !kind || !name) throw new Error("A document needs apiVersion, kind and metadata.name: " + part.trim().slice(0, 80));

@@ -4,6 +4,7 @@ import { ago, badge, clock, dialog, empty, failure, h, note, put, span, svg, toa
 import { ask, collection, findKind, forever, json, lines, objectPath, read, yaml } from "./api.js";
 import { diff, outline, tidy } from "./diff.js";
 import { finding, waterfall } from "./fall.js";
+import { hints } from "./hints.js";
 import { deed } from "./hops.js";
 import { logs } from "./logs.js";
 import { terminal } from "./terminal.js";
@@ -194,7 +195,7 @@ async function edit({ signal }, named, object, body) {
       if (error.code === 409) await conflict(); else put(said, failure(error));
     }
   };
-  put(body, h("div.row", h("button", { type: "button", id: "yaml-try", onclick: run(true) }, "Try it"), h("button.primary", { type: "button", id: "yaml-save", onclick: run(false) }, "Save"), h("span.soft", "managedFields are left out and stay as they are")), said, area);
+  put(body, h("div.row", h("button", { type: "button", id: "yaml-try", onclick: run(true) }, "Try it"), h("button.primary", { type: "button", id: "yaml-save", onclick: run(false) }, "Save"), h("span.soft", "managedFields are left out and stay as they are")), said, h("div.split", area, hints(area, named.kind, signal)));
 }
 
 async function events({ signal }, named, object, body) {

@@ -30,7 +30,8 @@ export async function learn(context) {
     try {
       await ask("/api/v1/namespaces/" + NAMESPACE, { method: "DELETE" });
       toast("good", `The namespace ${NAMESPACE} goes, and everything in it.`);
-      context.go("#/learn");
+      // Whoever has left the page meanwhile stays where they are.
+      if (!signal.aborted) context.go("#/learn");
     } catch (error) { toast(error.code === 404 ? "good" : "bad", error.code === 404 ? "There is nothing to clean up." : error.message); }
   } }, "Clean up");
   put(main, h("div.page", h("div.head", h("h1", "Learn"), h("span.soft", "cause a failure, see where it gets stuck and how it is named"), h("span.grow"), clean),
@@ -59,6 +60,12 @@ export async function learn(context) {
 
 /** The namespace with the service account that pods run as. */
 async function ready() {
+  // What was cleaned up a moment ago goes first.
+  for (let turn = 0; turn < 120; turn++) {
+    const old = await json("/api/v1/namespaces/" + NAMESPACE).catch((error) => { if (error.code === 404) return null; throw error; });
+    if (!old?.metadata.deletionTimestamp) break;
+    await new Promise((resolve) => setTimeout(resolve, 250));
+  }
   const [space] = await documents(`apiVersion: v1\nkind: Namespace\nmetadata:\n  name: ${NAMESPACE}\n`, "");
   await applyOne(space, { force: true });
   for (let turn = 0; turn < 40; turn++) {

@@ -1,7 +1,7 @@
 // Who owns, selects and mounts whom, in one namespace.
 
 import { empty, failure, h, put, svg } from "./dom.js";
-import { collection, findKind, json } from "./api.js";
+import { collection, findKind, forever, json, lines } from "./api.js";
 
 const COLUMNS = [
   [["networking.k8s.io", "Ingress"]], [["", "Service"]], [["apps", "Deployment"], ["apps", "StatefulSet"], ["apps", "DaemonSet"], ["batch", "CronJob"]],
@@ -20,18 +20,42 @@ export async function map(context) {
   put(main, h("div.page.full", h("div.head", h("h1", "Map"), h("span.soft", "who owns, selects and mounts whom"), h("span.grow"), h("label.row", "Namespace", pick), spaces),
     h("div.legend", h("span", "—— owns"), h("span", "– – selects or routes to"), h("span", "· · · mounts")), box));
   json("/api/v1/namespaces?limit=500").then((found) => put(spaces, found.items.map((one) => h("option", { value: one.metadata.name })))).catch(() => {});
-  const columns = await Promise.all(COLUMNS.map(async (kinds) => (await Promise.all(kinds.map(async ([group, name]) => {
+  // Of each column its kinds, and of each kind its objects by uid.
+  const known = COLUMNS.map((kinds) => kinds.map(() => new Map()));
+  let waiting = false;
+  const soon = () => { if (!waiting) { waiting = true; setTimeout(() => { waiting = false; if (!signal.aborted) show(box, known, namespace); }, 200); } };
+  await Promise.all(COLUMNS.flatMap((kinds, column) => kinds.map(async ([group, name], at) => {
     const kind = await findKind(group, name);
-    if (!kind) return [];
-    try {
+    if (!kind) return;
+    const objects = known[column][at];
+    const keep = (object) => { if (objects.has(object.metadata.uid) || objects.size < MOST) objects.set(object.metadata.uid, { kind, object, uid: object.metadata.uid }); };
+    const read = async () => {
       const found = await json(`${collection(kind, namespace)}?limit=${MOST}`, { signal });
-      return found.items.map((object) => ({ kind, object, uid: object.metadata.uid }));
-    } catch (error) {
-      if (error.code !== 403) throw error;
-      return [];
-    }
-  }))).flat())).catch((error) => { put(box, failure(error)); throw error; });
-  if (signal.aborted) return;
+      objects.clear();
+      found.items.forEach(keep);
+      return found.metadata.resourceVersion;
+    };
+    let last;
+    try { last = await read(); } catch (error) { if (error.code !== 403) throw error; return; }
+    forever(signal, async () => {
+      if (!last) { last = await read(); soon(); }
+      await lines(`${collection(kind, namespace)}?watch=1&allowWatchBookmarks=true&resourceVersion=${last}`, {
+        signal, each(line) {
+          const { type, object } = JSON.parse(line);
+          if (type === "ERROR") { last = ""; throw new Error(object.message); }
+          last = object.metadata.resourceVersion;
+          if (type === "BOOKMARK") return;
+          if (type === "DELETED") objects.delete(object.metadata.uid); else keep(object);
+          soon();
+        },
+      });
+    }, (what) => { if (what !== "live") last = ""; });
+  }))).catch((error) => { put(box, failure(error)); throw error; });
+  if (!signal.aborted) show(box, known, namespace);
+}
+
+function show(box, known, namespace) {
+  const columns = known.map((kinds) => kinds.flatMap((objects) => [...objects.values()]));
   const edges = edgesOf(columns);
   const used = new Set(edges.flatMap(([from, to]) => [from, to]));
   // Of what is only carried along, what somebody mounts; of old ReplicaSets none.
@@ -40,7 +64,10 @@ export async function map(context) {
   const shown = columns.filter((column) => column.length);
   if (!shown.length) return put(box, empty("Nothing here to draw", `There are no workloads in ${namespace} that you may see.`, "Choose another namespace, or apply a manifest."));
   place(shown, edges);
+  // What has the focus keeps it.
+  const held = document.activeElement?.closest?.(".mapbox a")?.getAttribute("href");
   put(box, draw(shown, edges));
+  if (held) [...box.querySelectorAll("a")].find((one) => one.getAttribute("href") === held)?.focus();
 }
 
 const fits = (selector, labels) => Object.keys(selector ?? {}).length > 0 && Object.entries(selector).every(([key, value]) => labels?.[key] === value);

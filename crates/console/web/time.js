@@ -18,9 +18,11 @@ export async function time(context) {
   select.value = `${kind.group}/${kind.resource}`;
   const namespace = query.get("ns") ?? "*";
   const space = h("input", { "aria-label": "Namespace", value: namespace, onchange: () => context.go(context.link("time", { kind: select.value, ns: space.value || "*" })) });
+  const other = h("input", { type: "range", min: "0", value: "0", "aria-label": "Other moment", css: { width: "100%" } }), until = h("strong", { "aria-live": "polite" });
+  const second = h("div.stack", { hidden: true }, h("div.row", h("span.soft", "compared with"), until), other);
   const compare = h("input", { type: "checkbox" }), holder = h("div.stack.grow");
   put(main, h("div.page.full", h("div.head", h("h1", "Time"), h("span.soft", "how it was, from what the store still has"), h("span.grow"), select, kind.namespaced ? h("label.row", "Namespace (* for all)", space) : null),
-    h("section.panel", h("div.body.stack", h("div.row", moment, writer, h("span.grow"), h("label.row", compare, "compare with now")), slider, said)), holder));
+    h("section.panel", h("div.body.stack", h("div.row", moment, writer, h("span.grow"), h("label.row", compare, "compare with another moment")), slider, second, said)), holder));
   let writes;
   try {
     writes = await recent(signal);
@@ -30,24 +32,32 @@ export async function time(context) {
   if (!writes.length) return put(said, empty("Nothing was written yet", "Moments appear here as the cluster changes."));
   slider.max = String(writes.length - 1);
   slider.value = slider.max;
+  // One step further than the last write is now.
+  other.max = String(writes.length);
+  other.value = other.max;
   const path = collection(kind, namespace === "*" ? "" : namespace);
   const at = (revision) => json(`${path}?limit=500` + (revision ? `&resourceVersion=${revision}&resourceVersionMatch=Exact` : ""), { accept: TABLE, signal });
   let turn = 0;
   const show = async () => {
     const mine = ++turn, write = writes[Number(slider.value)];
     put(moment, `${clock(write.received)}, revision ${write.revision}`);
+    const against = writes[Number(other.value)];
+    second.hidden = !compare.checked;
+    put(until, against ? `${clock(against.received)}, revision ${against.revision}` : "now");
     put(writer, `after ${write.object.kind} ${write.object.name}: ${deed(write)}, by ${author(write)}`);
     try {
-      const [then, now] = await Promise.all([at(write.revision), compare.checked ? at("") : null]);
+      const [then, now] = await Promise.all([at(write.revision), compare.checked ? at(against?.revision ?? "") : null]);
       if (mine !== turn || signal.aborted) return;
       put(said);
-      put(holder, compare.checked ? difference(kind, then, now) : table(kind, then, namespace === "*").element);
+      // Whichever is earlier stands on the left.
+      const turned = against && Number(against.revision) < Number(write.revision);
+      put(holder, compare.checked ? difference(kind, turned ? now : then, turned ? then : now) : table(kind, then, namespace === "*").element);
     } catch (error) {
       if (mine === turn && !signal.aborted) { put(holder); put(said, failure(error)); }
     }
   };
   let waiting;
-  slider.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, 120); });
+  for (const one of [slider, other]) one.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, 120); });
   compare.addEventListener("change", show);
   await show();
 }

@@ -38,7 +38,7 @@ use kube::Client;
 
 pub use autoscaling::hpa::Settings as Autoscaling;
 pub use cloud::ports::LISTENING_PORTS;
-pub use cloud::{Ensured, Instance, Local, Machine, Provider};
+pub use cloud::{AddressPool, AddressPoolError, Ensured, Instance, Local, Machine, Pool, Provider};
 pub use selection::Selection;
 
 /// The authority with which certificate requests are signed, as PEM.

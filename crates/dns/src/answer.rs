@@ -1,5 +1,6 @@
 //! From a question to records: the rules of the Kubernetes DNS specification. Pure over the caches.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
@@ -205,6 +206,8 @@ impl Zone {
         target: &Target,
         wanted: impl Fn(&Port) -> bool,
     ) -> (Vec<RData>, Vec<Record>) {
+        // An endpoint of both families has one name.
+        let mut known: HashSet<(u16, Name)> = HashSet::new();
         let mut found: Vec<(u16, Name)> = Vec::new();
         let mut additionals = Vec::new();
         let mut add = |name: Option<Name>, addresses: &[IpAddr], ports: &[Port]| {
@@ -215,7 +218,8 @@ impl Zone {
                     addresses.iter().map(|ip| Record::from_rdata(name.clone(), self.options.ttl, address(*ip)));
                 additionals.extend(records);
             }
-            found.extend(numbers.into_iter().map(|number| (number, name.clone())));
+            let new = numbers.into_iter().map(|number| (number, name.clone()));
+            found.extend(new.filter(|one| known.insert(one.clone())));
         };
         match target {
             Target::Virtual { addresses, ports } => add(self.below(&[service, namespace, "svc"]), addresses, ports),

@@ -23,6 +23,9 @@ mod settings;
 mod shares;
 mod upstreams;
 
+#[cfg(test)]
+mod specification;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;

@@ -1,13 +1,12 @@
 //! The protocol side: sockets, and who may hold how many of them.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferry_connections::{Connections, Limits, Socket};
 use ferry_tasks::Tasks;
-use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
@@ -18,7 +17,6 @@ use crate::metrics::Transport;
 /// A TCP connection without a question, or that takes no answer, is closed after this long.
 const IDLE: Duration = Duration::from_secs(10);
 const MOST_CONNECTIONS: usize = 512;
-const MOST_OF_ONE: usize = 64;
 /// Datagrams that wait for upstreams. The shares of the forwarder are smaller; this bounds the tasks.
 const MOST_WAITING: usize = 4096;
 /// Datagrams that are answered before another task has its turn.
@@ -39,7 +37,9 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<Sockets> {
 /// Answers on sockets that are bound already until the group stops.
 pub(crate) fn serve(handler: &Handler, sockets: &[Sockets], tasks: &Tasks) {
     let waiting = Arc::new(Semaphore::new(MOST_WAITING));
-    let connections = Connections::default();
+    // A newcomer always gets in: where there are too many, whoever has most loses one. Nobody shows who they are.
+    let limits = Limits { unauthenticated: MOST_CONNECTIONS, ..Limits::new(MOST_CONNECTIONS, usize::MAX) };
+    let connections = Connections::new(limits);
     let readers = std::thread::available_parallelism().map_or(1, usize::from).min(4);
     for (_, socket, listener) in sockets {
         for _ in 0..readers {
@@ -98,40 +98,6 @@ fn datagram(
     }
 }
 
-/// How many connections each client has.
-#[derive(Clone, Debug, Default)]
-struct Connections(Arc<Mutex<HashMap<IpAddr, usize>>>);
-
-/// One of them, until it is dropped.
-struct Connection {
-    of: Connections,
-    client: IpAddr,
-}
-
-impl Connections {
-    fn admit(&self, client: IpAddr) -> Option<Connection> {
-        let mut counts = self.0.lock();
-        if counts.values().sum::<usize>() >= MOST_CONNECTIONS || counts.get(&client).is_some_and(|n| *n >= MOST_OF_ONE)
-        {
-            return None;
-        }
-        *counts.entry(client).or_default() += 1;
-        Some(Connection { of: self.clone(), client })
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        let mut counts = self.of.0.lock();
-        if let Some(count) = counts.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.client);
-            }
-        }
-    }
-}
-
 async fn accept(handler: Handler, listener: Arc<TcpListener>, connections: Connections, tasks: Tasks) {
     loop {
         let (stream, client) = match listener.accept().await {
@@ -142,11 +108,9 @@ async fn accept(handler: Handler, listener: Arc<TcpListener>, connections: Conne
                 continue;
             }
         };
-        // Who has too many is cut off at once.
-        let Some(place) = connections.admit(client.ip()) else { continue };
+        let stream = Socket::new(stream, connections.admit(client.ip(), tasks.stopping().child_token()));
         let handler = handler.clone();
         tasks.spawn_until_stopped("connection", async move {
-            let _place = place;
             if let Err(error) = connection(&handler, stream, client.ip()).await {
                 tracing::debug!("a connection of {client} to DNS ended: {error}");
             }
@@ -154,7 +118,7 @@ async fn accept(handler: Handler, listener: Arc<TcpListener>, connections: Conne
     }
 }
 
-async fn connection(handler: &Handler, mut stream: TcpStream, client: IpAddr) -> io::Result<()> {
+async fn connection(handler: &Handler, mut stream: Socket<TcpStream>, client: IpAddr) -> io::Result<()> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     loop {
         let question = async {

@@ -10,7 +10,7 @@ use ferry_server::server_options::duration;
 
 pub use crate::component_options::{ApiserverOptions, ControllerManagerOptions, GatewayOptions, SchedulerOptions};
 use crate::fleet_options::{ClustersOptions, DrainOptions, NodeListOptions};
-use crate::insight_options::{ConsoleOptions, TraceOptions, WhyOptions};
+use crate::insight_options::{ApplyOptions, ConsoleOptions, TraceOptions, WhyOptions};
 use crate::node_component_options::{DnsOptions, KubeletAloneOptions, ProxyAloneOptions};
 pub use crate::store_options::{BackupOptions, RestoreOptions, StoreCommand, StoreOptions};
 pub use ferry_cluster::options::{ClusterOptions, Folders, JoinOptions, MemberFlags, MigrateOptions, NodeOptions};
@@ -50,6 +50,8 @@ pub enum Command {
     Dns(DnsOptions),
     /// Run the gateway alone, against any API server.
     Gateway(GatewayOptions),
+    /// The images of this node.
+    Image(ImageOptions),
     /// Make this machine a node of a cluster that runs elsewhere.
     Join(JoinOptions),
     /// Drain this node, remove it from its cluster and take away everything it made on this machine.
@@ -79,6 +81,14 @@ pub enum Command {
     Secrets(SecretsCommand),
     /// Show the hops from a client's request to a pod that can be reached, and how long each took. Exit code: 0 it is ready, 1 it is stuck, 2 it cannot tell, 3 it is on its way.
     Trace(TraceOptions),
+    /// Apply files on the server, show each hop until everything is ready or stuck, and say why it is. Exit codes as those of trace.
+    Apply(ApplyOptions),
+    /// kubectl's get; with --live the table stays, and changes are shown in their places.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Get {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Print a link that signs a browser in to the console, as the user of the kubeconfig.
     Console(ConsoleOptions),
     /// Say why an object is not ready, scheduled, running, reachable or deleted. Exit code: 0 nothing holds it up, 1 it is stuck, 2 it cannot tell, 3 it is on its way.
@@ -244,6 +254,36 @@ pub struct DownOptions {
     /// Give containers the time to end that their pods allow, as when the machine is shut down.
     #[arg(long)]
     pub graceful: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ImageOptions {
+    #[command(flatten)]
+    pub folders: Folders,
+    #[command(subcommand)]
+    pub command: ImageCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum ImageCommand {
+    /// Show the node's images.
+    List,
+    /// Pull images, as a pod that names them would.
+    Pull {
+        #[arg(required = true, value_name = "IMAGE")]
+        images: Vec<String>,
+    },
+    /// Take in the images of archives, as `docker save` and `podman save` write them.
+    Import {
+        #[arg(required = true, value_name = "FILE")]
+        archives: Vec<PathBuf>,
+    },
+    /// Remove images; those of running containers stay on the disk until the containers are gone.
+    #[command(name = "rm")]
+    Remove {
+        #[arg(required = true, value_name = "IMAGE")]
+        images: Vec<String>,
+    },
 }
 
 #[derive(Subcommand)]

@@ -54,6 +54,10 @@ fn fault(arguments: &str) -> Option<String> {
     let mut current = &command;
     for word in arguments.split_whitespace() {
         let word = word.trim_matches(['[', ']', ',', '\'']);
+        // Its words are another command line's, as those of `ferry get` are kubectl's.
+        if current.get_arguments().any(clap::Arg::is_trailing_var_arg_set) {
+            return None;
+        }
         if let Some(flag) = word.strip_prefix("--") {
             let name = flag.split('=').next().unwrap_or_default();
             let known = current.get_arguments().any(|argument| {

@@ -43,6 +43,33 @@ pub struct TraceOptions {
 }
 
 #[derive(Args, Clone, Debug)]
+pub struct ApplyOptions {
+    /// A file, a folder, an address or - for standard input; may be given several times.
+    #[arg(long, short, value_name = "FILE", required_unless_present = "kustomize")]
+    pub filename: Vec<String>,
+    /// A folder with a kustomization.
+    #[arg(long, short, value_name = "FOLDER", conflicts_with = "filename")]
+    pub kustomize: Option<String>,
+    /// Folders with all that is below them.
+    #[arg(long, short = 'R')]
+    pub recursive: bool,
+    #[arg(long, short)]
+    pub namespace: Option<String>,
+    /// How to reach the cluster; as kubectl finds it when not given, else that of `ferry up`.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Take fields that others manage.
+    #[arg(long)]
+    pub force_conflicts: bool,
+    /// Do not wait: tell what was applied, and end.
+    #[arg(long)]
+    pub no_wait: bool,
+    /// How long to wait until everything is ready.
+    #[arg(long, default_value = "5m", value_parser = ferry_server::server_options::duration)]
+    pub timeout: Duration,
+}
+
+#[derive(Args, Clone, Debug)]
 pub struct ConsoleOptions {
     /// As whom, and where; as kubectl finds it when not given, else that of `ferry up`.
     #[arg(long)]

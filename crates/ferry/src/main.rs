@@ -67,9 +67,12 @@ fn main() -> std::process::ExitCode {
         Command::Node { command: NodeCommand::Drain(options) } => commands::nodes::drain(&options),
         Command::Node { command: NodeCommand::Remove(options) } => commands::nodes::remove(&options),
         Command::Node { command: NodeCommand::Simulate(options) } => commands::simulate::run(&options),
+        Command::Image(options) => commands::image::run(&options),
         Command::Store(options) => commands::store::run(&options),
         Command::Secrets(SecretsCommand::Rotate(options)) => commands::secrets::rotate(&options),
         Command::Console(options) => commands::console::run(&options),
+        Command::Apply(options) => return commands::apply::run(&options),
+        Command::Get { arguments } => return commands::kubectl::get(&arguments),
         Command::Trace(options) => return commands::trace::run(&options),
         Command::Why(options) => return commands::why::run(&options),
         // Taken above, with its own flags.

@@ -12,10 +12,12 @@ pub mod convert;
 pub mod crd;
 mod resolve;
 mod serve;
+mod statuses;
 mod sync;
 mod table;
 #[cfg(test)]
 mod testing;
+pub mod trace;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use ferry_client::informer::Cached;
 use ferry_client::{Api, EventType, Informer, Informers, ObjectKey, Recorder, Selection, write};
 use ferry_tasks::Tasks;
-use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ObjectReference, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
@@ -21,9 +20,10 @@ use crate::api::{
 };
 use crate::resolve::certificates::Certificates;
 use crate::resolve::objects::Objects;
-use crate::resolve::status::{self, Update};
+use crate::resolve::status;
 use crate::resolve::{Settings, resolve, system_authorities};
 use crate::serve::{AccessLog, Shared, Sockets};
+use crate::statuses::Statuses;
 use crate::{CLASS, CONTROLLER, Config, INGRESS_CONTROLLER, crd};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -31,7 +31,6 @@ const RETRY: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(100);
 /// A port that is in use may become free without a word.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-const AT_ONCE: usize = 16;
 /// Events that are remembered so that they are not told again.
 const MOST_TOLD: usize = 10_000;
 
@@ -203,12 +202,14 @@ pub async fn run(config: Config, client: Client, informers: &Informers, recorder
     let settings = Settings { addresses: config.addresses.clone(), system_authorities: system_authorities() };
     let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
     let alias = settings.addresses.first().filter(|first| **first != loopback).map(|first| (*first, loopback));
-    let mut sockets = Sockets::new(shared, alias);
+    let mut sockets = Sockets::new(shared.clone(), alias);
     let certificates = Certificates::default();
+    let statuses = Statuses::start(&client, &changed, tasks);
     let mut told = HashSet::new();
     loop {
         let resolved = resolve(&sources.objects(), &settings, &certificates);
         let bound = sockets.apply(&resolved.ports);
+        shared.told.set(resolved.classes.iter().filter_map(|class| class.metadata.annotations.as_ref()));
         let updates = status::updates(&resolved, &bound, &settings, &now());
         for warning in status::warnings(&resolved, &bound) {
             if told.len() > MOST_TOLD {
@@ -228,12 +229,11 @@ pub async fn run(config: Config, client: Client, informers: &Informers, recorder
             }
         }
         let is_short = bound.iter().any(|((_, port, _), outcome)| outcome.as_ref().ok() != Some(port));
-        let is_behind = !write_all(&client, updates).await;
-        let pause = if is_behind { Some(RETRY) } else { is_short.then_some(LOOK_AGAIN) };
-        match pause {
-            None => changed.notified().await,
-            Some(pause) => {
-                let _ = tokio::time::timeout(pause, changed.notified()).await;
+        statuses.write(updates);
+        match is_short {
+            false => changed.notified().await,
+            true => {
+                let _ = tokio::time::timeout(LOOK_AGAIN, changed.notified()).await;
             }
         }
     }
@@ -300,56 +300,4 @@ async fn make_classes(client: &Client) -> Result<(), kube::Error> {
         }
     }
     Ok(())
-}
-
-/// Whether all were written. One that lost against another writer is made again from what that one wrote.
-async fn write_all(client: &Client, updates: Vec<Update>) -> bool {
-    let writes = stream::iter(updates).map(|update| {
-        let client = client.clone();
-        async move {
-            match write_one(&client, &update).await {
-                Ok(()) => true,
-                Err(error) if write::is_not_found(&error) => true,
-                Err(error) => {
-                    tracing::debug!(
-                        "the status of {} {} is not written yet: {}",
-                        update.kind,
-                        update.key,
-                        write::short(&error)
-                    );
-                    false
-                }
-            }
-        }
-    });
-    writes.buffer_unordered(AT_ONCE).all(|written| async move { written }).await
-}
-
-async fn write_one(client: &Client, update: &Update) -> Result<(), kube::Error> {
-    let plural = match update.kind {
-        "GatewayClass" => "gatewayclasses",
-        "Gateway" => "gateways",
-        "ListenerSet" => "listenersets",
-        "HTTPRoute" => "httproutes",
-        "GRPCRoute" => "grpcroutes",
-        "TLSRoute" => "tlsroutes",
-        "TCPRoute" => "tcproutes",
-        "UDPRoute" => "udproutes",
-        "BackendTLSPolicy" => "backendtlspolicies",
-        _ => "ingresses",
-    };
-    let group = if plural == "ingresses" { "networking.k8s.io" } else { GROUP };
-    let ObjectKey { namespace, name } = &update.key;
-    let path = match namespace.as_str() {
-        "" => format!("/apis/{group}/v1/{plural}/{name}/status"),
-        namespace => format!("/apis/{group}/v1/namespaces/{namespace}/{plural}/{name}/status"),
-    };
-    let patch = json!([
-        { "op": "test", "path": "/metadata/resourceVersion", "value": update.resource_version },
-        { "op": "add", "path": "/status", "value": update.status },
-    ]);
-    let body = serde_json::to_vec(&patch).map_err(kube::Error::SerdeError)?;
-    let request =
-        http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/json-patch+json").body(body);
-    write::send(client, request.map_err(kube::Error::HttpError)?).await
 }

@@ -85,27 +85,50 @@ pub fn resolved(objects: &Objects, settings: &Settings) -> Resolved {
 
 /// A server on a port of its own that answers with its name, the path and some headers; `h2` speaks HTTP/2 alone.
 pub async fn backend(tasks: &Tasks, name: &'static str, h2: bool) -> SocketAddr {
+    served(tasks, h2, None, move |request| answer(name, request)).await
+}
+
+/// A server on a port of its own; `h2` speaks HTTP/2 alone.
+pub async fn served<F, R>(tasks: &Tasks, h2: bool, tls: Option<Arc<rustls::ServerConfig>>, handler: F) -> SocketAddr
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let group = tasks.clone();
     tasks.spawn_until_stopped("backend", async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else { continue };
+            let (handler, tls) = (handler.clone(), tls.clone());
             group.spawn_until_stopped("backend connection", async move {
-                let service = service_fn(move |request| answer(name, request));
-                let io = TokioIo::new(stream);
-                if h2 {
-                    let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                        .serve_connection(io, service)
-                        .await;
-                } else {
-                    let _ =
-                        hyper::server::conn::http1::Builder::new().serve_connection(io, service).with_upgrades().await;
+                match tls {
+                    None => speak(stream, h2, handler).await,
+                    Some(tls) => {
+                        let accepted = tokio_rustls::TlsAcceptor::from(tls).accept(stream).await;
+                        if let Ok(stream) = accepted {
+                            speak(stream, h2, handler).await;
+                        }
+                    }
                 }
             });
         }
     });
     address
+}
+
+async fn speak<S, F, R>(stream: S, h2: bool, handler: F)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
+{
+    let (service, io) = (service_fn(handler), TokioIo::new(stream));
+    if h2 {
+        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(io, service).await;
+    } else {
+        let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).with_upgrades().await;
+    }
 }
 
 async fn answer(name: &'static str, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {

@@ -31,6 +31,11 @@ impl Error {
         }
     }
 
+    /// The server answers, and cannot do what is asked.
+    pub(crate) fn is_of_server(&self) -> bool {
+        matches!(self, Self::Refused { code: 500.., .. })
+    }
+
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Refused { code: 404..=406, .. })
     }

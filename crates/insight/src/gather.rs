@@ -3,13 +3,15 @@
 use ferry_meta::object;
 use futures::future::join_all;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Error};
 use crate::log;
 use crate::nodes;
 use crate::resolve::Resource;
+use crate::servers;
 use crate::surroundings;
+use crate::why;
 use crate::world::{World, is_true, kind_in, known_kind};
 
 /// Where a list is read from.
@@ -50,9 +52,21 @@ const LISTS: &[(&str, &str, Scope)] = &[
     ("storageclasses", "/apis/storage.k8s.io/v1/storageclasses", All),
     ("csidrivers", "/apis/storage.k8s.io/v1/csidrivers", All),
     ("csinodes", "/apis/storage.k8s.io/v1/csinodes", All),
+    ("horizontalpodautoscalers", "/apis/autoscaling/v2/horizontalpodautoscalers", Own),
+    ("resourceclaims", "/apis/resource.k8s.io/v1/resourceclaims", Own),
+    ("resourceclaimtemplates", "/apis/resource.k8s.io/v1/resourceclaimtemplates", Own),
+    ("deviceclasses", "/apis/resource.k8s.io/v1/deviceclasses", All),
     ("apiservices", "/apis/apiregistration.k8s.io/v1/apiservices", All),
     (VALIDATING, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", All),
     (MUTATING, "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", All),
+    ("validatingadmissionpolicies", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", All),
+    (
+        "validatingadmissionpolicybindings",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+        All,
+    ),
+    ("mutatingadmissionpolicies", "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies", All),
+    ("mutatingadmissionpolicybindings", "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings", All),
 ];
 
 /// Pods of all namespaces: what is taken on the nodes.
@@ -99,12 +113,19 @@ fn needed(kind: &str) -> Vec<&'static str> {
         "HTTPRoute" | "GRPCRoute" | "TLSRoute" | "TCPRoute" | "UDPRoute" => {
             &["pods", "deployments", "statefulsets", "daemonsets", "gatewayclasses", ALL_GATEWAYS]
         }
-        "PodDisruptionBudget" => &["pods"],
-        "HorizontalPodAutoscaler" => &["pods", "deployments", "statefulsets", "replicasets", "apiservices"],
+        "PodDisruptionBudget" => &["pods", "poddisruptionbudgets"],
+        "ValidatingAdmissionPolicy" => return vec!["validatingadmissionpolicybindings"],
+        "ValidatingAdmissionPolicyBinding" => return vec!["validatingadmissionpolicies"],
+        "MutatingAdmissionPolicy" => return vec!["mutatingadmissionpolicybindings"],
+        "MutatingAdmissionPolicyBinding" => return vec!["mutatingadmissionpolicies"],
+        "HorizontalPodAutoscaler" => {
+            &["pods", "deployments", "statefulsets", "replicasets", "apiservices", "horizontalpodautoscalers"]
+        }
         "PersistentVolumeClaim" => {
             return ["events", "pods", "storageclasses", "persistentvolumes", "csidrivers", "csinodes", ALL_PODS]
                 .into();
         }
+        "ResourceClaim" => return vec!["events", "deviceclasses"],
         "PersistentVolume" => return ["events", "storageclasses", ALL_CLAIMS].into(),
         "NetworkPolicy" => return ["events", "pods"].into(),
         "Node" => return ["events", "nodes", ALL_PODS, ALL_BUDGETS].into(),
@@ -118,13 +139,15 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
     let path = resource.object(namespace, name);
     let absent = || Error::NotFound(format!("there is no {} {name:?}{}", resource.title(), place(resource, namespace)));
     let kind = kind_in(&resource.group, &resource.kind);
-    let mut target = match cluster.get(&path).await? {
-        Some(target) => target,
-        None if kind == "Node" => {
+    let mut target = match cluster.get(&path).await {
+        Ok(Some(target)) => target,
+        Ok(None) if kind == "Node" => {
             let world = nodes::joining(cluster, name).await;
             return world.ok_or_else(absent);
         }
-        None => return Err(absent()),
+        Ok(None) => return Err(absent()),
+        Err(error) if error.is_of_server() => return unwell(cluster, resource, namespace, name).await.ok_or(error),
+        Err(error) => return Err(error),
     };
     if let Some(map) = target.as_object_mut() {
         map.entry("kind").or_insert_with(|| resource.kind.clone().into());
@@ -140,6 +163,15 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
         lists.push(ALL_PODS);
     }
     let mut world = around_it(cluster, target, around, &lists).await;
+    if world.all("pods").iter().any(|pod| !object::items(pod, "/spec/resourceClaims").is_empty()) {
+        let devices = ["resourceclaims", "resourceclaimtemplates", "deviceclasses"];
+        let more = around_it(cluster, Value::Null, around, &devices).await;
+        devices.iter().for_each(|list| {
+            if let Some(items) = more.seen(list) {
+                world.put(list, items.to_vec());
+            }
+        });
+    }
     if wants_all_pods(&world) {
         add_list(cluster, &mut world, ALL_PODS).await;
     }
@@ -151,9 +183,24 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
     }
     surroundings::add_named(cluster, &mut world, around).await;
     surroundings::add_behind(cluster, &mut world).await;
+    surroundings::add_access(cluster, &mut world).await;
     add_verdicts(cluster, &mut world, around).await;
     add_last_lines(cluster, &mut world, around).await;
+    let failing = servers::failing(cluster).await;
+    world.put(servers::CHECKS, failing);
     Ok(world)
+}
+
+/// The object cannot be read because the server is not well: what is known is how the server is.
+async fn unwell(cluster: &Cluster, resource: &Resource, namespace: &str, name: &str) -> Option<World> {
+    let failing = servers::failing(cluster).await;
+    let metadata = json!({ "name": name, "namespace": namespace });
+    let target = json!({ "kind": resource.kind, "metadata": metadata, why::UNREAD: true });
+    let mut world = World::new(target, Timestamp::now());
+    world.unseen.push(format!("{} {name}, which the server cannot read now", resource.title()));
+    let is_failing = !failing.is_empty();
+    world.put(servers::CHECKS, failing);
+    is_failing.then_some(world)
 }
 
 fn place(resource: &Resource, namespace: &str) -> String {
@@ -205,7 +252,7 @@ pub(crate) async fn around_it(cluster: &Cluster, target: Value, namespace: &str,
 const ASKED: usize = 8;
 
 async fn add_verdicts(cluster: &Cluster, world: &mut World, namespace: &str) {
-    let waiting: Vec<String> = (world.all("pods").iter())
+    let waiting: Vec<String> = (world.own_pods_first().into_iter())
         .filter(|pod| object::text(pod, "/spec/nodeName").is_empty())
         .map(|pod| object::name(pod).to_owned())
         .take(ASKED)
@@ -221,13 +268,15 @@ async fn add_verdicts(cluster: &Cluster, world: &mut World, namespace: &str) {
 /// What containers that ended badly said last.
 async fn add_last_lines(cluster: &Cluster, world: &mut World, namespace: &str) {
     let mut wanted = Vec::new();
-    for pod in world.all("pods") {
+    for pod in world.own_pods_first() {
         for list in ["/status/initContainerStatuses", "/status/containerStatuses"] {
             for status in object::items(pod, list) {
                 let ended =
                     status.pointer("/state/terminated/exitCode").and_then(Value::as_i64).is_some_and(|c| c != 0);
                 let before = status.pointer("/lastState/terminated").is_some() && !ended;
-                if ended || before {
+                // What an init container that takes its time says is what the pod waits for.
+                let starting = list.contains("init") && status.pointer("/state/running").is_some();
+                if ended || before || starting && !is_true(pod, "Initialized") {
                     wanted.push((object::name(pod).to_owned(), object::text(status, "/name").to_owned(), before));
                 }
             }
@@ -242,15 +291,19 @@ async fn add_last_lines(cluster: &Cluster, world: &mut World, namespace: &str) {
     });
     for (container, text) in join_all(asked).await {
         match text.map(|text| log::line_that_matters(&text)) {
-            Ok(line) if line.is_empty() => {}
             Ok(line) => {
-                world.last_lines.insert(container, line);
+                world.read_logs.insert(container.clone());
+                if !line.is_empty() {
+                    world.last_lines.insert(container, line);
+                }
             }
             Err(Error::Refused { code: 401 | 403, .. }) => {
                 world.unread_logs.insert(container);
             }
             // It is gone, or its node does not answer.
-            Err(_) => {}
+            Err(_) => {
+                world.read_logs.insert(container);
+            }
         }
     }
 }

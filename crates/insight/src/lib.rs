@@ -13,6 +13,7 @@ mod gather;
 mod log;
 mod nodes;
 mod resolve;
+mod servers;
 mod surroundings;
 pub mod trace;
 pub mod why;

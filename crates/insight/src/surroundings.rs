@@ -23,7 +23,7 @@ const NAMED: usize = 64;
 /// Gateway.
 pub(crate) async fn add_named(cluster: &Cluster, world: &mut World, namespace: &str) {
     let mut wanted: BTreeSet<(&'static str, String)> = BTreeSet::new();
-    for pod in world.all("pods").iter().filter(|pod| !is_true(pod, "Ready")).take(PODS) {
+    for pod in world.own_pods_first().into_iter().filter(|pod| !is_true(pod, "Ready")).take(PODS) {
         wanted.extend(why::references_of(pod).into_iter().map(|one| (one.plural, one.name)));
     }
     for tls in object::items(&world.target, "/spec/tls") {
@@ -31,6 +31,10 @@ pub(crate) async fn add_named(cluster: &Cluster, world: &mut World, namespace: &
         if !name.is_empty() && known_kind(&world.target) == "Ingress" {
             wanted.insert(("secrets", name.to_owned()));
         }
+    }
+    if known_kind(&world.target) == "ServiceAccount" {
+        let secrets = object::items(&world.target, "/imagePullSecrets").iter();
+        wanted.extend(secrets.map(|secret| ("secrets", object::text(secret, "/name").to_owned())));
     }
     if known_kind(&world.target) == "Gateway" {
         let named = why::secrets_of_gateway(&world.target).into_iter().map(|(_, name)| ("secrets", name.to_owned()));
@@ -41,13 +45,38 @@ pub(crate) async fn add_named(cluster: &Cluster, world: &mut World, namespace: &
         (plural, name, found)
     });
     for (plural, name, found) in join_all(asked).await {
-        let presence = match found {
-            Ok(Some(item)) => Presence::Present(content(&item)),
-            Ok(None) => Presence::Absent,
-            // Who may not read it does not know.
-            Err(_) => Presence::Unknown,
-        };
-        world.note(plural, &name, presence);
+        world.note(plural, &name, presence(found));
+    }
+}
+
+fn presence(found: Result<Option<Value>, Error>) -> Presence {
+    match found {
+        Ok(Some(item)) => Presence::Present(content(&item)),
+        Ok(None) => Presence::Absent,
+        // Who may not read it does not know.
+        Err(_) => Presence::Unknown,
+    }
+}
+
+/// The role and the ServiceAccounts that a binding names.
+pub(crate) async fn add_access(cluster: &Cluster, world: &mut World) {
+    if !matches!(known_kind(&world.target), "RoleBinding" | "ClusterRoleBinding") {
+        return;
+    }
+    const ROOT: &str = "/apis/rbac.authorization.k8s.io/v1";
+    let (plural, role) = (why::role_plural(&world.target), object::text(&world.target, "/roleRef/name"));
+    let place = match plural {
+        "roles" => format!("/namespaces/{}", object::namespace(&world.target)),
+        _ => String::new(),
+    };
+    let mut wanted = vec![(plural, role.to_owned(), format!("{ROOT}{place}/{plural}/{role}"))];
+    wanted.extend(why::accounts(&world.target).take(NAMED).map(|(namespace, name)| {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}");
+        (why::ACCOUNTS, format!("{namespace}/{name}"), path)
+    }));
+    let asked = wanted.into_iter().map(|(plural, name, path)| async move { (plural, name, cluster.get(&path).await) });
+    for (plural, name, found) in join_all(asked).await {
+        world.note(plural, &name, presence(found));
     }
 }
 
@@ -87,9 +116,12 @@ pub(crate) async fn add_behind(cluster: &Cluster, world: &mut World) {
         .filter_map(|hook| hook.pointer("/clientConfig/service"))
         .map(|service| (object::text(service, "/namespace").to_owned(), object::text(service, "/name").to_owned()))
         .collect();
-    if known_kind(&world.target) == "APIService"
-        && let Some(service) = world.target.pointer("/spec/service")
-    {
+    let called = match known_kind(&world.target) {
+        "APIService" => world.target.pointer("/spec/service"),
+        "CustomResourceDefinition" => world.target.pointer("/spec/conversion/webhook/clientConfig/service"),
+        _ => None,
+    };
+    if let Some(service) = called {
         services.insert((object::text(service, "/namespace").to_owned(), object::text(service, "/name").to_owned()));
     }
     if services.is_empty() {

@@ -17,6 +17,8 @@ pub struct World {
     pub(crate) verdicts: BTreeMap<String, Value>,
     /// The last line that a container wrote before it ended, by `pod/container`.
     pub(crate) last_lines: BTreeMap<String, String>,
+    /// Containers whose log was read, by the same name.
+    pub(crate) read_logs: BTreeSet<String>,
     /// Containers whose log could not be read, by the same name.
     pub(crate) unread_logs: BTreeSet<String>,
     /// Objects that others name, by plural and name: what is known of each.
@@ -86,6 +88,31 @@ impl World {
         self.all(plural).iter().filter(|item| is_owned_by(item, object::uid(owner)))
     }
 
+    /// The pods around the target, its own first: only so many can be asked about one by one.
+    pub(crate) fn own_pods_first(&self) -> Vec<&Value> {
+        let target = object::uid(&self.target);
+        let between: BTreeSet<&str> = ["replicasets", "jobs"]
+            .iter()
+            .flat_map(|list| self.all(list))
+            .filter(|item| is_owned_by(item, target))
+            .map(object::uid)
+            .collect();
+        let selector = object::map(&self.target, "/spec/selector");
+        let selects = |pod: &Value| {
+            known_kind(&self.target) == "Service"
+                && !selector.is_empty()
+                && LabelSelector::from_map(selector).matches(object::labels(pod))
+        };
+        let is_own = |pod: &Value| {
+            let owners = object::items(pod, "/metadata/ownerReferences").iter();
+            let mut owners = owners.map(|owner| object::text(owner, "/uid"));
+            object::uid(pod) == target || owners.any(|uid| uid == target || between.contains(uid)) || selects(pod)
+        };
+        let mut pods: Vec<&Value> = self.all("pods").iter().collect();
+        pods.sort_by_key(|pod| !is_own(pod));
+        pods
+    }
+
     /// Pods whose labels a selector of the form `matchLabels`/`matchExpressions` selects.
     pub(crate) fn selected(&self, selector: Option<&Value>) -> Vec<&Value> {
         let Some(selector) = selector.and_then(|selector| LabelSelector::from_object(selector).ok()) else {
@@ -137,6 +164,7 @@ fn group_of(kind: &str) -> Option<&'static str> {
         | "PersistentVolume"
         | "PersistentVolumeClaim"
         | "ResourceQuota"
+        | "ServiceAccount"
         | "ReplicationController" => "",
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => "apps",
         "Job" | "CronJob" => "batch",
@@ -145,7 +173,14 @@ fn group_of(kind: &str) -> Option<&'static str> {
         "PodDisruptionBudget" => "policy",
         "HorizontalPodAutoscaler" => "autoscaling",
         "CertificateSigningRequest" => "certificates.k8s.io",
-        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => "admissionregistration.k8s.io",
+        "ValidatingWebhookConfiguration"
+        | "MutatingWebhookConfiguration"
+        | "ValidatingAdmissionPolicy"
+        | "ValidatingAdmissionPolicyBinding"
+        | "MutatingAdmissionPolicy"
+        | "MutatingAdmissionPolicyBinding" => "admissionregistration.k8s.io",
+        "ResourceClaim" => "resource.k8s.io",
+        "RoleBinding" | "ClusterRoleBinding" => "rbac.authorization.k8s.io",
         "APIService" => "apiregistration.k8s.io",
         "CustomResourceDefinition" => "apiextensions.k8s.io",
         _ => return None,

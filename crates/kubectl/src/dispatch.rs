@@ -1,18 +1,35 @@
 //! From a command line to a command, and from its end to an exit code.
 
-use crate::commands::{COMMANDS, Command, GLOBAL, Run, completion, plugin};
+use crate::commands::{COMMANDS, Command, GLOBAL, Run, Runner, completion, plugin};
 use crate::error::Error;
 use crate::flags::{Flag, HELP, Parsed};
 use crate::help;
 use crate::preferences;
-use crate::session::Context;
+use crate::session::{Applied, Context};
 use crate::text::{flush, print, quote, warn};
 
 /// Runs one line: the arguments behind the program's name. Returns the exit code.
 pub fn main(arguments: &[String]) -> u8 {
-    let code = run(arguments);
+    let (code, _) = run(arguments, false);
     flush();
     code
+}
+
+/// `kubectl get`, and the table stays: every change is shown in its place, until it is interrupted.
+pub fn live(arguments: &[String]) -> u8 {
+    let line: Vec<String> = std::iter::once("get".to_owned()).chain(arguments.iter().cloned()).collect();
+    let (code, _) = run(&line, true);
+    flush();
+    code
+}
+
+/// `kubectl apply --server-side`: the exit code, and what was applied.
+pub fn apply(arguments: &[String]) -> (u8, Vec<Applied>) {
+    let line = ["apply", "--server-side"].map(str::to_owned);
+    let line: Vec<String> = line.into_iter().chain(arguments.iter().cloned()).collect();
+    let outcome = run(&line, false);
+    flush();
+    outcome
 }
 
 fn runtime() -> Option<tokio::runtime::Runtime> {
@@ -23,18 +40,26 @@ fn runtime() -> Option<tokio::runtime::Runtime> {
     made.ok()
 }
 
-fn run(arguments: &[String]) -> u8 {
+fn run(arguments: &[String], live: bool) -> (u8, Vec<Applied>) {
+    match prepare(arguments, live) {
+        Ok((context, run)) => carry_out(context, run),
+        Err(code) => (code, Vec::new()),
+    }
+}
+
+/// A line that is a command with its flags; the exit code where it is none, or where all is said.
+fn prepare(arguments: &[String], live: bool) -> Result<(Context, Runner), u8> {
     if arguments.first().is_some_and(|word| word == "__complete") {
-        let Some(runtime) = runtime() else { return 1 };
+        let Some(runtime) = runtime() else { return Err(1) };
         runtime.block_on(completion::answer(&arguments[1..]));
         runtime.shutdown_background();
-        return 0;
+        return Err(0);
     }
     let preferred = match preferences::apply(arguments) {
         Ok(preferred) => preferred,
         Err(why) => {
             warn(format!("error occurred while applying preferences {why}"));
-            return 1;
+            return Err(1);
         }
     };
     let mut path = "kubectl".to_owned();
@@ -51,16 +76,16 @@ fn run(arguments: &[String]) -> u8 {
         let Some(command) = known.iter().find(|c| c.name == word || c.aliases.contains(&&*word)) else {
             match found {
                 None => {
-                    return match plugin::run(arguments) {
+                    return Err(match plugin::run(arguments) {
                         Some(failed) => {
                             warn(failed);
                             1
                         }
                         None => unknown(&word),
-                    };
+                    });
                 }
                 // A word of its own, or a subcommand that is not there.
-                Some(group) if matches!(group.run, Run::Group(_)) => return no_subcommand(&path, &rest),
+                Some(group) if matches!(group.run, Run::Group(_)) => return Err(no_subcommand(&path, &rest)),
                 Some(_) => break,
             }
         };
@@ -79,7 +104,7 @@ fn run(arguments: &[String]) -> u8 {
         }
     }
     let Some(command) = found else {
-        return overview(&rest);
+        return Err(overview(&rest));
     };
     let run = match command.run {
         Run::Leaf(run) | Run::Both(run, _) => run,
@@ -91,7 +116,7 @@ fn run(arguments: &[String]) -> u8 {
             } else {
                 warn(told)
             }
-            return u8::from(!asked);
+            return Err(u8::from(!asked));
         }
     };
     let path = preferred.alias.clone().unwrap_or(path);
@@ -108,11 +133,11 @@ fn run(arguments: &[String]) -> u8 {
         Ok(parsed) => parsed,
         Err(why) if why == HELP => {
             help::command(&path, command);
-            return 0;
+            return Err(0);
         }
         Err(why) => {
             warn(format!("error: {why}\nSee '{path} --help' for usage."));
-            return 1;
+            return Err(1);
         }
     };
     parsed.shadowed = shadowed;
@@ -123,19 +148,25 @@ fn run(arguments: &[String]) -> u8 {
                 None => format!("{why} for command {}", preferred.of),
             };
             warn(format!("error occurred while applying preferences {whose}"));
-            return 1;
+            return Err(1);
         }
     }
-    let context = Context::new(parsed, path, preferred.policy);
-    let Some(runtime) = runtime() else { return 1 };
+    let mut context = Context::new(parsed, path, preferred.policy);
+    context.live = live;
+    Ok((context, run))
+}
+
+fn carry_out(context: Context, run: Runner) -> (u8, Vec<Applied>) {
+    let Some(runtime) = runtime() else { return (1, Vec::new()) };
     let result = runtime.block_on(run(&context));
     flush();
     // A thread may still wait for standard input.
     runtime.shutdown_background();
-    match result {
+    let code = match result {
         Ok(()) => 0,
         Err(error) => finish(&error),
-    }
+    };
+    (code, context.applied())
 }
 
 fn finish(error: &Error) -> u8 {

@@ -33,4 +33,5 @@ mod resource;
 mod session;
 mod text;
 
-pub use dispatch::main;
+pub use dispatch::{apply, live, main};
+pub use session::Applied;

@@ -1,6 +1,7 @@
 //! What one command has: its flags, the configuration, a client and the mapper, each made when it is first asked for.
 
 use std::path::PathBuf;
+use std::sync::PoisonError;
 
 use tokio::sync::{Mutex, OnceCell};
 
@@ -10,9 +11,25 @@ use crate::discovery::{Mapper, Resource, folder};
 use crate::error::{Error, Result};
 use crate::flags::Parsed;
 use crate::preferences::Policy;
+use crate::resource::Info;
+
+/// An object that was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub group: String,
+    pub version: String,
+    pub plural: String,
+    pub kind: String,
+    /// None where the kind is not in namespaces.
+    pub namespace: Option<String>,
+    pub name: String,
+}
 
 pub struct Context {
     pub flags: Parsed,
+    /// A table stays, and changes in its place.
+    pub live: bool,
+    applied: std::sync::Mutex<Vec<Applied>>,
     /// `kubectl get`.
     pub path: String,
     policy: Policy,
@@ -25,7 +42,20 @@ pub struct Context {
 impl Context {
     pub fn new(flags: Parsed, path: String, policy: Policy) -> Self {
         let (loaded, chosen, client) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Self { flags, path, policy, loaded, chosen, client, mapper: Mutex::new(None) }
+        let (applied, mapper) = (std::sync::Mutex::default(), Mutex::new(None));
+        Self { flags, live: false, applied, path, policy, loaded, chosen, client, mapper }
+    }
+
+    /// Remembers what was applied, for those who look after it.
+    pub fn remember(&self, info: &Info) {
+        let Resource { group, version, plural, kind, .. } = info.resource.clone();
+        let applied =
+            Applied { group, version, plural, kind, namespace: info.namespace.clone(), name: info.name.clone() };
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).push(applied);
+    }
+
+    pub fn applied(self) -> Vec<Applied> {
+        self.applied.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn words(&self) -> &[String] {

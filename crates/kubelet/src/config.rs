@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferry_client::Clock;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use crate::collect::ImageCollection;
@@ -29,6 +30,8 @@ pub type NetworkGate =
 
 #[derive(Clone)]
 pub struct Config {
+    /// What the node acts by.
+    pub clock: Clock,
     pub node_name: String,
     pub node_ip: IpAddr,
     /// Of the other family.
@@ -90,6 +93,7 @@ pub struct Config {
 impl Config {
     pub fn new(node_name: &str, node_ip: IpAddr, cri_endpoint: &str, root_dir: impl Into<PathBuf>) -> Self {
         Self {
+            clock: Clock::default(),
             node_name: node_name.to_owned(),
             node_ip,
             other_node_ips: Vec::new(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ferry_client::{Informer, Recorder};
+use ferry_client::{Clock, Informer, Recorder};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -30,50 +30,78 @@ use crate::volumes::Volumes;
 pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) client: Client,
-    pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) recorder: Recorder,
+    pub(crate) tasks: Tasks,
+    pub(crate) clock: Clock,
+    pub(crate) machine: Machine,
+    pub(crate) registration: Registration,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) runtime_state: RuntimeState,
+    pub(crate) hardware: Hardware,
+    pub(crate) pressure: PressureState,
     pub(crate) images: Images,
     pub(crate) sources: Arc<Sources>,
     pub(crate) volumes: Volumes,
     pub(crate) services: Informer<Service>,
-    pub(crate) host_addresses: Vec<String>,
-    pub(crate) allocatable: BTreeMap<String, Quantity>,
-    pub(crate) tasks: Tasks,
-    pub(crate) groups: ControlGroups,
-    pub(crate) log_files: Arc<LogFiles>,
-    /// Counts what happened in the runtime: exits, starts, removals.
-    pub(crate) runtime_changes: tokio::sync::watch::Sender<u64>,
-    pub(crate) measures: Arc<Measures>,
-    pub(crate) ended: Ended,
-    /// What the node is short of.
-    pub(crate) pressures: tokio::sync::watch::Sender<Vec<Pressure>>,
-    /// The images that may go.
-    pub(crate) collected: collect::Images,
-    pub(crate) probe_counts: Arc<probes::Counts>,
     /// What the API server has of pods from files.
     pub(crate) mirrors: Mirrors,
+    pub(crate) log_files: Arc<LogFiles>,
+    pub(crate) probe_counts: Arc<probes::Counts>,
+}
+
+/// What is known of the machine from the start.
+pub(crate) struct Machine {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) allocatable: BTreeMap<String, Quantity>,
+    /// Of the whole node, in bytes.
+    pub(crate) memory: i64,
+    /// Whether the kernel enforces AppArmor's profiles; looked at once, as the kernel decides it when it starts.
+    pub(crate) apparmor: bool,
+    /// The port of the kubelet's server.
+    pub(crate) port: u16,
+}
+
+/// The Node of this kubelet at the API server.
+pub(crate) struct Registration {
+    /// The Node as the API server has it: labels and taints are others' too.
+    pub(crate) nodes: Informer<Node>,
+    /// The uid of the Node, once it is registered.
+    pub(crate) uid: tokio::sync::watch::Sender<Option<String>>,
+}
+
+/// What the runtime said of itself and of its containers.
+#[derive(Default)]
+pub(crate) struct RuntimeState {
+    /// Counts what happened in the runtime: exits, starts, removals.
+    pub(crate) changes: tokio::sync::watch::Sender<u64>,
+    /// What the runtime said it can do, when it was last asked.
+    pub(crate) abilities: tokio::sync::watch::Sender<Option<Arc<Abilities>>>,
+}
+
+/// What pods are given of the machine.
+pub(crate) struct Hardware {
+    pub(crate) groups: ControlGroups,
     pub(crate) plugins: Arc<Plugins>,
     /// The devices of device plug-ins.
     pub(crate) devices: Arc<Devices>,
     /// The devices that pods claim.
     pub(crate) dra: Arc<Dra>,
-    /// What the runtime said it can do, when it was last asked.
-    pub(crate) abilities: tokio::sync::watch::Sender<Option<Arc<Abilities>>>,
-    /// Whether the kernel enforces AppArmor's profiles; looked at once, as the kernel decides it when it starts.
-    pub(crate) apparmor: bool,
-    /// The Node as the API server has it: labels and taints are others' too.
-    pub(crate) nodes: Informer<Node>,
-    /// The uid of the Node, once it is registered.
-    pub(crate) node_uid: tokio::sync::watch::Sender<Option<String>>,
-    pub(crate) port: u16,
-    /// Of the whole node, in bytes.
-    pub(crate) memory: i64,
+}
+
+/// What the node is short of, and what may go for it.
+pub(crate) struct PressureState {
+    pub(crate) measures: Arc<Measures>,
+    pub(crate) signals: tokio::sync::watch::Sender<Vec<Pressure>>,
+    /// Counts the pods that were ended.
+    pub(crate) ended: Ended,
+    /// The images that may go.
+    pub(crate) images: collect::Images,
 }
 
 impl Context {
     /// What the runtime can do; it is asked where that is not known yet.
     pub(crate) async fn abilities(&self) -> runtime::Result<Arc<Abilities>> {
-        let known = self.abilities.borrow().clone();
+        let known = self.runtime_state.abilities.borrow().clone();
         match known {
             Some(known) => Ok(known),
             None => self.ask_abilities().await,
@@ -83,29 +111,29 @@ impl Context {
     /// Asks again: a runtime may have been replaced meanwhile.
     pub(crate) async fn ask_abilities(&self) -> runtime::Result<Arc<Abilities>> {
         let told = Arc::new(self.runtime.abilities().await?);
-        self.abilities.send_replace(Some(told.clone()));
+        self.runtime_state.abilities.send_replace(Some(told.clone()));
         Ok(told)
     }
 
     /// This Node, as far as it is known; before it is registered, what it will be registered with.
     pub(crate) fn node(&self) -> Arc<Node> {
-        self.nodes.get("", &self.config.node_name).unwrap_or_else(|| Arc::new(crate::node::object(self)))
+        self.registration.nodes.get("", &self.config.node_name).unwrap_or_else(|| Arc::new(crate::node::object(self)))
     }
 
     /// What the node has now: huge pages, disks and devices may have come since the start.
     pub(crate) fn amounts(&self) -> Amounts {
         let mut amounts = capacity::amounts(&self.config);
-        self.devices.add_to(&mut amounts);
+        self.hardware.devices.add_to(&mut amounts);
         amounts
     }
 
     /// The port of the kubelet's server.
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.machine.port
     }
 
     pub(crate) fn host_address(&self) -> &str {
-        self.host_addresses.first().map(String::as_str).unwrap_or_default()
+        self.machine.addresses.first().map(String::as_str).unwrap_or_default()
     }
 
     /// Makes a call to the runtime that a stop of the kubelet does not cut short: half a start would look like a
@@ -127,8 +155,8 @@ impl Context {
 
     /// Frees the devices of a pod that has no process any more.
     pub(crate) async fn give_devices_back(&self, uid: &str) -> Result<(), String> {
-        self.devices.release(uid).await;
-        self.dra.unprepare(uid).await
+        self.hardware.devices.release(uid).await;
+        self.hardware.dra.unprepare(uid).await
     }
 
     /// Removes the stopped containers, the sandboxes and the files of a pod.
@@ -141,7 +169,7 @@ impl Context {
             self.runtime.stop_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
             self.runtime.remove_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
         }
-        self.groups.remove(uid);
+        self.hardware.groups.remove(uid);
         self.give_devices_back(uid).await?;
         self.volumes.remove(uid).await
     }

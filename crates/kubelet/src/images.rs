@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferry_client::EventType;
+use ferry_client::{Clock, EventType};
 use ferry_cri::image_name::Reference;
 use ferry_cri::v1;
 use jiff::Timestamp;
@@ -43,11 +43,12 @@ pub(crate) struct Images {
     /// One pull per image at a time: others wait for it and then find the image.
     pulling: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     records: Arc<PullRecords>,
+    clock: Clock,
 }
 
 impl Images {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>, records: PullRecords) -> Self {
-        Self { runtime, pulling: Mutex::default(), records: Arc::new(records) }
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, records: PullRecords, clock: Clock) -> Self {
+        Self { runtime, clock, pulling: Mutex::default(), records: Arc::new(records) }
     }
 
     /// Asks or changes the records of who pulled what.
@@ -91,14 +92,14 @@ impl Images {
         if let Err(why) = Reference::parse(asked) {
             let message = format!("Failed to apply default image tag {asked:?}: {why}");
             say(EventType::Warning, "InspectFailed", message.clone());
-            return Err(unavailable("InvalidImageName", message, Duration::from_secs(30)));
+            return Err(self.unavailable("InvalidImageName", message, Duration::from_secs(30)));
         }
         let present = match self.runtime.image(&image).await {
             Ok(found) => found,
             Err(error) => {
                 let message = format!("Failed to inspect image {asked:?}: {error}");
                 say(EventType::Warning, "InspectFailed", message.clone());
-                return Err(unavailable("ImageInspectError", message, Duration::from_secs(10)));
+                return Err(self.unavailable("ImageInspectError", message, Duration::from_secs(10)));
             }
         };
         let credentials = credentials::matching(&image, secrets);
@@ -120,9 +121,9 @@ impl Images {
             let message = format!("Container image {asked:?} is not present with pull policy of Never");
             say(EventType::Warning, "ErrImageNeverPull", message.clone());
             say(EventType::Warning, "Failed", "Error: ErrImageNeverPull".to_owned());
-            return Err(unavailable("ErrImageNeverPull", message, Duration::from_secs(30)));
+            return Err(self.unavailable("ErrImageNeverPull", message, Duration::from_secs(30)));
         }
-        let now = Timestamp::now();
+        let now = self.clock.now();
         if let Some((backoff, last_error)) = backoffs.get(asked)
             && let Some(at) = backoff.not_before(backoff.updated()).filter(|at| *at > now)
         {
@@ -151,10 +152,10 @@ impl Images {
             Err(error) => {
                 say(EventType::Warning, "Failed", format!("Failed to pull image {asked:?}: {error}"));
                 say(EventType::Warning, "Failed", "Error: ErrImagePull".to_owned());
-                let now = Timestamp::now();
+                let now = self.clock.now();
                 let backoff = Backoff::next(backoffs.get(asked).map(|(b, _)| *b), now, now);
                 backoffs.insert(asked.to_owned(), (backoff, format!("ErrImagePull: {error}")));
-                Err(unavailable("ErrImagePull", error, NOTICE))
+                Err(self.unavailable("ErrImagePull", error, NOTICE))
             }
         }
     }
@@ -243,11 +244,14 @@ impl Images {
         }
         Err(failure)
     }
-}
 
-fn unavailable(reason: &str, message: String, wait: Duration) -> Unavailable {
-    let now = Timestamp::now();
-    Unavailable { why: WaitReason { reason: reason.into(), message }, not_before: now.checked_add(wait).unwrap_or(now) }
+    fn unavailable(&self, reason: &str, message: String, wait: Duration) -> Unavailable {
+        let now = self.clock.now();
+        Unavailable {
+            why: WaitReason { reason: reason.into(), message },
+            not_before: now.checked_add(wait).unwrap_or(now),
+        }
+    }
 }
 
 fn usable(image: v1::Image) -> Image {

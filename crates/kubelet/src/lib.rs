@@ -61,7 +61,7 @@ pub use pulled::Verification;
 pub use server::spdy;
 pub use sysctls::Sysctls;
 
-use context::Context;
+use context::{Context, Hardware, Machine, PressureState, Registration};
 use eviction::Evictor;
 use images::Images;
 use manager::{Mailboxes, Manager};
@@ -102,6 +102,7 @@ pub fn start(config: Config, client: Client, tasks: &Tasks) -> BoxFuture<'_, Res
 
 async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kubelet, Error> {
     let tasks = &tasks.child("kubelet");
+    let clock = config.clock.clone();
     let groups = cgroups::ControlGroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root)
         .limiting_processes(config.pod_pids, Some(node::capacity::most_of_pods()));
     groups.check().map_err(Error::ControlGroups)?;
@@ -139,38 +140,52 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let sources = Sources::new(client.clone(), &config.node_name, tasks, move |uid| waking.sources_changed(uid));
     let plugins = Arc::<plugins::Plugins>::default();
     let (devices, dra) = (device_plugins::Devices::open(&config.root_dir, tasks), dra::Dra::open(&config.root_dir));
-    let records = pulled::PullRecords::open(&config.root_dir, config.image_credentials.clone());
+    let records = pulled::PullRecords::open(&config.root_dir, config.image_credentials.clone(), clock.clone());
     let records = records.map_err(|source| Error::Folder { path: config.root_dir.join("image_manager"), source })?;
     let own_pods = Selection::fields(format!("spec.nodeName={}", config.node_name));
     let context = Arc::new(Context {
         recorder: Recorder::with_host(client.clone(), "kubelet", Some(&config.node_name), tasks),
-        images: Images::new(runtime.clone(), records),
-        volumes: Volumes::new(&config.root_dir, client.clone(), &config.node_name, sources.clone(), plugins.clone()),
+        images: Images::new(runtime.clone(), records, clock.clone()),
+        volumes: Volumes::new(
+            &config.root_dir,
+            client.clone(),
+            &config.node_name,
+            sources.clone(),
+            plugins.clone(),
+            clock.clone(),
+        ),
         services: Informer::with(client.clone(), tasks, Selection::default()),
-        host_addresses: std::iter::once(&config.node_ip)
-            .chain(&config.other_node_ips)
-            .map(ToString::to_string)
-            .collect(),
-        allocatable: node::capacity::amounts(&config).allocatable,
-        memory: i64::try_from(node::capacity::memory("MemTotal")).unwrap_or(i64::MAX),
+        machine: Machine {
+            addresses: std::iter::once(&config.node_ip)
+                .chain(&config.other_node_ips)
+                .map(ToString::to_string)
+                .collect(),
+            allocatable: node::capacity::amounts(&config).allocatable,
+            memory: i64::try_from(node::capacity::memory("MemTotal")).unwrap_or(i64::MAX),
+            apparmor: spec::apparmor::is_enabled(),
+            port,
+        },
+        registration: Registration {
+            nodes: Informer::with(
+                client.clone(),
+                tasks,
+                Selection::fields(format!("metadata.name={}", config.node_name)),
+            ),
+            uid: Default::default(),
+        },
+        runtime_state: Default::default(),
+        hardware: Hardware { groups, plugins, devices, dra },
+        pressure: PressureState {
+            measures: Default::default(),
+            signals: Default::default(),
+            ended: Default::default(),
+            images: collect::Images::new(clock.now()),
+        },
         tasks: tasks.clone(),
-        groups,
         log_files: Arc::default(),
-        runtime_changes: tokio::sync::watch::Sender::new(0),
-        measures: Default::default(),
-        ended: Default::default(),
-        pressures: Default::default(),
-        collected: Default::default(),
         probe_counts: Default::default(),
         mirrors: Default::default(),
-        node_uid: Default::default(),
-        abilities: Default::default(),
-        apparmor: spec::apparmor::is_enabled(),
-        nodes: Informer::with(client.clone(), tasks, Selection::fields(format!("metadata.name={}", config.node_name))),
-        port,
-        plugins,
-        devices,
-        dra,
+        clock,
         sources,
         runtime,
         client: client.clone(),
@@ -184,7 +199,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         let context = of_node.clone();
         async move {
             let node = node::register(&context).await;
-            context.node_uid.send_replace(node.metadata.uid.clone());
+            context.registration.uid.send_replace(node.metadata.uid.clone());
             node::keep_status(context, node).await;
         }
     });
@@ -192,7 +207,8 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     tasks.spawn_critical("lease", move || {
         let context = of_lease.clone();
         async move {
-            let registered = context.node_uid.subscribe().wait_for(Option::is_some).await.map(|uid| uid.clone());
+            let registered =
+                context.registration.uid.subscribe().wait_for(Option::is_some).await.map(|uid| uid.clone());
             node::keep_lease(context, registered.unwrap_or_default()).await;
         }
     });
@@ -215,7 +231,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     tasks.spawn_critical("eviction", move || Evictor { context: own.clone(), mailboxes: boxes.clone() }.run());
     let own = context.clone();
     tasks.spawn_critical("plug-ins", move || plugins::follow(own.clone()));
-    let own = context.devices.clone();
+    let own = context.hardware.devices.clone();
     tasks.spawn_critical("device plug-ins", move || device_plugins::serve(own.clone()));
     let (own, known) = (context.clone(), pods.clone());
     tasks.spawn_critical("pod resources", move || pod_resources::serve(own.clone(), known.clone()));

@@ -246,7 +246,7 @@ impl Manager {
         if status.start_time.is_some() || pod::is_terminal(status) || pod::is_being_deleted(new) {
             return None;
         }
-        if let Some(why) = eviction::refusal(new, &self.context.pressures.borrow()) {
+        if let Some(why) = eviction::refusal(new, &self.context.pressure.signals.borrow()) {
             return Some(why);
         }
         if let Some(why) = self.context.config.sysctls.refusal(new) {
@@ -254,7 +254,7 @@ impl Manager {
         }
         // Where the runtime does not answer, whoever makes the containers asks it again.
         if let Ok(abilities) = self.context.abilities().await
-            && let Some(why) = admit::unable(new, &abilities, self.context.apparmor)
+            && let Some(why) = admit::unable(new, &abilities, self.context.machine.apparmor)
         {
             return Some(why);
         }
@@ -272,7 +272,7 @@ impl Manager {
                 let chosen = active.iter().filter(|m| victims.iter().any(|victim| m.is_of(pod::uid(victim))));
                 for mailbox in chosen {
                     self.preempt(mailbox);
-                    self.context.ended.preempted(refused.lacks.first().map_or("", |(key, _)| key));
+                    self.context.pressure.ended.preempted(refused.lacks.first().map_or("", |(key, _)| key));
                 }
                 None
             }
@@ -329,7 +329,7 @@ impl Manager {
                             event = events.next() => match event {
                                 Some(uid) => {
                                     self.mailboxes.wake(&uid);
-                                    self.context.runtime_changes.send_modify(|count| *count += 1);
+                                    self.context.runtime_state.changes.send_modify(|count| *count += 1);
                                 }
                                 None => break false,
                             },
@@ -358,7 +358,7 @@ impl Manager {
             Err(error) => return tracing::debug!("the runtime does not answer: {error}"),
         };
         if *known != seen {
-            self.context.runtime_changes.send_modify(|count| *count += 1);
+            self.context.runtime_state.changes.send_modify(|count| *count += 1);
         }
         for (uid, glimpse) in &seen {
             if known.get(uid) != Some(glimpse) {
@@ -401,13 +401,19 @@ impl Manager {
     async fn remove_stray_folders(&self) {
         let Ok(seen) = self.context.runtime.glimpse().await else { return };
         let stray = |uid: &String| !seen.contains_key(uid) && !self.is_wanted(uid) && self.mailboxes.get(uid).is_none();
-        self.context.groups.known().iter().filter(|uid| stray(uid)).for_each(|uid| self.context.groups.remove(uid));
+        self.context
+            .hardware
+            .groups
+            .known()
+            .iter()
+            .filter(|uid| stray(uid))
+            .for_each(|uid| self.context.hardware.groups.remove(uid));
         for uid in self.context.volumes.known().await {
             if stray(&uid) {
                 let _ = self.context.volumes.remove(&uid).await;
             }
         }
-        let holders = self.context.devices.holders().into_iter().chain(self.context.dra.users());
+        let holders = self.context.hardware.devices.holders().into_iter().chain(self.context.hardware.dra.users());
         for uid in holders.filter(stray).collect::<Vec<_>>() {
             if let Err(why) = self.context.give_devices_back(&uid).await {
                 tracing::warn!(pod = uid, "devices of a pod that is gone are not given back: {why}");

@@ -48,7 +48,7 @@ struct Lister {
 impl Lister {
     fn of_pod(&self, of: &Pod) -> PodResources {
         let uid = self.context.mirrors.runtime_uid(of).unwrap_or_else(|| pod::uid(of).to_owned());
-        let (mut held, claims) = (self.context.devices.held(&uid), self.context.dra.shown(&uid));
+        let (mut held, claims) = (self.context.hardware.devices.held(&uid), self.context.hardware.dra.shown(&uid));
         let sidecars = pod::init_containers(of).iter().filter(|container| pod::is_sidecar(container));
         let containers = sidecars.chain(pod::containers(of)).map(|container| ContainerResources {
             name: container.name.clone(),
@@ -110,7 +110,7 @@ impl PodResourcesLister for Lister {
         &self,
         _: Request<AllocatableResourcesRequest>,
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
-        let healthy = self.context.devices.healthy().into_iter().map(devices).collect();
+        let healthy = self.context.hardware.devices.healthy().into_iter().map(devices).collect();
         let answer = AllocatableResourcesResponse { devices: healthy, ..AllocatableResourcesResponse::default() };
         Ok(Response::new(answer))
     }

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use ferry_client::Clock;
 use ferry_cri::v1;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -120,14 +121,15 @@ pub(crate) struct PullRecords {
     pulling: PathBuf,
     pulled: PathBuf,
     policy: Verification,
+    clock: Clock,
     /// Reading, deciding and writing are one step.
     one: Mutex<()>,
 }
 
 impl PullRecords {
-    pub(crate) fn open(root: &Path, policy: Verification) -> io::Result<Self> {
+    pub(crate) fn open(root: &Path, policy: Verification, clock: Clock) -> io::Result<Self> {
         let place = |name: &str| root.join("image_manager").join(name);
-        let records = Self { pulling: place("pulling"), pulled: place("pulled"), policy, one: Mutex::default() };
+        let records = Self { pulling: place("pulling"), pulled: place("pulled"), policy, clock, one: Mutex::default() };
         for folder in [&records.pulling, &records.pulled] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
@@ -226,7 +228,7 @@ impl PullRecords {
         let mut record = read::<Pulled>(&path).unwrap_or_else(|| Pulled {
             kind: "ImagePulledRecord".to_owned(),
             api_version: VERSION.to_owned(),
-            last_updated_time: Timestamp::now(),
+            last_updated_time: self.clock.now(),
             image_ref: id.to_owned(),
             credential_mapping: BTreeMap::new(),
         });
@@ -244,7 +246,7 @@ impl PullRecords {
                 }
             }
         }
-        record.last_updated_time = Timestamp::now();
+        record.last_updated_time = self.clock.now();
         write(&path, &record)
     }
 

@@ -176,8 +176,9 @@ impl Kernel {
             changes += 1;
         }
         // An address that has another link-layer address now was replaced above; only those that are gone are removed.
+        let wanted: BTreeSet<IpAddr> = plan.neighbours.iter().map(|neighbour| neighbour.address).collect();
         for (neighbour, message) in &messages {
-            if !plan.neighbours.iter().any(|wanted| wanted.address == neighbour.address) {
+            if !wanted.contains(&neighbour.address) {
                 self.remove_neighbour(message.clone()).await?;
                 changes += 1;
             }
@@ -195,8 +196,9 @@ impl Kernel {
                 .map_err(refused(format!("add the forwarding entry of {}", entry.node)))?;
             changes += 1;
         }
+        let wanted: BTreeSet<Mac> = plan.forwarding.iter().map(|entry| entry.mac).collect();
         for (entry, message) in &messages {
-            if !plan.forwarding.iter().any(|wanted| wanted.mac == entry.mac) {
+            if !wanted.contains(&entry.mac) {
                 self.remove_neighbour(message.clone()).await?;
                 changes += 1;
             }
@@ -204,7 +206,7 @@ impl Kernel {
         Ok(changes)
     }
 
-    async fn remove_neighbour(&self, message: NeighbourMessage) -> Result<(), NetworkError> {
+    pub(crate) async fn remove_neighbour(&self, message: NeighbourMessage) -> Result<(), NetworkError> {
         match self.handle.neighbours().del(message).execute().await {
             Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code() == -NO_ENTRY => Ok(()),
             other => other.map_err(refused("remove a neighbour")),
@@ -222,11 +224,7 @@ impl Kernel {
             .into_iter()
             .filter(|message| message.header.ifindex == index && message.header.state == NeighbourState::Permanent)
             .filter_map(|message| {
-                let address = match destination(&message)? {
-                    NeighbourAddress::Inet(address) => IpAddr::V4(address),
-                    NeighbourAddress::Inet6(address) => IpAddr::V6(address),
-                    _ => return None,
-                };
+                let address = address_of_neighbour(&message)?;
                 Some((Neighbour { address, mac: mac(&message)? }, message))
             })
             .collect();
@@ -263,7 +261,7 @@ impl Kernel {
     async fn ensure_routes(&self, plan: &Plan, devices: Devices) -> Result<usize, NetworkError> {
         let mut have = BTreeSet::new();
         let mut messages = Vec::new();
-        for message in self.routes().await? {
+        for message in self.routes_of(PROTOCOL).await? {
             if let Some(route) = read(&message, devices) {
                 have.insert(route);
                 messages.push((Some(route), message));
@@ -276,31 +274,35 @@ impl Kernel {
             self.add_route(route, devices).await?;
             changes += 1;
         }
+        let wanted: BTreeSet<IpNet> = plan.routes.iter().map(|route| route.destination).collect();
         for (route, message) in messages {
-            let destination = destination_of(&message);
             // One to the same range was replaced by the new one.
-            let is_replaced = plan.routes.iter().any(|wanted| Some(wanted.destination) == destination);
+            let is_replaced = destination_of(&message).is_some_and(|destination| wanted.contains(&destination));
             if route.is_some_and(|route| plan.routes.contains(&route)) || is_replaced {
                 continue;
             }
-            match self.handle.route().del(message).execute().await {
-                Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code() == -NO_PROCESS => {}
-                other => other.map_err(refused("remove a route"))?,
-            }
+            self.remove_route(message).await?;
             changes += 1;
         }
         Ok(changes)
     }
 
-    /// The routes that are Ferry's.
-    async fn routes(&self) -> Result<Vec<RouteMessage>, NetworkError> {
+    pub(crate) async fn remove_route(&self, message: RouteMessage) -> Result<(), NetworkError> {
+        match self.handle.route().del(message).execute().await {
+            Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code() == -NO_PROCESS => Ok(()),
+            other => other.map_err(refused("remove a route")),
+        }
+    }
+
+    /// The routes of a protocol number, of both families.
+    pub(crate) async fn routes_of(&self, protocol: RouteProtocol) -> Result<Vec<RouteMessage>, NetworkError> {
         let mut routes = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut wanted = RouteMessage::default();
             wanted.header.address_family = family;
             let found: Vec<RouteMessage> =
                 self.handle.route().get(wanted).execute().try_collect().await.map_err(refused("list routes"))?;
-            routes.extend(found.into_iter().filter(|route| route.header.protocol == PROTOCOL));
+            routes.extend(found.into_iter().filter(|route| route.header.protocol == protocol));
         }
         Ok(routes)
     }
@@ -362,6 +364,14 @@ fn destination(message: &NeighbourMessage) -> Option<NeighbourAddress> {
     })
 }
 
+pub(crate) fn address_of_neighbour(message: &NeighbourMessage) -> Option<IpAddr> {
+    match destination(message)? {
+        NeighbourAddress::Inet(address) => Some(IpAddr::V4(address)),
+        NeighbourAddress::Inet6(address) => Some(IpAddr::V6(address)),
+        _ => None,
+    }
+}
+
 fn mac(message: &NeighbourMessage) -> Option<Mac> {
     message.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::LinkLayerAddress(bytes) => <[u8; 6]>::try_from(bytes.as_slice()).ok().map(Mac),
@@ -377,7 +387,7 @@ fn address_of(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn destination_of(message: &RouteMessage) -> Option<IpNet> {
+pub(crate) fn destination_of(message: &RouteMessage) -> Option<IpNet> {
     let address = message.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Destination(address) => address_of(address),
         _ => None,

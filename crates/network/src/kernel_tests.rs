@@ -110,6 +110,12 @@ impl Lab {
         Command::new("sh").args(["-c", &line]).output().expect("sh runs").status.success()
     }
 
+    /// The same from any part.
+    pub(crate) fn ping_from_once(&self, part: &str, to: &str) -> bool {
+        let line = format!("ip netns exec {} ping -q -c 1 -W 1 {to}", self.name(part));
+        Command::new("sh").args(["-c", &line]).output().expect("sh runs").status.success()
+    }
+
     /// From a pod's namespace or a node's own. What is sent repeats `ferry!`.
     pub(crate) fn ping_from(&self, part: &str, to: &str, size: usize) -> bool {
         // Addresses that IPv6 gives itself are not usable at once, so that the first packets may be lost.

@@ -3,10 +3,11 @@
 //! Nodes are watched; a pure plan ([`plan`]) says which routes, neighbours and forwarding entries this node needs; `kernel`
 //! compares that with what the kernel has and changes only what differs. What others put there is recognised by its
 //! routing protocol number and left alone. [`wireguard`] encrypts what nodes send each other: in the kernel, or in this
-//! process where the kernel cannot.
+//! process where the kernel cannot. [`announce`] tells the machines around where the addresses of LoadBalancer Services are.
 //!
 //! Must not depend on any server-side crate.
 
+pub mod announce;
 mod kernel;
 pub mod node;
 mod once;
@@ -23,7 +24,7 @@ mod plan_tests;
 use std::str::FromStr;
 
 pub use kernel::Kernel;
-pub use once::{pod_mtu, remove};
+pub use once::{pod_mtu, remove, remove_announced};
 pub use probe::probe;
 pub use sync::{Config, start};
 

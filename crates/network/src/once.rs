@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rtnetlink::new_connection;
 
-use crate::{Kernel, Mode, NetworkError};
+use crate::{Kernel, Mode, NetworkError, announce};
 
 /// The largest packet of pods that the way to other nodes takes; none where it cannot be told.
 pub async fn pod_mtu(node_ip: IpAddr, mode: Mode) -> Option<u32> {
@@ -16,6 +16,12 @@ pub async fn pod_mtu(node_ip: IpAddr, mode: Mode) -> Option<u32> {
 pub fn remove(device: &str) -> Result<(), NetworkError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(NetworkError::Socket)?;
     runtime.block_on(with_kernel(device, async |kernel| kernel.clear().await))
+}
+
+/// Takes away what the node announced. Blocks.
+pub fn remove_announced(device: &str) -> Result<(), NetworkError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(NetworkError::Socket)?;
+    runtime.block_on(with_kernel("", async |kernel| announce::clear(kernel.handle, device).await))
 }
 
 async fn with_kernel<T>(

@@ -1,9 +1,9 @@
 //! From the nodes of the cluster to what the kernel of this one must know. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use ferry_semantics::cidr::overlap;
+use ferry_semantics::cidr::number;
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 
@@ -106,12 +106,13 @@ pub fn plan(mode: Mode, own: &Member, underlay: &Underlay, others: &[Member]) ->
     if mode == Mode::Wireguard {
         plan.wireguard = Some(Wireguard::new(own, underlay.mtu));
     }
-    let mut taken: Vec<(IpNet, &str)> = own.pod_cidrs.iter().map(|range| (*range, own.name.as_str())).collect();
+    let mut taken = Taken::default();
+    own.pod_cidrs.iter().for_each(|range| taken.insert(range, &own.name));
     let mut sorted: Vec<&Member> = others.iter().filter(|other| other.name != own.name).collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));
     for other in sorted {
         for range in &other.pod_cidrs {
-            if let Some((_, holder)) = taken.iter().find(|(held, _)| overlap(held, range)) {
+            if let Some(holder) = taken.holder(range) {
                 plan.unreachable.push((other.name.clone(), format!("its pod range {range} overlaps that of {holder}")));
                 continue;
             }
@@ -120,10 +121,33 @@ pub fn plan(mode: Mode, own: &Member, underlay: &Underlay, others: &[Member]) ->
                 Ok(way) => add(&mut plan, own, underlay, other, range, way),
                 Err(reason) => plan.unreachable.push((other.name.clone(), reason)),
             }
-            taken.push((*range, &other.name));
+            taken.insert(range, &other.name);
         }
     }
     plan
+}
+
+/// The ranges that somebody has, none of which overlaps another: by family and first address, with the last address and the holder. So
+/// the cost of a node does not grow with their number.
+#[derive(Default)]
+struct Taken<'a>(BTreeMap<(bool, u128), (u128, &'a str)>);
+
+impl<'a> Taken<'a> {
+    /// Who has a part of this range.
+    fn holder(&self, range: &IpNet) -> Option<&'a str> {
+        let (first, last) = (number(range.network()), number(range.broadcast()));
+        let family = range.addr().is_ipv4();
+        // Of those that begin before its end, the last one reaches farthest.
+        let (_, (end, holder)) = self.0.range((family, 0)..=(family, last)).next_back()?;
+        (*end >= first).then_some(holder)
+    }
+
+    fn insert(&mut self, range: &IpNet, holder: &'a str) {
+        if self.holder(range).is_none() {
+            let key = (range.addr().is_ipv4(), number(range.network()));
+            self.0.insert(key, (number(range.broadcast()), holder));
+        }
+    }
 }
 
 /// The largest packet of pods. With plain routes, that of the device; where only some nodes are behind a tunnel, the kernel

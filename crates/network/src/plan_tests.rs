@@ -144,3 +144,25 @@ fn wireguard_routes_every_range_and_knows_whose_it_is() {
     }
     assert_eq!(plan.unreachable.len(), 3);
 }
+
+#[test]
+fn ranges_that_meet_are_not_taken_for_ranges_that_overlap() {
+    let beside =
+        ["10.244.0.0/24", "10.243.255.0/24", "10.244.1.0/24", "10.244.2.0/23", "10.244.4.0/30", "10.244.4.4/30"];
+    let others: Vec<Member> = beside[1..]
+        .iter()
+        .enumerate()
+        .map(|(number, range)| member(&format!("b{number}"), &["192.168.1.11"], &[range]))
+        .collect();
+    let plan = made(Mode::Routes, &others);
+    assert_eq!((plan.routes.len(), plan.unreachable.len()), (5, 0), "{plan:?}");
+    for (range, holder) in
+        [("10.244.0.128/25", "a"), ("10.244.0.0/16", "b4"), ("10.244.3.0/24", "b2"), ("10.244.4.0/29", "b4")]
+    {
+        let mut others = others.clone();
+        others.push(member("late", &["192.168.1.12"], &[range]));
+        let unreachable = made(Mode::Routes, &others).unreachable;
+        let expected = format!("its pod range {range} overlaps that of {holder}");
+        assert_eq!(unreachable, [("late".to_owned(), expected)], "{range}");
+    }
+}

@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 
 use crate::connect::{HttpsClient, deepest, https};
+use crate::error::Error;
 use crate::trust::{Identity, client_config, roots};
 
 /// No answer is read further than this.
@@ -38,13 +39,13 @@ impl Answer {
 
 impl Remote {
     /// A server that needs no credentials, trusted by these authorities or by this machine's.
-    pub fn new(url: &str, ca: Option<&[u8]>, tasks: &Tasks) -> Result<Self, String> {
+    pub fn new(url: &str, ca: Option<&[u8]>, tasks: &Tasks) -> Result<Self, Error> {
         let client = https(tasks.clone(), client_config(roots(ca)?, None)?, None);
         Ok(Self { url: url.trim_end_matches('/').to_owned(), authorization: None, client })
     }
 
     /// The cluster and user of the file's current context. Paths in it are relative to the file.
-    pub fn from_kubeconfig(config: &Value, file: &Path, tasks: &Tasks) -> Result<Self, String> {
+    pub fn from_kubeconfig(config: &Value, file: &Path, tasks: &Tasks) -> Result<Self, Error> {
         let folder = file.parent().map(Path::to_owned).unwrap_or_default();
         let current = text(config, "/current-context");
         let context = named(config, "contexts", "context", current);
@@ -55,13 +56,13 @@ impl Remote {
                 items(config, "/clusters").first().map(|c| text(c, "/name")).unwrap_or_default(),
                 items(config, "/users").first().map(|u| text(u, "/name")).unwrap_or_default(),
             ),
-            None => return Err(format!("context {current:?} does not exist")),
+            None => return Err(Error::Kubeconfig(format!("context {current:?} does not exist"))),
         };
         let cluster = named(config, "clusters", "cluster", cluster_name)
-            .ok_or_else(|| format!("cluster {cluster_name:?} does not exist"))?;
+            .ok_or_else(|| Error::Kubeconfig(format!("cluster {cluster_name:?} does not exist")))?;
         let server = text(cluster, "/server");
         if server.is_empty() {
-            return Err(format!("cluster {cluster_name:?} names no server"));
+            return Err(Error::Kubeconfig(format!("cluster {cluster_name:?} names no server")));
         }
         let user = named(config, "users", "user", user_name).unwrap_or(&Value::Null);
         let ca = data_or_file(cluster, "certificate-authority", &folder)?;
@@ -69,7 +70,10 @@ impl Remote {
             match (data_or_file(user, "client-certificate", &folder)?, data_or_file(user, "client-key", &folder)?) {
                 (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
                 (None, None) => None,
-                _ => return Err(format!("user {user_name:?} has a client certificate without a key, or a key alone")),
+                _ => {
+                    let why = format!("user {user_name:?} has a client certificate without a key, or a key alone");
+                    return Err(Error::Kubeconfig(why));
+                }
             };
         let client = https(tasks.clone(), client_config(roots(ca.as_deref())?, identity.as_ref())?, None);
         Ok(Self { url: server.trim_end_matches('/').to_owned(), authorization: authorization(user, &folder)?, client })
@@ -80,24 +84,23 @@ impl Remote {
     }
 
     /// Posts JSON to the server's URL.
-    pub async fn post(&self, body: impl Into<Bytes>, patience: Duration) -> Result<Answer, String> {
+    pub async fn post(&self, body: impl Into<Bytes>, patience: Duration) -> Result<Answer, Error> {
         let request = http::Request::post(&self.url).header(CONTENT_TYPE, "application/json");
         self.send(request, body.into(), patience).await
     }
 
     /// Gets a page below the server's URL, or any other URL.
-    pub async fn get(&self, path_or_url: &str, patience: Duration) -> Result<Answer, String> {
+    pub async fn get(&self, path_or_url: &str, patience: Duration) -> Result<Answer, Error> {
         let absolute = path_or_url.starts_with("http://") || path_or_url.starts_with("https://");
         let url = if absolute { path_or_url.to_owned() } else { format!("{}{path_or_url}", self.url) };
         self.send(http::Request::get(url), Bytes::new(), patience).await
     }
 
     /// Gets any URL with a token of its own, or none: never with this server's credentials.
-    pub async fn get_as(&self, url: &str, token: Option<&str>, patience: Duration) -> Result<Answer, String> {
+    pub async fn get_as(&self, url: &str, token: Option<&str>, patience: Duration) -> Result<Answer, Error> {
         let mut request = http::Request::get(url);
         if let Some(token) = token {
-            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| "the token cannot stand in a header".to_owned())?;
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| Error::Token)?;
             value.set_sensitive(true);
             request = request.header(AUTHORIZATION, value);
         }
@@ -109,7 +112,7 @@ impl Remote {
         mut request: http::request::Builder,
         body: Bytes,
         patience: Duration,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer, Error> {
         if let Some(value) = &self.authorization {
             request = request.header(AUTHORIZATION, value.clone());
         }
@@ -121,17 +124,17 @@ impl Remote {
         request: http::request::Builder,
         body: Bytes,
         patience: Duration,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer, Error> {
         let request = request.header(ACCEPT, "application/json, */*").header(USER_AGENT, "kube-apiserver/v1.37.0");
-        let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
+        let request = request.body(Full::new(body))?;
         let call = async {
-            let answer = self.client.request(request).await.map_err(|error| deepest(&error))?;
+            let answer = self.client.request(request).await.map_err(|error| Error::Call(deepest(&error)))?;
             let code = answer.status().as_u16();
             let body = Limited::new(answer.into_body(), LARGEST_ANSWER);
-            let body = body.collect().await.map_err(|error| deepest(&*error))?.to_bytes();
+            let body = body.collect().await.map_err(|error| Error::Call(deepest(&*error)))?.to_bytes();
             Ok(Answer { code, body })
         };
-        tokio::time::timeout(patience, call).await.map_err(|_| "context deadline exceeded".to_owned())?
+        tokio::time::timeout(patience, call).await.map_err(|_| Error::Deadline)?
     }
 }
 
@@ -140,17 +143,17 @@ fn named<'a>(config: &'a Value, list: &str, field: &str, name: &str) -> Option<&
 }
 
 /// `<field>-data` holds base64, `<field>` a path.
-fn data_or_file(of: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>, String> {
+fn data_or_file(of: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>, Error> {
     let data = text(of, &format!("/{field}-data"));
     if !data.is_empty() {
         let bytes = base64::engine::general_purpose::STANDARD.decode(data);
-        return bytes.map(Some).map_err(|error| format!("{field}-data is no base64: {error}"));
+        return bytes.map(Some).map_err(|source| Error::Base64 { field: field.to_owned(), source });
     }
     let path = text(of, &format!("/{field}"));
     if path.is_empty() { Ok(None) } else { read(&folder.join(path)).map(Some) }
 }
 
-fn authorization(user: &Value, folder: &Path) -> Result<Option<HeaderValue>, String> {
+fn authorization(user: &Value, folder: &Path) -> Result<Option<HeaderValue>, Error> {
     let file = text(user, "/tokenFile");
     let token = if file.is_empty() {
         text(user, "/token").to_owned()
@@ -165,11 +168,11 @@ fn authorization(user: &Value, folder: &Path) -> Result<Option<HeaderValue>, Str
     } else {
         return Ok(None);
     };
-    let mut value = HeaderValue::from_str(&value).map_err(|_| "the token cannot stand in a header".to_owned())?;
+    let mut value = HeaderValue::from_str(&value).map_err(|_| Error::Token)?;
     value.set_sensitive(true);
     Ok(Some(value))
 }
 
-fn read(path: &PathBuf) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+fn read(path: &PathBuf) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|source| Error::File { path: path.clone(), source })
 }

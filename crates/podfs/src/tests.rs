@@ -220,3 +220,55 @@ fn a_folder_that_is_swapped_for_a_link_leads_nowhere_else() {
     });
     assert_eq!(fs::read_dir(outside.join("part")).expect("listed").count(), 0);
 }
+
+/// A pod swaps a folder for links out of its volume as fast as it can: a part of the volume is found, or nothing is.
+#[test]
+fn a_part_that_is_swapped_a_thousand_times_leads_nowhere_else() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (_keep, at) = folder();
+    let (volume, outside) = (at.join("volume"), at.join("outside"));
+    fs::create_dir_all(volume.join("part/deep")).expect("folders");
+    fs::create_dir_all(outside.join("deep")).expect("folders");
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).expect("there");
+    let inside = [identity(&volume.join("part")), identity(&volume.join("part/deep"))];
+    let root = Root::open(&volume).expect("a root");
+    let done = AtomicBool::new(false);
+    let (mut found, mut tried, mut wrong) = (0, 0_u64, None);
+    std::thread::scope(|scope| {
+        let swap = || {
+            let (part, real) = (volume.join("part"), volume.join("real"));
+            for target in [outside.as_path(), Path::new("../outside"), Path::new("/")].iter().cycle() {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                fs::rename(&part, &real).expect("moved");
+                // What was asked for meanwhile may have been made in its place.
+                while symlink(target, &part).is_err() {
+                    let _ = fs::remove_dir_all(&part);
+                }
+                fs::remove_file(&part).expect("removed");
+                while fs::rename(&real, &part).is_err() {
+                    let _ = fs::remove_dir_all(&part);
+                }
+            }
+        };
+        scope.spawn(swap);
+        // Nothing may panic here: the other thread would go on.
+        while found < 2000 && tried < 10_000_000 && wrong.is_none() {
+            tried += 1;
+            for path in ["part", "part/deep"] {
+                let Ok(handle) = root.part(Path::new(path)) else { continue };
+                let place = fs::read_link(file::own_path(&handle)).unwrap_or_default();
+                let known = rustix::fs::fstat(&handle).is_ok_and(|stat| inside.contains(&(stat.st_dev, stat.st_ino)));
+                found += 1;
+                if !known && !place.starts_with(&volume) {
+                    wrong = Some((path, place));
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(wrong, None);
+    assert!(found >= 2000, "found {found} times in {tried} looks");
+    assert_eq!(fs::read_dir(outside.join("deep")).expect("a folder").count(), 0);
+}

@@ -1,5 +1,5 @@
 //! The rules of a policy as the kernel has them: one chain for each policy and direction, which accepts what the policy allows
-//! and returns otherwise.
+//! and returns otherwise. ClusterNetworkPolicies have a chain for each tier, in which the first rule that fits decides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,8 @@ use ferry_meta::selector::LabelSelector;
 use ferry_semantics::cidr::IpNet;
 use sha2::{Digest, Sha256};
 
-use crate::policy::{Direction, Namespaces, Peer, Pods, Policy, Port, Protocol, Rule};
+use crate::cluster_policy::Tier;
+use crate::policy::{Action, Direction, Namespaces, Peer, Pods, Port, Protocol, Rule};
 
 /// Names of chains and sets say what is in them, so that what is equal is there once, and what changes gets another name. Who
 /// writes policies must not be able to find two with one name.
@@ -40,18 +41,26 @@ impl Selector {
         let namespaces = match &pods.namespaces {
             Namespaces::One(name) => (Some(name), None),
             Namespaces::Selected(selector) => (None, Some(canonical(selector))),
+            Namespaces::Nodes => (None, None),
         };
         let text = format!("{:?}", (namespaces, canonical(&pods.labels), &port));
-        let prefix = if port.is_some() { "ports-" } else { "pods-" };
+        let prefix = match &pods.namespaces {
+            Namespaces::Nodes => "nodes-",
+            _ if port.is_some() => "ports-",
+            _ => "pods-",
+        };
         Arc::new(Self { name: digest(prefix, &text), pods: pods.clone(), port })
     }
 }
 
-/// One thing that is allowed.
+/// One thing that is decided.
 #[derive(Clone, Debug)]
-pub(crate) struct Allowed {
+pub(crate) struct Clause {
     pub(crate) who: Who,
     pub(crate) at: At,
+    pub(crate) action: Action,
+    /// Of a ClusterNetworkPolicy: its tier and name.
+    pub(crate) by: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug)]
@@ -70,17 +79,17 @@ pub(crate) enum At {
     Named(Protocol, Arc<Selector>),
 }
 
-/// A policy's chain.
+/// A policy's chain, or that of a tier.
 #[derive(Debug)]
 pub(crate) struct Compiled {
     pub(crate) name: Arc<str>,
     pub(crate) rules: Arc<[String]>,
-    pub(crate) allowed: Vec<Allowed>,
+    pub(crate) clauses: Vec<Clause>,
 }
 
 impl Compiled {
     pub(crate) fn selectors(&self) -> impl Iterator<Item = &Arc<Selector>> {
-        self.allowed.iter().flat_map(|one| {
+        self.clauses.iter().flat_map(|one| {
             let who = match &one.who {
                 Who::Pods(selector) => Some(selector),
                 _ => None,
@@ -95,42 +104,68 @@ impl Compiled {
 }
 
 /// Whether the chain differs from pod to pod: a named port of ingress is the selected pod's.
-pub(crate) fn depends_on_pod(policy: &Policy, direction: Direction) -> bool {
+pub(crate) fn depends_on_pod(rules: &[Rule], direction: Direction) -> bool {
     direction == Direction::Ingress
-        && policy
-            .ingress
-            .iter()
-            .flatten()
-            .flat_map(|rule| rule.ports.iter().flatten())
-            .any(|port| matches!(port, Port::Named(..)))
+        && rules.iter().flat_map(|rule| rule.ports.iter().flatten()).any(|port| matches!(port, Port::Named(..)))
 }
 
-/// `families` are those that pods have addresses of; `ports_of` tells which ports the selected pod calls by a name.
+/// `families` are those that pods have addresses of; `ports_of` tells which ports the selected pod calls by a name. Who
+/// rules is written beside each rule, where it is said.
 pub(crate) fn compile(
-    policy: &Policy,
+    rules: &[Rule],
     direction: Direction,
     families: &[Family],
+    by: Option<&Arc<str>>,
     ports_of: impl Fn(Protocol, &str) -> Vec<u16>,
-) -> Option<Compiled> {
-    let mut allowed = Vec::new();
-    for rule in policy.rules(direction)? {
-        add(rule, direction, &ports_of, &mut allowed);
+) -> Compiled {
+    let mut clauses = Vec::new();
+    for rule in rules {
+        add(rule, direction, by, &ports_of, &mut clauses);
     }
-    // What allows nothing on this node must not keep a set either: the chain's name says which sets it needs.
+    let comment = by.map(|text| format!(" comment \"{}\"", readable(text))).unwrap_or_default();
+    // What fits nothing on this node must not keep a set either: the chain's name says which sets it needs.
     let mut rules: Vec<String> = Vec::new();
-    allowed.retain(|one| {
+    clauses.retain(|one| {
         let count = rules.len();
-        rules.extend(render(one, direction, families));
+        rules.extend(render(one, direction, families).into_iter().map(|rule| rule + &comment));
         rules.len() > count
     });
     let prefix = match direction {
         Direction::Ingress => "from-",
         Direction::Egress => "to-",
     };
-    Some(Compiled { name: digest(prefix, &rules.join("\n")), rules: rules.into(), allowed })
+    Compiled { name: digest(prefix, &rules.join("\n")), rules: rules.into(), clauses }
 }
 
-fn add(rule: &Rule, direction: Direction, ports_of: &impl Fn(Protocol, &str) -> Vec<u16>, allowed: &mut Vec<Allowed>) {
+/// The chain of a tier: the rules of its policies, one after the other. None: no policy of the tier says anything.
+pub(crate) fn tier(tier: Tier, direction: Direction, policies: &[Arc<Compiled>]) -> Option<Arc<Compiled>> {
+    let rules: Vec<String> = policies.iter().flat_map(|one| one.rules.iter().cloned()).collect();
+    if rules.is_empty() {
+        return None;
+    }
+    let prefix = match (tier, direction) {
+        (Tier::Admin, Direction::Ingress) => "admin-from-",
+        (Tier::Admin, Direction::Egress) => "admin-to-",
+        (Tier::Baseline, Direction::Ingress) => "baseline-from-",
+        (Tier::Baseline, Direction::Egress) => "baseline-to-",
+    };
+    let clauses = policies.iter().flat_map(|one| one.clauses.iter().cloned()).collect();
+    Some(Arc::new(Compiled { name: digest(prefix, &rules.join("\n")), rules: rules.into(), clauses }))
+}
+
+/// Cut to what the kernel takes as a comment.
+pub(crate) fn readable(text: &str) -> String {
+    text.chars().filter(|one| one.is_ascii_alphanumeric() || "-./ ".contains(*one)).take(120).collect()
+}
+
+fn add(
+    rule: &Rule,
+    direction: Direction,
+    by: Option<&Arc<str>>,
+    ports_of: &impl Fn(Protocol, &str) -> Vec<u16>,
+    clauses: &mut Vec<Clause>,
+) {
+    let clause = |who, at| Clause { who, at, action: rule.action, by: by.cloned() };
     let peers: Vec<Option<&Peer>> = match &rule.peers {
         None => vec![None],
         Some(peers) => peers.iter().map(Some).collect(),
@@ -142,7 +177,7 @@ fn add(rule: &Rule, direction: Direction, ports_of: &impl Fn(Protocol, &str) -> 
             Some(Peer::Pods(pods)) => Who::Pods(Selector::new(pods, None)),
             Some(Peer::Block { range, except }) => Who::Block { range: *range, except: except.clone() },
         };
-        allowed.extend(places.iter().map(|at| Allowed { who: who.clone(), at: at.clone() }));
+        clauses.extend(places.iter().map(|at| clause(who.clone(), at.clone())));
         for (protocol, name) in &names {
             let port = Some((*protocol, name.clone()));
             // The set of ports has no others than the peer's.
@@ -150,12 +185,12 @@ fn add(rule: &Rule, direction: Direction, ports_of: &impl Fn(Protocol, &str) -> 
                 Some(Peer::Pods(pods)) => (Who::Anyone, pods.clone()),
                 _ => (who.clone(), Pods::everywhere()),
             };
-            allowed.push(Allowed { who, at: At::Named(*protocol, Selector::new(&pods, port)) });
+            clauses.push(clause(who, At::Named(*protocol, Selector::new(&pods, port))));
         }
     }
 }
 
-/// Where a rule allows traffic to go, and which ports of it are others' to number.
+/// Where a rule fits traffic to go, and which ports of it are others' to number.
 fn places(
     ports: Option<&[Port]>,
     direction: Direction,
@@ -204,13 +239,13 @@ fn merged(mut ranges: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
     merged
 }
 
-/// The rules for one thing that is allowed, for each family of addresses.
-fn render(allowed: &Allowed, direction: Direction, known: &[Family]) -> Vec<String> {
-    let families: &[Family] = match (&allowed.who, &allowed.at) {
+/// The rules for one thing that is decided, for each family of addresses.
+fn render(clause: &Clause, direction: Direction, known: &[Family]) -> Vec<String> {
+    let families: &[Family] = match (&clause.who, &clause.at) {
         (Who::Block { range: IpNet::V4(_), .. }, _) => &[Family::V4],
         (Who::Block { range: IpNet::V6(_), .. }, _) => &[Family::V6],
         (Who::Anyone, At::Anything | At::Ports(..)) => {
-            return vec![format!("{}accept", ports(&allowed.at, Family::V4))];
+            return vec![format!("{}{}", ports(&clause.at, Family::V4), clause.action.verdict())];
         }
         _ => known,
     };
@@ -218,7 +253,7 @@ fn render(allowed: &Allowed, direction: Direction, known: &[Family]) -> Vec<Stri
         Direction::Ingress => "saddr",
         Direction::Egress => "daddr",
     };
-    let who = |family: Family| match &allowed.who {
+    let who = |family: Family| match &clause.who {
         Who::Anyone => String::new(),
         Who::Pods(selector) => format!("{} {side} @{} ", family.name(), family.set(&selector.name)),
         Who::Block { range, except } => {
@@ -236,17 +271,17 @@ fn render(allowed: &Allowed, direction: Direction, known: &[Family]) -> Vec<Stri
         }
     };
     // A range without a single address of its own left.
-    if let Who::Block { range, except } = &allowed.who
+    if let Who::Block { range, except } = &clause.who
         && except.iter().any(|one| one.contains(range))
     {
         return Vec::new();
     }
     // A set of ports is there for the families that pods have, and a rule must not name one that is not.
-    let has_set = |family: &&Family| !matches!(allowed.at, At::Named(..)) || known.contains(family);
+    let has_set = |family: &&Family| !matches!(clause.at, At::Named(..)) || known.contains(family);
     families
         .iter()
         .filter(has_set)
-        .map(|family| format!("{}{}accept", who(*family), ports(&allowed.at, *family)))
+        .map(|family| format!("{}{}{}", who(*family), ports(&clause.at, *family), clause.action.verdict()))
         .collect()
 }
 

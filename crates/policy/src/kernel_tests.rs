@@ -11,6 +11,7 @@ use ferry_testkit::network::Namespaces;
 use serde_json::json;
 
 use crate::cases::{self, PODS, address, namespace, pod, policy};
+use crate::cluster_cases;
 use crate::conntrack;
 use crate::policy::Protocol;
 use crate::state::State;
@@ -240,11 +241,48 @@ async fn nodes_services_and_the_world_are_judged_as_upstream_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tiers_of_cluster_policies_hold_with_real_packets() {
+    let Some(lab) = Lab::new("t") else { return };
+    PODS.iter().map(|(name, _)| *name).chain(["node"]).for_each(|name| lab.serve(name));
+    let mut state = cases::state();
+    lab.nft().apply(&state.resync().script).await.expect("the table");
+    for case in cluster_cases::all() {
+        case.apply(&mut state, true);
+        change(&lab, &mut state).await;
+        for (from, to, port, expected) in &case.looks {
+            let reached = lab.reaches(from, &format!("{}:{port}", address(to)), *expected);
+            assert!(reached, "{}: {from} to {to}:{port}, {expected}", case.name);
+        }
+        case.apply(&mut state, false);
+        change(&lab, &mut state).await;
+    }
+    // The pod's own node, which NetworkPolicies never forbid.
+    state.node(&cluster_cases::node("here", "10.244.0.1"), true);
+    let spec = json!({"tier": "Baseline", "priority": 0, "subject": {"namespaces": {}}, "egress": [
+        {"action": "Accept", "to": [{"nodes": {}}], "protocols": [{"tcp": {"destinationPort": {"number": 81}}}]},
+        {"action": "Deny", "to": [{"nodes": {}}]}]});
+    state.cluster_policy(&cluster_cases::cluster_policy("c", &spec), true);
+    change(&lab, &mut state).await;
+    assert!(lab.reaches("x/a", "10.244.0.1:80", false) && lab.reaches("x/a", "10.244.0.1:81", true));
+    assert!(lab.reaches("node", "10.244.0.10:80", true), "answers to the node's own connections pass");
+    assert!(lab.reaches("x/a", "10.244.0.20:80", true));
+    state.policy(&policy("x", "p", &json!({"podSelector": {}, "policyTypes": ["Egress"]})), true);
+    change(&lab, &mut state).await;
+    assert!(lab.reaches("x/a", "10.244.0.1:80", true), "its NetworkPolicies decide, and they allow its node");
+    assert!(lab.reaches("y/a", "10.244.0.1:80", false));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_reach_the_kernel_and_a_lost_table_comes_back() {
     let Some(lab) = Lab::new("l") else { return };
     PODS.iter().for_each(|(name, _)| lab.serve(name));
-    let sources =
-        Sources { pods: Informer::detached(), namespaces: Informer::detached(), policies: Informer::detached() };
+    let sources = Sources {
+        pods: Informer::detached(),
+        namespaces: Informer::detached(),
+        policies: Informer::detached(),
+        nodes: Informer::detached(),
+        cluster_policies: Informer::detached(),
+    };
     for name in ["x", "y", "z"] {
         sources.namespaces.apply(namespace(name, json!({"kubernetes.io/metadata.name": name})));
     }
@@ -256,6 +294,8 @@ async fn changes_reach_the_kernel_and_a_lost_table_comes_back() {
     sources.pods.mark_synced();
     sources.namespaces.mark_synced();
     sources.policies.mark_synced();
+    sources.nodes.mark_synced();
+    sources.cluster_policies.mark_synced();
     let (sender, mut ready) = tokio::sync::watch::channel(false);
     let (gate, newcomers) = crate::gate();
     let (tasks, nft) = (Tasks::new("test"), lab.nft());

@@ -1,4 +1,4 @@
-//! NetworkPolicies as nftables rules on this node, for the pods of this node.
+//! NetworkPolicies, and ClusterNetworkPolicies where the cluster has that kind, as nftables rules on this node, for its pods.
 //!
 //! Pods, namespaces and policies come from informers, addresses of new pods from the kubelet through a gate (`gate`): a pod that
 //! a policy selects is closed before its first process starts. `state` is pure: it keeps which policies select which pods and
@@ -7,13 +7,17 @@
 //!
 //! Must not depend on any server-side crate.
 
+mod chain;
+mod cluster_policy;
 mod compile;
 mod conntrack;
 mod gate;
+mod held;
 mod pods;
 mod policy;
 mod ports;
 mod selection;
+mod served;
 mod state;
 mod stored;
 mod sync;
@@ -28,16 +32,23 @@ use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::watch;
 
+pub use cluster_policy::{GROUP, PLURAL, StoredClusterPolicy, VERSION};
 pub use ferry_nft::NftError;
 pub use gate::{Gate, Newcomers, gate};
 pub use stored::StoredPolicy;
 pub use sync::Sources;
-pub use verdict::{Connection, Verdict, judge};
+pub use verdict::{Connection, Denied, Rules, Verdict, judge};
 
 impl Sources {
     /// Those that others in the process hold already.
     pub fn shared(informers: &Informers) -> Self {
-        Self { pods: informers.of(), namespaces: informers.of(), policies: informers.of() }
+        Self {
+            pods: informers.of(),
+            namespaces: informers.of(),
+            policies: informers.of(),
+            nodes: informers.of(),
+            cluster_policies: served::cluster_policies(informers),
+        }
     }
 
     /// Where nobody else needs pods: no more is held of each than policies need.
@@ -49,7 +60,13 @@ impl Sources {
             policy.0.metadata.annotations = None;
         };
         let policies = Informer::trimmed(Api::<StoredPolicy>::all(client), tasks, Selection::default(), trim);
-        Self { pods, namespaces: informers.of(), policies }
+        Self {
+            pods,
+            namespaces: informers.of(),
+            policies,
+            nodes: informers.of(),
+            cluster_policies: served::cluster_policies(informers),
+        }
     }
 }
 
@@ -101,6 +118,8 @@ pub fn start(
 
 #[cfg(test)]
 mod cases;
+#[cfg(test)]
+mod cluster_cases;
 #[cfg(test)]
 mod kernel_tests;
 #[cfg(test)]

@@ -43,6 +43,26 @@ impl Protocol {
     }
 }
 
+/// What becomes of a packet that a rule fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Accept,
+    Deny,
+    /// The next tier decides.
+    Pass,
+}
+
+impl Action {
+    /// As `nft` says it, in a chain that has the rules of one tier.
+    pub(crate) fn verdict(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Deny => "drop",
+            Self::Pass => "return",
+        }
+    }
+}
+
 /// What is allowed to the pods that it selects. None: the policy says nothing of this direction.
 #[derive(Debug)]
 pub(crate) struct Policy {
@@ -53,11 +73,12 @@ pub(crate) struct Policy {
     pub(crate) egress: Option<Vec<Rule>>,
 }
 
-/// Allows what comes from (or goes to) one of the peers, at one of the ports. None: any.
+/// Fits what comes from (or goes to) one of the peers, at one of the ports. None: any.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) peers: Option<Vec<Peer>>,
     pub(crate) ports: Option<Vec<Port>>,
+    pub(crate) action: Action,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +103,8 @@ impl Pods {
 pub(crate) enum Namespaces {
     One(String),
     Selected(LabelSelector),
+    /// Nodes, not pods.
+    Nodes,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +127,7 @@ impl Policy {
         let rule = |peers: &Option<Vec<NetworkPolicyPeer>>, ports: &Option<Vec<NetworkPolicyPort>>| Rule {
             peers: some(peers).map(|peers| peers.iter().filter_map(|peer| read_peer(&namespace, peer)).collect()),
             ports: some(ports).map(|ports| ports.iter().filter_map(read_port).collect()),
+            action: Action::Accept,
         };
         Self {
             selects: selector(&spec.pod_selector.unwrap_or_default()),

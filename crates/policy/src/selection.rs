@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 
 use crate::compile::Selector;
 use crate::pods;
-use crate::policy::Namespaces;
+use crate::policy::{Namespaces, Pods};
 use crate::table::{Element, Table};
 
 pub(crate) type Uid = Arc<str>;
@@ -28,9 +28,21 @@ pub(crate) struct Members {
     by_namespace: HashMap<Arc<str>, BTreeSet<Uid>>,
     /// Labels by name.
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    nodes: BTreeMap<Uid, NodeMember>,
+}
+
+/// A node that pods may be allowed to talk to.
+#[derive(Debug, PartialEq, Eq)]
+struct NodeMember {
+    labels: BTreeMap<String, String>,
+    addresses: Vec<IpAddr>,
 }
 
 impl Members {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Uid, &Member)> {
+        self.all.iter()
+    }
+
     pub(crate) fn get(&self, uid: &Uid) -> Option<&Member> {
         self.all.get(uid)
     }
@@ -63,23 +75,46 @@ impl Members {
         }
     }
 
-    fn selects_namespace(&self, selector: &Selector, namespace: &str) -> bool {
-        match &selector.pods.namespaces {
+    /// Whether it is another than before. None: it is gone.
+    pub(crate) fn node(&mut self, name: &str, node: Option<&Node>) -> bool {
+        let Some(node) = node else { return self.nodes.remove(name).is_some() };
+        let told = node.status.as_ref().and_then(|status| status.addresses.as_ref()).into_iter().flatten();
+        let addresses = told.filter_map(|one| one.address.parse().ok()).collect();
+        let new = NodeMember { labels: node.labels().clone(), addresses };
+        let same = self.nodes.get(name) == Some(&new);
+        self.nodes.insert(name.into(), new);
+        !same
+    }
+
+    fn node_elements(&self, selector: &Selector, name: &Uid) -> Vec<Element> {
+        let Some(node) = self.nodes.get(name) else { return Vec::new() };
+        if !selector.pods.labels.matches_with(|key| node.labels.get(key).map(String::as_str)) {
+            return Vec::new();
+        }
+        node.addresses.iter().map(|address| Element { address: *address, port: None }).collect()
+    }
+
+    fn selects_namespace(&self, pods: &Pods, namespace: &str) -> bool {
+        match &pods.namespaces {
             Namespaces::One(name) => name == namespace,
             Namespaces::Selected(wanted) => {
                 let labels = self.namespaces.get(namespace);
                 labels.is_some_and(|labels| wanted.matches_with(|key| labels.get(key).map(String::as_str)))
             }
+            Namespaces::Nodes => false,
         }
+    }
+
+    /// Whether a pod is among them.
+    pub(crate) fn selects(&self, pods: &Pods, member: &Member) -> bool {
+        let labels = member.pod.labels();
+        self.selects_namespace(pods, &member.namespace)
+            && pods.labels.matches_with(|key| labels.get(key).map(String::as_str))
     }
 
     /// What a pod adds to the set of a selector.
     fn elements(&self, selector: &Selector, member: &Member) -> Vec<Element> {
-        if member.addresses.is_empty() || !self.selects_namespace(selector, &member.namespace) {
-            return Vec::new();
-        }
-        let labels = member.pod.labels();
-        if !selector.pods.labels.matches_with(|key| labels.get(key).map(String::as_str)) {
+        if member.addresses.is_empty() || !self.selects(&selector.pods, member) {
             return Vec::new();
         }
         let addresses = member.addresses.iter();
@@ -111,6 +146,7 @@ pub(crate) struct Selections {
     /// Selectors of pods in one namespace, by its name.
     narrow: HashMap<String, BTreeSet<Arc<str>>>,
     wide: BTreeSet<Arc<str>>,
+    nodes: BTreeSet<Arc<str>>,
 }
 
 impl Selections {
@@ -136,8 +172,14 @@ impl Selections {
         match &selector.pods.namespaces {
             Namespaces::One(name) => members.by_namespace.get(name.as_str()).into_iter().for_each(&mut take),
             Namespaces::Selected(_) => {
-                let names = members.by_namespace.iter().filter(|(name, _)| members.selects_namespace(selector, name));
+                let pods = &selector.pods;
+                let names = members.by_namespace.iter().filter(|(name, _)| members.selects_namespace(pods, name));
                 names.for_each(|(_, uids)| take(uids));
+            }
+            Namespaces::Nodes => {
+                for name in members.nodes.keys() {
+                    selection.follow(name, members.node_elements(selector, name), table);
+                }
             }
         }
         self.index(selector).insert(selector.name.clone());
@@ -168,6 +210,17 @@ impl Selections {
         match &selector.pods.namespaces {
             Namespaces::One(name) => self.narrow.entry(name.clone()).or_default(),
             Namespaces::Selected(_) => &mut self.wide,
+            Namespaces::Nodes => &mut self.nodes,
+        }
+    }
+
+    /// Takes in how a node is now, or that it is gone.
+    pub(crate) fn node(&mut self, name: &str, members: &Members, table: &mut Table) {
+        let name: Uid = name.into();
+        for set in &self.nodes {
+            let Some(selection) = self.all.get_mut(set) else { continue };
+            let elements = members.node_elements(&selection.selector, &name);
+            selection.follow(&name, elements, table);
         }
     }
 

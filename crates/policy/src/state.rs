@@ -5,50 +5,44 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 
 use crate::Bridge;
-use crate::compile::{At, Compiled, Family, Who, compile, depends_on_pod, digest};
+use crate::chain::{Chain, Denial, Packet};
+use crate::cluster_policy::{ClusterPolicy, StoredClusterPolicy, Tier};
+use crate::compile::{Compiled, Family, tier};
+use crate::held::Held;
 use crate::pods;
 use crate::policy::{Direction, Policy, Protocol};
 use crate::selection::{Member, Members, Selections, Uid};
-use crate::table::{Element, Table, Transaction};
+use crate::table::{Table, Transaction, Way};
 
-/// A policy with its chains, where they are the same for all pods.
-struct Held {
-    policy: Policy,
-    ingress: Option<Arc<Compiled>>,
-    egress: Option<Arc<Compiled>>,
-}
-
-impl Held {
-    fn new(policy: Policy, families: &[Family]) -> Self {
-        let shared = |direction| {
-            let is_shared = !depends_on_pod(&policy, direction);
-            let made = is_shared.then(|| compile(&policy, direction, families, |_, _| Vec::new()));
-            made.flatten().map(Arc::new)
-        };
-        let (ingress, egress) = (shared(Direction::Ingress), shared(Direction::Egress));
-        Self { policy, ingress, egress }
-    }
-}
-
-/// The chain of a pod: jumps to those of policies, in the order of their names.
-struct Chain {
-    name: Arc<str>,
-    rules: Arc<[String]>,
-    policies: Vec<Arc<Compiled>>,
-}
-
-/// The chains that packets of a pod of this node take; none in a direction in which it is not isolated.
+/// The chains that packets of a pod of this node take; none on a way on which it is not isolated.
 #[derive(Default)]
 struct Target {
     addresses: Vec<IpAddr>,
     ingress: Option<Arc<Chain>>,
     egress: Option<Arc<Chain>>,
+    own_node: Option<Arc<Chain>>,
 }
+
+impl Target {
+    fn on(&self, way: Way) -> Option<&Arc<Chain>> {
+        match way {
+            Way::In => self.ingress.as_ref(),
+            Way::Out => self.egress.as_ref(),
+            Way::OwnNode => self.own_node.as_ref(),
+        }
+    }
+
+    fn chains(&self) -> impl Iterator<Item = &Arc<Chain>> {
+        Way::ALL.into_iter().filter_map(|way| self.on(way))
+    }
+}
+
+type Place = (Tier, i64, String);
 
 pub(crate) struct State {
     node: String,
@@ -57,7 +51,9 @@ pub(crate) struct State {
     told: HashMap<Uid, Vec<IpAddr>>,
     /// Told pods that the API server has not told of yet.
     unconfirmed: BTreeSet<Uid>,
-    policies: BTreeMap<String, BTreeMap<String, Held>>,
+    policies: BTreeMap<String, BTreeMap<String, Held<Policy>>>,
+    /// In the order in which they decide: by tier, priority and name.
+    cluster_policies: BTreeMap<Place, Held<ClusterPolicy>>,
     targets: HashMap<Uid, Target>,
     /// The pods of this node that have an address; the last of them holds it.
     claims: HashMap<IpAddr, Vec<Uid>>,
@@ -81,6 +77,7 @@ impl State {
             told: HashMap::new(),
             unconfirmed: BTreeSet::new(),
             policies: BTreeMap::new(),
+            cluster_policies: BTreeMap::new(),
             targets: HashMap::new(),
             claims: HashMap::new(),
             changed: BTreeSet::new(),
@@ -162,9 +159,19 @@ impl State {
         for (namespace, policies) in &mut self.policies {
             self.changed_policies.insert(namespace.clone());
             for (name, held) in std::mem::take(policies) {
-                policies.insert(name, Held::new(held.policy, Family::BOTH));
+                policies.insert(name, held.anew(Family::BOTH));
             }
         }
+        let cluster_policies = std::mem::take(&mut self.cluster_policies).into_iter();
+        self.cluster_policies = cluster_policies.map(|(place, held)| (place, held.anew(Family::BOTH))).collect();
+        self.change_all_here();
+    }
+
+    /// All pods of this node are looked at again.
+    fn change_all_here(&mut self) {
+        let here: Vec<Uid> =
+            self.members.all().filter(|(_, one)| self.is_here(one)).map(|(uid, _)| uid.clone()).collect();
+        self.changed.extend(here);
     }
 
     fn forget(&mut self, uid: &Uid) {
@@ -180,8 +187,42 @@ impl State {
             let pods: Vec<Uid> = self.members.in_namespace(&name).cloned().collect();
             for uid in pods {
                 self.selections.pod(&uid, &name, &self.members, &mut self.table);
+                if !self.cluster_policies.is_empty() {
+                    self.changed.insert(uid);
+                }
             }
         }
+    }
+
+    pub(crate) fn node(&mut self, node: &Node, present: bool) {
+        let name = node.name_any();
+        if self.members.node(&name, present.then_some(node)) {
+            self.selections.node(&name, &self.members, &mut self.table);
+        }
+    }
+
+    /// What of it is not known is told.
+    pub(crate) fn cluster_policy(&mut self, policy: &StoredClusterPolicy, present: bool) -> Vec<String> {
+        let name = policy.name_any();
+        let before = self.cluster_policies.len();
+        self.cluster_policies.retain(|(_, _, other), _| *other != name);
+        let mut is_changed = self.cluster_policies.len() != before;
+        let mut complaints = Vec::new();
+        if present {
+            match ClusterPolicy::read(policy) {
+                Ok(mut read) => {
+                    is_changed = true;
+                    complaints = std::mem::take(&mut read.complaints);
+                    let place = (read.tier, read.priority, name);
+                    self.cluster_policies.insert(place, Held::new(read, self.table.families));
+                }
+                Err(why) => complaints.push(format!("it selects nothing: {why}")),
+            }
+        }
+        if is_changed {
+            self.change_all_here();
+        }
+        complaints
     }
 
     pub(crate) fn policy(&mut self, policy: &NetworkPolicy, present: bool) {
@@ -224,7 +265,7 @@ impl State {
         let uids: Vec<Uid> = self.targets.keys().cloned().collect();
         for uid in uids {
             let target = self.target(&uid).unwrap_or_default();
-            for chain in [&target.ingress, &target.egress].into_iter().flatten() {
+            for chain in target.chains() {
                 self.acquire(chain);
             }
             self.targets.insert(uid, target);
@@ -245,7 +286,7 @@ impl State {
         }
         for uid in std::mem::take(&mut self.changed) {
             let new = self.target(&uid).unwrap_or_default();
-            for chain in [&new.ingress, &new.egress].into_iter().flatten() {
+            for chain in new.chains() {
                 self.acquire(chain);
             }
             let addresses = new.addresses.clone();
@@ -273,7 +314,7 @@ impl State {
             for address in old.addresses.iter().chain(&addresses) {
                 self.isolate(*address);
             }
-            for chain in [&old.ingress, &old.egress].into_iter().flatten() {
+            for chain in old.chains() {
                 self.release(chain);
             }
         }
@@ -282,14 +323,10 @@ impl State {
     /// Sends packets of an address to the chains of the pod that holds it.
     fn isolate(&mut self, address: IpAddr) {
         let holder = self.claims.get(&address).and_then(|claims| self.targets.get(claims.last()?));
-        for direction in [Direction::Ingress, Direction::Egress] {
-            let chain = holder.and_then(|target| match direction {
-                Direction::Ingress => target.ingress.as_ref(),
-                Direction::Egress => target.egress.as_ref(),
-            });
-            let name = chain.map(|chain| &chain.name);
-            if self.table.isolation(direction, address) != name {
-                self.table.isolate(direction, address, name);
+        for way in Way::ALL {
+            let name = holder.and_then(|target| target.on(way)).map(|chain| &chain.name);
+            if self.table.isolation(way, address) != name {
+                self.table.isolate(way, address, name);
             }
         }
     }
@@ -297,32 +334,44 @@ impl State {
     fn target(&self, uid: &Uid) -> Option<Target> {
         let member = self.members.get(uid).filter(|member| self.is_here(member) && !member.addresses.is_empty())?;
         let labels = member.pod.labels();
-        let in_force: Vec<&Held> = self
+        let in_force: Vec<&Held<Policy>> = self
             .policies
             .get(&*member.namespace)
             .into_iter()
             .flat_map(BTreeMap::values)
             .filter(|held| held.policy.selects.matches_with(|key| labels.get(key).map(String::as_str)))
             .collect();
-        let chain = |direction: Direction| {
-            let policies = in_force.iter().filter_map(|held| {
-                let shared = match direction {
-                    Direction::Ingress => &held.ingress,
-                    Direction::Egress => &held.egress,
-                };
-                let ports = |protocol, name: &str| pods::ports_named(&member.pod, protocol, name);
-                let compiled = shared
-                    .clone()
-                    .or_else(|| compile(&held.policy, direction, self.table.families, ports).map(Arc::new))?;
+        let policies = |direction: Direction| -> Vec<(String, Arc<Compiled>)> {
+            let all = in_force.iter().filter_map(|held| {
+                let compiled = held.chain(direction, self.table.families, &member.pod)?;
                 Some((format!("{}/{}", held.policy.namespace, held.policy.name), compiled))
             });
-            Chain::new(direction, policies.collect())
+            all.collect()
         };
+        let (admin_in, baseline_in) = self.tiers(Direction::Ingress, member);
+        let (admin_out, baseline_out) = self.tiers(Direction::Egress, member);
+        let egress = policies(Direction::Egress);
+        // The node's own word on NetworkPolicies is that all is allowed.
+        let baseline_to_node = baseline_out.clone().filter(|_| egress.is_empty());
         Some(Target {
             addresses: member.addresses.clone(),
-            ingress: chain(Direction::Ingress),
-            egress: chain(Direction::Egress),
+            ingress: Chain::new(Direction::Ingress, admin_in, policies(Direction::Ingress), baseline_in),
+            own_node: Chain::new(Direction::Egress, admin_out.clone(), Vec::new(), baseline_to_node),
+            egress: Chain::new(Direction::Egress, admin_out, egress, baseline_out),
         })
+    }
+
+    /// What ClusterNetworkPolicies decide of a pod, before and after its NetworkPolicies.
+    fn tiers(&self, direction: Direction, member: &Member) -> (Option<Arc<Compiled>>, Option<Arc<Compiled>>) {
+        let of = |wanted: Tier| {
+            let held = self
+                .cluster_policies
+                .iter()
+                .filter(|((tier, _, _), held)| *tier == wanted && self.members.selects(&held.policy.subject, member));
+            let chains = held.filter_map(|(_, held)| held.chain(direction, self.table.families, &member.pod));
+            tier(wanted, direction, &chains.collect::<Vec<_>>())
+        };
+        (of(Tier::Admin), of(Tier::Baseline))
     }
 
     fn acquire(&mut self, chain: &Arc<Chain>) {
@@ -332,7 +381,7 @@ impl State {
             return;
         }
         self.table.chain(&chain.name, Some(&chain.rules));
-        for one in &chain.policies {
+        for one in chain.parts() {
             let users = &mut self.compiled.entry(one.name.clone()).or_insert_with(|| (one.clone(), 0)).1;
             *users += 1;
             if *users == 1 {
@@ -353,7 +402,7 @@ impl State {
         // The first of equals: its policies are those that were counted.
         let Some((chain, _)) = self.chains.remove(&chain.name) else { return };
         self.table.chain(&chain.name, None);
-        for one in &chain.policies {
+        for one in chain.parts() {
             let Some((_, users)) = self.compiled.get_mut(&one.name) else { continue };
             *users -= 1;
             if *users > 0 {
@@ -386,34 +435,27 @@ impl State {
 
     /// The same of the policies of one end.
     pub(crate) fn passes(&self, direction: Direction, from: IpAddr, to: IpAddr, protocol: Protocol, port: u16) -> bool {
+        self.denies(direction, from, to, protocol, port).is_none()
+    }
+
+    pub(crate) fn denies(
+        &self,
+        direction: Direction,
+        from: IpAddr,
+        to: IpAddr,
+        protocol: Protocol,
+        port: u16,
+    ) -> Option<Denial> {
         let (isolated, peer) = match direction {
             Direction::Egress => (from, to),
             Direction::Ingress => (to, from),
         };
         if from == to {
-            return true;
+            return None;
         }
-        let Some(name) = self.table.isolation(direction, isolated) else { return true };
-        let Some((chain, _)) = self.chains.get(name) else { return true };
-        let mut allowed = chain.policies.iter().flat_map(|one| &one.allowed);
-        allowed.any(|one| {
-            let who = match &one.who {
-                Who::Anyone => true,
-                Who::Pods(selector) => self.selections.contains(selector, &Element { address: peer, port: None }),
-                Who::Block { range, except } => range.contains(&peer) && !except.iter().any(|one| one.contains(&peer)),
-            };
-            who && match &one.at {
-                At::Anything => true,
-                At::Ports(wanted, ranges) => {
-                    let fits = |(first, last): &(u16, u16)| (*first..=*last).contains(&port);
-                    *wanted == protocol && (ranges.is_empty() || ranges.iter().any(fits))
-                }
-                At::Named(wanted, selector) => {
-                    *wanted == protocol
-                        && self.selections.contains(selector, &Element { address: to, port: Some(port) })
-                }
-            }
-        })
+        let name = self.table.isolation(Way::of(direction), isolated)?;
+        let (chain, _) = self.chains.get(name)?;
+        chain.denies(Packet { peer, to, protocol, port }, &self.selections)
     }
 }
 
@@ -426,27 +468,5 @@ fn same_spec(one: &Pod, other: &Pod) -> bool {
                 && one.init_containers == other.init_containers
         }
         (one, other) => one.is_none() && other.is_none(),
-    }
-}
-
-impl Chain {
-    /// None without policies: the pod is not isolated.
-    fn new(direction: Direction, policies: Vec<(String, Arc<Compiled>)>) -> Option<Arc<Self>> {
-        if policies.is_empty() {
-            return None;
-        }
-        let jump = |(policy, compiled): &(String, Arc<Compiled>)| {
-            // For people; cut to what the kernel takes.
-            let comment: String =
-                policy.chars().filter(|one| one.is_ascii_alphanumeric() || "-./".contains(*one)).take(120).collect();
-            format!("jump {} comment \"{comment}\"", compiled.name)
-        };
-        let rules: Vec<String> = policies.iter().map(jump).chain(["drop".to_owned()]).collect();
-        let prefix = match direction {
-            Direction::Ingress => "ingress-",
-            Direction::Egress => "egress-",
-        };
-        let name = digest(prefix, &rules.join("\n"));
-        Some(Arc::new(Self { name, rules: rules.into(), policies: policies.into_iter().map(|(_, one)| one).collect() }))
     }
 }

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use ferry_client::{Change, Informer, Subscription};
 use ferry_nft::{Changed, Nft, Pace, Watch, wait};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::ResourceExt;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::Bridge;
+use crate::cluster_policy::StoredClusterPolicy;
 use crate::conntrack;
 use crate::gate::{Newcomer, Newcomers};
 use crate::policy::Protocol;
@@ -30,12 +32,16 @@ pub struct Sources {
     pub pods: Informer<Pod>,
     pub namespaces: Informer<Namespace>,
     pub policies: Informer<StoredPolicy>,
+    pub nodes: Informer<Node>,
+    pub cluster_policies: Informer<StoredClusterPolicy>,
 }
 
 struct Streams {
     pods: Subscription<Pod>,
     namespaces: Subscription<Namespace>,
     policies: Subscription<StoredPolicy>,
+    nodes: Subscription<Node>,
+    cluster_policies: Subscription<StoredClusterPolicy>,
 }
 
 pub(crate) struct Sync {
@@ -91,12 +97,19 @@ impl Sync {
     }
 
     pub(crate) async fn run(mut self) {
-        let Sources { pods, namespaces, policies } = &self.sources;
+        let Sources { pods, namespaces, policies, nodes, cluster_policies } = &self.sources;
         pods.synced().await;
         namespaces.synced().await;
         policies.synced().await;
-        let mut streams =
-            Streams { pods: pods.subscribe(), namespaces: namespaces.subscribe(), policies: policies.subscribe() };
+        nodes.synced().await;
+        cluster_policies.synced().await;
+        let mut streams = Streams {
+            pods: pods.subscribe(),
+            namespaces: namespaces.subscribe(),
+            policies: policies.subscribe(),
+            nodes: nodes.subscribe(),
+            cluster_policies: cluster_policies.subscribe(),
+        };
         self.drain(&mut streams);
         let mut retry = self.resync().await;
         let mut watch = self.watch.take();
@@ -131,6 +144,8 @@ impl Sync {
                 change = streams.pods.next() => self.pod(&change),
                 change = streams.namespaces.next() => self.namespace(&change),
                 change = streams.policies.next() => self.policy(&change),
+                change = streams.nodes.next() => self.node(&change),
+                change = streams.cluster_policies.next() => self.cluster_policy(&change),
                 Some(newcomer) = self.newcomers.0.recv() => self.admit(newcomer),
                 () = wait::after(retry) => {}
             }
@@ -160,6 +175,12 @@ impl Sync {
         while let Some(change) = streams.policies.try_next() {
             self.policy(&change);
         }
+        while let Some(change) = streams.nodes.try_next() {
+            self.node(&change);
+        }
+        while let Some(change) = streams.cluster_policies.try_next() {
+            self.cluster_policy(&change);
+        }
         while let Ok(newcomer) = self.newcomers.0.try_recv() {
             self.admit(newcomer);
         }
@@ -175,6 +196,20 @@ impl Sync {
 
     fn policy(&mut self, change: &Change<StoredPolicy>) {
         self.state.policy(&change.object().0, !matches!(change, Change::Deleted(_)));
+    }
+
+    fn node(&mut self, change: &Change<Node>) {
+        self.state.node(change.object(), !matches!(change, Change::Deleted(_)));
+    }
+
+    fn cluster_policy(&mut self, change: &Change<StoredClusterPolicy>) {
+        let object = change.object();
+        for complaint in self.state.cluster_policy(object, !matches!(change, Change::Deleted(_))) {
+            tracing::warn!(
+                policy = object.name_any(),
+                "a ClusterNetworkPolicy is not in force as written: {complaint}"
+            );
+        }
     }
 
     fn admit(&mut self, newcomer: Newcomer) {

@@ -3,7 +3,7 @@
 //!
 //! A packet that is forwarded looks up its source in the map of isolated pods for egress, its destination in that for ingress:
 //! two look-ups however many policies there are. The pod's chain jumps to the chain of each policy that selects the pod, and
-//! drops what none of them accepts.
+//! drops what none of them accepts. What a pod sends to its own node is judged by ClusterNetworkPolicies alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -24,6 +24,34 @@ const STRAYS: &str = "strays";
 pub(crate) struct Element {
     pub(crate) address: IpAddr,
     pub(crate) port: Option<u16>,
+}
+
+/// On which way packets of a pod are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Way {
+    In,
+    Out,
+    /// From a pod to the node that it is on.
+    OwnNode,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 3] = [Self::In, Self::Out, Self::OwnNode];
+
+    pub(crate) fn of(direction: Direction) -> Self {
+        match direction {
+            Direction::Ingress => Self::In,
+            Direction::Egress => Self::Out,
+        }
+    }
+
+    fn map(self) -> &'static str {
+        match self {
+            Self::In => "isolated-ingress",
+            Self::Out => "isolated-egress",
+            Self::OwnNode => "isolated-node",
+        }
+    }
 }
 
 /// Key, old value and new value.
@@ -78,7 +106,7 @@ pub(crate) struct Table {
     sets: Tracked<Arc<str>, bool>,
     elements: Tracked<(Arc<str>, Element), ()>,
     /// The chain that packets from or to a pod take.
-    isolated: Tracked<(Direction, IpAddr), Arc<str>>,
+    isolated: Tracked<(Way, IpAddr), Arc<str>>,
     /// Pods that must reach themselves, through a Service.
     own: Tracked<IpAddr, ()>,
     /// There while any pod is isolated: packets between pods that belong to no pod by their address are dropped.
@@ -124,16 +152,15 @@ impl Table {
         self.elements.set((set.clone(), element), present.then_some(()));
     }
 
-    pub(crate) fn isolate(&mut self, direction: Direction, address: IpAddr, chain: Option<&Arc<str>>) {
-        self.isolated.set((direction, address), chain.cloned());
-        let directions = [Direction::Ingress, Direction::Egress];
-        let is_isolated = directions.iter().any(|one| self.isolated.now.contains_key(&(*one, address)));
+    pub(crate) fn isolate(&mut self, way: Way, address: IpAddr, chain: Option<&Arc<str>>) {
+        self.isolated.set((way, address), chain.cloned());
+        let is_isolated = Way::ALL.iter().any(|one| self.isolated.now.contains_key(&(*one, address)));
         self.own.set(address, is_isolated.then_some(()));
         self.strays.set((), (!self.own.now.is_empty()).then_some(()));
     }
 
-    pub(crate) fn isolation(&self, direction: Direction, address: IpAddr) -> Option<&Arc<str>> {
-        self.isolated.now.get(&(direction, address))
+    pub(crate) fn isolation(&self, way: Way, address: IpAddr) -> Option<&Arc<str>> {
+        self.isolated.now.get(&(way, address))
     }
 
     pub(crate) fn isolated(&self) -> BTreeSet<IpAddr> {
@@ -229,11 +256,8 @@ impl Table {
     fn write_isolated(&self, changes: &Changes, text: &mut String) {
         let mut gone: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut come: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for ((direction, address), old, new) in &changes.isolated {
-            let map = Family::of(*address).set(match direction {
-                Direction::Ingress => "isolated-ingress",
-                Direction::Egress => "isolated-egress",
-            });
+        for ((way, address), old, new) in &changes.isolated {
+            let map = Family::of(*address).set(way.map());
             if let Some(chain) = old {
                 gone.entry(map.clone()).or_default().push(format!("{address} : goto {chain}"));
             }
@@ -280,7 +304,7 @@ struct Changes {
     chains: Vec<Change<Arc<str>, Arc<[String]>>>,
     sets: Vec<Change<Arc<str>, bool>>,
     elements: Vec<Change<(Arc<str>, Element), ()>>,
-    isolated: Vec<Change<(Direction, IpAddr), Arc<str>>>,
+    isolated: Vec<Change<(Way, IpAddr), Arc<str>>>,
     own: Vec<Change<IpAddr, ()>>,
     strays: Vec<Change<(), ()>>,
 }
@@ -293,7 +317,8 @@ fn write_list(table: &str, verb: &str, lists: BTreeMap<String, Vec<String>>, tex
 
 /// The fixed part. Emptied first: the same transaction also creates it, so that deleting never fails.
 ///
-/// Only what is forwarded is judged: whatever goes between a pod and its own node is allowed, kubelet's probes first of all.
+/// NetworkPolicies judge only what is forwarded: whatever goes between a pod and its own node is allowed, kubelet's probes first
+/// of all. What a pod opens to its node is judged by ClusterNetworkPolicies, which can name nodes.
 /// Destinations are translated before, so that Services are judged by the pod that is behind them. Answers pass; of the other
 /// direction every packet is judged, not only the first, so that what a policy forbids ends at once.
 fn frame(table: &str, bridge: &str) -> String {
@@ -312,6 +337,8 @@ table inet {table} {{
   set own-6 {{ type ipv6_addr . ipv6_addr; }}
   map isolated-egress-4 {{ type ipv4_addr : verdict; }}
   map isolated-egress-6 {{ type ipv6_addr : verdict; }}
+  map isolated-node-4 {{ type ipv4_addr : verdict; }}
+  map isolated-node-6 {{ type ipv6_addr : verdict; }}
   map isolated-ingress-4 {{ type ipv4_addr : verdict; }}
   map isolated-ingress-6 {{ type ipv6_addr : verdict; }}
 
@@ -320,6 +347,13 @@ table inet {table} {{
 {passes}
     ip saddr vmap @isolated-egress-4
     ip6 saddr vmap @isolated-egress-6
+  }}
+  chain node {{
+    type filter hook input priority -2; policy accept;
+    ct direction reply accept
+    icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, nd-router-advert }} accept
+    ip saddr vmap @isolated-node-4
+    ip6 saddr vmap @isolated-node-6
   }}
   chain {STRAYS} {{
   }}

@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 
+use crate::chain::Denial;
+use crate::cluster_policy::StoredClusterPolicy;
 use crate::policy::{Direction, Policy, Protocol};
 use crate::state::State;
 use crate::{Bridge, pods};
@@ -23,54 +25,76 @@ pub struct Connection<'a> {
     pub port: u16,
 }
 
-/// The policies that isolate an end and let the connection pass nowhere; empty where it passes.
+/// What drops the connection at each end; none where it passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Of the pod that connects.
-    pub egress: Vec<String>,
+    pub egress: Option<Denied>,
     /// Of the pod that is connected to.
-    pub ingress: Vec<String>,
+    pub ingress: Option<Denied>,
 }
 
-/// By the policies of both namespaces; those of others do not matter and may be among them.
-pub fn judge(connection: &Connection<'_>, namespaces: &[Namespace], policies: &[NetworkPolicy]) -> Verdict {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// These isolate the pod, and none of them allows the connection.
+    ByNetworkPolicies(Vec<String>),
+    /// One of this tier and name, whose rule denies it.
+    ByClusterNetworkPolicy { tier: String, name: String },
+}
+
+/// All that decides; policies of other namespaces do not matter and may be among them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules<'a> {
+    pub namespaces: &'a [Namespace],
+    pub policies: &'a [NetworkPolicy],
+    pub cluster_policies: &'a [StoredClusterPolicy],
+}
+
+pub fn judge(connection: &Connection<'_>, rules: Rules<'_>) -> Verdict {
     let Some(protocol) = Protocol::parse(Some(connection.protocol)) else { return Verdict::default() };
     let of = |direction, pod: &Pod| {
-        if pods::is_on_host_network(pod) || passes(connection, namespaces, policies, direction, pod, protocol) {
-            return Vec::new();
+        if pods::is_on_host_network(pod) {
+            return None;
+        }
+        let denial = denies(connection, rules, direction, pod, protocol)?;
+        if let Some((tier, name)) = denial.by.as_deref().and_then(|by| by.split_once(' ')) {
+            return Some(Denied::ByClusterNetworkPolicy { tier: tier.to_owned(), name: name.to_owned() });
         }
         let namespace = pod.namespace().unwrap_or_default();
-        let read = policies.iter().map(Policy::read);
+        let read = rules.policies.iter().map(Policy::read);
         let isolates = |policy: &Policy| {
             let labels = pod.labels();
             policy.namespace == namespace
                 && policy.rules(direction).is_some()
                 && policy.selects.matches_with(|key| labels.get(key).map(String::as_str))
         };
-        read.filter(isolates).map(|policy| policy.name).collect()
+        Some(Denied::ByNetworkPolicies(read.filter(isolates).map(|policy| policy.name).collect()))
     };
     Verdict { egress: of(Direction::Egress, connection.from), ingress: of(Direction::Ingress, connection.to) }
 }
 
 /// As the node of a pod would decide.
-fn passes(
+fn denies(
     connection: &Connection<'_>,
-    namespaces: &[Namespace],
-    policies: &[NetworkPolicy],
+    rules: Rules<'_>,
     direction: Direction,
     pod: &Pod,
     protocol: Protocol,
-) -> bool {
+) -> Option<Denial> {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
     let bridge = Bridge { name: String::new(), broadcasts: Vec::new() };
     let mut state = State::new(&node, "verdict", bridge);
-    namespaces.iter().for_each(|namespace| state.namespace(namespace, true));
+    rules.namespaces.iter().for_each(|namespace| state.namespace(namespace, true));
     for pod in [connection.from, connection.to] {
         state.pod(&Arc::new(pod.clone()), true);
     }
-    policies.iter().for_each(|policy| state.policy(policy, true));
+    rules.policies.iter().for_each(|policy| state.policy(policy, true));
+    for policy in rules.cluster_policies {
+        // What of it is not known is told by the nodes.
+        let _ = state.cluster_policy(policy, true);
+    }
     state.transaction();
-    state.passes(direction, connection.from_address, connection.to_address, protocol, connection.port)
+    state.denies(direction, connection.from_address, connection.to_address, protocol, connection.port)
 }
 
 #[cfg(test)]
@@ -105,7 +129,12 @@ mod tests {
         let egress = policy("out", json!({"podSelector": {"matchLabels": {"app": "a"}}, "policyTypes": ["Egress"]}));
         let (a, b) = (pod("a", "10.0.0.1"), pod("b", "10.0.0.2"));
         let namespaces: [Namespace; 1] = [of(json!({"metadata": {"name": "default"}}))];
-        let check = |policies: &[&NetworkPolicy], port: u16, egress: &[&str], ingress: &[&str]| {
+        let cluster = |name: &str, tier: &str, action: &str| -> StoredClusterPolicy {
+            let rule = json!({"action": action, "from": [{"namespaces": {}}]});
+            of(json!({"metadata": {"name": name},
+                "spec": {"tier": tier, "priority": 5, "subject": {"namespaces": {}}, "ingress": [rule]}}))
+        };
+        let with = |policies: &[&NetworkPolicy], cluster_policies: &[StoredClusterPolicy], port: u16| {
             let policies: Vec<NetworkPolicy> = policies.iter().map(|one| (*one).clone()).collect();
             let connection = Connection {
                 from: &a,
@@ -115,8 +144,11 @@ mod tests {
                 protocol: "TCP",
                 port,
             };
-            let verdict = judge(&connection, &namespaces, &policies);
-            assert_eq!((verdict.egress, verdict.ingress), (texts(egress), texts(ingress)), "{port}");
+            judge(&connection, Rules { namespaces: &namespaces, policies: &policies, cluster_policies })
+        };
+        let check = |policies: &[&NetworkPolicy], port: u16, egress: &[&str], ingress: &[&str]| {
+            let verdict = with(policies, &[], port);
+            assert_eq!((verdict.egress, verdict.ingress), (by(egress), by(ingress)), "{port}");
         };
         check(&[], 8080, &[], &[]);
         check(&[&deny], 8080, &[], &["deny"]);
@@ -124,9 +156,15 @@ mod tests {
         check(&[&deny, &named], 9090, &[], &["deny", "named"]);
         check(&[&egress, &named], 8080, &["out"], &[]);
         check(&[&egress, &deny], 8080, &["out"], &["deny"]);
+        let closed = Some(Denied::ByClusterNetworkPolicy { tier: "Admin".into(), name: "closed".into() });
+        assert_eq!(with(&[&named], &[cluster("closed", "Admin", "Deny")], 8080).ingress, closed);
+        assert_eq!(with(&[&deny], &[cluster("open", "Admin", "Accept")], 8080).ingress, None);
+        assert_eq!(with(&[&named], &[cluster("closed", "Baseline", "Deny")], 8080).ingress, None);
+        assert_eq!(with(&[&deny], &[cluster("other", "Admin", "Pass")], 8080).ingress, by(&["deny"]));
     }
 
-    fn texts(list: &[&str]) -> Vec<String> {
-        list.iter().map(|text| (*text).to_owned()).collect()
+    fn by(names: &[&str]) -> Option<Denied> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        (!names.is_empty()).then_some(Denied::ByNetworkPolicies(names))
     }
 }

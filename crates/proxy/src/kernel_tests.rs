@@ -236,6 +236,16 @@ async fn affinity_datagrams_and_firewalls_work() {
     for _ in 0..12 {
         assert_eq!(lab.call("client", "10.96.0.8:80"), first, "the same client keeps its endpoint");
     }
+    // The proxy starts anew, and writes the whole table.
+    let sets = state.affinities();
+    let clients = lab.within("node", move || {
+        crate::affinity::remembered(crate::family::Family::Ipv4, "t", &sets).expect("the clients")
+    });
+    assert_eq!(clients.matches("198.51.100.2 timeout 10800s expires").count(), 1, "{clients}");
+    lab.nft().apply(&format!("{}{clients}", state.resync())).await.expect("the table with its clients");
+    for _ in 0..12 {
+        assert_eq!(lab.call("client", "10.96.0.8:80"), first, "over a restart as well");
+    }
     // The client stays where it is while its endpoint lives, and moves when it goes.
     let (stays, goes) = if chosen == "pod-a" { ("10.244.0.5", "10.244.0.6") } else { ("10.244.0.6", "10.244.0.5") };
     state.slice(&slice("sticky", 8080, "TCP", endpoints(&[stays])), true);

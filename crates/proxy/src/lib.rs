@@ -6,6 +6,7 @@
 //!
 //! Must not depend on any server-side crate. Each family of addresses has a table and a state of its own (`family`).
 
+mod affinity;
 mod claims;
 mod conntrack;
 mod endpoints;

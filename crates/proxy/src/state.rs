@@ -173,6 +173,11 @@ impl State {
         self.table.take_moved()
     }
 
+    /// The sets in which clients are remembered.
+    pub(crate) fn affinities(&self) -> BTreeMap<String, u32> {
+        self.table.affinities()
+    }
+
     /// The transaction that makes the kernel agree whatever is in it now.
     pub(crate) fn resync(&mut self) -> String {
         let _ = self.transaction();

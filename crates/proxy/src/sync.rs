@@ -12,6 +12,7 @@ use kube::ResourceExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::affinity;
 use crate::conntrack;
 use crate::endpoints::NodeView;
 use crate::family::Family;
@@ -309,14 +310,37 @@ impl Sync {
         }
     }
 
+    /// What puts the clients of Services with affinity back into a table that is written anew.
+    async fn remembered_clients(&self) -> String {
+        let all: Vec<_> = self.states.iter().map(|state| (state.family(), state.affinities())).collect();
+        let table = self.table.clone();
+        let read = move || {
+            let each = all.iter().map(|(family, sets)| affinity::remembered(*family, &table, sets));
+            each.collect::<std::io::Result<String>>()
+        };
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(text)) => text,
+            Ok(Err(error)) => {
+                tracing::warn!("clients of Services with session affinity may be sent elsewhere: {error}");
+                String::new()
+            }
+            Err(_) => String::new(),
+        }
+    }
+
     async fn resync(&mut self) -> Option<Duration> {
         if self.states.iter().any(State::wants_the_nodes) {
             self.look_at_listeners().await;
         }
         let whole: String = self.states.iter_mut().map(State::resync).collect();
         self.tell_refused();
+        let clients = self.remembered_clients().await;
         let begin = Instant::now();
-        let applied = self.nft.apply(&whole).await;
+        let mut applied = self.nft.apply(&format!("{whole}{clients}")).await;
+        if let (Err(error), false) = (&applied, clients.is_empty()) {
+            tracing::warn!("clients of Services with session affinity may be sent elsewhere: {error}");
+            applied = self.nft.apply(&whole).await;
+        }
         self.health.synced(begin.elapsed(), true, applied.is_ok());
         match applied {
             Ok(()) => None,

@@ -158,6 +158,12 @@ impl Table {
         text + &self.write_elements(table, &before)
     }
 
+    /// The sets of clients of Services with affinity, with the seconds that an entry lives.
+    pub(crate) fn affinities(&self) -> BTreeMap<String, u32> {
+        let sets = self.fragments.values().flat_map(|fragment| &fragment.affinities);
+        sets.map(|(name, seconds)| (name.clone(), *seconds)).collect()
+    }
+
     /// What became of frontends of datagrams since the last call.
     pub(crate) fn take_moved(&mut self) -> Changes {
         std::mem::take(&mut self.moved)

@@ -5,11 +5,12 @@
 //! Must not depend on any Ferry crate but `cri`, `outbound`, `podfs` and `tasks`.
 
 mod cni;
+mod container;
 mod engine;
 mod images;
 mod namespaces;
-mod oci;
 mod overlay;
+mod program;
 mod protocol;
 mod server;
 mod shim;
@@ -28,7 +29,7 @@ use ferry_tasks::Tasks;
 use futures::{FutureExt, StreamExt};
 
 pub use cni::Network;
-pub use images::Mirrors;
+pub use images::{Mirrors, unpack_layer};
 pub use protocol::LogLimit;
 pub use spec::cdi::ReadYaml;
 
@@ -48,8 +49,6 @@ pub struct Config {
     pub socket: PathBuf,
     /// The binary that [`helper`] runs in, to be executed again.
     pub binary: PathBuf,
-    /// `runc`, or what takes its arguments.
-    pub oci_program: PathBuf,
     pub network: Network,
     pub mirrors: Mirrors,
     /// For pods whose containers share their processes.

@@ -17,9 +17,6 @@ const LONGEST_FRAME: usize = 1024 * 1024;
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(crate) struct ShimConfig {
     pub(crate) socket: PathBuf,
-    /// The program that makes containers, and where it keeps its state.
-    pub(crate) program: PathBuf,
-    pub(crate) root: PathBuf,
 }
 
 /// What the logs of a container may take of the disk.

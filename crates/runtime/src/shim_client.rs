@@ -28,6 +28,7 @@ impl Shim {
         let mut child = tokio::process::Command::new(binary)
             .arg(crate::SHIM_COMMAND)
             .arg(argument)
+            .env(crate::program::ALLOCATOR.0, crate::program::ALLOCATOR.1)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)

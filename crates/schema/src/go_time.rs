@@ -20,28 +20,59 @@ pub enum TimeError {
 
 /// Canonical text of a `Time`; None for the zero time, which Go writes as null.
 pub fn time(text: &str) -> Result<Option<String>, TimeError> {
-    Ok(parse(text, SECONDS)?.filter(|t| !is_zero(*t)).map(ferry_meta::time::time))
+    canonical(text, SECONDS)
 }
 
 /// Canonical text of a `MicroTime`.
 pub fn micro_time(text: &str) -> Result<Option<String>, TimeError> {
-    Ok(parse(text, MICROS)?.filter(|t| !is_zero(*t)).map(ferry_meta::time::micro_time))
+    canonical(text, MICROS)
 }
 
 /// Go's zero time is the first second of year 1.
-fn is_zero(at: Timestamp) -> bool {
-    at.as_second() == -62_135_596_800 && at.subsec_nanosecond() == 0
-}
+const ZERO: i64 = -62_135_596_800;
 
-fn parse(text: &str, layout: &'static str) -> Result<Option<Timestamp>, TimeError> {
+fn canonical(text: &str, layout: &'static str) -> Result<Option<String>, TimeError> {
     // The common case: nothing to complain about.
     if layout == SECONDS
         && is_canonical(text)
         && let Ok(at) = text.parse::<Timestamp>()
+        && at.as_second() != ZERO
+        // Leap seconds are none to Go.
+        && ferry_meta::time::time(at) == text
     {
-        return Ok(Some(at));
+        return Ok(Some(text.to_owned()));
     }
-    Reader { text, rest: text, layout }.read().map(Some)
+    let (seconds, nanos) = Reader { text, rest: text, layout }.read()?;
+    if (seconds, nanos) == (ZERO, 0) {
+        return Ok(None);
+    }
+    let shown = of_unix(seconds, nanos, layout == MICROS);
+    shown.map(Some).ok_or_else(|| TimeError::OutOfRange { text: text.to_owned(), what: "year" })
+}
+
+/// The last day of the year 9999 is a time in Go, and people write it for "never"; [`Timestamp`] ends a day before. A year earlier
+/// it has the same months and days.
+const YEAR: i64 = 365 * 86_400;
+
+/// Seconds since 1970 and nanoseconds of a text in UTC.
+pub(crate) fn unix(text: &str) -> Option<(i64, i32)> {
+    let parse = ferry_meta::time::parse;
+    let (at, later) = match parse(text) {
+        Some(at) => (at, 0),
+        None => (parse(&format!("9998-{}", text.strip_prefix("9999-")?))?, YEAR),
+    };
+    let nanos = i64::from(at.subsec_nanosecond()).rem_euclid(1_000_000_000);
+    Some((at.as_millisecond().div_euclid(1000) + later, i32::try_from(nanos).ok()?))
+}
+
+/// The text of a time: with six digits where `micro` says so. None where the year has more than four digits.
+pub(crate) fn of_unix(seconds: i64, nanos: i32, micro: bool) -> Option<String> {
+    let shown = |at: Timestamp| if micro { ferry_meta::time::micro_time(at) } else { ferry_meta::time::time(at) };
+    if let Ok(at) = Timestamp::new(seconds, nanos) {
+        return Some(shown(at));
+    }
+    let text = shown(Timestamp::new(seconds.checked_sub(YEAR)?, nanos).ok()?);
+    Some(format!("9999-{}", text.strip_prefix("9998-")?))
 }
 
 fn is_canonical(text: &str) -> bool {
@@ -55,7 +86,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&mut self) -> Result<Timestamp, TimeError> {
+    /// Seconds since 1970, and nanoseconds.
+    fn read(&mut self) -> Result<(i64, i32), TimeError> {
         let year = self.digits(4, "2006")?;
         self.literal("-")?;
         let month = self.digits(2, "01")?;
@@ -86,23 +118,14 @@ impl Reader<'_> {
             return Err(TimeError::ExtraText { text: self.text.to_owned(), rest: self.rest.to_owned() });
         }
         let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let days = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-        if day < 1 || day > days[month as usize - 1] {
+        let lengths = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        if day < 1 || day > lengths[month as usize - 1] {
             return Err(self.out_of_range("day"));
         }
-        let at = jiff::civil::DateTime::new(
-            year as i16,
-            month as i8,
-            day as i8,
-            hour as i8,
-            minute as i8,
-            second as i8,
-            nanos as i32,
-        )
-        .ok()
-        .and_then(|civil| civil.to_zoned(jiff::tz::TimeZone::UTC).ok())
-        .and_then(|zoned| Timestamp::new(zoned.timestamp().as_second() - offset, nanos as i32).ok());
-        at.ok_or_else(|| self.out_of_range("year"))
+        let date =
+            jiff::civil::Date::new(year as i16, month as i8, day as i8).map_err(|_| self.out_of_range("year"))?;
+        let days = date.duration_since(jiff::civil::Date::constant(1970, 1, 1)).as_secs();
+        Ok((days + (hour * 60 + minute) * 60 + second - offset, nanos as i32))
     }
 
     fn cannot(&self, element: &'static str) -> TimeError {
@@ -178,12 +201,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_last_day_of_all_is_a_time() {
+        for (text, seconds) in [
+            ("9999-12-31T23:59:59Z", 253_402_300_799),
+            ("9999-12-30T22:00:01Z", 253_402_207_201),
+            ("2026-01-02T03:04:05Z", 1_767_323_045),
+            ("0001-01-01T00:00:00Z", -62_135_596_800),
+        ] {
+            assert_eq!(unix(text), Some((seconds, 0)), "{text}");
+            assert_eq!(of_unix(seconds, 0, false).as_deref(), Some(text));
+        }
+        assert_eq!(of_unix(253_402_300_800, 0, false), None);
+        assert_eq!(of_unix(253_402_300_799, 5_000, true).as_deref(), Some("9999-12-31T23:59:59.000005Z"));
+    }
+
+    #[test]
     fn times_are_canonical() {
         assert_eq!(time("2024-01-02T03:04:05Z"), Ok(Some("2024-01-02T03:04:05Z".into())));
         assert_eq!(time("2024-01-02T03:04:05.123+02:00"), Ok(Some("2024-01-02T01:04:05Z".into())));
         assert_eq!(time("0001-01-01T00:00:00Z"), Ok(None));
         assert_eq!(micro_time("2024-01-02T03:04:05.123456Z"), Ok(Some("2024-01-02T03:04:05.123456Z".into())));
         assert_eq!(time("2024-02-29T00:00:00Z"), Ok(Some("2024-02-29T00:00:00Z".into())));
+        assert_eq!(time("9999-12-31T23:59:59Z"), Ok(Some("9999-12-31T23:59:59Z".into())));
+        assert_eq!(time("9999-12-31T23:59:59+01:00"), Ok(Some("9999-12-31T22:59:59Z".into())));
+        assert!(time("9999-12-31T23:59:59-01:00").is_err());
     }
 
     #[test]

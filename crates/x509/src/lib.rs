@@ -3,19 +3,21 @@
 //!
 //! Reads bytes and nothing else; must not depend on any other crate of Ferry.
 
+mod error;
 mod request;
 mod subject;
 
+pub use error::Error;
 pub use request::{REQUEST_LABEL, Request};
 pub use subject::{Subject, UID_OID};
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Whom a certificate is made out to. Whether to believe it is the reader's to know.
-pub fn subject_of_certificate(der: &[u8]) -> Result<Subject, String> {
-    let (rest, certificate) = X509Certificate::from_der(der).map_err(|error| format!("x509: {error}"))?;
+pub fn subject_of_certificate(der: &[u8]) -> Result<Subject, Error> {
+    let (rest, certificate) = X509Certificate::from_der(der).map_err(|error| Error::Certificate(error.to_string()))?;
     if !rest.is_empty() {
-        return Err("x509: trailing data".to_owned());
+        return Err(Error::Certificate("trailing data".to_owned()));
     }
     Subject::read(certificate.subject())
 }

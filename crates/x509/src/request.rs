@@ -10,7 +10,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 use x509_parser::prelude::FromDer;
 
-use crate::Subject;
+use crate::{Error, Subject};
 
 pub const REQUEST_LABEL: &str = "CERTIFICATE REQUEST";
 
@@ -31,15 +31,15 @@ pub struct Request {
 
 impl Request {
     /// One PEM block, and nothing after it: who looks with another program sees the same request.
-    pub fn from_pem(pem: &[u8]) -> Result<Self, String> {
+    pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
         Self::from_der(only_block(pem, REQUEST_LABEL)?)
     }
 
-    pub fn from_der(der: Vec<u8>) -> Result<Self, String> {
+    pub fn from_der(der: Vec<u8>) -> Result<Self, Error> {
         let (rest, parsed) =
-            X509CertificationRequest::from_der(&der).map_err(|error| format!("not a certificate request: {error}"))?;
+            X509CertificationRequest::from_der(&der).map_err(|error| Error::Request(error.to_string()))?;
         if !rest.is_empty() {
-            return Err("not a certificate request: trailing data".to_owned());
+            return Err(Error::Request("trailing data".to_owned()));
         }
         let info = &parsed.certification_request_info;
         let mut request = Self {
@@ -57,7 +57,7 @@ impl Request {
         }
         for (index, extension) in extensions.iter().enumerate() {
             if lists > 1 || extensions[..index].iter().any(|other| other.oid == extension.oid) {
-                return Err("the certificate request asks for its extensions twice".to_owned());
+                return Err(Error::ExtensionsTwice);
             }
             if extension.oid == OID_X509_EXT_SUBJECT_ALT_NAME {
                 request.add_names(extension.parsed_extension())?;
@@ -74,25 +74,22 @@ impl Request {
     }
 
     /// The only common name, which may be missing; of several nobody can say which is meant.
-    pub fn common_name(&self) -> Result<&str, String> {
+    pub fn common_name(&self) -> Result<&str, Error> {
         match self.subject.common_names.as_slice() {
             [] => Ok(""),
             [one] => Ok(one),
-            many => Err(format!("the subject has {} common names, where one is meant", many.len())),
+            many => Err(Error::CommonNames(many.len())),
         }
     }
 
-    fn add_names(&mut self, extension: &ParsedExtension<'_>) -> Result<(), String> {
-        const UNREADABLE: &str = "the subjectAltNames cannot be read";
-        let ParsedExtension::SubjectAlternativeName(names) = extension else { return Err(UNREADABLE.to_owned()) };
+    fn add_names(&mut self, extension: &ParsedExtension<'_>) -> Result<(), Error> {
+        let ParsedExtension::SubjectAlternativeName(names) = extension else { return Err(Error::Names) };
         for name in &names.general_names {
             match name {
                 GeneralName::DNSName(name) => self.dns_names.push((*name).to_owned()),
-                GeneralName::IPAddress(bytes) => {
-                    self.addresses.push(address(bytes).ok_or_else(|| UNREADABLE.to_owned())?)
-                }
+                GeneralName::IPAddress(bytes) => self.addresses.push(address(bytes).ok_or(Error::Names)?),
                 GeneralName::RFC822Name(_) => self.mails += 1,
-                GeneralName::Invalid(..) => return Err(UNREADABLE.to_owned()),
+                GeneralName::Invalid(..) => return Err(Error::Names),
                 _ => self.uris += 1,
             }
         }
@@ -109,10 +106,10 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 /// The bytes of the only PEM block. Text may stand before it, as `openssl req -text` prints it.
-fn only_block(pem: &[u8], label: &str) -> Result<Vec<u8>, String> {
+fn only_block(pem: &[u8], label: &'static str) -> Result<Vec<u8>, Error> {
     const BEGIN: &str = "-----BEGIN ";
     const END: &str = "-----END ";
-    let wrong_type = || format!("PEM block type must be {label}");
+    let wrong_type = || Error::Label(label);
     let text = std::str::from_utf8(pem).map_err(|_| wrong_type())?;
     let (before, block) = text.split_once(BEGIN).ok_or_else(wrong_type)?;
     let block = block.strip_prefix(label).and_then(|block| block.strip_prefix("-----")).ok_or_else(wrong_type)?;
@@ -120,10 +117,10 @@ fn only_block(pem: &[u8], label: &str) -> Result<Vec<u8>, String> {
     let after = after.strip_prefix(label).and_then(|after| after.strip_prefix("-----")).ok_or_else(wrong_type)?;
     let at_line_start = before.is_empty() || before.ends_with(['\n', '\r']);
     if !at_line_start || before.contains(END) || body.contains(BEGIN) || !after.trim().is_empty() {
-        return Err(format!("there must be one PEM block of type {label} and nothing after it"));
+        return Err(Error::Blocks(label));
     }
     let compact: String = body.split_ascii_whitespace().collect();
-    STANDARD.decode(compact).map_err(|_| "the PEM block is no base64 text".to_owned())
+    STANDARD.decode(compact).map_err(|_| Error::Base64)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME};
 use x509_parser::x509::X509Name;
 
+use crate::Error;
+
 /// The attribute that carries a user's uid.
 pub const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 
@@ -18,7 +20,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    pub fn read(name: &X509Name<'_>) -> Result<Self, String> {
+    pub fn read(name: &X509Name<'_>) -> Result<Self, Error> {
         let mut subject = Self::default();
         for attribute in name.iter_attributes() {
             let kind = attribute.attr_type();
@@ -32,8 +34,7 @@ impl Subject {
                 subject.odd |= attribute.as_str().is_err();
                 continue;
             };
-            let text =
-                attribute.as_str().map_err(|_| format!("x509: the attribute {kind} of the subject is no text"))?;
+            let text = attribute.as_str().map_err(|_| Error::Subject(kind.to_string()))?;
             list.push(text.to_owned());
         }
         Ok(subject)

@@ -162,7 +162,7 @@ impl Plugin for CertificateSubjectRestriction {
 pub(super) fn asked(request: &Value) -> Result<ferry_x509::Request, String> {
     let standard = base64::engine::general_purpose::STANDARD;
     let pem = standard.decode(text(request, "/spec/request")).map_err(|e| e.to_string())?;
-    ferry_x509::Request::from_pem(&pem)
+    ferry_x509::Request::from_pem(&pem).map_err(|why| why.to_string())
 }
 
 #[cfg(test)]

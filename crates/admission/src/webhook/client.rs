@@ -89,7 +89,8 @@ impl WebhookClient {
             let reader = self.reader.clone();
             Arc::new(move |host, port| service::resolve(&*reader, host, port))
         });
-        let client = ferry_outbound::https(self.tasks.clone(), tls(ca_bundle)?, resolver);
+        let client =
+            ferry_outbound::https(self.tasks.clone(), tls(ca_bundle).map_err(|why| why.to_string())?, resolver);
         if clients.len() >= CLIENTS {
             clients.clear();
         }
@@ -134,13 +135,13 @@ fn refused(status: http::StatusCode, body: &[u8]) -> String {
 }
 
 /// What the bundle holds; without one, the authorities of this machine.
-pub fn authorities(ca_bundle: &str) -> Result<ferry_outbound::Trust, String> {
+pub fn authorities(ca_bundle: &str) -> Result<ferry_outbound::Trust, ferry_outbound::Error> {
     let pem = base64::engine::general_purpose::STANDARD
         .decode(ca_bundle)
-        .map_err(|_| "unable to load root certificates: unable to parse bytes as PEM block".to_owned())?;
+        .map_err(|_| ferry_outbound::Error::Roots("unable to parse bytes as PEM block".to_owned()))?;
     ferry_outbound::roots((!pem.is_empty()).then_some(&*pem))
 }
 
-fn tls(ca_bundle: &str) -> Result<rustls::ClientConfig, String> {
+fn tls(ca_bundle: &str) -> Result<rustls::ClientConfig, ferry_outbound::Error> {
     ferry_outbound::client_config(authorities(ca_bundle)?, None)
 }

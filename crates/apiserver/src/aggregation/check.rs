@@ -118,7 +118,8 @@ pub(super) fn tls(spec: &Value, front_proxy: Option<&FrontProxy>) -> Result<Arc<
     let builder = if spec.get("insecureSkipTLSVerify") == Some(&Value::Bool(true)) {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(ferry_tls::Unverified(provider)))
     } else {
-        ferry_admission::authorities(text(spec, "/caBundle"))?.onto(builder)?
+        let trust = ferry_admission::authorities(text(spec, "/caBundle"));
+        trust.and_then(|trust| trust.onto(builder)).map_err(|why| why.to_string())?
     };
     let config = match front_proxy {
         Some(proxy) => builder.with_client_cert_resolver(proxy.0.clone()),

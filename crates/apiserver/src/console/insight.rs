@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::Pages;
+use crate::filters::per_user::PerUser;
 use crate::observe::flight::{json_answer, named};
 use crate::request::context::RequestContext;
 use crate::response::answer::Answer;
@@ -40,11 +41,26 @@ pub type Insight =
 pub(super) struct Insights {
     ask: Insight,
     room: Semaphore,
+    /// A user waits in line once, however much they ask.
+    turns: PerUser<Semaphore>,
+}
+
+impl Insights {
+    pub(super) fn new(ask: Insight) -> Self {
+        Self { ask, room: Semaphore::new(AT_ONCE), turns: PerUser::default() }
+    }
+
+    async fn in_turn<T>(&self, user: &str, work: impl Future<Output = T>) -> T {
+        let turn = self.turns.of(user, || Semaphore::new(1));
+        let _turn = turn.acquire().await;
+        let _room = self.room.acquire().await;
+        work.await
+    }
 }
 
 impl Pages {
     pub(crate) fn set_insight(&self, ask: Insight) {
-        self.insight.store(Some(Arc::new(Insights { ask, room: Semaphore::new(AT_ONCE) })));
+        self.insight.store(Some(Arc::new(Insights::new(ask))));
     }
 }
 
@@ -70,10 +86,29 @@ pub(super) async fn answer(
         name: info.name.clone(),
     };
     let client = InProcess::of_caller(core.clone(), &context.headers, &context.peer).client();
-    let found = tokio::time::timeout(PATIENCE, async {
-        let _room = insights.room.acquire().await;
-        (insights.ask)(client, request).await
-    });
+    let found = tokio::time::timeout(PATIENCE, insights.in_turn(&context.user.name, (insights.ask)(client, request)));
     let late = || ApiError::new(504, Reason::Timeout, "it could not be found out in time");
     Ok(json_answer(&found.await.map_err(|_| late())??))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures::{FutureExt, poll};
+
+    use super::*;
+
+    /// Whoever asked a thousand times had all the places, and everybody else waited until it was too late.
+    #[tokio::test]
+    async fn one_user_does_not_keep_others_waiting() {
+        let insights = Insights::new(Box::new(|_, _| async { Ok(Value::Null) }.boxed()));
+        let asked = (0..100).map(|_| insights.in_turn("mallory", std::future::pending::<()>()));
+        let mut asked: Vec<_> = asked.map(Box::pin).collect();
+        for one in &mut asked {
+            assert!(poll!(one).is_pending());
+        }
+        let mut other = pin!(insights.in_turn("alice", async {}));
+        assert!(poll!(&mut other).is_ready());
+    }
 }

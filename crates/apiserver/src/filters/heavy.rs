@@ -4,13 +4,13 @@
 //! times on its way to the store. What all such requests take together is bounded here, and so is the share of one user, so that
 //! nobody has to wait for more than one large request of another.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use ferry_meta::bounds::{HEAVIEST, LARGEST_BODY};
-use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::per_user::PerUser;
 
 /// Objects of this many bytes are not counted.
 pub(crate) const LIGHT: usize = 32 << 10;
@@ -31,7 +31,7 @@ const BODIES: usize = 32 * MEBIBYTE / SMALL_BODY;
 
 pub(crate) struct Heavy {
     room: Arc<Semaphore>,
-    users: Mutex<HashMap<Box<str>, Weak<Share>>>,
+    users: PerUser<Share>,
 }
 
 struct Share {
@@ -47,22 +47,14 @@ pub(crate) struct Room {
 
 impl Default for Heavy {
     fn default() -> Self {
-        Self { room: Arc::new(Semaphore::new(ROOM)), users: Mutex::default() }
+        Self { room: Arc::new(Semaphore::new(ROOM)), users: PerUser::default() }
     }
 }
 
 impl Heavy {
     fn share(&self, user: &str) -> Arc<Share> {
-        let mut users = self.users.lock();
-        if let Some(share) = users.get(user).and_then(Weak::upgrade) {
-            return share;
-        }
-        // Those who have nothing under way are forgotten.
-        users.retain(|_, share| share.strong_count() > 0);
-        let share =
-            Arc::new(Share { objects: Arc::new(Semaphore::new(SHARE)), bodies: Arc::new(Semaphore::new(BODIES)) });
-        users.insert(user.into(), Arc::downgrade(&share));
-        share
+        let make = || Share { objects: Arc::new(Semaphore::new(SHARE)), bodies: Arc::new(Semaphore::new(BODIES)) };
+        self.users.of(user, make)
     }
 
     /// Waits until a body of this length may come in. `None`: nobody said how long it is.
@@ -156,6 +148,6 @@ mod tests {
         // Who has nothing under way is forgotten.
         drop(heavy.body("bob", None).await);
         heavy.share("carol");
-        assert_eq!(heavy.users.lock().len(), 1);
+        assert_eq!(heavy.users.len(), 1);
     }
 }

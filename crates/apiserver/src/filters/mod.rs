@@ -3,4 +3,5 @@
 pub(crate) mod audit;
 pub(crate) mod fairness;
 pub(crate) mod heavy;
+pub(crate) mod per_user;
 pub(crate) mod rights;

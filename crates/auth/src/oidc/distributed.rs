@@ -33,7 +33,8 @@ impl Distributed {
         let Some(Source::Claim { name: claim, .. }) = &provider.mapping.groups else { return Ok(None) };
         let Some((url, access)) = endpoint(claims, claim)? else { return Ok(None) };
         let getting = |why: String| format!("while getting distributed claim {claim:?}: {why}");
-        let answer = remote.get_as(&url, access.as_deref(), PATIENCE).await.map_err(getting)?;
+        let answer = remote.get_as(&url, access.as_deref(), PATIENCE).await;
+        let answer = answer.map_err(|why| getting(why.to_string()))?;
         if !answer.is_success() {
             return Err(getting(format!("error while getting distributed claim JWT: {}", answer.code)));
         }

@@ -42,7 +42,7 @@ pub struct Oidc {
 impl Oidc {
     /// Finds the provider's keys in the background; until then its tokens are refused.
     pub fn start(provider: Provider, audiences: Vec<String>, tasks: &Tasks) -> Result<Arc<Self>, String> {
-        let remote = Remote::new(&provider.issuer, provider.ca.as_deref(), tasks)?;
+        let remote = Remote::new(&provider.issuer, provider.ca.as_deref(), tasks).map_err(|why| why.to_string())?;
         let oidc = Arc::new(Self {
             published: Published::new(&provider.issuer, &provider.discovery_url),
             distributed: Distributed::default(),

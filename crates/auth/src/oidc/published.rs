@@ -117,7 +117,7 @@ impl Published {
 }
 
 async fn fetch(remote: &Remote, url: &str) -> Result<Value, String> {
-    let answer = remote.get(url, PATIENCE).await?;
+    let answer = remote.get(url, PATIENCE).await.map_err(|why| why.to_string())?;
     if !answer.is_success() {
         return Err(format!("{url} answered {}", answer.code));
     }

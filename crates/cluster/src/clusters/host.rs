@@ -29,7 +29,9 @@ pub fn free_number(taken: &[u8]) -> Result<u8> {
 pub fn prepare(plan: &Plan) -> Result<()> {
     let bridge = plan.bridge();
     if run("ip", &["link", "show", &bridge]).is_err() {
-        run("ip", &["link", "add", &bridge, "type", "bridge"])?;
+        // Of its own: otherwise it takes the lowest of its ports', which changes when a node comes or goes, and whoever remembers
+        // the old one sends into the void for up to a minute.
+        run("ip", &["link", "add", &bridge, "address", &plan.hardware_address(), "type", "bridge"])?;
     }
     ip(&format!("address replace {}/24 dev {bridge}\nlink set {bridge} up\n", plan.gateway()))?;
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot switch on forwarding of packets")?;

@@ -120,6 +120,12 @@ impl Plan {
         Ipv4Addr::new(10, 213, self.number, 1)
     }
 
+    /// The hardware address of the bridge: locally administered, and made of the host's address on it.
+    pub fn hardware_address(&self) -> String {
+        let [a, b, c, d] = self.gateway().octets();
+        format!("0a:58:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+    }
+
     pub fn address(&self, index: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 213, self.number, u8::try_from(index + 2).unwrap_or(u8::MAX))
     }

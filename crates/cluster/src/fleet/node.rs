@@ -10,7 +10,8 @@ use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::cluster_dns;
-use crate::config::{ContainerRuntime, NodeConfig};
+use crate::config::NodeConfig;
+use crate::container_runtime::ContainerRuntime;
 use crate::fleet::told;
 use crate::node::containerd::Containerd;
 use crate::node::{embedded, network, resolver};
@@ -119,6 +120,16 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
         };
         ferry_network::start(between, &informers, tasks).context("cannot start the network between nodes")?;
         cluster_dns::serve(config, &pod_cidrs, &informers, tasks).await?;
+    }
+    if let Some(pool) = settings.load_balancer_range.clone() {
+        let announced = ferry_network::announce::Config {
+            node_name: config.node_name.clone(),
+            node_ips: config.node_ips.clone(),
+            pool: Arc::new(move |address| pool.contains(address)),
+            device: network::announced_device(&config.bridge),
+        };
+        ferry_network::announce::start(announced, &informers, tasks)
+            .context("cannot announce the addresses of LoadBalancer Services")?;
     }
     let proxy = ferry_proxy::start(proxy, &informers, tasks).await.context("cannot start the service proxy")?;
     proxy.ready().await;

@@ -80,6 +80,9 @@ pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Setting
             &json!([
                 { "apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["list", "watch"] },
                 { "apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"] },
+                { "apiGroups": [ferry_policy::GROUP], "resources": [ferry_policy::PLURAL], "verbs": ["list", "watch"] },
+                { "apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+                    "resourceNames": [format!("{}.{}", ferry_policy::PLURAL, ferry_policy::GROUP)], "verbs": ["list", "watch"] },
             ]),
         ),
     )

@@ -35,6 +35,9 @@ pub struct NetworkSettings {
     pub mode: String,
     pub dns_port: u16,
     pub pause_image: String,
+    /// The addresses of LoadBalancer Services, where they have their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_balancer_range: Option<String>,
 }
 
 impl Settings {
@@ -48,6 +51,7 @@ impl Settings {
                 mode: cluster.pod_network.to_string(),
                 dns_port: cluster.dns_port,
                 pause_image: cluster.pause_image.clone(),
+                load_balancer_range: cluster.load_balancer_range.as_ref().map(ToString::to_string),
             }),
         }
     }
@@ -69,6 +73,13 @@ impl Settings {
                 .network
                 .as_ref()
                 .map_or_else(|| "registry.k8s.io/pause:3.10".to_owned(), |network| network.pause_image.clone()),
+            load_balancer_range: self
+                .network
+                .as_ref()
+                .and_then(|network| network.load_balancer_range.as_deref())
+                .map(str::parse)
+                .transpose()
+                .context("the cluster's range of load balancers")?,
         })
     }
 

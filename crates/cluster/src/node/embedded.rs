@@ -7,8 +7,9 @@ use ferry_runtime::{Config, LogLimit, Mirrors, Network};
 use ferry_tasks::Tasks;
 use serde_json::Value;
 
-use crate::config::{Cni, EMBEDDED_SOCKET, Mirror, NodeConfig};
-use crate::node::{remove, tools};
+use crate::config::{Cni, Mirror, NodeConfig};
+use crate::container_runtime::EMBEDDED_SOCKET;
+use crate::node::remove;
 
 const STOP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -45,7 +46,6 @@ impl Settings {
             run_dir: self.run_dir.join("runtime"),
             socket: self.socket(),
             binary: std::env::current_exe().context("cannot find this program's own file")?,
-            oci_program: tools::find("runc").context("runc is not installed")?,
             network: Network { configuration: self.cni.conf_dir.clone(), plugins: self.cni.bin_dir.clone() },
             mirrors: Mirrors(mirrors),
             pause_image: self.pause_image.clone(),

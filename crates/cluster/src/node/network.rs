@@ -39,6 +39,11 @@ pub fn tunnel_device(bridge: &str) -> String {
     format!("{}-vx", &bridge[..bridge.len().min(12)])
 }
 
+/// Where packets end that are for a LoadBalancer Service's address and for none of its ports.
+pub fn announced_device(bridge: &str) -> String {
+    format!("{}-lb", &bridge[..bridge.len().min(12)])
+}
+
 /// What pods of this node are attached to.
 pub async fn settings(config: &NodeConfig, pod_cidrs: &Ranges) -> Result<ferry_bridge::Settings> {
     Ok(ferry_bridge::Settings {

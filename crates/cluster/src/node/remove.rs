@@ -8,7 +8,9 @@ use anyhow::Result;
 use ferry_cri::{CriClient, v1};
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::node::network::{nft, node_table, policy_table, proxy_table, tunnel_device, wireguard_device};
+use crate::node::network::{
+    announced_device, nft, node_table, policy_table, proxy_table, tunnel_device, wireguard_device,
+};
 use crate::node::tools::run;
 
 /// What a kubelet notes at each container, in seconds.
@@ -107,6 +109,9 @@ pub fn network(bridge: &str) {
         let _ = run("nft", &["delete", "table", family, &table]);
     }
     if let Err(error) = ferry_bridge::remove_link(bridge) {
+        eprintln!("{error}");
+    }
+    if let Err(error) = ferry_network::remove_announced(&announced_device(bridge)) {
         eprintln!("{error}");
     }
     for device in [tunnel_device(bridge), wireguard_device(bridge)] {

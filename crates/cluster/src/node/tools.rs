@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::config::ContainerRuntime;
+use crate::container_runtime::ContainerRuntime;
 
 /// Where the CNI project's own archives, and Debian, put network plug-ins.
 const PLUGIN_FOLDERS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
@@ -17,8 +17,7 @@ const PROGRAMS: [(&str, &str); 3] = [("containerd", "containerd"), ("runc", "run
 pub fn check(runtime: &ContainerRuntime) -> Result<()> {
     let needed = |program: &str| match runtime {
         ContainerRuntime::Containerd => true,
-        ContainerRuntime::Embedded => program != "containerd",
-        ContainerRuntime::Other(_) => !["containerd", "runc"].contains(&program),
+        ContainerRuntime::Embedded | ContainerRuntime::Other(_) => !["containerd", "runc"].contains(&program),
     };
     let missing = PROGRAMS.iter().filter(|(program, _)| needed(program) && find(program).is_none());
     let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();

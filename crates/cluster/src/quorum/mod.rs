@@ -47,14 +47,22 @@ pub fn with_known_settings(options: &ClusterOptions, line: &CommandLine) -> Resu
             options.pod_network = network.mode.parse()?;
             options.dns_port = network.dns_port;
             options.pause_image = network.pause_image;
+            options.load_balancer_range = network.load_balancer_range.as_deref().map(str::parse).transpose()?;
         }
     }
     Ok(options)
 }
 
 /// Flags that a cluster keeps as they were when it was made.
-const SETTINGS: [&str; 6] =
-    ["cluster-cidr", "service-cluster-ip-range", "cluster-domain", "pod-network", "dns-port", "pause-image"];
+const SETTINGS: [&str; 7] = [
+    "cluster-cidr",
+    "service-cluster-ip-range",
+    "cluster-domain",
+    "pod-network",
+    "dns-port",
+    "load-balancer-range",
+    "pause-image",
+];
 
 fn check_settings(given: &flags::Flags, settings: &Settings, data_dir: &Path) -> Result<()> {
     let network = settings.network.as_ref();
@@ -65,6 +73,9 @@ fn check_settings(given: &flags::Flags, settings: &Settings, data_dir: &Path) ->
             "cluster-domain" => Some(settings.cluster_domain.clone()),
             "pod-network" => network.map(|network| network.mode.clone()),
             "dns-port" => network.map(|network| network.dns_port.to_string()),
+            "load-balancer-range" => {
+                network.map(|network| network.load_balancer_range.clone().unwrap_or_else(|| "none".to_owned()))
+            }
             _ => network.map(|network| network.pause_image.clone()),
         };
         let Some(known) = known else { continue };

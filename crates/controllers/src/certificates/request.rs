@@ -14,7 +14,8 @@ pub(super) struct Asked {
 pub(super) fn read(request: &CertificateSigningRequest) -> Result<Asked, String> {
     let mut usages = request.spec.usages.clone().unwrap_or_default();
     usages.sort();
-    Ok(Asked { request: ferry_x509::Request::from_pem(&request.spec.request.0)?, usages })
+    let request = ferry_x509::Request::from_pem(&request.spec.request.0).map_err(|why| why.to_string())?;
+    Ok(Asked { request, usages })
 }
 
 fn has(asked: &Asked, usage: &str) -> bool {
@@ -37,7 +38,7 @@ pub(super) fn is_kubelet_client(asked: &Asked) -> bool {
 /// The signer's own rules; the error is what the requester is told.
 pub(super) fn check(signer: &str, asked: &Asked) -> Result<(), String> {
     let request = &asked.request;
-    let name = request.common_name()?;
+    let name = request.common_name().map_err(|why| why.to_string())?;
     let named = name.starts_with("system:node:");
     let member = request.subject.organizations == ["system:nodes"];
     // The first that is true is what is wrong.

@@ -1,8 +1,10 @@
 //! What a cloud does for a cluster, behind one interface: load balancers, addresses of nodes, routes. The built-in
-//! provider has no cloud: it gives LoadBalancer Services the addresses of the nodes themselves.
+//! provider has no cloud: it gives LoadBalancer Services the addresses of the nodes themselves, or those of a pool.
 
+pub(crate) mod address_pool;
 pub(crate) mod instance;
 pub(crate) mod lifecycle;
+pub(crate) mod pool;
 pub(crate) mod ports;
 pub(crate) mod route;
 pub(crate) mod service;
@@ -10,6 +12,9 @@ pub(crate) mod service;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, NodeAddress, Service};
+
+pub use address_pool::{AddressPool, AddressPoolError};
+pub use pool::Pool;
 
 /// A provider of what lies outside the cluster. Calls must not block; what takes long answers `Pending`.
 pub trait Provider: Send + Sync {
@@ -73,6 +78,8 @@ pub enum Ensured {
     /// Reachable there alone, or nowhere, until something else changes; `why` is for its owner.
     Limited {
         ingress: Vec<LoadBalancerIngress>,
+        /// Of the Event.
+        reason: &'static str,
         why: String,
     },
     /// Ask again.
@@ -120,7 +127,7 @@ impl Provider for Local {
         let ingress = found.into_iter().map(ingress).collect();
         Ok(match reasons.is_empty() {
             true => Ensured::Ready(ingress),
-            false => Ensured::Limited { ingress, why: ports::sentence(reasons) },
+            false => Ensured::Limited { ingress, reason: "PortNotAvailable", why: ports::sentence(reasons) },
         })
     }
 

@@ -72,6 +72,7 @@ pub(crate) fn start(context: &Context) {
             handler.queue.add(ObjectKey::of(&**service));
         }
         handler.note_ports(change);
+        handler.note_addresses(change);
     });
     let handler = this.clone();
     this.nodes.on_change(move |change| {
@@ -124,8 +125,8 @@ impl Reconciler {
                 self.ensured(key, service, ingress).await?;
                 Ok(Action::Done)
             }
-            Ok(Ensured::Limited { ingress, why }) => {
-                self.recorder.event(service, EventType::Warning, "PortNotAvailable", why);
+            Ok(Ensured::Limited { ingress, reason, why }) => {
+                self.recorder.event(service, EventType::Warning, reason, why);
                 self.ensured(key, service, ingress).await?;
                 Ok(Action::Done)
             }
@@ -181,6 +182,22 @@ impl Reconciler {
         for port in touched {
             let concerned = by_port.get(port).into_iter().flatten().filter(|other| **other != key);
             concerned.for_each(|other| self.queue.add(other.clone()));
+        }
+    }
+
+    /// Looks again at those without an address when somebody else lets one go.
+    fn note_addresses(&self, change: &Change<Service>) {
+        let count = |service: &Service| {
+            let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+            balancer.and_then(|balancer| balancer.ingress.as_ref()).map_or(0, Vec::len)
+        };
+        let (before, now) = match change {
+            Change::Deleted(last) => (count(last), 0),
+            _ => (change.old().map_or(0, |old| count(old)), count(change.object())),
+        };
+        if now < before {
+            let waiting = self.services.list().into_iter().filter(|service| is_ours(service) && count(service) == 0);
+            waiting.for_each(|service| self.queue.add(ObjectKey::of(&*service)));
         }
     }
 

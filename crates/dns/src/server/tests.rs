@@ -159,6 +159,24 @@ async fn one_client_cannot_take_all_places() {
     assert!(tasks.stop(PATIENCE).await);
 }
 
+/// A few clients with their full share each had all the connections there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newcomer_gets_a_connection() {
+    let tasks = Tasks::new("test");
+    let server = serve("cluster.local", Vec::new(), &tasks).await;
+    let mut open = Vec::new();
+    for number in 0..600_u16 {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        let address = std::net::Ipv4Addr::new(127, 0, 1, 1 + u8::try_from(number % 10).expect("small"));
+        socket.bind((address, 0).into()).expect("an address");
+        open.push(socket.connect(server).await.expect("connected"));
+    }
+    let bytes = question("kubernetes.default.svc.cluster.local.", RecordType::A);
+    ask_tcp(server, &bytes).await;
+    drop(open);
+    tasks.stop(PATIENCE).await;
+}
+
 fn written(text: &str, files: &[(&str, &str)]) -> Written {
     let mut data: std::collections::BTreeMap<String, String> =
         files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();

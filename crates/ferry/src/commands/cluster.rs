@@ -11,7 +11,8 @@ use ferry_cluster::clusters::init::{self, Start};
 use ferry_cluster::clusters::machine::{self, Waiting};
 use ferry_cluster::clusters::plan::{Home, Machine, Plan, Role};
 use ferry_cluster::clusters::{host, kubeconfig};
-use ferry_cluster::config::{ContainerRuntime, parse_mirror};
+use ferry_cluster::config::parse_mirror;
+use ferry_cluster::container_runtime::{ContainerRuntime, EMBEDDED_SOCKET};
 use ferry_cluster::fleet::publish::JOINING;
 use ferry_cluster::node::tools;
 use ferry_cluster::quorum;
@@ -292,10 +293,7 @@ fn load(home: &Home, name: &str, images: &[String]) -> Result<()> {
         let pid =
             pid.with_context(|| format!("{} does not run; start it with `ferry cluster start {name}`", machine.name))?;
         // The node's own /run, seen from the host.
-        sockets.push((
-            machine.name.clone(),
-            format!("/proc/{pid}/root{}/{}", init::RUN_DIR, ferry_cluster::config::EMBEDDED_SOCKET),
-        ));
+        sockets.push((machine.name.clone(), format!("/proc/{pid}/root{}/{}", init::RUN_DIR, EMBEDDED_SOCKET)));
     }
     for image in images {
         let path = Path::new(image);

@@ -14,8 +14,33 @@ pub fn arguments(all: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
     Some(all.map(|word| word.to_string_lossy().into_owned()).collect())
 }
 
+/// `ferry get`: kubectl's, and `--live`, which kubectl does not have.
+pub fn get(arguments: &[String]) -> std::process::ExitCode {
+    let (live, rest) = live(arguments);
+    let code = match live {
+        true => ferry_kubectl::live(&rest),
+        false => ferry_kubectl::main(&["get".to_owned()].into_iter().chain(rest).collect::<Vec<_>>()),
+    };
+    code.into()
+}
+
+/// Whether the table is to stay, and what else is asked for. What stands behind `--` is no flag.
+fn live(arguments: &[String]) -> (bool, Vec<String>) {
+    let flags = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+    let asked = arguments[..flags].iter().any(|word| word == "--live");
+    let rest = arguments.iter().enumerate().filter(|(at, word)| *at >= flags || *word != "--live");
+    (asked, rest.map(|(_, word)| word.clone()).collect())
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn live_is_the_one_flag_of_its_own() {
+        let of = |line: &str| super::live(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(of("pods --live -A"), (true, vec!["pods".to_owned(), "-A".to_owned()]));
+        assert_eq!(of("pods -- --live"), (false, vec!["pods".to_owned(), "--".to_owned(), "--live".to_owned()]));
+    }
+
     #[test]
     fn the_name_or_the_first_word_is_kubectl() {
         let of = |line: &[&str]| super::arguments(line.iter().map(Into::into));

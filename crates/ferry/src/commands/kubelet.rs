@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use ferry_cluster::component::{self, server};
-use ferry_cluster::config::{Cni, ContainerRuntime, default_address, host_name, parse_mirror};
+use ferry_cluster::config::{Cni, default_address, host_name, parse_mirror};
+use ferry_cluster::container_runtime::ContainerRuntime;
 use ferry_cluster::node::{embedded, resolver, tools};
 use ferry_cluster::{kubeconfig, labels, log};
 use ferry_tasks::Tasks;

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod apiserver;
+pub mod apply;
 pub mod backup;
 pub mod cluster;
 pub mod completion;
@@ -9,6 +10,7 @@ pub mod controller_manager;
 pub mod dns;
 pub mod down;
 pub mod gateway;
+pub mod image;
 pub mod join;
 pub mod kubectl;
 pub mod kubelet;

@@ -1,7 +1,7 @@
 //! How an object is named on the command line: as with kubectl.
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -43,6 +43,14 @@ pub async fn find(options: &ObjectOptions) -> Result<Named> {
         (None, true) => cluster.default_namespace().to_owned(),
     };
     Ok(Named { cluster, resource, namespace, name: name.to_owned() })
+}
+
+/// The kubeconfig of this machine's cluster, where kubectl would find none.
+pub fn own_kubeconfig() -> Option<PathBuf> {
+    let named = std::env::var_os("KUBECONFIG").is_some_and(|paths| !paths.is_empty());
+    let of_home = std::env::var_os("HOME").is_some_and(|home| Path::new(&home).join(".kube/config").exists());
+    let in_a_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    (!named && !of_home && !in_a_pod && Path::new(OWN).exists()).then(|| PathBuf::from(OWN))
 }
 
 /// As kubectl finds it, else the cluster of this machine.

@@ -13,6 +13,10 @@ use crate::arguments::{ServerCommand, ServerCommandOptions};
 
 /// What etcd says while it does not see enough members for a change.
 const UNHEALTHY: &str = "unhealthy cluster";
+const NO_SPACE: &str = "database space exceeded";
+const NO_QUORUM: &str = "most servers are away";
+/// So slow that clients notice.
+const SLOW: Duration = Duration::from_millis(150);
 const REMOVE_PATIENCE: Duration = Duration::from_secs(15);
 
 pub fn run(options: &ServerCommandOptions) -> Result<()> {
@@ -120,7 +124,13 @@ fn refuse_last(all: &[Member], member: &Member) -> Result<()> {
 }
 
 async fn list(members: &Members, tls: &ferry_store::EtcdTls) -> Result<()> {
-    let all = members.list().await.context("the cluster's etcd does not answer")?;
+    let quorum = members.list().await;
+    let has_quorum = quorum.is_ok();
+    // Without a quorum a member still tells what it knows.
+    let all = match quorum {
+        Ok(all) => all,
+        Err(_) => members.known().await.context("the cluster's etcd does not answer")?,
+    };
     let alarms = members.alarms().await;
     println!("{:<20} {:<32} {:<9} {:<9} {:>9}  STATE", "NAME", "ADDRESS", "ROLE", "ETCD", "SIZE");
     for member in all {
@@ -139,7 +149,31 @@ async fn list(members: &Members, tls: &ferry_store::EtcdTls) -> Result<()> {
         let state = state(&status, &raised.collect::<Vec<_>>());
         println!("{name:<20} {address:<32} {:<9} {version:<9} {size:>9}  {state}", role(&member, status.as_ref().ok()));
     }
+    let writes = if has_quorum { members.write_time().await } else { Err(StoreError::Unavailable(NO_QUORUM.into())) };
+    if let Some(problem) = write_problem(&writes) {
+        println!("\n{problem}");
+    }
     Ok(())
+}
+
+/// What holds up every write of the cluster, if anything does.
+fn write_problem(writes: &Result<Duration, StoreError>) -> Option<String> {
+    match writes {
+        Err(StoreError::Unavailable(why)) if why.contains(NO_SPACE) => Some(
+            "etcd is full and takes no writes: delete what is not needed, wait for the next compaction (five minutes), then \
+             `ferry server defragment`"
+                .into(),
+        ),
+        Err(error) => Some(format!(
+            "no write is possible now: {error}. Start the servers that are away; where most are lost for good, `ferry server recover` \
+             on one that is left"
+        )),
+        Ok(taken) if *taken >= SLOW => Some(format!(
+            "a write takes {} ms: the disks of most servers are slow, or busy with something else (etcd expects 10 ms)",
+            taken.as_millis()
+        )),
+        Ok(_) => None,
+    }
 }
 
 fn role(member: &Member, status: Option<&StatusResponse>) -> &'static str {
@@ -158,5 +192,24 @@ fn state(status: &Result<StatusResponse, String>, alarms: &[&str]) -> String {
         Ok(status) if status.leader == 0 => "without a leader".into(),
         Ok(status) if !status.errors.is_empty() => status.errors.join(", "),
         Ok(_) => "healthy".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_up_writes_is_said_with_what_to_do() {
+        let unavailable = |why: &str| Err(StoreError::Unavailable(why.to_owned()));
+        for (writes, expected) in [
+            (unavailable("etcdserver: mvcc: database space exceeded"), "ferry server defragment"),
+            (unavailable(NO_QUORUM), "ferry server recover"),
+            (Ok(Duration::from_millis(230)), "230 ms"),
+        ] {
+            let said = write_problem(&writes).unwrap_or_default();
+            assert!(said.contains(expected), "{said}");
+        }
+        assert_eq!(write_problem(&Ok(Duration::from_millis(12))), None);
     }
 }

@@ -261,16 +261,22 @@ impl Etcd {
         Self::start_at(scheme, free_ports(), flags)
     }
 
-    /// Members of one cluster.
-    pub fn cluster(count: usize) -> Vec<Self> {
+    /// Members of one cluster. What they send each other goes to the port that `way` gives for the one that a member listens at.
+    pub fn cluster(count: usize, way: impl Fn(u16) -> u16) -> Vec<Self> {
         let ports: Vec<[u16; 2]> = (0..count).map(|_| free_ports()).collect();
-        let member = |(number, ports): (usize, &[u16; 2])| format!("m{number}=http://127.0.0.1:{}", ports[1]);
-        let members: Vec<String> = ports.iter().enumerate().map(member).collect();
-        let start = |(number, ports)| {
-            let flags = vec![format!("--name=m{number}"), format!("--initial-cluster={}", members.join(","))];
-            Self::start_at("http", ports, flags)
+        let peers: Vec<String> = ports.iter().map(|ports| format!("http://127.0.0.1:{}", way(ports[1]))).collect();
+        let member = |(number, peer): (usize, &String)| format!("m{number}={peer}");
+        let members: Vec<String> = peers.iter().enumerate().map(member).collect();
+        let start = |(number, ports): (usize, &[u16; 2])| {
+            let flags = vec![
+                format!("--name=m{number}"),
+                format!("--initial-cluster={}", members.join(",")),
+                // The last one counts.
+                format!("--initial-advertise-peer-urls={}", peers[number]),
+            ];
+            Self::start_at("http", *ports, flags)
         };
-        ports.into_iter().enumerate().map(start).collect()
+        ports.iter().enumerate().map(start).collect()
     }
 
     fn start_at(scheme: &'static str, ports: [u16; 2], flags: Vec<String>) -> Self {
@@ -297,7 +303,12 @@ impl Etcd {
     }
 
     pub fn url(&self) -> String {
-        format!("{}://127.0.0.1:{}", self.scheme, self.ports[0])
+        format!("{}://127.0.0.1:{}", self.scheme, self.port())
+    }
+
+    /// For clients.
+    pub fn port(&self) -> u16 {
+        self.ports[0]
     }
 
     pub fn kill(&mut self) {

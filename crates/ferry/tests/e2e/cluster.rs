@@ -72,7 +72,7 @@ impl Cluster {
             ("registry-mirror", format!("docker.io={registry}")),
             ("registry-mirror", format!("registry.k8s.io={registry}")),
         ];
-        // `embedded` runs every scenario on Ferry's own runtime.
+        // `containerd` runs every scenario on containerd.
         let runtime = std::env::var("FERRY_TEST_RUNTIME").ok();
         let runtime = runtime.map(|runtime| format!("--container-runtime-endpoint={runtime}"));
         let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}"));
@@ -103,7 +103,7 @@ impl Cluster {
 
     /// Whether containers run without containerd.
     pub fn is_embedded(&self) -> bool {
-        self.flags.iter().any(|flag| flag == "--container-runtime-endpoint=embedded")
+        !self.flags.iter().any(|flag| flag == "--container-runtime-endpoint=containerd")
     }
 
     pub fn data_dir(&self) -> &std::path::Path {

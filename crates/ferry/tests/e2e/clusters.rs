@@ -168,8 +168,12 @@ pub fn a_cluster_of_several_servers_outlives_one() {
 
     // The whole machine of a server, at once: nodes and pods go on, writes too.
     let lost = format!("{}-server-2", bed.name);
+    let number = bed.range().1;
+    let bridge = || std::fs::read_to_string(format!("/sys/class/net/ferry-c{number}/address")).unwrap();
+    let known = bridge();
     sh(&format!("kill -9 {}", bed.pid(&lost)));
     bed.kubectl(&["create", "configmap", "while-one-is-away"]);
+    assert_eq!(bridge(), known, "the others would send to an address that nobody has");
     bed.run_pod("p0", &bed.node(0));
     bed.pod_address("p0");
     until("the kubernetes Service leads to two servers", || {

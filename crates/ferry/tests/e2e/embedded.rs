@@ -47,8 +47,28 @@ pub fn pods_run_without_containerd() {
     assert_eq!(until("the pod is known", id), before, "the container ran on");
     assert!(!cluster.run_dir().join("containerd.sock").exists(), "no containerd was started");
     cluster.kubectl(&["delete", "pod", "writer", "failing", "--wait=true"]);
+    images(&cluster);
     cluster.down();
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let left: Vec<&str> = mounts.lines().filter(|line| line.contains(&*cluster.data_dir().to_string_lossy())).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// `ferry image`: what the node has, without kubectl or another program.
+fn images(cluster: &Cluster) {
+    let run_dir = cluster.run_dir().to_string_lossy().into_owned();
+    let image = |arguments: &[&str]| {
+        let output = cluster.ferry().args(["image", "--run-dir", &run_dir]).args(arguments).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let listed = || image(&["list"]).1;
+    assert!(listed().contains("docker.io/library/busybox:1.36"), "{}", listed());
+    assert_eq!(image(&["rm", "nginx:1.27"]), (true, "removed nginx:1.27\n".to_owned()));
+    assert!(!listed().contains("nginx:1.27"), "{}", listed());
+    assert_eq!(image(&["pull", "nginx:1.27"]), (true, "pulled nginx:1.27\n".to_owned()));
+    assert!(listed().contains("nginx:1.27"), "{}", listed());
+    for wrong in [&["rm", "no/such"][..], &["import", "/no/such/file"], &["pull", "no/such:1"]] {
+        let (done, said) = image(wrong);
+        assert!(!done && said.starts_with("ferry: "), "{said}");
+    }
 }

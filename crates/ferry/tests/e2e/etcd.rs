@@ -193,6 +193,15 @@ pub fn a_full_etcd_refuses_writes_and_comes_back() {
         let ready = http::Request::get("/readyz").body(Vec::new()).unwrap();
         let told = format!("{:?}", client.request_text(ready).await.unwrap_err());
         assert!(told.contains("[-]etcd-readiness"), "{told}");
+        let kubeconfig = folder.path().join("kubeconfig");
+        server.write_kubeconfig(&kubeconfig);
+        let why = crate::alone::ferry(&["why", "configmap/large-0", "--kubeconfig", text(&kubeconfig)]);
+        let said = String::from_utf8_lossy(&why.stdout).into_owned();
+        assert!(
+            said.contains("the store is full") && said.contains("NOSPACE") && said.contains("defragment"),
+            "{said}"
+        );
+        assert_eq!(why.status.code(), Some(1), "{said}");
         // What is there is served, and can be deleted.
         assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), names.len());
         let gone = names.split_off(names.len() / 2);

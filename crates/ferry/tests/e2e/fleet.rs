@@ -18,6 +18,9 @@ pub struct Bed {
     pub port: u16,
 }
 
+/// Of Debian's package libfaketime.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
 pub fn sh(line: &str) -> String {
     let output = Command::new("sh").args(["-c", line]).output().expect("sh runs");
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -84,7 +87,22 @@ impl Bed {
 
     pub fn ferry(&self, machine: &str) -> Command {
         let other = self.binaries.borrow().get(machine).cloned();
-        self.inside(machine, other.unwrap_or_else(|| env!("CARGO_BIN_EXE_ferry").into()))
+        let mut command = self.inside(machine, other.unwrap_or_else(|| env!("CARGO_BIN_EXE_ferry").into()));
+        let clock = self.path(machine, "clock");
+        if clock.exists() && Path::new(FAKETIME).exists() {
+            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME_TIMESTAMP_FILE", clock);
+            command.env("FAKETIME_CACHE_DURATION", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        command
+    }
+
+    /// How far the clock of Ferry's processes on this machine is off, in seconds, beginning with those that start after the first call.
+    pub fn set_clock(&self, machine: &str, offset: &str) {
+        std::fs::write(self.path(machine, "clock"), offset).expect("the clock");
+    }
+
+    pub fn address_of(&self, machine: &str) -> String {
+        address(self.machines.iter().position(|known| *known == machine).expect("a machine"))
     }
 
     /// From now on, this machine's commands are those of another binary.
@@ -108,11 +126,10 @@ impl Bed {
     }
 
     pub fn node_flags(&self, machine: &str) -> Vec<String> {
-        let number = self.machines.iter().position(|known| *known == machine).expect("a machine");
         let mut flags = self.folders(machine).to_vec();
         flags.extend([
             format!("--node-name={machine}"),
-            format!("--node-ip={}", address(number)),
+            format!("--node-ip={}", self.address_of(machine)),
             format!("--cgroup-root=/ferrytest-{machine}"),
             "--container-runtime-endpoint=embedded".into(),
             format!("--registry-mirror=docker.io=http://127.0.0.1:{}", registry_port()),
@@ -222,6 +239,8 @@ impl Drop for Bed {
         for machine in &self.machines {
             let mut command = self.ferry(machine);
             let _ = command.arg("down").args(self.folders(machine)).output();
+            // Some have a disk of their own.
+            let _ = Command::new("umount").arg("-l").arg(self.path(machine, "data")).output();
         }
         for registry in &mut self.registries {
             let _ = registry.kill();

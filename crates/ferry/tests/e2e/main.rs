@@ -40,6 +40,7 @@ mod policies;
 mod quorum;
 mod resource_metrics;
 mod server_changes;
+mod server_faults;
 mod servers;
 mod situations;
 mod spine;

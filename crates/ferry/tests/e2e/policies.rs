@@ -88,7 +88,33 @@ pub fn network_policies_are_enforced(cluster: &mut Cluster) {
     until("a flushed table comes back", || (!reaches(cluster, "early", &direct)).then_some(()));
     cluster.kubectl(&["delete", "networkpolicy", "--all", "-n", NAMESPACE]);
     until("without policies all is open", || reaches(cluster, "early", &direct).then_some(()));
+    cluster_policies_follow_their_definition(cluster, &direct);
     cluster.kubectl(&["delete", "namespace", NAMESPACE]);
+}
+
+/// In force from the moment the kind is there, and until it goes.
+fn cluster_policies_follow_their_definition(cluster: &Cluster, direct: &str) {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusternetworkpolicies.policy.networking.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {"group": "policy.networking.k8s.io", "scope": "Cluster",
+            "names": {"plural": "clusternetworkpolicies", "kind": "ClusterNetworkPolicy", "shortNames": ["cnp"]},
+            "versions": [{"name": "v1alpha2", "served": true, "storage": true, "schema": schema}]}});
+    let policy = json!({"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy", "metadata": {"name": "walls"},
+        "spec": {"tier": "Admin", "priority": 1,
+            "subject": {"namespaces": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}},
+            "ingress": [{"action": "Deny", "from": [{"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "early"}}}}]}]}});
+    cluster.apply(&definition.to_string());
+    until("the kind is there", || {
+        cluster.try_kubectl(&["apply", "-f", "-"], &policy.to_string()).status.success().then_some(())
+    });
+    until("it is in force", || (!reaches(cluster, "early", direct)).then_some(()));
+    assert!(reaches(cluster, "stranger", direct), "others are not meant");
+    let (code, text) = ask(cluster, &["why", "-n", NAMESPACE, "pod/early", "--to", "service/web:8080"]);
+    assert_eq!((code, text.contains("ClusterNetworkPolicy \"walls\" of the Admin tier")), (Some(1), true), "{text}");
+    cluster.kubectl(&["delete", "crd", "clusternetworkpolicies.policy.networking.k8s.io"]);
+    until("it went with its kind", || reaches(cluster, "early", direct).then_some(()));
 }
 
 /// Another name for the Service, by the ConfigMap that people know.

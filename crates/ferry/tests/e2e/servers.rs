@@ -1,8 +1,8 @@
-//! Three servers, each a machine with an etcd member of its own: they are killed, stopped and cut off in turn while clients
-//! write through all of them. What was acknowledged is there at the end, watches told all of it in order, and nothing was handed
+//! Three servers, each a machine with an etcd member of its own: they are killed, stopped, cut off from each other, run out of disk and
+//! have their clocks moved in turn, while clients write through all of them. What was acknowledged is there at the end, watches told all of it in order, and nothing was handed
 //! out twice.
 //!
-//! What happens to whom comes from a seed, which is printed; `FERRY_SEED` repeats it.
+//! What happens to whom comes from a seed, which is printed; `FERRY_SEED` repeats it, and `FERRY_FAULTS` says how much happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,30 +16,18 @@ use kube::Client;
 use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use serde_json::{Value, json};
 
-use crate::cluster::{PATIENCE, end, pause, until};
+use crate::cluster::{PATIENCE, until};
 use crate::fleet::{Bed, address, refusal, sh, succeed};
+use crate::server_faults::{Fault, NODE, befall, node_is_ready, prepare};
 
 const SERVERS: [&str; 3] = ["s1", "s2", "s3"];
 /// Where clients are: a machine that no fault befalls.
 const CLIENT: &str = "c1";
-const FAULTS: usize = 5;
-
-/// What befalls a server.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    KillServer,
-    PauseServer,
-    KillMember,
-    PauseMember,
-    CutOff,
-}
-
-impl Fault {
-    const ALL: [Self; 5] = [Self::KillServer, Self::PauseServer, Self::KillMember, Self::PauseMember, Self::CutOff];
-}
+/// How many things befall servers unless `FERRY_FAULTS` says otherwise.
+const FAULTS: usize = 6;
 
 fn up_flags() -> [&'static str; 3] {
     ["--cluster-init", "--pod-network=routes", "--cluster-cidr=10.201.0.0/16"]
@@ -285,40 +273,6 @@ async fn follow<K>(
     }
 }
 
-fn befall(bed: &Bed, fault: Fault, machine: &str) {
-    let hub = bed.namespace("hub");
-    let stop_for = |pid: Pid, seconds: u64| {
-        let _ = kill_process(pid, Signal::STOP);
-        pause(Duration::from_secs(seconds));
-        let _ = kill_process(pid, Signal::CONT);
-    };
-    match fault {
-        Fault::KillServer => {
-            end(bed.pid(machine));
-            pause(Duration::from_secs(2));
-            // As whoever looks after it would.
-            bed.up(machine, &[]);
-        }
-        // Longer than a leader's lease.
-        Fault::PauseServer => stop_for(bed.pid(machine), 7),
-        Fault::KillMember => {
-            if let Some(member) = member(bed, machine) {
-                let _ = kill_process(member, Signal::KILL);
-            }
-        }
-        Fault::PauseMember => {
-            if let Some(member) = member(bed, machine) {
-                stop_for(member, 5);
-            }
-        }
-        Fault::CutOff => {
-            sh(&format!("ip -n {hub} link set to-{machine} down"));
-            pause(Duration::from_secs(6));
-            sh(&format!("ip -n {hub} link set to-{machine} up"));
-        }
-    }
-}
-
 /// A kubeconfig of the first server for programs on the client's machine.
 fn kubeconfig_of(bed: &Bed, path: &Path, number: usize) {
     let mut document: Value = serde_json::from_str(&std::fs::read_to_string(bed.kubeconfig()).unwrap()).unwrap();
@@ -360,8 +314,15 @@ pub fn three_servers_lose_nothing() {
     let seed = std::env::var("FERRY_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random::<u32>);
     println!("    FERRY_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed.into());
-    let bed = Bed::new(&["s1", "s2", "s3", CLIENT]);
+    let faults = std::env::var("FERRY_FAULTS").ok().and_then(|text| text.parse().ok()).unwrap_or(FAULTS);
+    let bed = Bed::new(&["s1", "s2", "s3", CLIENT, NODE]);
+    for machine in SERVERS {
+        prepare(&bed, machine);
+    }
     assemble(&bed);
+    let (address, node_token) = bed.token();
+    let joined = bed.join(NODE, &address, &node_token);
+    assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
 
     let simulated = bed.path(CLIENT, "kubeconfig");
     kubeconfig_of(&bed, &simulated, 0);
@@ -393,13 +354,13 @@ pub fn three_servers_lose_nothing() {
         }));
     }
 
-    for _ in 0..FAULTS {
-        let fault = Fault::ALL[random.random_range(0..Fault::ALL.len())];
+    for fault in Fault::in_some_order(&mut random).into_iter().cycle().take(faults) {
         let machine = SERVERS[random.random_range(0..SERVERS.len())];
         let before = history.lock().unwrap().acknowledged.len();
         let begin = Instant::now();
         befall(&bed, fault, machine);
         until_all_vote(&bed);
+        until("the node is Ready", || node_is_ready(&bed).then_some(()));
         until("writes go on", || (history.lock().unwrap().acknowledged.len() > before + 10).then_some(()));
         let after = history.lock().unwrap().acknowledged.len();
         println!(
@@ -436,4 +397,24 @@ pub fn three_servers_lose_nothing() {
     let twice: Vec<_> = history.nodes.iter().filter(|(_, nodes)| nodes.len() > 1).collect();
     assert!(twice.is_empty(), "bound twice: {twice:?}");
     assert!(history.nodes.values().any(|nodes| !nodes.is_empty()), "no pod was bound");
+    a_lost_quorum_is_told(&bed);
+}
+
+/// Two of three servers are away: whoever is left says what that means.
+fn a_lost_quorum_is_told(bed: &Bed) {
+    for machine in ["s2", "s3"] {
+        sh(&format!("ip -n {} link set to-{machine} down", bed.namespace("hub")));
+    }
+    until("the list of servers tells that nothing can be written", || {
+        let mut command = bed.ferry("s1");
+        let output = command.arg("server").arg("list").arg(&bed.folders("s1")[0]).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let away = text.lines().filter(|line| line.contains("unreachable")).count();
+        (output.status.success() && text.contains("no write is possible now") && away == 2).then_some(())
+    });
+    until("why tells that nothing can be written", || {
+        let mut command = bed.ferry("s1");
+        let output = command.args(["why", "node/s1", "--kubeconfig"]).arg(bed.kubeconfig()).output().ok()?;
+        String::from_utf8_lossy(&output.stdout).contains("nothing can be written").then_some(())
+    });
 }

@@ -39,7 +39,8 @@ pub fn a_bad_start_says_what_to_do(cluster: &mut Cluster) {
         assert!(message.contains(expected), "{flags:?}: {message}");
     }
 
-    let message = refused(start(cluster, &[]).env("PATH", "/nonexistent"));
+    let flags = ["--container-runtime-endpoint=containerd"];
+    let message = refused(start(cluster, &flags).env("PATH", "/nonexistent"));
     assert!(message.contains("apt-get install containerd"), "{message}");
 
     // As somebody else, who must be able to reach the program.

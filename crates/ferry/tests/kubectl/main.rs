@@ -1,5 +1,5 @@
-//! `ferry kubectl` against upstream's kubectl: the lines of `testdata/kubectl/lines.txt` and `more-lines.txt`, one after the other on a server of
-//! their own, must say and end with what kubectl v1.37 did on another (`recorded.txt`, `more-recorded.txt`). Times, UIDs and versions are made
+//! `ferry kubectl` against upstream's kubectl: the lines of `testdata/kubectl/lines.txt`, `more-lines.txt` and `odd-lines.txt`, one after the other
+//! on a server of their own, must say and end with what kubectl v1.37 did on another (`recorded.txt` and so on). Times, UIDs and versions are made
 //! equal first.
 //!
 //! `FERRY_KUBECTL_RECORD=/path/to/kubectl cargo test -p ferry --test kubectl` records anew.
@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test: a missing value is a failure")]
 
 mod lines;
+mod own;
 mod proxy;
 mod server;
 
@@ -24,6 +25,12 @@ fn says_what_kubectl_says() {
 #[test]
 fn says_what_kubectl_says_of_mistakes_and_preferences() {
     compare("more-lines.txt", "more-recorded.txt");
+}
+
+/// Objects with all their parts and statuses, and flags in combinations that nobody had tried.
+#[test]
+fn says_what_kubectl_says_of_odd_lines() {
+    compare("odd-lines.txt", "odd-recorded.txt");
 }
 
 fn compare(lines: &str, answers: &str) {

@@ -54,8 +54,25 @@ pub struct HTTPRouteRule {
     pub backend_refs: Vec<BackendRef>,
     pub timeouts: Option<Timeouts>,
     pub retry: Option<Retry>,
-    /// Experimental: refused, never ignored.
-    pub session_persistence: Option<serde_json::Value>,
+    pub session_persistence: Option<SessionPersistence>,
+}
+
+/// Of the experimental channel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SessionPersistence {
+    pub session_name: Option<String>,
+    #[serde(rename = "type")]
+    pub type_: Option<String>,
+    pub absolute_timeout: Option<String>,
+    pub idle_timeout: Option<String>,
+    pub cookie_config: Option<CookieConfig>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CookieConfig {
+    pub lifetime_type: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -195,8 +212,7 @@ pub struct GRPCRouteRule {
     pub matches: Vec<GRPCRouteMatch>,
     pub filters: Vec<RouteFilter>,
     pub backend_refs: Vec<BackendRef>,
-    /// Experimental: refused, never ignored.
-    pub session_persistence: Option<serde_json::Value>,
+    pub session_persistence: Option<SessionPersistence>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -71,7 +71,7 @@ fn taken(
         headers.insert(name, value.parse().expect("a value"));
     }
     let head = Head { host, path, query: None, method: &Method::GET, headers: &headers };
-    table.listener(host)?.http.find(&head).cloned()
+    table.listener(host)?.http.find(&head).map(|entry| Entry::clone(entry))
 }
 
 /// The Services that the entry leads to, with their weights.

@@ -24,6 +24,12 @@ pub struct Annotations {
     pub affinity: Option<Cookie>,
     pub auth: Option<Auth>,
     pub canary: Option<Canary>,
+    /// Requests of one client in a second and in a minute, and how many seconds or minutes of them may come at once.
+    pub requests_per_second: Option<u32>,
+    pub requests_per_minute: Option<u32>,
+    pub burst_multiplier: u32,
+    pub unlimited: Vec<IpNet>,
+    pub compress: bool,
     /// Names that are not followed, and values that cannot be.
     pub ignored: Vec<String>,
 }
@@ -78,7 +84,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// `8m`, `1g`, `512k`, `100`.
-fn size(text: &str) -> Option<u64> {
+pub fn size(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let (number, unit) = match text.strip_suffix(['k', 'm', 'g']) {
         Some(number) => (number, text.as_bytes().last().copied()),
@@ -196,6 +202,26 @@ impl Annotations {
                 cookie: take("canary-by-cookie").map(str::to_owned),
             });
         }
+        let mut count = |name: &'static str, text: Option<&str>| {
+            let value = text.and_then(|text| text.trim().parse::<u32>().ok());
+            parsed(name, text, value.is_some());
+            value.filter(|count| *count > 0)
+        };
+        read.requests_per_second = count("limit-rps", take("limit-rps"));
+        read.requests_per_minute = count("limit-rpm", take("limit-rpm"));
+        read.burst_multiplier = count("limit-burst-multiplier", take("limit-burst-multiplier")).unwrap_or(5);
+        let (old, new) = (take("limit-whitelist"), take("limit-allowlist"));
+        if let Some(text) = new.or(old) {
+            let ranges = super::options::ranges(text);
+            parsed("limit-whitelist", Some(text), ranges.is_some());
+            read.unlimited = ranges.unwrap_or_default();
+        }
+        for (name, text) in all.into_iter().flatten().filter(|(name, _)| name.starts_with(super::options::PREFIX)) {
+            match (name.strip_prefix(super::options::PREFIX), text.trim().parse::<bool>()) {
+                (Some("compression"), Ok(yes)) => read.compress = yes,
+                _ => wrong.push(format!("{name} (its value {text:?} cannot be used here)")),
+            }
+        }
         read.ignored = known.keys().map(|name| format!("{PREFIX}{name}")).chain(wrong).collect();
         read
     }
@@ -230,7 +256,10 @@ mod tests {
         let unknown =
             read(&[("configuration-snippet", "x"), ("proxy-body-size", "huge"), ("backend-protocol", "FCGI")]);
         assert_eq!(unknown.ignored.len(), 3, "{:?}", unknown.ignored);
-        assert_eq!(Annotations::read(None), Annotations::default());
+        assert_eq!(Annotations::read(None).ignored, Vec::<String>::new());
+        let limited = read(&[("limit-rps", "10"), ("limit-whitelist", "10.0.0.0/8"), ("limit-rpm", "many")]);
+        assert_eq!((limited.requests_per_second, limited.burst_multiplier, limited.unlimited.len()), (Some(10), 5, 1));
+        assert_eq!(limited.ignored.len(), 1, "{:?}", limited.ignored);
     }
 
     #[test]

@@ -126,7 +126,8 @@ fn attach_to(
     };
     let state = gateways.list.get_mut(gateway)?;
     let from = Referrer { group: GROUP, kind: route.kind, namespace: own };
-    let asker = Asker { from, gateway: Some(&state.key), identity: state.identity.as_ref() };
+    let (identity, defaults) = (state.identity.as_ref(), Some(&state.options));
+    let asker = Asker { from, gateway: Some(&state.key), identity, defaults };
     let compiled = Lazy { backends, asker, route, rules: OnceCell::new() };
     let listener_namespace = match set {
         Some(set) => namespace(&state.frontend.sets.get(set)?.set.metadata).to_owned(),

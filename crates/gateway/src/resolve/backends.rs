@@ -12,6 +12,7 @@ use rustls::sign::CertifiedKey;
 use super::certificates::{Certificates, Fingerprint};
 use super::conditions::Problem;
 use super::objects::{Objects, Referrer};
+use super::options::Options;
 use super::policies::{Policies, Verdict};
 use crate::api::BackendRef;
 use crate::table::{Backend, BackendTls, Broken, Protocol, Target};
@@ -43,6 +44,8 @@ pub struct Asker<'a> {
     pub gateway: Option<&'a ObjectKey>,
     /// What the Gateway shows to backends.
     pub identity: Option<&'a (Fingerprint, Arc<CertifiedKey>)>,
+    /// What the Gateway asks for on behalf of all routes.
+    pub defaults: Option<&'a Options>,
 }
 
 impl Backends<'_> {

@@ -58,7 +58,7 @@ fn add(compiled: &mut Compiled, backends: &Backends<'_>, asker: Asker<'_>, filte
             if compiled.unresolved.is_none() {
                 compiled.unresolved = problem;
             }
-            filters.mirrors.push(Mirror { target, numerator, denominator });
+            filters.mirrors.push(Mirror::new(target, numerator, denominator));
         }
         "RequestRedirect" if purpose == Use::Http => {
             if let Some(redirect) = &filter.request_redirect {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferry_client::ObjectKey;
 use http::StatusCode;
@@ -14,12 +15,13 @@ use super::annotations::{Annotations, Auth, BackendProtocol, Canary};
 use super::backends::{Asker, Backends, Use};
 use super::certificates::{Certificates, data};
 use super::objects::{Objects, Referrer, age, key, name, namespace};
+use super::options::Options;
 use super::rules;
 use crate::INGRESS_CONTROLLER;
 use crate::table::{
-    Affinity, Backend, BackendTls, BasicAuth, Broken, Cors, Depth, Entry, Extras, Filters, Hostname, HttpRoutes,
-    Listener, Matcher, PathMatcher, PortTable, Protocol, Redirect, Rewrite, Rule, Split, Target, Text, TlsMode,
-    Transport, Weighted, specificity,
+    Affinity, Backend, BackendTls, BasicAuth, Broken, Carrier, Cors, Depth, Entry, Extras, Filters, Hostname,
+    HttpRoutes, Listener, Matcher, PathMatcher, PortTable, Protocol, RateLimit, Redirect, Rewrite, Rule, Split, Target,
+    Text, TlsMode, Transport, Weighted, specificity,
 };
 
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
@@ -96,11 +98,13 @@ pub fn resolve(backends: &Backends<'_>, certificates: &Certificates) -> Outcome 
         plain.extend(entries.0);
         secure.extend(entries.1);
     }
+    let proxies = proxies(&mut outcome, objects, &list);
     let port = |port, transport, listeners| PortTable {
         gateway: "ingress".into(),
         port,
         transport,
         listeners,
+        proxies: proxies.clone(),
         fallback: None,
     };
     let http = Arc::new(HttpRoutes::new(plain));
@@ -117,6 +121,25 @@ pub fn resolve(backends: &Backends<'_>, certificates: &Certificates) -> Outcome 
     }
     outcome.ingresses = list;
     outcome
+}
+
+/// Who speaks the PROXY protocol: what the first of our classes says.
+fn proxies(outcome: &mut Outcome, objects: &Objects, list: &[Arc<Ingress>]) -> Arc<[ipnet::IpNet]> {
+    let ours = objects
+        .ingress_classes
+        .iter()
+        .filter(|class| class.spec.as_ref().and_then(|spec| spec.controller.as_deref()) == Some(INGRESS_CONTROLLER));
+    for class in ours {
+        match Options::class(class.metadata.annotations.as_ref()) {
+            Ok(options) if !options.proxies.is_empty() => return options.proxies,
+            Ok(_) => {}
+            Err(problem) => {
+                let told = list.iter().map(|one| (one.clone(), "InvalidParameters", problem.message.clone()));
+                outcome.warnings.extend(told);
+            }
+        }
+    }
+    Arc::default()
 }
 
 fn add_certificates(
@@ -218,7 +241,7 @@ fn target(
     };
     let port = ports.into_iter().find(fits).ok_or_else(|| format!("Service {key} has no such port"))?;
     let from = Referrer { group: "networking.k8s.io", kind: "Ingress", namespace: own };
-    let asker = Asker { from, gateway: None, identity: None };
+    let asker = Asker { from, gateway: None, identity: None, defaults: None };
     let is_grpc = matches!(protocol, BackendProtocol::Grpc | BackendProtocol::Grpcs);
     let target = backends.target(asker, &key, port, if is_grpc { Use::Grpc } else { Use::Http });
     let is_tls = matches!(protocol, BackendProtocol::Https | BackendProtocol::Grpcs);
@@ -290,7 +313,7 @@ fn entries(
             request_timeout: None,
             backend_timeout: annotations.read_timeout,
             retry: None,
-            extras: extras.clone().map(Box::new),
+            extras: extras.clone(),
         })
     };
     // What is for no path in particular comes last.
@@ -386,24 +409,32 @@ fn filters(annotations: &Annotations, regex: Option<regex::Regex>) -> Filters {
     filters
 }
 
-fn extras(objects: &Objects, ingress: &Ingress, annotations: &Annotations) -> Option<Extras> {
-    let extras = Extras {
+fn extras(objects: &Objects, ingress: &Ingress, annotations: &Annotations) -> Option<Box<Extras>> {
+    let rates = [(annotations.requests_per_second, 1), (annotations.requests_per_minute, 60)];
+    let rates = rates.into_iter().filter_map(|(count, seconds)| {
+        let count = count?;
+        Some(RateLimit {
+            zone: format!("Ingress {} by {seconds} s", name(&ingress.metadata)).into(),
+            interval: Duration::from_secs(seconds) / count,
+            burst: count.saturating_mul(annotations.burst_multiplier),
+            exempt: annotations.unlimited.clone(),
+        })
+    });
+    Extras {
         most_body: annotations.body_size,
         sources: annotations.sources.clone(),
         basic_auth: annotations.auth.as_ref().map(|auth| basic_auth(objects, ingress, auth)),
         affinity: annotations.affinity.as_ref().map(|cookie| Affinity {
-            cookie: cookie.name.as_str().into(),
-            max_age: cookie.max_age,
-            path: cookie.path.as_str().into(),
+            name: cookie.name.as_str().into(),
+            carrier: Carrier::Cookie { max_age: cookie.max_age, path: cookie.path.as_str().into() },
+            absolute_timeout: None,
+            idle_timeout: None,
         }),
         connect_timeout: annotations.connect_timeout,
-    };
-    let used = extras.most_body.is_some()
-        || !extras.sources.is_empty()
-        || extras.basic_auth.is_some()
-        || extras.affinity.is_some()
-        || extras.connect_timeout.is_some();
-    used.then_some(extras)
+        rates: rates.collect(),
+        compress: annotations.compress,
+    }
+    .used()
 }
 
 /// Without its Secret nobody is let in. A Secret of another namespace is not read.

@@ -10,6 +10,7 @@ mod filters;
 pub mod ingress;
 mod listeners;
 pub mod objects;
+mod options;
 mod policies;
 mod rules;
 pub mod status;
@@ -33,6 +34,7 @@ use certificates::{Certificates, Fingerprint};
 use conditions::Problem;
 use listeners::{Frontend, key_pair};
 use objects::{Objects, Referrer, age, key, namespace};
+use options::Options;
 pub use policies::system_authorities;
 use policies::{Judged, Policies};
 
@@ -54,6 +56,7 @@ pub struct GatewayState {
     pub resolved: Option<Problem>,
     pub accepted: Option<Problem>,
     pub addresses: Vec<IpAddr>,
+    pub options: Options,
     /// Why it has not the addresses that it asks for.
     pub unusable: Option<Problem>,
 }
@@ -182,6 +185,10 @@ fn state(objects: &Objects, certificates: &Certificates, gateway: Arc<Gateway>) 
         let message = format!("addresses of type {} cannot be had: only those of type IPAddress", address.type_);
         accepted = Some(Problem::new("UnsupportedAddress", message));
     }
+    let options = Options::gateway(gateway.metadata.annotations.as_ref()).unwrap_or_else(|problem| {
+        accepted = Some(problem);
+        Options::default()
+    });
     let backend = gateway.spec.tls.as_ref().and_then(|tls| tls.backend.as_ref());
     if let Some(reference) = backend.and_then(|backend| backend.client_certificate_ref.as_ref()) {
         let from = Referrer { group: GROUP, kind: "Gateway", namespace: namespace(&gateway.metadata) };
@@ -190,7 +197,8 @@ fn state(objects: &Objects, certificates: &Certificates, gateway: Arc<Gateway>) 
             Err(problem) => resolved = Some(problem),
         }
     }
-    GatewayState { key: own, gateway, frontend, identity, resolved, accepted, addresses: Vec::new(), unusable: None }
+    let addresses = Vec::new();
+    GatewayState { key: own, gateway, frontend, identity, resolved, accepted, addresses, options, unusable: None }
 }
 
 /// The tables of all ports, at all addresses.
@@ -222,6 +230,7 @@ fn ports(
                 port: listening.spec.port,
                 transport,
                 listeners: Vec::new(),
+                proxies: state.options.proxies.clone(),
                 fallback: None,
             });
             table.listeners.push(Arc::new(listener));
@@ -235,6 +244,7 @@ fn ports(
                     port: table.port,
                     transport: table.transport,
                     listeners: table.listeners.clone(),
+                    proxies: table.proxies.clone(),
                     fallback: None,
                 };
                 ports.insert((*address, port, datagram), copy);

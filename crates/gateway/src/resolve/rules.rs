@@ -1,17 +1,22 @@
 //! Rules of HTTPRoutes and GRPCRoutes as rules of the table.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 use http::header::HeaderName;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use regex::{Regex, RegexBuilder};
 
 use super::backends::{Asker, Backends, Use};
 use super::conditions::Problem;
 use super::filters;
-use crate::api::{BackendRef, GRPCRoute, GRPCRouteMatch, HTTPRoute, HTTPRouteMatch, RouteFilter, ValueMatch};
-use crate::table::{Matcher, PathMatcher, Retry, Rule, Split, Text, Weighted};
+use super::options::Options;
+use crate::api::{
+    BackendRef, GRPCRoute, GRPCRouteMatch, HTTPRoute, HTTPRouteMatch, RouteFilter, SessionPersistence, ValueMatch,
+};
+use crate::table::{Affinity, Carrier, Extras, Matcher, PathMatcher, Retry, Rule, Split, Text, Weighted};
 
 /// An expression may not take more memory than this once it is compiled.
 const MOST_REGEX: usize = 256 << 10;
@@ -49,9 +54,7 @@ pub fn http(backends: &Backends<'_>, asker: Asker<'_>, route: &HTTPRoute) -> Com
         let parts = Parts { filters: &spec.filters, backends: &spec.backend_refs, purpose: Use::Http };
         let named = spec.name.clone().unwrap_or_else(|| place.to_string());
         let mut rule = rule(&mut compiled, backends, asker, &name, &named, &parts);
-        if spec.session_persistence.is_some() {
-            compiled.unsupported.get_or_insert(Problem::new("UnsupportedValue", "sessionPersistence is not supported"));
-        }
+        rule.extras = extras(&mut compiled, asker, &route.metadata, &name, &named, spec.session_persistence.as_ref());
         let mut time = |text: &Option<String>| match text.as_deref().map(ferry_semantics::duration::parse_unsigned) {
             Some(Some(time)) => (!time.is_zero()).then_some(time),
             Some(None) => {
@@ -88,16 +91,58 @@ pub fn grpc(backends: &Backends<'_>, asker: Asker<'_>, route: &GRPCRoute) -> Com
         };
         let parts = Parts { filters: &spec.filters, backends: &spec.backend_refs, purpose: Use::Grpc };
         let named = spec.name.clone().unwrap_or_else(|| place.to_string());
-        let rule = rule(&mut compiled, backends, asker, &name, &named, &parts);
-        if spec.session_persistence.is_some() {
-            compiled.unsupported.get_or_insert(Problem::new("UnsupportedValue", "sessionPersistence is not supported"));
-        }
+        let mut rule = rule(&mut compiled, backends, asker, &name, &named, &parts);
+        rule.extras = extras(&mut compiled, asker, &route.metadata, &name, &named, spec.session_persistence.as_ref());
         match matches {
             Ok(matches) => compiled.rules.push((matches, Arc::new(rule))),
             Err(problem) => compiled.unsupported = Some(problem),
         }
     }
     compiled
+}
+
+/// What a rule has beside its matches, filters and backends.
+fn extras(
+    compiled: &mut Compiled,
+    asker: Asker<'_>,
+    metadata: &ObjectMeta,
+    route: &str,
+    rule: &str,
+    session: Option<&SessionPersistence>,
+) -> Option<Box<Extras>> {
+    let mut refuse = |problem: Problem| {
+        compiled.unsupported.get_or_insert(problem);
+    };
+    let options = Options::route(metadata.annotations.as_ref()).map_err(&mut refuse).ok()?;
+    let mut extras = options.extras(asker.defaults, route);
+    extras.affinity = session.and_then(|session| affinity(session, route, rule).map_err(refuse).ok());
+    extras.used()
+}
+
+fn affinity(session: &SessionPersistence, route: &str, rule: &str) -> Result<Affinity, Problem> {
+    let wrong = |text: &str| Problem::new("UnsupportedValue", format!("sessionPersistence: {text}"));
+    let time = |text: &Option<String>| match text.as_deref().map(ferry_semantics::duration::parse_unsigned) {
+        None => Ok(None),
+        Some(Some(time)) if !time.is_zero() => Ok(Some(time)),
+        Some(_) => Err(wrong("a timeout is no duration")),
+    };
+    let absolute_timeout = time(&session.absolute_timeout)?;
+    let lifetime = session.cookie_config.as_ref().and_then(|config| config.lifetime_type.as_deref());
+    let carrier = match (session.type_.as_deref().unwrap_or("Cookie"), lifetime.unwrap_or("Session")) {
+        ("Header", _) => Carrier::Header,
+        ("Cookie", "Session") => Carrier::Cookie { max_age: None, path: "/".into() },
+        ("Cookie", "Permanent") => {
+            let age = absolute_timeout.ok_or_else(|| wrong("a permanent cookie needs an absoluteTimeout"))?;
+            Carrier::Cookie { max_age: Some(age.as_secs().max(1)), path: "/".into() }
+        }
+        (other, lifetime) => return Err(wrong(&format!("type {other} with lifetime {lifetime} is not known"))),
+    };
+    let mut hasher = std::hash::DefaultHasher::new();
+    (route, rule).hash(&mut hasher);
+    let name = session.session_name.clone().unwrap_or_else(|| format!("ferry-session-{:08x}", hasher.finish() >> 32));
+    // The names of headers are those that cookies may have.
+    HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("the name cannot be used"))?;
+    Ok(Affinity { name: name.into(), carrier, absolute_timeout, idle_timeout: time(&session.idle_timeout)? })
 }
 
 struct Parts<'a> {

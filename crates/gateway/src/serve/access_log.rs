@@ -10,6 +10,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
 const WAITING: usize = 8 << 10;
+/// What a client says is told so far: lines that wait for the file are held in memory.
+const MOST_TEXT: usize = 2 << 10;
+
+/// The beginning of a text of the client's.
+pub fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MOST_TEXT)]
+}
 
 #[derive(Clone)]
 pub struct AccessLog {
@@ -33,8 +40,17 @@ pub struct Line<'a> {
     pub rule: &'a str,
     pub backend: &'a str,
     pub endpoint: Option<String>,
+    /// Of `milliseconds`, how long the backend took from the request to the head of its answer, connecting included.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub trace: Option<&'a str>,
+    pub backend_milliseconds: Option<f64>,
+    pub attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<&'a str>,
+    /// The gateway's own span, and the one that asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub span_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_span_id: Option<&'a str>,
 }
 
 impl AccessLog {

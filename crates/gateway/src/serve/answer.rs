@@ -10,6 +10,10 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
+pub fn empty() -> Body {
+    http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
@@ -27,6 +31,7 @@ pub fn error(status: StatusCode, text: &str, grpc: bool) -> Response<Body> {
         401 => "16",
         403 => "7",
         404 => "12",
+        413 | 429 => "8",
         504 => "4",
         _ => "14",
     };

@@ -1,41 +1,56 @@
 //! A request on its way to a backend, and its answer.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_connections::Body;
-use http::header::{
-    CONNECTION, COOKIE, HOST, HeaderName, HeaderValue, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
 use super::body::{Sendable, is_too_long, limited};
-use super::pool::Failure;
+use super::persistence::{self, Session};
+use super::pool::{Failure, Sent};
 use super::request::Origin;
 use super::{Shared, answer, upgrade};
-use crate::table::{Affinity, Backend, Broken, Entry, Filters, Protocol, Rule, Target, Weighted};
+use crate::table::{Backend, Broken, Entry, Filters, Protocol, Rule, Target, Weighted};
 
 /// Bodies up to this are kept while an answer may still ask for another try, or for mirrors.
 const MOST_KEPT: u64 = 64 << 10;
 /// Where nothing is said of retries, so many other endpoints are tried when one cannot be reached.
 const OTHERS: u32 = 3;
 const HOP_BY_HOP: [HeaderName; 3] = [TRANSFER_ENCODING, TRAILER, HeaderName::from_static("keep-alive")];
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 pub struct Outcome {
     pub response: Response<Body>,
-    pub backend: Box<str>,
+    pub backend: Option<Arc<Backend>>,
     pub endpoint: Option<SocketAddr>,
     pub deadline: Option<Instant>,
+    pub hop: Hop,
+}
+
+/// What the last attempt took, until the head of the answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hop {
+    pub attempts: u32,
+    pub reused: bool,
+    pub connecting: Duration,
+    /// Connecting included.
+    pub waiting: Duration,
 }
 
 impl Outcome {
     /// An answer of the gateway itself.
     pub fn own(response: Response<Body>) -> Self {
-        Self { response, backend: Box::default(), endpoint: None, deadline: None }
+        Self { response, backend: None, endpoint: None, deadline: None, hop: Hop::default() }
     }
 }
 
@@ -53,7 +68,11 @@ pub async fn forward(
     if !rule.has_backends {
         return fail(StatusCode::INTERNAL_SERVER_ERROR, "the route has no backend");
     }
-    let Some(weighted) = rule.split.choose() else {
+    let affinity = rule.extras.as_ref().and_then(|extras| extras.affinity.as_ref());
+    let session = affinity.and_then(|affinity| Session::read(affinity, &parts.headers));
+    let remembered = session.and_then(|session| session.find(&rule.split));
+    let sticky = remembered.map(|(_, endpoint)| endpoint);
+    let Some(weighted) = remembered.map(|(weighted, _)| weighted).or_else(|| rule.split.choose()) else {
         return fail(StatusCode::INTERNAL_SERVER_ERROR, "no backend of the route has any weight");
     };
     if weighted.filters.broken {
@@ -74,8 +93,6 @@ pub async fn forward(
     };
     let wants_upgrade = upgrade::wanted(&parts.headers);
     let on_client = wants_upgrade.is_some().then(|| parts.extensions.remove::<hyper::upgrade::OnUpgrade>()).flatten();
-    let affinity = rule.extras.as_ref().and_then(|extras| extras.affinity.as_ref());
-    let sticky = affinity.and_then(|affinity| remembered(affinity, &parts.headers, &backend));
     prepare(&mut parts, origin, host, wants_upgrade);
     let body = match rule.extras.as_ref().and_then(|extras| extras.most_body) {
         Some(most) => limited(body, most),
@@ -84,8 +101,8 @@ pub async fn forward(
     let is_retried = rule.retry.as_ref().is_some_and(|retry| retry.attempts > 0);
     let has_mirrors = !rule.filters.mirrors.is_empty() || !weighted.filters.mirrors.is_empty();
     let body = match is_retried || has_mirrors {
+        _ if http_body::Body::is_end_stream(&body) => Ok(Sendable::Whole(Bytes::new())),
         true => Sendable::gather(body, MOST_KEPT).await,
-        false if http_body::Body::is_end_stream(&body) => Ok(Sendable::Whole(Bytes::new())),
         false => Ok(Sendable::Stream(body)),
     };
     let body = match body {
@@ -98,7 +115,9 @@ pub async fn forward(
             edit.apply(&mut parts.headers);
         }
     }
-    mirror(shared, entry, weighted, host, &parts, &body);
+    if has_mirrors {
+        mirror(shared, entry, weighted, host, &parts, &body);
+    }
     if !rewrite(&mut parts, host, entry, &[&weighted.filters, &rule.filters]) {
         return fail(StatusCode::BAD_REQUEST, "the path cannot be rewritten");
     }
@@ -116,10 +135,9 @@ pub async fn forward(
     for edit in &weighted.filters.response {
         edit.apply(outcome.response.headers_mut());
     }
-    if let (Some(affinity), Some(endpoint)) = (affinity, outcome.endpoint)
-        && sticky != Some(endpoint)
-    {
-        remember(affinity, endpoint, origin, outcome.response.headers_mut());
+    if let (Some(affinity), Some(endpoint)) = (affinity, outcome.endpoint) {
+        let is_secure = origin.scheme() == "https";
+        persistence::write(affinity, session, &backend, endpoint, is_secure, outcome.response.headers_mut());
     }
     outcome
 }
@@ -138,31 +156,41 @@ fn prepare(parts: &mut Parts, origin: &Origin, host: &str, wants_upgrade: Option
         parts.headers.insert(UPGRADE, protocol);
     }
     let headers = &mut parts.headers;
-    let client = origin.client.ip().to_canonical().to_string();
-    let chain = headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
-    let chain = chain.map_or_else(|| client.clone(), |chain| format!("{chain}, {client}"));
-    let set = [("x-forwarded-for", chain.as_str()), ("x-forwarded-proto", origin.scheme()), ("x-forwarded-host", host)];
-    for (name, text) in set {
-        if let Ok(value) = HeaderValue::from_str(text) {
-            headers.insert(name, value);
-        }
+    let mut chain = String::new();
+    if let Some(known) = headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok()) {
+        chain.push_str(known);
+        chain.push_str(", ");
     }
-    if !headers.contains_key("x-request-id")
-        && let Ok(value) = HeaderValue::from_str(&format!("{:032x}", rand::random::<u128>()))
+    let _ = write!(chain, "{}", origin.client.ip().to_canonical());
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(origin.scheme()));
+    if let Ok(value) = HeaderValue::try_from(chain) {
+        headers.insert(FORWARDED_FOR, value);
+    }
+    if let Ok(value) = HeaderValue::from_str(host) {
+        headers.insert(FORWARDED_HOST, value);
+    }
+    if !headers.contains_key(REQUEST_ID)
+        && let Ok(value) = HeaderValue::try_from(format!("{:032x}", rand::random::<u128>()))
     {
-        headers.insert("x-request-id", value);
+        headers.insert(REQUEST_ID, value);
     }
 }
 
 fn strip(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-        .collect();
-    for name in named.iter().chain(&HOP_BY_HOP).chain([&CONNECTION, &UPGRADE, &TE]) {
+    // Most have none, and a name that is not there costs nothing.
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> = headers
+            .get_all(CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|line| line.split(','))
+            .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+            .collect();
+        for name in &named {
+            headers.remove(name);
+        }
+    }
+    for name in HOP_BY_HOP.iter().chain([&CONNECTION, &UPGRADE, &TE]) {
         headers.remove(name);
     }
     headers.remove("proxy-connection");
@@ -171,20 +199,32 @@ fn strip(headers: &mut HeaderMap) {
 /// The address that the backend sees. False: it cannot be made.
 fn rewrite(parts: &mut Parts, host: &str, entry: &Entry, filters: &[&Filters]) -> bool {
     let rewrite = filters.iter().find_map(|filters| filters.rewrite.as_ref());
-    let authority = parts.uri.authority().map(|authority| authority.as_str().to_owned());
-    let asked = authority.or_else(|| parts.headers.get(HOST).and_then(|value| value.to_str().ok()).map(str::to_owned));
-    let mut name = HeaderValue::from_str(asked.as_deref().unwrap_or(host)).ok();
-    let mut path = parts.uri.path().to_owned();
-    if let Some(rewrite) = rewrite {
-        name = rewrite.hostname.clone().or(name);
-        path = rewrite.path(&path, &entry.matcher.path).unwrap_or(path);
-    }
-    if let Some(name) = name {
+    let named = rewrite.and_then(|rewrite| rewrite.hostname.clone());
+    let asked = || {
+        let authority = parts.uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+        authority.or_else(|| (!parts.headers.contains_key(HOST)).then(|| HeaderValue::from_str(host).ok()).flatten())
+    };
+    if let Some(name) = named.or_else(asked) {
         parts.headers.insert(HOST, name);
     }
-    let whole = match parts.uri.query() {
-        Some(query) => format!("{path}?{query}"),
-        None => path,
+    let path = rewrite.and_then(|rewrite| rewrite.path(parts.uri.path(), &entry.matcher.path));
+    let whole = match (path, parts.uri.query()) {
+        // As it came: a path is all that the address has.
+        (None, _) if parts.uri.authority().is_none() && parts.uri.path().starts_with('/') => return true,
+        (None, _) => {
+            let whole = parts.uri.path_and_query().cloned();
+            let is_path = whole.as_ref().is_some_and(|whole| whole.as_str().starts_with('/'));
+            let made = whole.filter(|_| is_path).map(|whole| {
+                let mut bare = http::uri::Parts::default();
+                bare.path_and_query = Some(whole);
+                Uri::from_parts(bare)
+            });
+            let Some(Ok(uri)) = made else { return false };
+            parts.uri = uri;
+            return true;
+        }
+        (Some(path), Some(query)) => format!("{path}?{query}"),
+        (Some(path), None) => path,
     };
     match whole.parse::<Uri>() {
         Ok(uri) if whole.starts_with('/') => {
@@ -228,7 +268,7 @@ struct Attempts<'a> {
 
 /// What is sent once more, and what is not.
 enum Verdict {
-    Answer(Response<Body>),
+    Answer(Response<Body>, Sent),
     /// Nothing was processed.
     Unreached(String, Body),
     Failed(StatusCode, String),
@@ -249,13 +289,17 @@ impl Attempts<'_> {
                 return self.failed(StatusCode::SERVICE_UNAVAILABLE, "the backend has no endpoints", grpc);
             };
             tried.push(endpoint);
-            let body = stream.take().unwrap_or_else(|| answer::full(whole.clone().unwrap_or_default()));
+            let began = Instant::now();
+            let body = stream.take().unwrap_or_else(|| match &whole {
+                Some(whole) if !whole.is_empty() => answer::full(whole.clone()),
+                _ => answer::empty(),
+            });
             let verdict = self.attempt(endpoint, body).await;
             let left = |most: u32| sent_again < most;
             let retry = self.rule.retry.as_ref();
             let again = match &verdict {
                 Verdict::Unreached(..) => retry.map_or_else(|| left(OTHERS), |retry| left(retry.attempts)),
-                Verdict::Answer(response) => retry.is_some_and(|retry| {
+                Verdict::Answer(response, _) => retry.is_some_and(|retry| {
                     left(retry.attempts) && whole.is_some() && retry.codes.contains(&response.status().as_u16())
                 }),
                 Verdict::Failed(status, _) => retry.is_some_and(|retry| {
@@ -265,11 +309,12 @@ impl Attempts<'_> {
             };
             if !again {
                 return match verdict {
-                    Verdict::Answer(response) => Outcome {
+                    Verdict::Answer(response, Sent { connecting, reused }) => Outcome {
                         response,
-                        backend: self.backend.name.clone(),
+                        backend: Some(self.backend.clone()),
                         endpoint: Some(endpoint),
                         deadline: None,
+                        hop: Hop { attempts: sent_again + 1, reused, connecting, waiting: began.elapsed() },
                     },
                     Verdict::Unreached(why, _) => {
                         tracing::debug!(backend = %self.backend.name, "no endpoint could be reached: {why}");
@@ -293,7 +338,7 @@ impl Attempts<'_> {
     }
 
     fn failed(&self, status: StatusCode, text: &str, grpc: bool) -> Outcome {
-        Outcome { backend: self.backend.name.clone(), ..Outcome::own(answer::error(status, text, grpc)) }
+        Outcome { backend: Some(self.backend.clone()), ..Outcome::own(answer::error(status, text, grpc)) }
     }
 
     async fn attempt(&self, endpoint: SocketAddr, body: Body) -> Verdict {
@@ -305,7 +350,7 @@ impl Attempts<'_> {
             match pools.send(endpoint, self.backend, request, connect).await {
                 // The backend had closed an idle connection when the request was on its way.
                 Err(Failure::Exchange { reused: true, .. }) if is_safe => {
-                    let again = outgoing(self.parts, self.backend, answer::full(Bytes::new()));
+                    let again = outgoing(self.parts, self.backend, answer::empty());
                     pools.send(endpoint, self.backend, again, connect).await
                 }
                 other => other,
@@ -317,7 +362,7 @@ impl Attempts<'_> {
         };
         match sent {
             Err(_) => Verdict::Failed(StatusCode::GATEWAY_TIMEOUT, "the backend took too long".to_owned()),
-            Ok(Ok(response)) => Verdict::Answer(response),
+            Ok(Ok((response, sent))) => Verdict::Answer(response, sent),
             Ok(Err(Failure::Connect(why, request))) => {
                 self.shared.metrics.connect_failure();
                 Verdict::Unreached(why, request.into_body())
@@ -352,40 +397,19 @@ fn mirror(shared: &Arc<Shared>, entry: &Entry, weighted: &Weighted, host: &str, 
         if upgrade::wanted(&copy.headers).is_some() || !rewrite(&mut copy, host, entry, &[]) {
             continue;
         }
+        let Ok(room) = mirror.room.clone().try_acquire_owned() else { continue };
         let (shared, backend, bytes) = (shared.clone(), backend.clone(), bytes.clone());
         shared.clone().tasks.spawn("mirrored request", async move {
+            let _room = room;
             let Some(endpoint) = backend.endpoint(&[]) else { return };
             let request = outgoing(&copy, &backend, answer::full(bytes));
             let work = async {
-                if let Ok(response) = shared.pools.send(endpoint, &backend, request, None).await {
-                    // Read to its end, so that the connection can be used again.
-                    let _ = http_body_util::BodyExt::collect(response.into_body()).await;
-                }
+                let Ok((response, _)) = shared.pools.send(endpoint, &backend, request, None).await else { return };
+                // Read to its end, so that the connection can be used again, and kept nowhere: it may have none.
+                let mut answer = response.into_body();
+                while let Some(Ok(_)) = http_body_util::BodyExt::frame(&mut answer).await {}
             };
-            let _ = tokio::time::timeout(std::time::Duration::from_secs(60), work).await;
+            let _ = tokio::time::timeout(Duration::from_secs(60), work).await;
         });
-    }
-}
-
-fn token(endpoint: SocketAddr) -> String {
-    let mut hasher = DefaultHasher::new();
-    endpoint.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
-}
-
-/// The endpoint that the client's cookie stands for, as long as it is there.
-fn remembered(affinity: &Affinity, headers: &HeaderMap, backend: &Backend) -> Option<SocketAddr> {
-    let cookies =
-        headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|line| line.split(';'));
-    let value = cookies.filter_map(|pair| pair.trim().split_once('=')).find(|(name, _)| *name == &*affinity.cookie)?.1;
-    backend.endpoints.iter().copied().find(|endpoint| token(*endpoint) == value)
-}
-
-fn remember(affinity: &Affinity, endpoint: SocketAddr, origin: &Origin, headers: &mut HeaderMap) {
-    let age = affinity.max_age.map(|age| format!("; Max-Age={age}")).unwrap_or_default();
-    let secure = if origin.scheme() == "https" { "; Secure" } else { "" };
-    let text = format!("{}={}; Path={}; HttpOnly{age}{secure}", affinity.cookie, token(endpoint), affinity.path);
-    if let Ok(value) = HeaderValue::from_str(&text) {
-        headers.append(SET_COOKIE, value);
     }
 }

@@ -1,10 +1,13 @@
 //! What is counted: requests by route, backend and code, and how long they took.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ferry_connections::plain::{self, Answering};
 use ferry_metrics::{Kind, Page, labels};
 use parking_lot::RwLock;
 
@@ -12,12 +15,63 @@ const BOUNDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.
 /// Routes come and go: more than these are counted together.
 const MOST: usize = 10_000;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default)]
 struct Key {
     gateway: Box<str>,
     route: Box<str>,
     backend: Box<str>,
     code: u16,
+}
+
+/// A key that may be borrowed: most requests find theirs, and none is made for those.
+trait Parts {
+    fn parts(&self) -> (&str, &str, &str, u16);
+}
+
+impl Parts for Key {
+    fn parts(&self) -> (&str, &str, &str, u16) {
+        (&self.gateway, &self.route, &self.backend, self.code)
+    }
+}
+
+impl Parts for (&str, &str, &str, u16) {
+    fn parts(&self) -> (&str, &str, &str, u16) {
+        *self
+    }
+}
+
+impl PartialEq for dyn Parts + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for dyn Parts + '_ {}
+
+impl Hash for dyn Parts + '_ {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
+impl<'a> Borrow<dyn Parts + 'a> for Key {
+    fn borrow(&self) -> &(dyn Parts + 'a) {
+        self
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
 }
 
 #[derive(Default)]
@@ -37,10 +91,11 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn request(&self, gateway: &str, route: &str, backend: &str, code: u16, time: Duration) {
-        let key = Key { gateway: gateway.into(), route: route.into(), backend: backend.into(), code };
-        let known = self.requests.read().get(&key).cloned();
+        let parts = (gateway, route, backend, code);
+        let known = self.requests.read().get(&parts as &dyn Parts).cloned();
         let series = known.unwrap_or_else(|| {
             let mut all = self.requests.write();
+            let key = Key { gateway: gateway.into(), route: route.into(), backend: backend.into(), code };
             let key = if all.len() < MOST { key } else { Key { route: "other".into(), ..Key::default() } };
             all.entry(key).or_default().clone()
         });
@@ -106,17 +161,8 @@ pub fn serve_metrics(address: std::net::SocketAddr, shared: &Arc<super::Shared>)
                 return;
             }
         };
-        loop {
-            let Ok((stream, _)) = listener.accept().await else { continue };
-            let shared = shared.clone();
-            // One after the other: whoever reads these can wait.
-            let service = hyper::service::service_fn(move |_| {
-                let text = shared.metrics.text();
-                async move { Ok::<_, std::convert::Infallible>(http::Response::new(super::answer::full(text))) }
-            });
-            let io = hyper_util::rt::TokioIo::new(stream);
-            let served = hyper::server::conn::http1::Builder::new().keep_alive(false).serve_connection(io, service);
-            let _ = tokio::time::timeout(Duration::from_secs(5), served).await;
-        }
+        let told = shared.clone();
+        let handler: Answering = Arc::new(move |_| http::Response::new(told.metrics.text().into()));
+        plain::answer(listener, handler, shared.tasks.clone()).await;
     });
 }

@@ -2,18 +2,26 @@
 
 mod access_log;
 mod answer;
+mod apr1;
 mod auth;
 mod body;
+mod compression;
 mod cors;
 mod forward;
 mod hello;
+mod line;
 mod metrics;
+mod persistence;
 mod pool;
+mod proxy_protocol;
+mod rates;
 mod request;
 mod sockets;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod told;
+mod traced;
 mod udp;
 mod upgrade;
 
@@ -30,11 +38,26 @@ pub struct Shared {
     pub pools: pool::Pools,
     pub metrics: Metrics,
     pub access_log: Option<AccessLog>,
+    pub passwords: auth::Passwords,
+    pub rates: rates::Rates,
+    /// Who may be told the way of a request (`told`).
+    pub told: told::Tokens,
     pub tasks: Tasks,
 }
 
 impl Shared {
     pub fn new(tasks: &Tasks, access_log: Option<AccessLog>) -> Arc<Self> {
-        Arc::new(Self { pools: pool::Pools::new(tasks), metrics: Metrics::default(), access_log, tasks: tasks.clone() })
+        let shared = Arc::new(Self {
+            pools: pool::Pools::new(tasks),
+            metrics: Metrics::default(),
+            access_log,
+            passwords: auth::Passwords::default(),
+            rates: rates::Rates::default(),
+            told: told::Tokens::default(),
+            tasks: tasks.clone(),
+        });
+        let swept = shared.clone();
+        tasks.spawn_until_stopped("backend connections", async move { swept.pools.sweep().await });
+        shared
     }
 }

@@ -1,16 +1,16 @@
 //! Connections to endpoints. Each endpoint has its own; those of an endpoint that left the table end with their last request.
+//! Those of HTTP/1 are moved along by the requests on them (`line`), those of HTTP/2 are tasks of their own.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_connections::Body;
+use ferry_connections::{Body, Frames};
 use ferry_tasks::Tasks;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use rustls_pki_types::ServerName;
@@ -19,15 +19,12 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use super::body::Watched;
+use super::line::{Idle, Line};
 use crate::table::{Backend, BackendTls, Protocol};
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a connection is kept for the next request, and how many are.
-const IDLE: Duration = Duration::from_secs(50);
-const MOST_IDLE: usize = 256;
-/// The largest head of an answer.
-const MOST_HEAD: usize = 256 << 10;
+/// How often connections that wait are looked after.
+const SWEEP: Duration = Duration::from_secs(5);
 
 /// Connections of equal keys are good for each other's requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,8 +48,15 @@ pub struct Pools {
 
 #[derive(Default)]
 struct Endpoint {
-    idle: Mutex<Vec<(http1::SendRequest<Body>, Instant)>>,
+    idle: Arc<Idle>,
     shared: tokio::sync::Mutex<Option<http2::SendRequest<Body>>>,
+}
+
+/// How a request got its connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    pub connecting: Duration,
+    pub reused: bool,
 }
 
 pub enum Failure {
@@ -62,10 +66,10 @@ pub enum Failure {
     Exchange { error: hyper::Error, reused: bool },
 }
 
-/// A connection that is ready for one request.
+/// A connection that is ready for one request, and whether it was there before.
 enum Sender {
-    Http1(http1::SendRequest<Body>, bool),
-    Http2(http2::SendRequest<Body>),
+    Http1(Line, bool),
+    Http2(http2::SendRequest<Body>, bool),
 }
 
 impl Pools {
@@ -79,6 +83,19 @@ impl Pools {
         drop(gone);
     }
 
+    /// Looks after the connections that nobody uses, until the end.
+    pub async fn sweep(&self) {
+        let mut beat = tokio::time::interval(SWEEP);
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            beat.tick().await;
+            let all: Vec<_> = self.endpoints.lock().values().cloned().collect();
+            for endpoint in all {
+                endpoint.idle.sweep();
+            }
+        }
+    }
+
     fn endpoint(&self, key: &Key) -> Arc<Endpoint> {
         self.endpoints.lock().entry(key.clone()).or_default().clone()
     }
@@ -89,28 +106,40 @@ impl Pools {
         backend: &Backend,
         mut request: Request<Body>,
         connect_timeout: Option<Duration>,
-    ) -> Result<Response<Body>, Failure> {
+    ) -> Result<(Response<Body>, Sent), Failure> {
         let key = Key::new(endpoint, backend);
         let pool = self.endpoint(&key);
+        let mut sent = Sent::default();
         loop {
+            let began = Instant::now();
             let sender = match self.sender(&pool, &key, backend, connect_timeout.unwrap_or(CONNECT)).await {
                 Ok(sender) => sender,
                 Err(error) => return Err(Failure::Connect(error, request)),
             };
+            sent.connecting += began.elapsed();
             match sender {
-                Sender::Http1(mut sender, reused) => match sender.try_send_request(request).await {
-                    Ok(response) => return Ok(self.returning(response, sender, pool)),
-                    Err(mut error) => match error.take_message() {
-                        // The connection had ended; the request never left.
-                        Some(unsent) => request = unsent,
-                        None => return Err(Failure::Exchange { error: error.into_error(), reused }),
-                    },
-                },
-                Sender::Http2(mut sender) => match sender.try_send_request(request).await {
-                    Ok(response) => return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync())),
+                Sender::Http1(line, reused) => {
+                    match line.send(request, Arc::downgrade(&pool.idle), &self.tasks).await {
+                        Ok(response) => return Ok((response, Sent { reused, ..sent })),
+                        Err(mut error) => match error.take_message() {
+                            // The connection had ended; the request never left.
+                            Some(unsent) if reused => request = unsent,
+                            Some(unsent) => return Err(hung_up(&key, unsent)),
+                            None => return Err(Failure::Exchange { error: error.into_error(), reused }),
+                        },
+                    }
+                }
+                Sender::Http2(mut sender, reused) => match sender.try_send_request(request).await {
+                    Ok(response) => {
+                        let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
+                        return Ok((response, Sent { reused, ..sent }));
+                    }
                     Err(mut error) => match error.take_message() {
                         Some(unsent) => {
                             *pool.shared.lock().await = None;
+                            if !reused {
+                                return Err(hung_up(&key, unsent));
+                            }
                             request = unsent;
                         }
                         None => return Err(Failure::Exchange { error: error.into_error(), reused: false }),
@@ -120,34 +149,6 @@ impl Pools {
         }
     }
 
-    /// The connection comes back once the answer was read.
-    fn returning(
-        &self,
-        response: Response<Incoming>,
-        sender: http1::SendRequest<Body>,
-        pool: Arc<Endpoint>,
-    ) -> Response<Body> {
-        if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
-            return response.map(|body| body.map_err(Into::into).boxed_unsync());
-        }
-        let weak = Arc::downgrade(&pool);
-        drop(pool);
-        response.map(|body| {
-            let body = body.map_err(Into::into).boxed_unsync();
-            Watched::boxed(
-                body,
-                None,
-                Box::new(move |_| {
-                    let Some(pool) = weak.upgrade().filter(|_| !sender.is_closed()) else { return };
-                    let mut idle = pool.idle.lock();
-                    if idle.len() < MOST_IDLE {
-                        idle.push((sender, Instant::now()));
-                    }
-                }),
-            )
-        })
-    }
-
     async fn sender(
         &self,
         pool: &Arc<Endpoint>,
@@ -155,17 +156,10 @@ impl Pools {
         backend: &Backend,
         patience: Duration,
     ) -> Result<Sender, String> {
-        if backend.protocol != Protocol::Http2 {
-            while let Some((mut sender, since)) = { pool.idle.lock().pop() } {
-                if since.elapsed() > IDLE || sender.is_closed() {
-                    continue;
-                }
-                // Its answer was read to the end: it is ready at once, or never.
-                let ready = tokio::time::timeout(Duration::from_millis(100), sender.ready()).await;
-                if matches!(ready, Ok(Ok(()))) {
-                    return Ok(Sender::Http1(sender, true));
-                }
-            }
+        if backend.protocol != Protocol::Http2
+            && let Some(line) = pool.idle.take()
+        {
+            return Ok(Sender::Http1(line, true));
         }
         if backend.protocol == Protocol::Http1 {
             return tokio::time::timeout(patience, self.connect(key, backend)).await.map_err(|_| timed_out(key))?;
@@ -173,10 +167,10 @@ impl Pools {
         // Those who come meanwhile wait for the same connection.
         let mut shared = pool.shared.lock().await;
         if let Some(sender) = shared.as_ref().filter(|sender| !sender.is_closed()) {
-            return Ok(Sender::Http2(sender.clone()));
+            return Ok(Sender::Http2(sender.clone(), true));
         }
         let made = tokio::time::timeout(patience, self.connect(key, backend)).await.map_err(|_| timed_out(key))??;
-        if let Sender::Http2(sender) = &made {
+        if let Sender::Http2(sender, _) = &made {
             *shared = Some(sender.clone());
         }
         Ok(made)
@@ -205,8 +199,8 @@ impl Pools {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let io = TokioIo::new(stream);
         if http2 {
+            let io = TokioIo::new(Frames::of_server(stream));
             let (sender, connection) = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .keep_alive_interval(Duration::from_secs(30))
@@ -216,14 +210,15 @@ impl Pools {
             self.tasks.spawn("backend connection", async move {
                 let _ = connection.await;
             });
-            return Ok(Sender::Http2(sender));
+            return Ok(Sender::Http2(sender, false));
         }
-        let (sender, connection) = http1::Builder::new().max_buf_size(MOST_HEAD).handshake(io).await?;
-        self.tasks.spawn("backend connection", async move {
-            let _ = connection.with_upgrades().await;
-        });
-        Ok(Sender::Http1(sender, false))
+        Ok(Sender::Http1(Line::new(stream).await?, false))
     }
+}
+
+/// A new connection that ends before it took anything is no better than none: another one would end as well, without end.
+fn hung_up(key: &Key, unsent: Request<Body>) -> Failure {
+    Failure::Connect(format!("{}: it hangs up at once", key.endpoint), unsent)
 }
 
 fn timed_out(key: &Key) -> String {

@@ -3,26 +3,27 @@
 use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ferry_connections::Body;
-use http::header::{CONTENT_LENGTH, HOST, HeaderValue, WWW_AUTHENTICATE};
+use ferry_connections::{Body, Received};
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 
-use super::access_log::Line;
+use super::access_log::{Line, beginning};
 use super::body::{AtEnd, Watched};
 use super::forward::{self, Outcome};
-use super::{Shared, answer, auth, cors};
-use crate::table::{Entry, Extras, Head, PathMatcher, PortTable, Redirect, Rule};
+use super::told::Way;
+use super::traced::Traced;
+use super::{Shared, answer, compression, cors};
+use crate::table::{Entry, Extras, Head, PathMatcher, PortTable, Redirect};
+use crate::trace::micros;
 
 /// What is known of the connection that a request came on.
-#[derive(Clone)]
 pub struct Origin {
     pub client: SocketAddr,
     /// The listener that its name chose, by Gateway and name; None without TLS.
-    pub listener: Option<(Box<str>, Box<str>)>,
+    pub listener: Option<(Arc<str>, Arc<str>)>,
     /// The port that the client connected to.
     pub port: u16,
 }
@@ -65,8 +66,10 @@ fn host(uri: &Uri, headers: &HeaderMap) -> String {
 
 /// Without `.` and `..`: a backend must not see another path than the one that was looked up.
 pub fn normal(path: &str) -> Option<String> {
-    let lower = path.to_ascii_lowercase();
-    if !lower.contains("/.") && !lower.contains("/%2e") {
+    let bytes = path.as_bytes();
+    let starts = |rest: &[u8]| matches!(rest, [b'.', ..] | [b'%', b'2', b'e' | b'E', ..]);
+    let is_suspect = |(at, byte): (usize, &u8)| *byte == b'/' && bytes.get(at + 1..).is_some_and(starts);
+    if !bytes.iter().enumerate().any(is_suspect) {
         return None;
     }
     let mut kept: Vec<&str> = Vec::new();
@@ -91,47 +94,67 @@ pub struct Record {
     began: Instant,
     method: Method,
     host: String,
-    path: String,
+    uri: Uri,
     version: Version,
-    trace: Option<HeaderValue>,
-    gateway: Box<str>,
-    rule: Option<Arc<Rule>>,
+    trace: Option<Traced>,
+    /// Whoever asked may know the way that the request took.
+    is_told: bool,
+    matching: Duration,
+    table: Arc<PortTable>,
+    listener: Option<Arc<str>>,
+    rule: Option<Arc<Entry>>,
+}
+
+impl Record {
+    fn path(&self) -> &str {
+        self.uri.path()
+    }
 }
 
 pub async fn handle(
     shared: Arc<Shared>,
     table: Arc<PortTable>,
-    origin: Origin,
-    request: Request<Incoming>,
+    origin: Arc<Origin>,
+    request: Request<Received>,
 ) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
-    let grpc = answer::is_grpc(&parts.headers);
+    let is_told = shared.told.take(&mut parts.headers);
+    // Without a log nobody would ever learn of the gateway's span.
+    let trace = shared.access_log.as_ref().and_then(|_| Traced::read(&parts.headers));
     let mut record = Record {
         began: Instant::now(),
         method: parts.method.clone(),
         host: host(&parts.uri, &parts.headers),
-        path: parts.uri.path().to_owned(),
+        uri: parts.uri.clone(),
         version: parts.version,
-        trace: parts.headers.get("traceparent").cloned(),
-        gateway: table.gateway.clone(),
+        trace,
+        is_told,
+        matching: Duration::ZERO,
+        table,
+        listener: None,
         rule: None,
     };
-    let body = body.map_err(Into::into).boxed_unsync();
+    let grpc = answer::is_grpc(&parts.headers);
     if let Some(wrong) = malformed(&parts) {
         return finish(&shared, &origin, record, Outcome::own(answer::error(StatusCode::BAD_REQUEST, wrong, grpc)));
     }
     if let Some(path) = normal(parts.uri.path()) {
         let whole = match parts.uri.query() {
             Some(query) => format!("{path}?{query}"),
-            None => path.clone(),
+            None => path,
         };
         let mut uri = parts.uri.clone().into_parts();
         uri.path_and_query = whole.parse().ok();
         parts.uri = Uri::from_parts(uri).unwrap_or_default();
-        record.path = path;
+        record.uri = parts.uri.clone();
     }
-    let entry = match find(&table, &origin, &record, &parts) {
-        Ok(entry) => entry,
+    let found = find(&origin, &record, &parts);
+    record.matching = record.began.elapsed();
+    let entry = match found {
+        Ok((listener, entry)) => {
+            record.listener = Some(listener);
+            entry
+        }
         Err(status) => {
             let text = if status == StatusCode::NOT_FOUND {
                 "no route has this"
@@ -141,27 +164,31 @@ pub async fn handle(
             return finish(&shared, &origin, record, Outcome::own(answer::error(status, text, grpc)));
         }
     };
-    record.rule = Some(entry.rule.clone());
+    record.rule = Some(entry.clone());
+    if let Some(trace) = &record.trace {
+        trace.write(&mut parts.headers);
+    }
+    // Most requests have none: nothing is kept for those.
+    let body = match http_body::Body::is_end_stream(&body) {
+        true => answer::empty(),
+        false => body.map_err(Into::into).boxed_unsync(),
+    };
     let outcome = serve(&shared, &origin, &entry, &record, parts, body).await;
     finish(&shared, &origin, record, outcome)
 }
 
-/// The rule for a request. A connection whose name chose one listener is not good for the hosts of another.
-fn find(
-    table: &PortTable,
-    origin: &Origin,
-    record: &Record,
-    parts: &http::request::Parts,
-) -> Result<Entry, StatusCode> {
+/// The rule for a request, and the listener that has it. A connection whose name chose one listener is not good for the
+/// hosts of another.
+fn find(origin: &Origin, record: &Record, parts: &http::request::Parts) -> Result<(Arc<str>, Arc<Entry>), StatusCode> {
     let head = Head {
         host: &record.host,
-        path: &record.path,
+        path: record.path(),
         query: parts.uri.query(),
         method: &parts.method,
         headers: &parts.headers,
     };
     let mut failure = StatusCode::NOT_FOUND;
-    for table in std::iter::once(table).chain(table.fallback.as_deref()) {
+    for table in std::iter::once(&*record.table).chain(record.table.fallback.as_deref()) {
         let Some(listener) = table.listener(&record.host) else {
             if origin.listener.as_ref().is_some_and(|(gateway, _)| *gateway == table.gateway) {
                 failure = StatusCode::MISDIRECTED_REQUEST;
@@ -177,7 +204,7 @@ fn find(
             continue;
         }
         if let Some(entry) = listener.http.find(&head) {
-            return Ok(entry.clone());
+            return Ok((listener.name.clone(), entry.clone()));
         }
     }
     Err(failure)
@@ -194,7 +221,7 @@ async fn serve(
     let rule = &entry.rule;
     let grpc = answer::is_grpc(&parts.headers);
     if let Some(extras) = &rule.extras
-        && let Some(refused) = refuse(extras, origin.client.ip(), &parts.headers, &parts.method)
+        && let Some(refused) = refuse(shared, extras, origin.client.ip(), &parts.headers, &parts.method, grpc).await
     {
         return Outcome::own(refused);
     }
@@ -203,7 +230,8 @@ async fn serve(
     {
         return Outcome::own(cors::preflight(rules, &parts.headers));
     }
-    let asked_by = parts.headers.get(http::header::ORIGIN).cloned();
+    let asked_by = rule.filters.cors.as_ref().and_then(|_| parts.headers.get(http::header::ORIGIN).cloned());
+    let compress = rule.extras.as_ref().is_some_and(|extras| extras.compress) && compression::is_wanted(&parts.headers);
     let mut outcome = if rule.filters.broken {
         let text = "a filter of the route cannot be carried out";
         Outcome::own(answer::error(StatusCode::INTERNAL_SERVER_ERROR, text, grpc))
@@ -226,26 +254,49 @@ async fn serve(
     if let Some(rules) = &rule.filters.cors {
         cors::mark(rules, asked_by.as_ref(), outcome.response.headers_mut());
     }
+    if compress {
+        let is_head = record.method == Method::HEAD;
+        outcome.response = compression::compress(outcome.response, is_head);
+    }
     outcome
 }
 
-/// What annotations of an Ingress do not let in.
-fn refuse(extras: &Extras, client: IpAddr, headers: &HeaderMap, method: &Method) -> Option<Response<Body>> {
+/// What annotations do not let in.
+async fn refuse(
+    shared: &Shared,
+    extras: &Extras,
+    client: IpAddr,
+    headers: &HeaderMap,
+    method: &Method,
+    grpc: bool,
+) -> Option<Response<Body>> {
     let client = client.to_canonical();
+    let error = |status, text| Some(answer::error(status, text, grpc));
     if !extras.sources.is_empty() && !extras.sources.iter().any(|range| range.contains(&client)) {
-        return Some(answer::error(StatusCode::FORBIDDEN, "this address is not let in", false));
+        return error(StatusCode::FORBIDDEN, "this address is not let in");
+    }
+    for limit in &extras.rates {
+        if limit.exempt.iter().any(|range| range.contains(&client)) {
+            continue;
+        }
+        if let Err(pause) = shared.rates.admit(limit, client) {
+            let mut refused = answer::error(StatusCode::TOO_MANY_REQUESTS, "too many requests", grpc);
+            let seconds = pause.as_millis().div_ceil(1000).max(1).to_string();
+            refused.headers_mut().extend(HeaderValue::from_str(&seconds).ok().map(|value| (RETRY_AFTER, value)));
+            return Some(refused);
+        }
     }
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if let (Some(most), Some(length)) = (extras.most_body, length)
         && length > most
     {
-        return Some(answer::error(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long", false));
+        return error(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long");
     }
     if let Some(users) = &extras.basic_auth
         && method != Method::OPTIONS
-        && !auth::admits(users, headers)
+        && !shared.passwords.admits(users, headers).await
     {
-        let mut refused = answer::error(StatusCode::UNAUTHORIZED, "a password is needed", false);
+        let mut refused = answer::error(StatusCode::UNAUTHORIZED, "a password is needed", grpc);
         if let Ok(value) = HeaderValue::from_str(&format!("Basic realm=\"{}\"", users.realm)) {
             refused.headers_mut().insert(WWW_AUTHENTICATE, value);
         }
@@ -271,8 +322,8 @@ fn redirected(
         (None, None) => origin.port,
     };
     let path = match &redirect.path {
-        Some(rewrite) => rewrite.apply(&record.path, matched),
-        None => record.path.clone(),
+        Some(rewrite) => rewrite.apply(record.path(), matched),
+        None => record.path().to_owned(),
     };
     let port = if port == usual(scheme) { String::new() } else { format!(":{port}") };
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
@@ -281,31 +332,57 @@ fn redirected(
 }
 
 /// Counts and logs once the answer is through.
-fn finish(shared: &Arc<Shared>, origin: &Origin, record: Record, outcome: Outcome) -> Response<Body> {
-    let Outcome { response, backend, endpoint, deadline } = outcome;
+fn finish(shared: &Arc<Shared>, origin: &Arc<Origin>, record: Record, outcome: Outcome) -> Response<Body> {
+    let Outcome { mut response, backend, endpoint, deadline, hop } = outcome;
     let status = response.status().as_u16();
-    let (shared, client) = (shared.clone(), origin.client);
+    if record.is_told {
+        let rule = record.rule.as_ref().map(|entry| &entry.rule);
+        let way = Way {
+            gateway: &record.table.gateway,
+            listener: record.listener.as_deref().unwrap_or_default(),
+            route: rule.map_or("", |rule| &rule.route),
+            rule: rule.map_or("", |rule| &rule.name),
+            backend: backend.as_ref().map_or("", |backend| &backend.name),
+            endpoint: endpoint.map(|endpoint| endpoint.to_string()),
+            attempts: hop.attempts,
+            reused: hop.reused,
+            matching: micros(record.matching),
+            connecting: micros(hop.connecting),
+            waiting: micros(hop.waiting),
+            total: micros(record.began.elapsed()),
+        };
+        way.write(response.headers_mut());
+    }
+    let (shared, origin) = (shared.clone(), origin.clone());
     let at_end: AtEnd = Box::new(move |bytes| {
         let took = record.began.elapsed();
-        let (route, rule) = record.rule.as_ref().map_or(("", ""), |rule| (&*rule.route, &*rule.name));
-        shared.metrics.request(&record.gateway, route, &backend, status, took);
+        let rule = record.rule.as_ref().map(|entry| &entry.rule);
+        let (route, rule) = rule.map_or(("", ""), |rule| (&*rule.route, &*rule.name));
+        let backend = backend.as_ref().map_or("", |backend| &backend.name);
+        shared.metrics.request(&record.table.gateway, route, backend, status, took);
         let Some(log) = &shared.access_log else { return };
+        let trace = record.trace.as_ref();
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
         log.write(&Line {
             time: k8s_openapi::jiff::Timestamp::now().to_string(),
-            gateway: &record.gateway,
-            client: client.to_string(),
-            method: record.method.as_str(),
-            host: &record.host,
-            path: &record.path,
+            gateway: &record.table.gateway,
+            client: origin.client.to_string(),
+            method: beginning(record.method.as_str()),
+            host: beginning(&record.host),
+            path: beginning(record.path()),
             protocol: if record.version == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1" },
             status,
             bytes,
-            milliseconds: took.as_secs_f64() * 1000.0,
+            milliseconds: milliseconds(took),
             route,
             rule,
-            backend: &backend,
+            backend,
             endpoint: endpoint.map(|endpoint| endpoint.to_string()),
-            trace: record.trace.as_ref().and_then(|trace| trace.to_str().ok()),
+            backend_milliseconds: endpoint.map(|_| milliseconds(hop.waiting)),
+            attempts: hop.attempts,
+            trace_id: trace.map(|trace| &*trace.trace),
+            span_id: trace.map(|trace| &*trace.span),
+            parent_span_id: trace.map(|trace| &*trace.parent),
         });
     });
     response.map(|body| Watched::boxed(body, deadline, at_end))

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use super::hello;
 use super::pool::Key;
 use super::request::{self, Origin};
-use super::{Shared, stream, udp};
+use super::{Shared, proxy_protocol, stream, udp};
 use crate::resolve::Place;
 use crate::resolve::status::Bound;
 use crate::table::{Listener, PortTable, StreamRoute, Target, TlsMode, Transport, specificity};
@@ -41,7 +41,7 @@ struct Open {
 pub struct Sockets {
     shared: Arc<Shared>,
     open: BTreeMap<Place, Open>,
-    limits: HashMap<Box<str>, Connections>,
+    limits: HashMap<Arc<str>, Connections>,
     /// Served as well as the first address, if nobody else has it.
     alias: Option<(std::net::IpAddr, std::net::IpAddr)>,
 }
@@ -49,6 +49,11 @@ pub struct Sockets {
 impl Sockets {
     pub fn new(shared: Arc<Shared>, alias: Option<(std::net::IpAddr, std::net::IpAddr)>) -> Self {
         Self { shared, open: BTreeMap::new(), limits: HashMap::new(), alias }
+    }
+
+    #[cfg(test)]
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Serves exactly these tables from now on, and says at which ports, or why not.
@@ -107,19 +112,20 @@ impl Sockets {
         let endpoint = SocketAddr::new(address, port);
         let tasks = self.shared.tasks.child("gateway socket");
         let swap = Arc::new(ArcSwap::new(table.clone()));
+        let connections =
+            self.limits.entry(table.gateway.clone()).or_insert_with(|| Connections::new(limits())).clone();
         if datagram {
             let socket = std::net::UdpSocket::bind(endpoint)?;
             socket.set_nonblocking(true)?;
             let socket = Arc::new(UdpSocket::from_std(socket)?);
             let (shared, group, table) = (self.shared.clone(), tasks.clone(), swap.clone());
-            tasks.spawn_until_stopped("datagrams", async move { udp::serve(shared, group, socket, table).await });
+            let served = udp::serve(shared, group, socket, table, connections);
+            tasks.spawn_until_stopped("datagrams", served);
         } else {
             let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
             socket.set_reuseaddr(true)?;
             socket.bind(endpoint)?;
             let listener = socket.listen(BACKLOG)?;
-            let connections =
-                self.limits.entry(table.gateway.clone()).or_insert_with(|| Connections::new(limits())).clone();
             let acceptor = Arc::new(Acceptor {
                 shared: self.shared.clone(),
                 table: swap.clone(),
@@ -205,9 +211,16 @@ impl Acceptor {
         }
     }
 
-    async fn serve(self: Arc<Self>, socket: Socket<TcpStream>, client: SocketAddr) -> Result<(), BoxError> {
+    async fn serve(self: Arc<Self>, mut socket: Socket<TcpStream>, client: SocketAddr) -> Result<(), BoxError> {
         socket.prepare()?;
         let table = self.table.load_full();
+        let client = match table.proxies.iter().any(|range| range.contains(&client.ip().to_canonical())) {
+            true => {
+                let header = proxy_protocol::read(&mut socket);
+                tokio::time::timeout(self.connections.limits().handshake, header).await??.unwrap_or(client)
+            }
+            false => client,
+        };
         match table.transport {
             Transport::Http => self.http(socket, client, None).await,
             Transport::Tls => self.tls(&table, socket, client).await,
@@ -240,7 +253,7 @@ impl Acceptor {
         match &listener.tls {
             TlsMode::Terminate(config) => {
                 let secured = accept(config, socket).await?;
-                let place = Some((gateway.into(), listener.name.clone()));
+                let place = Some((gateway.clone(), listener.name.clone()));
                 self.speak(secured, &connection, client, place).await
             }
             TlsMode::Stream(config) => {
@@ -267,7 +280,7 @@ impl Acceptor {
         self: Arc<Self>,
         socket: Socket<TcpStream>,
         client: SocketAddr,
-        listener: Option<(Box<str>, Box<str>)>,
+        listener: Option<(Arc<str>, Arc<str>)>,
     ) -> Result<(), BoxError> {
         let connection = socket.connection().clone();
         self.speak(socket, &connection, client, listener).await
@@ -278,12 +291,12 @@ impl Acceptor {
         stream: S,
         connection: &Arc<ferry_connections::Connection>,
         client: SocketAddr,
-        listener: Option<(Box<str>, Box<str>)>,
+        listener: Option<(Arc<str>, Arc<str>)>,
     ) -> Result<(), BoxError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let origin = Origin { client, listener, port: self.table.load().port };
+        let origin = Arc::new(Origin { client, listener, port: self.table.load().port });
         let (shared, table) = (self.shared.clone(), self.table.clone());
         let answer = move |request| -> futures::future::BoxFuture<'static, _> {
             // The newest table, for every request.
@@ -296,9 +309,9 @@ impl Acceptor {
 }
 
 /// The listener that a client's name chooses, and whose it is: the most precise, the Gateway's own before the Ingresses'.
-fn listener<'a>(table: &'a PortTable, name: &str) -> Option<(&'a str, &'a Arc<Listener>)> {
-    let own = table.listener(name).map(|listener| (&*table.gateway, listener));
-    let other = table.fallback.as_deref().and_then(|table| Some((&*table.gateway, table.listener(name)?)));
+fn listener<'a>(table: &'a PortTable, name: &str) -> Option<(&'a Arc<str>, &'a Arc<Listener>)> {
+    let own = table.listener(name).map(|listener| (&table.gateway, listener));
+    let other = table.fallback.as_deref().and_then(|table| Some((&table.gateway, table.listener(name)?)));
     match (own, other) {
         (Some(own), Some(other)) => {
             let better = specificity(other.1.hostname.as_ref()) > specificity(own.1.hostname.as_ref());

@@ -1,5 +1,11 @@
 //! The data plane with real sockets: tables made from objects, servers behind them, clients before them.
 
+mod clients;
+mod extras;
+mod hostile;
+mod refused;
+mod routes;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,11 +59,30 @@ impl Bed {
     }
 
     fn route(&mut self, rules: Value) {
+        self.annotated_route(json!({}), rules);
+    }
+
+    fn annotated_route(&mut self, annotations: Value, rules: Value) {
         let route = json!({
-            "metadata": { "name": "r", "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "metadata": { "name": "r", "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations },
             "spec": { "parentRefs": [{ "name": "g" }], "rules": rules },
         });
         self.objects.http_routes = vec![read(route)];
+    }
+
+    /// An Ingress of our class for everything below `/`.
+    fn ingress(&mut self, name: &str, annotations: Value, service: &str) {
+        if self.objects.ingress_classes.is_empty() {
+            let class = json!({ "metadata": { "name": "ferry" }, "spec": { "controller": crate::INGRESS_CONTROLLER } });
+            self.objects.ingress_classes.push(read(class));
+        }
+        let backend = json!({ "service": { "name": service, "port": { "number": 80 } } });
+        let ingress = json!({
+            "metadata": { "name": name, "namespace": "n", "annotations": annotations },
+            "spec": { "ingressClassName": "ferry",
+                      "rules": [{ "http": { "paths": [{ "path": "/", "pathType": "Prefix", "backend": backend }] } }] },
+        });
+        self.objects.ingresses.push(read(ingress));
     }
 
     fn at(&self, port: u16) -> SocketAddr {
@@ -142,31 +167,43 @@ async fn requests_take_their_rules() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_while_everything_changes() {
-    let mut bed = Bed::http();
+    let secure = json!({ "name": "https", "port": 8443, "protocol": "HTTPS", "hostname": "example.com",
+        "tls": { "mode": "Terminate", "certificateRefs": [{ "name": "c" }] } });
+    let mut bed = Bed::new(json!([{ "name": "http", "port": 8080, "protocol": "HTTP" }, secure]));
     let mut endpoints = Vec::new();
     for name in ["a", "b", "c"] {
         endpoints.push(backend(&bed.tasks, name, false).await);
     }
+    add_certificate(&mut bed.objects, "c", &["example.com"]);
     add_service(&mut bed.objects, "s", &endpoints, None);
     bed.route(json!([{ "backendRefs": to("s") }]));
     bed.apply();
     let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let url = bed.url("/x");
-    let load: Vec<_> = (0..4)
+    let (url, https) = (bed.url("/x"), bed.at(8443));
+    let load: Vec<_> = (0..6)
         .map(|number| {
             let (stop, sent, url) = (stop.clone(), sent.clone(), url.clone());
             bed.tasks.spawn("load", async move {
                 let client = client(number % 2 == 1);
                 while !stop.load(Ordering::Relaxed) {
-                    let (code, body) = get(&client, &url).await;
-                    assert_eq!(code, 200, "{body}");
+                    if number < 4 {
+                        let (code, body) = get(&client, &url).await;
+                        assert_eq!(code, 200, "{body}");
+                    } else {
+                        // A handshake for each: some certificate is always there.
+                        let config = ferry_tls::unverified_client().expect("a client");
+                        let connector = TlsConnector::from(config);
+                        let answer = secure_get_with(&connector, https, "example.com", "example.com").await;
+                        let answer = answer.expect("an answer");
+                        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+                    }
                     sent.fetch_add(1, Ordering::Relaxed);
                 }
             })
         })
         .collect();
     for change in 0..1000_usize {
-        // Another endpoint is away each time, and the route is another one.
+        // Another endpoint is away each time, the route is another one, and at times the certificate is.
         let kept: Vec<_> =
             endpoints.iter().enumerate().filter(|(place, _)| *place != change % 3).map(|(_, one)| *one).collect();
         add_service(&mut bed.objects, "s", &kept, None);
@@ -174,6 +211,9 @@ async fn nothing_is_lost_while_everything_changes() {
             { "matches": prefix(&format!("/{change}")), "backendRefs": to("absent") },
             { "backendRefs": to("s") },
         ]));
+        if change % 10 == 0 {
+            add_certificate(&mut bed.objects, "c", &["example.com"]);
+        }
         bed.apply();
         tokio::task::yield_now().await;
     }
@@ -200,9 +240,18 @@ async fn secure_get(
     name: &'static str,
     host: &str,
 ) -> std::io::Result<String> {
+    secure_get_with(&connector(certificate), address, name, host).await
+}
+
+async fn secure_get_with(
+    connector: &TlsConnector,
+    address: SocketAddr,
+    name: &'static str,
+    host: &str,
+) -> std::io::Result<String> {
     let stream = TcpStream::connect(address).await?;
     let name = rustls_pki_types::ServerName::try_from(name).expect("a name");
-    let mut stream = connector(certificate).connect(name, stream).await?;
+    let mut stream = connector.connect(name, stream).await?;
     let request = format!("GET /x HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
@@ -252,43 +301,6 @@ async fn raw(address: SocketAddr, bytes: &str) -> String {
     let mut answer = vec![0; 4096];
     let length = tokio::time::timeout(PATIENCE, stream.read(&mut answer)).await.expect("in time").unwrap_or(0);
     String::from_utf8_lossy(&answer[..length]).lines().next().unwrap_or_default().to_owned()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn requests_are_read_in_one_way_or_refused() {
-    let mut bed = Bed::http();
-    let endpoint = backend(&bed.tasks, "one", false).await;
-    add_service(&mut bed.objects, "one", &[endpoint], None);
-    bed.route(json!([{ "backendRefs": to("one") }]));
-    bed.apply();
-    let address = bed.at(8080);
-    for (request, want) in [
-        ("GET / HTTP/1.1\r\nhost: a\r\n\r\n", "HTTP/1.1 200"),
-        // Chunks count and the length is dropped: the backend sees one body, and what follows is a request to the gateway.
-        (
-            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-            "HTTP/1.1 200",
-        ),
-        (
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n",
-            "HTTP/1.1 200",
-        ),
-        ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabcd", "HTTP/1.1 400"),
-        ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, gzip\r\n\r\n", "HTTP/1.1 400"),
-        ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: xchunked\r\n\r\n", "HTTP/1.1 400"),
-        ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n", "HTTP/1.1 400"),
-        ("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", "HTTP/1.1 400"),
-        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400"),
-        ("GET / HTTP/1.1\r\nhost: a\r\nbad name: x\r\n\r\n", "HTTP/1.1 400"),
-        ("GET / HTTP/1.1\r\nhost: a\r\nx: a\r\n\tb\r\n\r\n", "HTTP/1.1 400"),
-    ] {
-        let line = raw(address, request).await;
-        assert!(line.starts_with(want), "{request:?} is answered by {line:?}");
-    }
-    let flood: String = (0..600).map(|number| format!("h{number}: x\r\n")).collect();
-    let line = raw(address, &format!("GET / HTTP/1.1\r\nhost: a\r\n{flood}\r\n")).await;
-    assert!(!line.contains(" 200"), "{line}");
-    bed.tasks.stop(PATIENCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

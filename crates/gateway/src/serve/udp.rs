@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use ferry_connections::{Connections, Socket};
 use ferry_tasks::Tasks;
 use parking_lot::Mutex;
 use tokio::net::UdpSocket;
@@ -16,15 +17,21 @@ use crate::table::{PortTable, Target};
 
 /// A client that says nothing for so long is forgotten.
 const IDLE: Duration = Duration::from_secs(60);
-const MOST_CLIENTS: usize = 16 << 10;
 /// Datagrams that wait for one client's socket; more are lost, as datagrams are.
 const WAITING: usize = 64;
 const LARGEST: usize = 65_535;
 
 type Clients = Arc<Mutex<HashMap<SocketAddr, mpsc::Sender<Vec<u8>>>>>;
 
-/// Runs for as long as the socket is served.
-pub async fn serve(shared: Arc<Shared>, tasks: Tasks, socket: Arc<UdpSocket>, table: Arc<ArcSwap<PortTable>>) {
+/// Runs for as long as the socket is served. A client takes the place of a connection: where there are too many, the
+/// address with most of them loses one.
+pub async fn serve(
+    shared: Arc<Shared>,
+    tasks: Tasks,
+    socket: Arc<UdpSocket>,
+    table: Arc<ArcSwap<PortTable>>,
+    connections: Connections,
+) {
     let clients = Clients::default();
     let mut buffer = vec![0; LARGEST];
     loop {
@@ -41,7 +48,7 @@ pub async fn serve(shared: Arc<Shared>, tasks: Tasks, socket: Arc<UdpSocket>, ta
         let known = clients.lock().get(&client).cloned();
         let Some(sender) = known.filter(|known| !known.is_closed()).or_else(|| {
             let endpoint = endpoint(&table.load())?;
-            begin(&shared, &tasks, &socket, &clients, client, endpoint)
+            Some(begin(&shared, &tasks, &socket, &clients, &connections, client, endpoint))
         }) else {
             continue;
         };
@@ -62,26 +69,31 @@ fn begin(
     tasks: &Tasks,
     socket: &Arc<UdpSocket>,
     clients: &Clients,
+    connections: &Connections,
     client: SocketAddr,
     endpoint: SocketAddr,
-) -> Option<mpsc::Sender<Vec<u8>>> {
+) -> mpsc::Sender<Vec<u8>> {
     let (sender, waiting) = mpsc::channel(WAITING);
-    {
-        let mut known = clients.lock();
-        if known.len() >= MOST_CLIENTS {
-            return None;
-        }
-        known.insert(client, sender.clone());
-    }
+    clients.lock().insert(client, sender.clone());
+    let ended = tasks.stopping().child_token();
+    let connection = connections.admit(client.ip(), ended.clone());
+    // It ends here when it is idle, whatever is known of requests.
+    connection.upgraded();
+    let place = Socket::new((), connection);
     shared.metrics.stream();
-    let (socket, clients) = (socket.clone(), clients.clone());
+    let (socket, clients, own) = (socket.clone(), clients.clone(), sender.downgrade());
     tasks.spawn_until_stopped("datagrams", async move {
-        if let Err(error) = carry(&socket, client, endpoint, waiting).await {
+        let _place = place;
+        if let Some(Err(error)) = ended.run_until_cancelled(carry(&socket, client, endpoint, waiting)).await {
             tracing::debug!(%client, %endpoint, "datagrams are no longer carried: {error}");
         }
-        clients.lock().remove(&client);
+        let mut clients = clients.lock();
+        // Another may have its place by now.
+        if clients.get(&client).is_some_and(|known| own.upgrade().is_some_and(|own| known.same_channel(&own))) {
+            clients.remove(&client);
+        }
     });
-    Some(sender)
+    sender
 }
 
 async fn carry(

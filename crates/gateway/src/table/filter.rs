@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use regex::Regex;
+use tokio::sync::Semaphore;
 
 use super::{PathMatcher, Target};
 
@@ -48,6 +49,16 @@ pub struct Mirror {
     pub target: Target,
     pub numerator: u32,
     pub denominator: u32,
+    /// Copies that may be under way; while there is no room, none is made.
+    pub room: Arc<Semaphore>,
+}
+
+impl Mirror {
+    const MOST_UNDER_WAY: usize = 256;
+
+    pub fn new(target: Target, numerator: u32, denominator: u32) -> Self {
+        Self { target, numerator, denominator, room: Arc::new(Semaphore::new(Self::MOST_UNDER_WAY)) }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

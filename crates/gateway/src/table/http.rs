@@ -33,7 +33,7 @@ pub struct Retry {
     pub backoff: Duration,
 }
 
-/// What annotations of an Ingress ask for beyond the Gateway API.
+/// What annotations ask for beyond the Gateway API's fields, and what few rules have.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
     pub most_body: Option<u64>,
@@ -42,6 +42,37 @@ pub struct Extras {
     pub basic_auth: Option<BasicAuth>,
     pub affinity: Option<Affinity>,
     pub connect_timeout: Option<Duration>,
+    /// All of them count.
+    pub rates: Vec<RateLimit>,
+    /// Answers are compressed for those who take that.
+    pub compress: bool,
+}
+
+impl Extras {
+    /// None: there is nothing extra.
+    pub fn used(self) -> Option<Box<Self>> {
+        let Self { most_body, sources, basic_auth, affinity, connect_timeout, rates, compress } = &self;
+        let is_used = most_body.is_some()
+            || !sources.is_empty()
+            || basic_auth.is_some()
+            || affinity.is_some()
+            || connect_timeout.is_some()
+            || !rates.is_empty()
+            || *compress;
+        is_used.then(|| Box::new(self))
+    }
+}
+
+/// How often one client may ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Limits of one name count together, whatever table they are in.
+    pub zone: Arc<str>,
+    /// Between two requests, in the long run.
+    pub interval: Duration,
+    /// So many more may come at once.
+    pub burst: u32,
+    pub exempt: Vec<IpNet>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,12 +82,21 @@ pub struct BasicAuth {
     pub users: HashMap<Box<str>, Box<str>>,
 }
 
-/// A cookie that leads back to the same endpoint.
+/// A cookie or a header that leads back to the same endpoint of the same backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
-    pub cookie: Box<str>,
-    pub max_age: Option<u64>,
-    pub path: Box<str>,
+    pub name: Box<str>,
+    pub carrier: Carrier,
+    /// From its first request on, a client is led back for so long.
+    pub absolute_timeout: Option<Duration>,
+    /// From its last one.
+    pub idle_timeout: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    Cookie { max_age: Option<u64>, path: Box<str> },
+    Header,
 }
 
 #[derive(Clone, Debug)]
@@ -79,17 +119,18 @@ impl Entry {
 
 #[derive(Debug, Default)]
 pub struct HttpRoutes {
-    exact: HashMap<Box<str>, Vec<Entry>>,
+    exact: HashMap<Box<str>, Vec<Arc<Entry>>>,
     /// The longest first.
-    wildcards: Vec<(Hostname, Vec<Entry>)>,
-    any: Vec<Entry>,
+    wildcards: Vec<(Hostname, Vec<Arc<Entry>>)>,
+    any: Vec<Arc<Entry>>,
 }
 
 impl HttpRoutes {
     pub fn new(entries: Vec<(Option<Hostname>, Entry)>) -> Self {
         let mut routes = Self::default();
-        let mut wildcards: HashMap<Hostname, Vec<Entry>> = HashMap::new();
+        let mut wildcards: HashMap<Hostname, Vec<Arc<Entry>>> = HashMap::new();
         for (hostname, entry) in entries {
+            let entry = Arc::new(entry);
             match hostname {
                 None => routes.any.push(entry),
                 Some(Hostname::Exact(name)) => routes.exact.entry(name).or_default().push(entry),
@@ -105,7 +146,7 @@ impl HttpRoutes {
         routes
     }
 
-    pub fn find(&self, head: &Head<'_>) -> Option<&Entry> {
+    pub fn find(&self, head: &Head<'_>) -> Option<&Arc<Entry>> {
         let exact = self.exact.get(head.host).into_iter();
         let wildcards = self.wildcards.iter().filter(|(name, _)| name.matches(head.host)).map(|(_, list)| list);
         let lists = exact.chain(wildcards).chain(std::iter::once(&self.any));
@@ -113,7 +154,7 @@ impl HttpRoutes {
     }
 
     /// All rules, for those who count or show them.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
         let wildcards = self.wildcards.iter().flat_map(|(_, list)| list);
         self.exact.values().flatten().chain(wildcards).chain(&self.any)
     }

@@ -8,10 +8,12 @@ mod matching;
 
 use std::sync::Arc;
 
+use ipnet::IpNet;
+
 pub use backend::{Backend, BackendTls, Broken, Protocol, Split, Target, Weighted};
 pub use filter::{Cors, Filters, HeaderEdit, Mirror, PathRewrite, Redirect, Rewrite};
 pub use hostname::{Depth, Hostname, Specificity, specificity};
-pub use http::{Affinity, BasicAuth, Entry, Extras, HttpRoutes, Retry, Rule};
+pub use http::{Affinity, BasicAuth, Carrier, Entry, Extras, HttpRoutes, RateLimit, Retry, Rule};
 pub use matching::{Head, Matcher, PathMatcher, Text};
 
 /// What is spoken at a port.
@@ -34,17 +36,19 @@ impl Transport {
 #[derive(Debug)]
 pub struct PortTable {
     /// `namespace/name`, or `ingress`.
-    pub gateway: Box<str>,
+    pub gateway: Arc<str>,
     pub port: u16,
     pub transport: Transport,
     pub listeners: Vec<Arc<Listener>>,
+    /// Who begins each connection with a header of the PROXY protocol; nobody else does.
+    pub proxies: Arc<[IpNet]>,
     /// What is tried when no route of the Gateway has an answer: the Ingresses, at the address that they share.
     pub fallback: Option<Arc<PortTable>>,
 }
 
 #[derive(Debug)]
 pub struct Listener {
-    pub name: Box<str>,
+    pub name: Arc<str>,
     pub hostname: Option<Hostname>,
     pub tls: TlsMode,
     pub http: Arc<HttpRoutes>,

@@ -33,6 +33,7 @@ pub async fn look(cluster: &Cluster, namespace: &str, pod: &str, target: Target)
         // Half of them would be as good as none.
         scene.policies = scene.policies.zip(own).map(|(there, own)| there.into_iter().chain(own).collect());
     }
+    scene.cluster_policies = cluster_policies(cluster, &mut scene.unseen).await;
     scene.namespaces = read(cluster, "/api/v1/namespaces", "namespaces", &mut scene.unseen).await;
     scene.nodes = read(cluster, "/api/v1/nodes", "nodes", &mut scene.unseen).await;
     let dns = format!("{}?labelSelector=kubernetes.io%2Fservice-name%3Dkube-dns", slices("kube-system"));
@@ -40,6 +41,16 @@ pub async fn look(cluster: &Cluster, namespace: &str, pod: &str, target: Target)
     scene.unseen.sort();
     scene.unseen.dedup();
     Ok(scene)
+}
+
+/// A kind that a cluster may not have.
+async fn cluster_policies(cluster: &Cluster, unseen: &mut Vec<String>) -> Option<Vec<Value>> {
+    let path = format!("/apis/{}/{}/{}", ferry_policy::GROUP, ferry_policy::VERSION, ferry_policy::PLURAL);
+    match cluster.list(&path).await {
+        Err(Error::NotFound(_) | Error::Refused { code: 404, .. }) => Some(Vec::new()),
+        Ok(items) => Some(items),
+        Err(_) => read(cluster, &path, "clusternetworkpolicies", unseen).await,
+    }
 }
 
 fn with_kind(mut object: Value, kind: &str) -> Value {

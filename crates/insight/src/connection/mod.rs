@@ -31,6 +31,8 @@ pub struct Scene {
     pub(crate) slices: Option<Vec<Value>>,
     /// Of both namespaces.
     pub(crate) policies: Option<Vec<Value>>,
+    /// None of them where the cluster does not have the kind.
+    pub(crate) cluster_policies: Option<Vec<Value>>,
     pub(crate) namespaces: Option<Vec<Value>>,
     pub(crate) nodes: Option<Vec<Value>>,
     /// The endpoints of the cluster's DNS.

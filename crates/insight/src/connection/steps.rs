@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ferry_meta::object;
-use ferry_policy::{Connection, Verdict, judge};
+use ferry_policy::{Connection, Denied, Rules, StoredClusterPolicy, Verdict, judge};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::Value;
@@ -342,6 +342,8 @@ fn verdicts(scene: &Scene) -> Option<Vec<(End<'_>, Verdict)>> {
     }
     let policies: Vec<NetworkPolicy> = typed(scene.policies.as_ref()?);
     let namespaces: Vec<Namespace> = typed(scene.namespaces.as_ref()?);
+    let cluster_policies: Vec<StoredClusterPolicy> = typed(scene.cluster_policies.as_ref()?);
+    let rules = Rules { namespaces: &namespaces, policies: &policies, cluster_policies: &cluster_policies };
     let from: Pod = serde_json::from_value(scene.source.clone()).ok()?;
     let own = addresses(&scene.source);
     let judged = reachable(scene).into_iter().filter_map(|end| {
@@ -355,21 +357,21 @@ fn verdicts(scene: &Scene) -> Option<Vec<(End<'_>, Verdict)>> {
             protocol: end.protocol,
             port: end.port,
         };
-        let verdict = judge(&connection, &namespaces, &policies);
+        let verdict = judge(&connection, rules);
         Some((end, verdict))
     });
     Some(judged.collect())
 }
 
 fn egress(scene: &Scene) -> Option<Outcome> {
-    policies(scene, Reason::EgressPolicy, &scene.source, |verdict| &verdict.egress)
+    policies(scene, Reason::EgressPolicy, &scene.source, |verdict| verdict.egress.as_ref())
 }
 
 fn ingress(scene: &Scene) -> Option<Outcome> {
-    policies(scene, Reason::IngressPolicy, scene.object.as_ref()?, |verdict| &verdict.ingress)
+    policies(scene, Reason::IngressPolicy, scene.object.as_ref()?, |verdict| verdict.ingress.as_ref())
 }
 
-fn policies(scene: &Scene, reason: Reason, about: &Value, of: impl Fn(&Verdict) -> &Vec<String>) -> Option<Outcome> {
+fn policies(scene: &Scene, reason: Reason, about: &Value, of: impl Fn(&Verdict) -> Option<&Denied>) -> Option<Outcome> {
     if is_external(scene) {
         return None;
     }
@@ -380,24 +382,35 @@ fn policies(scene: &Scene, reason: Reason, about: &Value, of: impl Fn(&Verdict) 
     if verdicts.is_empty() {
         return unknown("the endpoints are no pods that are known here");
     }
-    let dropped: Vec<&(End<'_>, Verdict)> = verdicts.iter().filter(|(_, verdict)| !of(verdict).is_empty()).collect();
-    let Some((end, verdict)) = dropped.first() else {
+    let dropped = verdicts.iter().filter_map(|(end, verdict)| Some((end, of(verdict)?)));
+    let dropped: Vec<(&End<'_>, &Denied)> = dropped.collect();
+    let Some((end, denied)) = dropped.first() else {
         return passes(format!("no NetworkPolicy drops it ({direction})"));
     };
-    let names = of(verdict);
     let who = if direction == "egress" { &scene.source } else { end.pod? };
-    let word = if names.len() == 1 { "NetworkPolicy" } else { "NetworkPolicies" };
+    let (subject, does, fix) = match denied {
+        Denied::ByNetworkPolicies(names) => {
+            let word = if names.len() == 1 { "NetworkPolicy" } else { "NetworkPolicies" };
+            let does = if names.len() == 1 { "selects it and does not allow" } else { "select it and none allows" };
+            let first = names.first().map(String::as_str).unwrap_or_default();
+            let fix =
+                format!("add a rule under spec.{direction}: kubectl edit {}networkpolicy/{first}", in_namespace(who));
+            (format!("the {word} {}", named(names)), does, fix)
+        }
+        Denied::ByClusterNetworkPolicy { tier, name } => (
+            format!("the ClusterNetworkPolicy {name:?} of the {tier} tier"),
+            "selects it and denies",
+            format!("change spec.{direction}: kubectl edit clusternetworkpolicy/{name}"),
+        ),
+    };
     if dropped.len() < verdicts.len() {
-        return passes(format!(
-            "{} of {} endpoints; the {word} {} drop it to {}",
-            verdicts.len() - dropped.len(),
-            verdicts.len(),
-            named(names),
-            end.title()
-        ));
+        let left = verdicts.len() - dropped.len();
+        let title = end.title();
+        return passes(format!("{left} of {} endpoints; {subject} drop it to {title}", verdicts.len()));
     }
-    let does = if names.len() == 1 { "selects it and does not allow" } else { "select it and none allows" };
-    let cause = format!("the {word} {} of {} {does} {} {}", named(names), title(who), end.protocol, end.port);
+    let of_whom =
+        if matches!(denied, Denied::ByNetworkPolicies(_)) { format!(" of {}", title(who)) } else { String::new() };
+    let cause = format!("{subject}{of_whom} {does} {} {}", end.protocol, end.port);
     let labels = |pod: &Value| {
         let pairs = object::labels(pod).iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
         pairs.collect::<Vec<String>>().join(",")
@@ -406,11 +419,7 @@ fn policies(scene: &Scene, reason: Reason, about: &Value, of: impl Fn(&Verdict) 
     let finding = Finding::new(reason, about, cause)
         .detail(format!("the other end is {} with the labels {}", title(peer), labels(peer)))
         .detail("Ferry's network enforces it; in other clusters that depends on the network plug-in");
-    stop(finding.advise(format!(
-        "add a rule under spec.{direction}: kubectl edit {}networkpolicy/{}",
-        in_namespace(who),
-        names[0]
-    )))
+    stop(finding.advise(fix))
 }
 
 fn nodes(scene: &Scene) -> Option<Outcome> {

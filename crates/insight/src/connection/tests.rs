@@ -47,6 +47,7 @@ fn scene(to: &str) -> Scene {
         pods: Some(vec![b]),
         slices: Some(vec![slice("b", json!([{"addresses": ["10.244.0.6"], "nodeName": "n1"}]))]),
         policies: Some(Vec::new()),
+        cluster_policies: Some(Vec::new()),
         namespaces: Some(vec![json!({"metadata": {"name": "default", "labels": {}}})]),
         nodes: Some(vec![node]),
         dns: Some(vec![slice("kube-dns", json!([{"addresses": ["10.244.0.1"], "nodeName": "n1"}]))]),
@@ -99,7 +100,9 @@ fn the_first_obstacle_is_named() {
     };
     let deny = policy("deny-all", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
     let lock = policy("lock", json!({"podSelector": {"matchLabels": {"app": "a"}}, "policyTypes": ["Egress"]}));
-    let rows: [(&str, Scene, Reason, &[&str]); 12] = [
+    let guard = json!({"metadata": {"name": "guard"}, "spec": {"tier": "Admin", "priority": 1, "subject": {"namespaces": {}},
+        "ingress": [{"action": "Deny", "from": [{"namespaces": {}}]}]}});
+    let rows: [(&str, Scene, Reason, &[&str]); 13] = [
         (
             "a pod that waits",
             changed(&|scene| scene.source["status"] = json!({"phase": "Pending"})),
@@ -178,6 +181,15 @@ fn the_first_obstacle_is_named() {
                 "the NetworkPolicy deny-all of pod/b selects it and does not allow TCP 8080",
                 "the other end is pod/a with the labels app=a",
                 "kubectl edit -n default networkpolicy/deny-all",
+            ],
+        ),
+        (
+            "a policy of the cluster",
+            changed(&|scene| scene.cluster_policies = Some(vec![guard.clone()])),
+            Reason::IngressPolicy,
+            &[
+                "the ClusterNetworkPolicy \"guard\" of the Admin tier selects it and denies TCP 8080",
+                "kubectl edit clusternetworkpolicy/guard",
             ],
         ),
         (

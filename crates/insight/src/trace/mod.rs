@@ -133,6 +133,28 @@ pub async fn follow(
     Ok(())
 }
 
+/// So many objects are followed at once: each of them takes a few watches.
+const AT_ONCE: usize = 16;
+
+/// Follows several objects, each from now until it is ready, `patience` is over or `tell` says that it is enough. What is told
+/// comes with the object's place in the list.
+pub async fn follow_all(
+    cluster: &Cluster,
+    objects: &[(Resource, String, String)],
+    patience: Duration,
+    tell: impl FnMut(usize, &Story, &Trace) -> bool,
+) -> Vec<Result<(), Error>> {
+    let tell = std::cell::RefCell::new(tell);
+    let each = objects.iter().enumerate().map(|(place, (resource, namespace, name))| {
+        let tell = &tell;
+        async move {
+            let told = |story: &Story, trace: &Trace| (tell.borrow_mut())(place, story, trace);
+            follow(cluster, resource, namespace, name, patience, told).await
+        }
+    });
+    futures::stream::iter(each).buffered(AT_ONCE).collect().await
+}
+
 /// Whether this story is of a kind that ends with pods.
 fn has_pods(target: &Value) -> bool {
     matches!(

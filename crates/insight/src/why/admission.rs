@@ -9,17 +9,44 @@ use crate::world::{World, title};
 /// What an admission plug-in or webhook said, as a type. The sentences are those of the API, which clients rely on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    QuotaExceeded { quota: String },
-    QuotaWants { quota: String, what: String },
+    QuotaExceeded {
+        quota: String,
+    },
+    QuotaWants {
+        quota: String,
+        what: String,
+    },
     LimitRange,
-    PodSecurity { level: String },
-    WebhookFails { hook: String },
-    WebhookDenies { hook: String },
-    Policy { policy: String },
-    ServiceAccount { name: String },
-    PriorityClass { name: String },
-    RuntimeClass { name: String },
-    Exists { name: String },
+    PodSecurity {
+        level: String,
+    },
+    WebhookFails {
+        hook: String,
+    },
+    WebhookDenies {
+        hook: String,
+    },
+    Policy {
+        policy: String,
+    },
+    ServiceAccount {
+        name: String,
+    },
+    PriorityClass {
+        name: String,
+    },
+    RuntimeClass {
+        name: String,
+    },
+    Exists {
+        name: String,
+    },
+    /// A field or a label of the pod is longer than it may be, because the name of its maker is part of it.
+    TooLong {
+        field: String,
+    },
+    /// The namespace is being deleted.
+    Terminating,
     Other,
 }
 
@@ -68,6 +95,18 @@ impl Refusal {
         if let Some(name) = begins("RuntimeClass ").and_then(quoted) {
             return Self::RuntimeClass { name };
         }
+        if links.iter().any(|link| link.ends_with("because it is being terminated")) {
+            return Self::Terminating;
+        }
+        let long = |link: &&str| {
+            let link = link.trim_end_matches([']', ',']);
+            link.starts_with("must be no more than ") || link.starts_with("may not be more than ") || link == "Too long"
+        };
+        if message.contains(" is invalid: ") && links.iter().any(long) {
+            let field = links.iter().find(|link| link.trim_start_matches('[').starts_with("metadata."));
+            let field = field.map(|field| field.trim_start_matches('[').to_owned()).unwrap_or_default();
+            return Self::TooLong { field };
+        }
         let per_limit = |link: &&str| {
             ["maximum ", "minimum "].iter().any(|start| link.starts_with(start)) && link.contains(" per ")
         };
@@ -87,7 +126,11 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
     let finding = |reason: Reason, cause: String| Finding::new(reason, owner, cause).detail(message);
     let namespace = object::namespace(owner);
     let edit = format!("kubectl edit -n {namespace} {}", maker(world, owner));
-    match Refusal::read(message) {
+    let refusal = Refusal::read(message);
+    if let Some(claim) = claim_of(message) {
+        return claim_refused(world, owner, &claim, message, &refusal);
+    }
+    match refusal {
         Refusal::QuotaExceeded { quota } => {
             let found = finding(
                 Reason::QuotaUsedUp,
@@ -123,8 +166,8 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
         Refusal::PodSecurity { level } => {
             let level = level.split(':').next().unwrap_or_default();
             finding(Reason::PodSecurity, format!("its pods are refused: namespace {namespace} enforces the pod security level {level:?}"))
-                .advise(format!("correct the securityContext as the message says: {edit}"))
-                .advise(format!("or allow more there: kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=baseline --overwrite"))
+                .advise(format!("correct the template as the message says: {edit}"))
+                .advise(format!("or allow more there: kubectl label namespace {namespace} pod-security.kubernetes.io/enforce={} --overwrite", level_that_allows(level, message)))
         }
         Refusal::WebhookFails { hook } => {
             let found = finding(
@@ -160,9 +203,64 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
             finding(Reason::NotOwned, format!("it cannot make {name:?}: another object has that name"))
                 .advise(format!("see whose it is: kubectl get -n {namespace} pod/{name} -o yaml"))
         }
+        Refusal::TooLong { field } => {
+            let made = title(owner);
+            let field = if field.is_empty() { String::new() } else { format!(" ({field})") };
+            finding(Reason::NameTooLong, format!("its pods are refused: something that is made of the name of {made} becomes too long{field}"))
+                .detail(format!("the name of {made} has {} characters", object::name(owner).len()))
+                .advise(format!("a name cannot be changed: delete it and create it with a shorter one: kubectl delete -n {namespace} {}", maker(world, owner)))
+        }
+        Refusal::Terminating => finding(
+            Reason::NamespaceGoing,
+            format!("its pods are refused: namespace {namespace} is being deleted, and this with it"),
+        )
+        .advise(format!("see what keeps the namespace: ferry why namespace/{namespace}")),
         Refusal::Other => finding(Reason::PodRefused, "its pods are refused by the API server".into())
             .advise(format!("change the template as the message says: {edit}")),
     }
+}
+
+/// `create Claim d-x-0 for Pod x-0 in StatefulSet x failed error: …`: the claim that could not be made.
+fn claim_of(message: &str) -> Option<String> {
+    message.strip_prefix("create Claim ").and_then(|rest| rest.split(' ').next()).map(str::to_owned)
+}
+
+/// A StatefulSet makes the claims of a pod before the pod.
+fn claim_refused(world: &World, owner: &Value, claim: &str, message: &str, refusal: &Refusal) -> Finding {
+    let namespace = object::namespace(owner);
+    let finding = |cause: String| Finding::new(Reason::ClaimRefused, owner, cause).detail(message);
+    match refusal {
+        Refusal::QuotaExceeded { quota } => {
+            let full = world.find("resourcequotas", quota).map(usage).unwrap_or_default();
+            let cause = format!("its claim {claim} is refused, and so its pod is not made: the ResourceQuota {quota:?} of namespace {namespace} does not allow it");
+            full.into_iter().fold(finding(cause), Finding::detail).advise(format!("raise it: kubectl edit -n {namespace} resourcequota/{quota}"))
+        }
+        _ => finding(format!("its claim {claim} is refused by the API server, and so its pod is not made")).advise(format!(
+            "volumeClaimTemplates cannot be changed: delete it, correct its manifest and create it again: kubectl delete -n {namespace} {}",
+            title(owner)
+        )),
+    }
+}
+
+/// What the level `baseline` forbids too, as the API server begins each complaint.
+const BASELINE: [&str; 9] = [
+    "host namespaces",
+    "privileged",
+    "hostPath volumes",
+    "hostPort",
+    "non-default capabilities",
+    "seLinuxOptions",
+    "procMount",
+    "forbidden sysctls",
+    "hostProcess",
+];
+
+/// The level that lets these pods in.
+fn level_that_allows(level: &str, message: &str) -> &'static str {
+    let told = message.split(": ").last().unwrap_or_default();
+    let complaints = told.split("), ").map(|one| one.split(" (").next().unwrap_or_default());
+    let forbidden = complaints.into_iter().any(|one| BASELINE.iter().any(|known| one.starts_with(known)));
+    if level == "baseline" || forbidden { "privileged" } else { "baseline" }
 }
 
 /// What has the template: a ReplicaSet of a Deployment is not what one changes.

@@ -43,6 +43,14 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
         }
     }
     if let Some(unable) = standing(target, "AbleToScale", "False") {
+        // These kinds of Kubernetes have no scale.
+        if matches!(kind, "DaemonSet" | "Job" | "CronJob" | "Pod") {
+            let cause = format!("its target {scaled} cannot be scaled: a {kind} has no number of replicas");
+            return vec![finding(Reason::HpaTarget, cause).detail(said(unable)).advise(format!(
+                "name a Deployment, StatefulSet or ReplicaSet in spec.scaleTargetRef: kubectl edit -n {namespace} hpa/{}",
+                object::name(target)
+            ))];
+        }
         let cause = format!("it cannot change the scale of its target {scaled}");
         return vec![
             finding(Reason::HpaTarget, cause)
@@ -75,6 +83,23 @@ fn inactive_because(world: &World, target: &Value, inactive: &Value, scaled: &st
     if reason == "ScalingDisabled" {
         let advice = format!("kubectl scale -n {namespace} {scaled} --replicas=1");
         return found(Reason::HpaTargetZero, "its target is scaled to 0").note().advise(advice);
+    }
+    if reason == "AmbiguousSelector" {
+        let others = world.seen("horizontalpodautoscalers").unwrap_or_default().iter();
+        let same = |other: &&Value| {
+            other.pointer("/spec/scaleTargetRef/name") == target.pointer("/spec/scaleTargetRef/name")
+                && object::name(other) != object::name(target)
+        };
+        let other = others.into_iter().find(same).map(object::name);
+        let by = other.map(|name| format!(", {name}")).unwrap_or_default();
+        let remedy = match other {
+            Some(name) => {
+                format!("keep one of the two, with all metrics in it: kubectl delete -n {namespace} hpa/{name}")
+            }
+            None => "let only one autoscaler have these pods".to_owned(),
+        };
+        return found(Reason::HpaTarget, &format!("it does nothing: another autoscaler has the same pods{by}"))
+            .advise(remedy);
     }
     if reason == "InvalidSelector" {
         return found(Reason::HpaTarget, "its target names no selector for its pods");

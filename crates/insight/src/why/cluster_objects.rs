@@ -1,10 +1,10 @@
-//! Disruption budgets, quotas, certificate requests, packets that others drop, and kinds that nobody here knows.
+//! Quotas, certificate requests, packets that others drop, and kinds that nobody here knows.
 
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, PACKETS_DROPPED, Reason, admission, in_namespace, named, pairs, plural, pod, said, warning};
-use crate::world::{World, condition, number, title};
+use super::{Finding, PACKETS_DROPPED, Reason, admission, in_namespace, said, warning};
+use crate::world::{World, condition, title};
 
 /// Others on the machine of a node drop packets of its pods.
 pub(super) fn dropping(node: &Value, about: &Value) -> Option<Finding> {
@@ -12,61 +12,6 @@ pub(super) fn dropping(node: &Value, about: &Value) -> Option<Finding> {
     let cause = format!("packets of pods are dropped on node {} by rules of others", object::name(node));
     let advice = "let the addresses of pods through there, or remove the rule; `nft list ruleset` shows it";
     Some(Finding::new(Reason::PacketsDropped, about, cause).detail(said).advise(advice))
-}
-
-/// A budget that lets nobody go holds up drains.
-pub(super) fn budget(world: &World, budget: &Value) -> Option<Finding> {
-    if number(budget, "/metadata/generation") > number(budget, "/status/observedGeneration") {
-        let cause = "the disruption controller has not looked at it yet; until then nobody may be evicted";
-        return Some(Finding::new(Reason::BudgetBlocks, budget, cause).underway());
-    }
-    if number(budget, "/status/disruptionsAllowed") > 0 {
-        return None;
-    }
-    let seen = world.seen("pods");
-    let pods = world.selected(budget.pointer("/spec/selector"));
-    let (expected, healthy, desired) = (
-        number(budget, "/status/expectedPods"),
-        number(budget, "/status/currentHealthy"),
-        number(budget, "/status/desiredHealthy"),
-    );
-    if pods.is_empty() && seen.is_some() {
-        let selector = pairs(object::map(budget, "/spec/selector/matchLabels"));
-        let cause = format!(
-            "its selector {selector} selects no pod in namespace {}: it protects nothing",
-            object::namespace(budget)
-        );
-        let edit = format!("kubectl edit {}pdb/{}", in_namespace(budget), object::name(budget));
-        let finding = Finding::new(Reason::BudgetSelectsNothing, budget, cause);
-        // Where there are no pods at all, it is for those to come.
-        let finding = if seen.is_some_and(<[Value]>::is_empty) { finding.note() } else { finding };
-        return Some(finding.advise(format!("if pods are meant: {edit}")));
-    }
-    let allows = match (budget.pointer("/spec/minAvailable"), budget.pointer("/spec/maxUnavailable")) {
-        (Some(least), _) => format!("minAvailable is {least}"),
-        (_, Some(most)) => format!("maxUnavailable is {most}"),
-        _ => String::new(),
-    };
-    let cause =
-        format!("it allows no eviction: {healthy} of {expected} pods are healthy, and {desired} must be ({allows})");
-    let finding = Finding::new(Reason::BudgetBlocks, budget, cause);
-    let sick: Vec<&Value> = pods.into_iter().filter(|pod| !pod::is_serving(pod)).collect();
-    if seen.is_none() && healthy < expected {
-        return Some(finding.detail("its pods could not be looked at"));
-    }
-    if sick.is_empty() {
-        let edit = format!("kubectl edit {}pdb/{}", in_namespace(budget), object::name(budget));
-        return Some(finding.note().advise(format!(
-            "it leaves no room at all: raise the replicas, or lower minAvailable (raise maxUnavailable): {edit}"
-        )));
-    }
-    let names: Vec<&str> = sick.iter().map(|pod| object::name(pod)).collect();
-    let finding = finding.detail(format!("{} not healthy: {}", plural(sick.len(), "pod"), named(&names)));
-    let finding = match sick.iter().find_map(|pod| pod::first(world, pod)) {
-        Some(inner) => Finding { underway: false, ..finding.because_of(inner) },
-        None => finding,
-    };
-    Some(finding.advise("unhealthyPodEvictionPolicy: AlwaysAllow lets pods that are not healthy go in any case"))
 }
 
 /// A quota that is used up refuses what comes next.
@@ -117,7 +62,7 @@ pub(super) fn certificate_request(world: &World, request: &Value) -> Option<Find
 const GOOD: [&str; 8] =
     ["Ready", "Available", "Established", "Healthy", "Programmed", "Accepted", "Synced", "NamesAccepted"];
 /// Conditions that tell of something bad.
-const BAD: [&str; 4] = ["Failed", "Degraded", "Stalled", "NonStructuralSchema"];
+const BAD: [&str; 5] = ["Failed", "Degraded", "Stalled", "NonStructuralSchema", "Dangling"];
 
 /// Kinds that nobody here knows say themselves how they are.
 pub(super) fn other(world: &World, target: &Value) -> Option<Finding> {

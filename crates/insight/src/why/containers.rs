@@ -81,6 +81,13 @@ pub(super) fn maker(world: &World, pod: &Value) -> Option<String> {
 pub(super) fn edit(world: &World, pod: &Value) -> String {
     let namespace = object::namespace(pod);
     match maker(world, pod) {
+        // The template of a Job cannot be changed; that of a CronJob counts for the next one.
+        Some(job) if job.starts_with("job/") => match cron_of(world, &job) {
+            Some(cron) => format!("kubectl edit -n {namespace} {cron}; it counts from its next Job on"),
+            None => format!(
+                "a Job's template cannot be changed: delete it, correct its manifest and create it again: kubectl delete -n {namespace} {job}"
+            ),
+        },
         Some(maker) => format!("kubectl edit -n {namespace} {maker}"),
         // Most of a pod cannot be changed once it is there.
         None => {
@@ -89,10 +96,17 @@ pub(super) fn edit(world: &World, pod: &Value) -> String {
     }
 }
 
+/// The CronJob that made a Job, as `cronjob/c`.
+fn cron_of(world: &World, job: &str) -> Option<String> {
+    maker(world, world.find("jobs", job.strip_prefix("job/")?)?)
+}
+
 /// The image is one of the few things that can be changed in a pod.
 pub(super) fn change_image(world: &World, pod: &Value) -> String {
-    let maker = maker(world, pod).unwrap_or_else(|| title(pod));
-    format!("kubectl edit -n {} {maker}", object::namespace(pod))
+    match maker(world, pod) {
+        Some(_) => edit(world, pod),
+        None => format!("kubectl edit -n {} {}", object::namespace(pod), title(pod)),
+    }
 }
 
 /// What to do with a pod that is of no use any more.
@@ -102,6 +116,12 @@ pub(super) fn replace(world: &World, pod: &Value) -> String {
         Some(maker) => format!("delete it, and {maker} makes another one: {delete}"),
         None => format!("delete it and create it again (nothing else does, since it has no controller): {delete}"),
     }
+}
+
+/// What a container said last, where that is known.
+fn last_line(world: &World, pod: &Value, name: &str) -> String {
+    let line = world.last_lines.get(&format!("{}/{name}", object::name(pod)));
+    line.map(|line| format!("its log says: {line}")).unwrap_or_default()
 }
 
 /// The command that shows what a container said.
@@ -117,6 +137,8 @@ pub(super) enum StartFailure {
     NotExecutable,
     WrongFormat,
     NoFolder,
+    /// A volume was to be mounted where the image has a file, or the other way round.
+    MountKind,
     Other,
 }
 
@@ -127,7 +149,11 @@ impl StartFailure {
         let links: Vec<&str> = plain.split(": ").map(str::trim).collect();
         let has = |texts: &[&str]| links.iter().any(|link| texts.iter().any(|text| link.starts_with(text)));
         let runs = has(&["exec", "unable to start container process", "starting container process caused"]);
-        if has(&["chdir to cwd", "mkdir"]) {
+        if has(&["error mounting"])
+            && (plain.ends_with("not a directory") || has(&["not a directory", "is a directory"]))
+        {
+            Self::MountKind
+        } else if has(&["chdir to cwd", "mkdir"]) {
             Self::NoFolder
         } else if has(&["executable file not found"]) || (runs && has(&["no such file or directory", "stat"])) {
             Self::NotFound
@@ -171,6 +197,20 @@ pub(super) fn not_started(world: &World, pod: &Value, name: &str, message: &str)
         }
         StartFailure::NoFolder => finding(format!("{who} cannot be started: its working directory cannot be used"))
             .advise(format!("correct workingDir: {edit}")),
+        StartFailure::MountKind => {
+            let mounts = spec(pod, name).map(|spec| object::items(spec, "/volumeMounts")).unwrap_or_default();
+            let path = |mount: &&Value| message.contains(&format!("{:?}", object::text(mount, "/mountPath")));
+            let (volume, path) = mounts
+                .iter()
+                .find(path)
+                .map_or(("", ""), |mount| (object::text(mount, "/name"), object::text(mount, "/mountPath")));
+            let cause = format!(
+                "{who} cannot be started: its volume {volume:?} cannot be mounted at {path}, since one of the two is a file and the other a folder"
+            );
+            Finding::new(Reason::ContainerConfiguration, pod, cause)
+                .detail(message)
+                .advise(format!("mount it at a folder, or one file of it with subPath: {edit}"))
+        }
         StartFailure::Other => Finding::new(Reason::ContainerConfiguration, pod, format!("{who} cannot be started"))
             .detail(message)
             .advise(format!("correct what the message names: {edit}")),
@@ -231,7 +271,7 @@ fn misconfigured(world: &World, pod: &Value, name: &str, state: &Value) -> Findi
 }
 
 /// Containers that must end before the others begin.
-pub(super) fn initialising(_: &World, pod: &Value) -> Option<Finding> {
+pub(super) fn initialising(world: &World, pod: &Value) -> Option<Finding> {
     let running = object::items(pod, "/status/initContainerStatuses").iter().find(|status| {
         status.pointer("/state/running").is_some() && role(pod, object::text(status, "/name")) == Role::Init
     })?;
@@ -240,6 +280,7 @@ pub(super) fn initialising(_: &World, pod: &Value) -> Option<Finding> {
     Some(
         Finding::new(Reason::InitRunning, pod, cause)
             .detail(format!("its command is {}", command(pod, name)))
+            .detail(last_line(world, pod, name))
             .advise(logs(pod, name, false))
             .underway(),
     )
@@ -265,6 +306,10 @@ mod tests {
             (
                 r#"OCI runtime create failed: chdir to cwd ("/nope") set in config.json failed: no such file or directory"#,
                 NoFolder,
+            ),
+            (
+                r#"error during container init: error mounting "/a/v" to rootfs at "/etc/passwd": mount /a/v:/etc/passwd (via /proc/self/fd/6), flags: 0x5001: not a directory"#,
+                MountKind,
             ),
             (r#"cannot find volume "permission denied" to mount into container "c""#, Other),
             ("", Other),

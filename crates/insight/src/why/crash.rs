@@ -78,6 +78,7 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
         let finding = match line {
             Some(line) => finding.detail(format!("its log says: {line}")),
             None if world.unread_logs.contains(&container) => finding.detail("you may not read its log"),
+            None if !world.read_logs.contains(&container) => finding,
             None => finding.detail("it wrote nothing, or its log is gone"),
         };
         finding.advise(logs(pod, name, previous))
@@ -96,7 +97,11 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
     // A kubelet that ends a container for its probe sends SIGTERM, then SIGKILL.
     for kind in [ProbeKind::Liveness, ProbeKind::Startup] {
         let probe = spec(pod, name).and_then(|spec| spec.get(kind.field()));
-        let event = probes::unhealthy(world, pod, name, kind, began);
+        // An API server keeps few Events of one pod: those of the latest restarts may be missing. That the kubelet killed
+        // the container, its exit code tells too.
+        let killed = matches!(code, 137 | 143) && restarts > 0;
+        let event = probes::unhealthy(world, pod, name, kind, began)
+            .or_else(|| probes::unhealthy(world, pod, name, kind, None).filter(|_| killed));
         if let (Some(probe), Some(event)) = (probe, event) {
             let cause = format!(
                 "{who} is restarted by its kubelet because its {} fails{}",
@@ -116,6 +121,18 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
             );
             return finding.advise(more).advise(logs(pod, name, previous));
         }
+    }
+    let hook = spec(pod, name).and_then(|spec| spec.pointer("/lifecycle/postStart"));
+    if let (Some(hook), Some(event)) = (hook, world.event(pod, &["FailedPostStartHook"])) {
+        let cause =
+            format!("the postStart hook of {who} fails, and so it is ended each time ({restarts} restarts so far)");
+        let words: Vec<&str> = object::items(hook, "/exec/command").iter().filter_map(Value::as_str).collect();
+        let what =
+            if words.is_empty() { String::new() } else { format!("the hook is the command `{}`", words.join(" ")) };
+        return Finding::new(Reason::HookFailed, pod, cause)
+            .detail(what)
+            .detail(said(event))
+            .advise(format!("correct lifecycle.postStart: {}", edit(world, pod)));
     }
     if code == 0 {
         let job = match role(pod, name) {

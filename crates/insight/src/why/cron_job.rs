@@ -6,11 +6,13 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
+use super::admission::Refusal;
 use super::{Finding, Reason, job, said};
-use crate::world::{World, number, standing, time_at};
+use crate::world::{World, event_time, number, standing, time_at};
 
 /// The controller needs no more than this after the time has come.
 const SLACK_SECONDS: i64 = 30;
+const HOUR_SECONDS: i64 = 3600;
 
 pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     let (namespace, name) = (object::namespace(target), object::name(target));
@@ -60,7 +62,62 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
             return stuck;
         }
     }
-    missed(world, target, newest, &schedule, &zone).into_iter().collect()
+    let missed = refused(world, target, newest).or_else(|| missed(world, target, newest, &schedule, &zone));
+    missed.or_else(|| replaced(world, target, &jobs)).into_iter().collect()
+}
+
+/// The API server takes no Job of it.
+fn refused(world: &World, target: &Value, newest: Option<&Value>) -> Option<Finding> {
+    let refused = world.event(target, &["FailedCreate"])?;
+    // One that could be made later shows that what was in the way is gone.
+    if newest.is_some_and(|job| time_at(job, "/metadata/creationTimestamp") > event_time(refused)) {
+        return None;
+    }
+    let edit = format!("kubectl edit -n {} cronjob/{}", object::namespace(target), object::name(target));
+    let told = object::text(refused, "/message");
+    let (cause, advice) = match Refusal::read(told) {
+        Refusal::QuotaExceeded { quota } => {
+            let namespace = object::namespace(target);
+            let cause = format!(
+                "its Jobs are refused: the ResourceQuota {quota:?} of namespace {namespace} does not allow them"
+            );
+            (cause, format!("raise it: kubectl edit -n {namespace} resourcequota/{quota}"))
+        }
+        _ => (
+            "its Jobs are refused by the API server".to_owned(),
+            format!("change the template as the message says: {edit}"),
+        ),
+    };
+    Some(Finding::new(Reason::CronRefused, target, cause).detail(told).advise(advice))
+}
+
+/// Each Job is ended for the next one before it has done its work.
+fn replaced(world: &World, target: &Value, jobs: &[&Value]) -> Option<Finding> {
+    if object::text(target, "/spec/concurrencyPolicy") != "Replace" {
+        return None;
+    }
+    let ended =
+        world.events(target).into_iter().filter(|event| object::text(event, "/reason") == "SuccessfulDelete").count();
+    let done = time_at(target, "/status/lastSuccessfulTime");
+    let began = time_at(target, "/status/lastScheduleTime")?;
+    let over = |job: &Value| standing(job, "Complete", "True").or_else(|| standing(job, "Failed", "True")).is_some();
+    let finishes = jobs.iter().any(|job| over(job));
+    // One that is replaced now and then is what the policy is for; where none ever ends, nothing is done.
+    if ended < 2 || finishes || done.is_some_and(|done| began.as_second() - done.as_second() < HOUR_SECONDS) {
+        return None;
+    }
+    let never = if done.is_none() {
+        "none of its Jobs has ever ended well"
+    } else {
+        "none of its Jobs has ended well for long"
+    };
+    let cause = format!("{never}: each is replaced by the next one before it is done (concurrencyPolicy Replace)");
+    let edit = format!("kubectl edit -n {} cronjob/{}", object::namespace(target), object::name(target));
+    Some(
+        Finding::new(Reason::CronReplaces, target, cause)
+            .detail(format!("its schedule is {:?}", object::text(target, "/spec/schedule")))
+            .advise(format!("let it fire less often, or use concurrencyPolicy: Forbid: {edit}")),
+    )
 }
 
 /// When the last Job was due, since it was last seen to.

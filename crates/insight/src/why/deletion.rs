@@ -1,9 +1,9 @@
 //! Objects that are being deleted and are still there.
 
 use ferry_meta::object;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Finding, Reason, claim, in_namespace, is_soon, named, said};
+use super::{Finding, Reason, claim, in_namespace, is_soon, named, said, title_with_group};
 use crate::gather::{ALL_PODS, REMAINING};
 use crate::world::{World, ago, known_kind, number, standing, time_at, title};
 
@@ -238,18 +238,8 @@ fn by_finalizers(world: &World, target: &Value, finalizers: &[&str], since: &str
     found.advise(format!(
         "only if its controller is gone for good: kubectl patch {}{} {patch}",
         in_namespace(target),
-        title_of(target)
+        title_with_group(target)
     ))
-}
-
-/// With its group, so that the command means this kind and no other.
-fn title_of(target: &Value) -> String {
-    let group = object::text(target, "/apiVersion").split_once('/').map(|(group, _)| group).unwrap_or_default();
-    let kind = object::text(target, "/kind").to_lowercase();
-    match group {
-        "" => title(target),
-        group => format!("{kind}.{group}/{}", object::name(target)),
-    }
 }
 
 fn pod(world: &World, pod: &Value) -> Option<Finding> {
@@ -321,6 +311,15 @@ fn namespace(world: &World, target: &Value) -> Finding {
         }
     }
     let name = object::name(target);
+    // Others may have put finalizers on the namespace itself, of either kind.
+    let own: Vec<&str> = object::finalizers(target).collect();
+    let more = object::items(target, "/spec/finalizers").iter().filter_map(Value::as_str);
+    let more: Vec<&str> = more.filter(|finalizer| *finalizer != "kubernetes").collect();
+    for finalizer in own.iter().chain(&more) {
+        let follows = follow(world, target, finalizer);
+        finding = follows.details.into_iter().fold(finding, Finding::detail);
+        finding = follows.advice.into_iter().fold(finding, Finding::advise);
+    }
     let held: Vec<&Value> =
         world.all(REMAINING).iter().filter(|item| object::finalizers(item).next().is_some()).collect();
     for item in held.iter().take(4) {
@@ -330,6 +329,27 @@ fn namespace(world: &World, target: &Value) -> Finding {
             finding = follow(world, item, finalizer).details.into_iter().fold(finding, Finding::detail);
         }
         finding = finding.advise(format!("ferry why -n {name} {}", of_resource(item)));
+    }
+    let emptied = standing(target, "NamespaceContentRemaining", "False").is_some()
+        && standing(target, "NamespaceFinalizersRemaining", "False").is_some();
+    if (!own.is_empty() || !more.is_empty()) && (emptied || held.is_empty() && !stuck) {
+        let all: Vec<&str> = own.iter().chain(&more).copied().collect();
+        finding.cause = format!("it waits for a finalizer on the namespace itself: {}", named(&all));
+        if !own.is_empty() {
+            let patch = r#"--type=merge -p '{"metadata":{"finalizers":null}}'"#;
+            finding = finding
+                .advise(format!("only if its controller is gone for good: kubectl patch namespace {name} {patch}"));
+        }
+        if !more.is_empty() {
+            let left: Vec<&str> = object::items(target, "/spec/finalizers")
+                .iter()
+                .filter_map(Value::as_str)
+                .filter(|one| *one == "kubernetes")
+                .collect();
+            let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name }, "spec": { "finalizers": left } });
+            finding = finding.advise(format!("only if its controller is gone for good: echo '{body}' | kubectl replace --raw /api/v1/namespaces/{name}/finalize -f -"));
+        }
+        return finding;
     }
     finding.underway = !stuck;
     if stuck {

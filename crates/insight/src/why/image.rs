@@ -70,7 +70,14 @@ pub(super) fn image(world: &World, pod: &Value) -> Option<Finding> {
             .advise("wait, pull with credentials (spec.imagePullSecrets), or use a mirror"),
             PullFailure::Denied => return Some(denied(world, pod, &finding, image, &why, &correct)),
             PullFailure::NotFound => {
-                finding(Reason::ImageNotFound, &format!("the registry {host} has no such image or tag")).advise(correct)
+                let found = finding(Reason::ImageNotFound, &format!("the registry {host} has no such image or tag"));
+                // Some registries say so to whoever may not see it.
+                match missing_secret(world, pod) {
+                    Some(name) => found
+                        .detail(format!("the Secret {name:?} of spec.imagePullSecrets does not exist; some registries hide images from those without credentials"))
+                        .advise(correct),
+                    None => found.advise(correct),
+                }
             }
             PullFailure::Status(status) => {
                 finding(Reason::RegistryError, &format!("the registry {host} answers with status {status}"))
@@ -119,6 +126,12 @@ fn told(world: &World, pod: &Value, container: &str, image: &str, state: &Value)
             && (of.is_empty() || of.ends_with(&field))
     });
     failed.and_then(|event| object::text(event, "/message").strip_prefix(&prefix)).unwrap_or(message).to_owned()
+}
+
+/// A pull Secret that the pod names and that is not there.
+fn missing_secret(world: &World, pod: &Value) -> Option<String> {
+    let all = references::of_pod(pod).into_iter().filter(|one| one.place == Place::PullSecret);
+    all.map(|one| one.name).find(|name| world.is_absent("secrets", name))
 }
 
 /// Not allowed to pull: are there credentials, and are they for this registry?

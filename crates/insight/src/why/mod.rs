@@ -3,9 +3,11 @@
 //! What is said is true: a cause comes from a typed reason, or from looking at the objects that it names. What is read out
 //! of a message is said as "probably", with the message beside it.
 
+mod access;
 mod admission;
 mod autoscaler;
 mod backend;
+mod budget;
 mod claim;
 mod cluster_objects;
 mod containers;
@@ -20,14 +22,18 @@ mod job;
 mod network_policy;
 mod node;
 mod pod;
+mod policies;
 mod probes;
 mod pull_failure;
 mod reason;
 mod references;
 mod render;
+mod rollout;
 mod route;
 mod scheduling;
+mod servers;
 mod service;
+mod slices;
 #[cfg(test)]
 mod tests;
 mod volume;
@@ -41,6 +47,7 @@ use serde_json::{Value, json};
 use crate::world::{World, condition, known_kind, time_at, title};
 
 pub use crate::gather::world as look;
+pub(crate) use access::{ACCOUNTS, accounts, role_plural};
 pub(crate) use gateway::secrets as secrets_of_gateway;
 pub use reason::Reason;
 pub(crate) use references::of_pod as references_of;
@@ -48,6 +55,9 @@ pub use render::render;
 
 /// Where a Node tells who drops packets of its pods: chains of others in which nothing could be done about it.
 pub const PACKETS_DROPPED: &str = "ferry.dev/packets-dropped";
+
+/// Set in the target where the object itself could not be read, because the server is not well.
+pub(crate) const UNREAD: &str = "unread";
 
 /// Where on the way from the client to a reachable pod it is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +73,8 @@ pub enum Hop {
     Endpoints,
     Autoscaler,
     Network,
+    Authorization,
+    Store,
 }
 
 impl Hop {
@@ -80,6 +92,8 @@ impl Hop {
             Self::Endpoints => "endpoints, the addresses behind a Service",
             Self::Autoscaler => "autoscaler",
             Self::Network => "network, between the two ends of a connection",
+            Self::Authorization => "authorization, where the API server asks who may do what",
+            Self::Store => "store, which keeps every object",
         }
     }
 
@@ -87,6 +101,8 @@ impl Hop {
     pub fn number(self) -> Option<u8> {
         match self {
             Self::Deletion | Self::Autoscaler | Self::Network => None,
+            Self::Authorization => Some(3),
+            Self::Store => Some(7),
             Self::Controller => Some(9),
             Self::Admission => Some(6),
             Self::Scheduler | Self::Storage => Some(10),
@@ -193,7 +209,9 @@ type Cause = fn(&World, &Value) -> Option<Finding>;
 
 /// What holds the target up, the first hop first, then the notes. Nothing but notes: nothing does.
 pub fn findings(world: &World) -> Vec<Finding> {
-    let mut found = all_findings(world);
+    // Where the server itself is not well, whatever else is said of the object may follow from that.
+    let mut found = servers::findings(world);
+    found.extend(all_findings(world));
     found.sort_by_key(|finding| finding.note);
     found
 }
@@ -205,6 +223,9 @@ pub fn held(findings: &[Finding]) -> Option<&Finding> {
 
 fn all_findings(world: &World) -> Vec<Finding> {
     let target = &world.target;
+    if target[UNREAD] == true {
+        return Vec::new();
+    }
     if let Some(held) = deletion::held(world, target) {
         return vec![held];
     }
@@ -224,12 +245,18 @@ fn all_findings(world: &World) -> Vec<Finding> {
         "PersistentVolumeClaim" => one(claim::findings(world, target)),
         "PersistentVolume" => one(volume::persistent(world, target)),
         "Node" => node::findings(world, target),
-        "PodDisruptionBudget" => one(cluster_objects::budget(world, target)),
+        "PodDisruptionBudget" => budget::findings(world, target),
         "ResourceQuota" => cluster_objects::quota(target),
         "CertificateSigningRequest" => one(cluster_objects::certificate_request(world, target)),
         "HorizontalPodAutoscaler" => autoscaler::findings(world, target),
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => webhook::configuration(world, target),
         "APIService" => one(webhook::api_service(world, target)),
+        "CustomResourceDefinition" => webhook::conversion(world, target),
+        "RoleBinding" | "ClusterRoleBinding" => access::binding(world, target),
+        "ResourceClaim" => one(scheduling::missing_class(world, target, "/spec/devices")),
+        "ServiceAccount" => one(references::of_account(world, target)),
+        "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" => policies::policy(world, target),
+        "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => policies::binding(world, target),
         _ => one(cluster_objects::other(world, target)),
     }
 }
@@ -290,6 +317,15 @@ fn pairs(map: &serde_json::Map<String, Value>) -> String {
 pub(crate) fn in_namespace(item: &Value) -> String {
     let namespace = object::namespace(item);
     if namespace.is_empty() { String::new() } else { format!("-n {namespace} ") }
+}
+
+/// `deployment.apps/web`: with its group, so that a command means this kind and no other.
+fn title_with_group(item: &Value) -> String {
+    let group = object::text(item, "/apiVersion").split_once('/').map(|(group, _)| group).unwrap_or_default();
+    match group {
+        "" => title(item),
+        group => format!("{}.{group}/{}", object::text(item, "/kind").to_lowercase(), object::name(item)),
+    }
 }
 
 /// The newest warning about an object.

@@ -1,10 +1,9 @@
 //! Nodes: on the way into the cluster, lost, short of something.
 
 use ferry_meta::object;
-use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
-use super::{Finding, Reason, cluster_objects, named, plural, said};
+use super::{Finding, Reason, budget, cluster_objects, named, plural, said};
 use crate::gather::{ALL_BUDGETS, ALL_PODS};
 use crate::nodes::{CERTIFICATES, KUBELET, LEASE, REMOVALS};
 use crate::world::{World, ago, condition, number, standing, time_at};
@@ -86,14 +85,21 @@ fn drain_blocked(world: &World, node: &Value) -> Option<Finding> {
     let name = object::name(node);
     let on_it = |pod: &&Value| object::text(pod, "/spec/nodeName") == name;
     for pod in world.all(ALL_PODS).iter().filter(on_it).filter(|pod| is_drained(pod)) {
-        let full = world.all(ALL_BUDGETS).iter().find(|budget| {
-            let selector =
-                budget.pointer("/spec/selector").and_then(|selector| LabelSelector::from_object(selector).ok());
-            object::namespace(budget) == object::namespace(pod)
-                && number(budget, "/status/disruptionsAllowed") == 0
-                && selector.is_some_and(|selector| selector.matches(object::labels(pod)))
-        });
-        if let Some(budget) = full {
+        let mut over: Vec<&Value> =
+            world.all(ALL_BUDGETS).iter().filter(|budget| budget::selects(budget, pod)).collect();
+        if let [first, second, ..] = over.as_slice() {
+            let place = object::namespace(pod);
+            let cause = format!(
+                "it cannot be drained: two PodDisruptionBudgets select the pod {} in {place}, {} and {}, and such a pod is evicted by nobody",
+                object::name(pod),
+                object::name(first),
+                object::name(second)
+            );
+            let why = format!("ferry why -n {place} pdb/{}", object::name(first));
+            return Some(Finding::new(Reason::DrainBlocked, node, cause).advise(why));
+        }
+        over.retain(|budget| number(budget, "/status/disruptionsAllowed") == 0);
+        if let Some(budget) = over.first() {
             let (place, title) = (object::namespace(pod), object::name(budget));
             let cause = format!(
                 "it cannot be drained: the PodDisruptionBudget {title} lets no pod like {} in {place} go",

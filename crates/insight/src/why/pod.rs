@@ -11,11 +11,12 @@ use super::{
 use crate::world::{World, ago, condition, is_true, number, standing, time_at};
 
 /// In the order of the hops: the first that holds is the answer.
-const CAUSES: [Cause; 17] = [
+const CAUSES: [Cause; 18] = [
     deletion::held,
     ended,
     scheduling::gated,
     scheduling::unbound_claim,
+    scheduling::devices,
     scheduling::scheduler_error,
     scheduling::unschedulable,
     lost_node,
@@ -72,6 +73,16 @@ fn ended(world: &World, pod: &Value) -> Option<Finding> {
     let node = object::text(pod, "/spec/nodeName");
     let finding = |reason: Reason, cause: String| Finding::new(reason, pod, cause).detail(message.trim());
     Some(match reason {
+        "Evicted" if over_size(pod, message).is_some() => {
+            let (volume, limit) = over_size(pod, message).unwrap_or_default();
+            let cause = format!(
+                "node {node} evicted it: its emptyDir volume {volume:?} has more in it than its sizeLimit of {limit}"
+            );
+            finding(Reason::Evicted, cause).advise(format!(
+                "raise sizeLimit of {volume}, or let the program keep less there: {}",
+                edit(world, pod)
+            ))
+        }
         "Evicted" => finding(
             Reason::Evicted,
             format!("node {node} evicted it, for want of resources or because it used more than it may"),
@@ -84,6 +95,7 @@ fn ended(world: &World, pod: &Value) -> Option<Finding> {
         "DeadlineExceeded" => {
             let seconds = number(pod, "/spec/activeDeadlineSeconds");
             finding(Reason::PodDeadline, format!("it ran longer than its activeDeadlineSeconds of {seconds} s"))
+                .advise(format!("raise activeDeadlineSeconds, or take it away: {}", edit(world, pod)))
         }
         "" => crash::failed(world, pod),
         rejected
@@ -95,6 +107,14 @@ fn ended(world: &World, pod: &Value) -> Option<Finding> {
                 .advise(replace(world, pod))
         }
         other => finding(Reason::PodFailed, format!("it failed: {other}")).advise(replace(world, pod)),
+    })
+}
+
+/// The emptyDir that the kubelet names, with its limit.
+fn over_size<'a>(pod: &'a Value, message: &str) -> Option<(&'a str, &'a str)> {
+    object::items(pod, "/spec/volumes").iter().find_map(|volume| {
+        let (name, limit) = (object::text(volume, "/name"), object::text(volume, "/emptyDir/sizeLimit"));
+        (!limit.is_empty() && message.contains(&format!("{name:?}"))).then_some((name, limit))
     })
 }
 

@@ -59,6 +59,8 @@ enum Met {
     Refused,
     Timeout,
     Status(u16),
+    /// The command of the probe is not in the image.
+    NoCommand,
     Other,
 }
 
@@ -68,9 +70,13 @@ impl Met {
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
             return digits.parse().map_or(Self::Other, Self::Status);
         }
-        let links: Vec<&str> = message.split(": ").map(|link| link.trim().trim_end_matches('.')).collect();
+        // What stands in quotes is a command or an address.
+        let plain = message.split('"').step_by(2).collect::<Vec<_>>().join("");
+        let links: Vec<&str> = plain.split(": ").map(|link| link.trim().trim_end_matches('.')).collect();
         let has = |text: &str| links.iter().any(|link| link.to_lowercase().starts_with(text));
-        if has("connection refused") {
+        if has("executable file not found") {
+            Self::NoCommand
+        } else if has("connection refused") {
             Self::Refused
         } else if has("i/o timeout") || has("context deadline exceeded") || has("command timed out") || has("timeout") {
             Self::Timeout
@@ -109,7 +115,25 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
         .detail(described(probe))
         .detail(message);
     let port = port_of(probe);
+    let secure = object::text(probe, "/httpGet/scheme") == "HTTPS";
     Some(match Met::read(message) {
+        Met::NoCommand => finding.detail("the command of the probe is not in the image").advise(format!(
+            "use a command that the image has, or an httpGet or tcpSocket probe: {}",
+            edit(world, pod)
+        )),
+        Met::Timeout | Met::Other if secure => finding
+            .detail(format!("the probe speaks HTTPS; whether the program does on port {port} cannot be seen from here"))
+            .advise(format!(
+                "if it speaks HTTP there, take scheme: HTTPS away; else see why it is slow: {}",
+                edit(world, pod)
+            ))
+            .advise(logs(pod, name, false)),
+        Met::Other if probe.get("grpc").is_some() => finding
+            .advise(format!(
+                "see that the program serves gRPC with grpc.health.v1.Health on port {port}, or use another probe: {}",
+                edit(world, pod)
+            ))
+            .advise(logs(pod, name, false)),
         Met::Refused => finding
             .detail(format!("nothing listens on port {port} of the container"))
             .advise(format!("correct the port of the probe, or let the program listen there: {}", edit(world, pod)))
@@ -160,7 +184,8 @@ pub(super) fn mistaken_port(pod: &Value, container: &str, probe: &Value) -> Opti
 pub(super) fn described(probe: &Value) -> String {
     let port = port_of(probe);
     let what = if probe.get("httpGet").is_some() {
-        format!("GET {} on port {port}", object::text(probe, "/httpGet/path"))
+        let over = if object::text(probe, "/httpGet/scheme") == "HTTPS" { " over HTTPS" } else { "" };
+        format!("GET {} on port {port}{over}", object::text(probe, "/httpGet/path"))
     } else if probe.get("tcpSocket").is_some() {
         format!("a connection to port {port}")
     } else if probe.get("grpc").is_some() {
@@ -189,6 +214,10 @@ mod tests {
             (
                 "Readiness probe failed: Get \"http://10.0.0.1:81/\": context deadline exceeded (Client.Timeout exceeded)",
                 Timeout,
+            ),
+            (
+                "Readiness probe errored: rpc error: code = Unknown desc = exec failed: exec: \"curl\": executable file not found in $PATH",
+                NoCommand,
             ),
             ("Readiness probe failed: cat: can't open '/tmp/404': No such file or directory", Other),
             ("", Other),

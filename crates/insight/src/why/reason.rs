@@ -108,6 +108,8 @@ reasons! {
         PodsMissing "pods-missing" Controller,
         NotOwned "not-owned" Controller,
         OnDelete "on-delete" Controller,
+        Partition "partition" Controller,
+        OldTemplate "old-template" Controller,
         ServiceMissing "service-missing" Controller,
         NoNodeForDaemon "no-node-for-daemon" Controller,
         NodesSkipped "nodes-skipped" Controller,
@@ -122,6 +124,9 @@ reasons! {
         PriorityClassMissing "priority-class-missing" Admission,
         RuntimeClassMissing "runtime-class-missing" Admission,
         PodRefused "pod-refused" Admission,
+        ClaimRefused "claim-refused" Admission,
+        NameTooLong "name-too-long" Admission,
+        NamespaceGoing "namespace-going" Admission,
     }
     "jobs" {
         BackoffLimit "backoff-limit" Controller,
@@ -139,9 +144,13 @@ reasons! {
         CronMissed "cron-missed" Controller,
         CronFailed "cron-failed" Controller,
         CronBehind "cron-behind" Controller,
+        CronRefused "cron-refused" Admission,
+        CronReplaces "cron-replaces" Controller,
     }
     "network" {
         NoSelector "no-selector" Endpoints,
+        SliceNotReady "slice-not-ready" Endpoints,
+        SlicePort "slice-port" Endpoints,
         SelectorMatchesNothing "selector-matches-nothing" Endpoints,
         PodsNotReady "pods-not-ready" Endpoints,
         NoReadyEndpoint "no-ready-endpoint" Endpoints,
@@ -234,5 +243,23 @@ reasons! {
         ApiServiceUnavailable "api-service-unavailable" Admission,
         CertificateRequest "certificate-request" Controller,
         Condition "condition" Controller,
+        PullSecretOfAccount "pull-secret-of-account" Kubelet,
+        ConversionWebhook "conversion-webhook" Admission,
+        PolicyUnbound "policy-unbound" Admission,
+        PolicyTypes "policy-types" Admission,
+        PolicyMissing "policy-missing" Admission,
+        BudgetsOverlap "budgets-overlap" Controller,
+        BudgetSync "budget-sync" Controller,
+    }
+    "access" {
+        RoleMissing "role-missing" Authorization,
+        SubjectMissing "subject-missing" Authorization,
+        NoSubjects "no-subjects" Authorization,
+    }
+    "servers" {
+        ServerNotReady "server-not-ready" Store,
+        StoreFull "store-full" Store,
+        StoreCorrupt "store-corrupt" Store,
+        StoreUnreachable "store-unreachable" Store,
     }
 }

@@ -48,6 +48,24 @@ pub(crate) fn of_pod(pod: &Value) -> Vec<Reference> {
     found
 }
 
+/// A ServiceAccount whose pull Secret is not there: its pods pull without it.
+pub(super) fn of_account(world: &World, account: &Value) -> Option<Finding> {
+    let namespace = object::namespace(account);
+    let gone: Vec<&str> = object::items(account, "/imagePullSecrets")
+        .iter()
+        .map(|secret| object::text(secret, "/name"))
+        .filter(|name| *world.presence("secrets", name) == Presence::Absent)
+        .collect();
+    let first = gone.first()?;
+    let cause = format!(
+        "its pull Secret {} does not exist in namespace {namespace}: its pods pull images without it",
+        named(&gone)
+    );
+    Some(Finding::new(Reason::PullSecretOfAccount, account, cause).advise(format!(
+        "kubectl create secret docker-registry -n {namespace} {first} --docker-server=HOST --docker-username=USER --docker-password=PASSWORD"
+    )))
+}
+
 fn is_optional(source: &Value) -> bool {
     source["optional"].as_bool() == Some(true)
 }

@@ -6,7 +6,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::containers::edit;
-use super::{Finding, Reason, claim, fit, named, plural, said};
+use super::{Finding, Reason, claim, deletion, fit, named, plural, said};
 use crate::world::{World, ago, condition, standing, time_at};
 
 pub(super) fn gated(_: &World, pod: &Value) -> Option<Finding> {
@@ -50,6 +50,15 @@ pub(super) fn unbound_claim(world: &World, pod: &Value) -> Option<Finding> {
                 edit(world, pod)
             )));
         };
+        // The scheduler takes no claim that is about to go.
+        if object::is_being_deleted(found)
+            && object::text(pod, "/spec/nodeName").is_empty()
+            && let Some(held) = deletion::held(world, found)
+        {
+            let cause = format!("its claim {name} is being deleted, and no new pod gets it");
+            let finding = Finding::new(Reason::ClaimMissing, pod, cause).because_of(held);
+            return Some(Finding { underway: false, ..finding });
+        }
         // A class that waits for its first pod waits for the scheduler, not the other way round.
         if let Some(mut finding) = claim::findings(world, found).filter(|finding| !finding.underway && !finding.note) {
             finding.details.insert(0, format!("{} waits for the claim {name}", crate::world::title(pod)));
@@ -100,22 +109,97 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
         finding = finding.detail(format!("the scheduler says of {}{which}: {reason}", plural(*count, "node")));
     }
     let free = checked.iter().filter(|one| one.obstacles.is_empty()).map(|one| one.node).collect::<Vec<_>>();
-    if !free.is_empty() && !looked.is_empty() {
-        finding = finding
-            .detail(format!("nothing was found against {}; the scheduler's words are all there is", named(&free)));
+    // A node with nothing in its way shows that the obstacles of the others are not what it is about.
+    if !free.is_empty() && nominated(pod).is_empty() {
+        let cause = format!("the scheduler finds no node for it: {}", first_part(message));
+        let found = Finding::new(reason, pod, cause).probably();
+        let found = finding.details.into_iter().fold(found, Finding::detail);
+        return Some(
+            found
+                .detail(format!(
+                    "nothing was found against {} here; the scheduler's words are all there is",
+                    named(&free)
+                ))
+                .advise("correct what the scheduler names, and compare it with the nodes: kubectl describe nodes"),
+        );
     }
-    let nominated = object::text(pod, "/status/nominatedNodeName");
+    let nominated = nominated(pod);
     if !nominated.is_empty() {
         let cause = format!("pods of lower priority are ending on {nominated} to make room for it");
         return Some(Finding { reason: Reason::Preempting, cause, ..finding }.underway());
     }
-    for text in fit::advice(world, pod, &checked, &edit(world, pod)) {
+    for text in fit::advice(world, &checked, &edit(world, pod)) {
         finding = finding.advise(text);
     }
     if finding.advice.is_empty() {
         finding = finding.advise("compare what the scheduler says with the nodes: kubectl describe nodes");
     }
     Some(finding)
+}
+
+fn nominated(pod: &Value) -> &str {
+    object::text(pod, "/status/nominatedNodeName")
+}
+
+/// `0/3 nodes are available: WHAT. preemption: …` → `WHAT`
+fn first_part(message: &str) -> &str {
+    let rest = message.split_once(" nodes are available: ").map_or(message, |(_, rest)| rest);
+    rest.split(" preemption: ").next().unwrap_or(rest).trim_end_matches('.')
+}
+
+/// Devices that it claims: the ResourceClaim, its template or the class of its devices is not there.
+pub(super) fn devices(world: &World, pod: &Value) -> Option<Finding> {
+    if !object::text(pod, "/spec/nodeName").is_empty() {
+        return None;
+    }
+    let namespace = object::namespace(pod);
+    for entry in object::items(pod, "/spec/resourceClaims") {
+        for (field, list, kind) in [
+            ("/resourceClaimName", "resourceclaims", "ResourceClaim"),
+            ("/resourceClaimTemplateName", "resourceclaimtemplates", "ResourceClaimTemplate"),
+        ] {
+            let name = object::text(entry, field);
+            let Some(items) = world.seen(list).filter(|_| !name.is_empty()) else { continue };
+            let Some(found) = items.iter().find(|item| object::name(item) == name) else {
+                let cause = format!(
+                    "its resource {:?} needs the {kind} {name:?}, and there is none in namespace {namespace}",
+                    object::text(entry, "/name")
+                );
+                return Some(
+                    Finding::new(Reason::DeviceClaim, pod, cause)
+                        .advise(format!("create the {kind} {name}, or correct its name: {}", edit(world, pod))),
+                );
+            };
+            let place = if kind == "ResourceClaim" { "/spec/devices" } else { "/spec/spec/devices" };
+            if let Some(missing) = missing_class(world, found, place) {
+                return Some(missing.detail(format!("{} waits for the {kind} {name}", crate::world::title(pod))));
+            }
+        }
+    }
+    None
+}
+
+/// A DeviceClass that a claim asks for and that does not exist.
+pub(super) fn missing_class(world: &World, claim: &Value, place: &str) -> Option<Finding> {
+    let classes = world.seen("deviceclasses")?;
+    let requests = object::items(claim, &format!("{place}/requests"));
+    let asked = requests.iter().flat_map(|request| {
+        let several = object::items(request, "/firstAvailable").iter();
+        std::iter::once(&request["exactly"]).chain(several).map(|one| object::text(one, "/deviceClassName"))
+    });
+    let known = |name: &str| classes.iter().any(|class| object::name(class) == name);
+    let name = asked.into_iter().find(|name| !name.is_empty() && !known(name))?;
+    let names: Vec<&str> = classes.iter().map(object::name).collect();
+    let there = match names.is_empty() {
+        true => "the cluster has no DeviceClass at all: the driver of the devices brings it".to_owned(),
+        false => format!("there are {}", named(&names)),
+    };
+    let cause = format!("it asks for devices of the DeviceClass {name:?}, which does not exist");
+    Some(
+        Finding::new(Reason::DeviceClaim, claim, cause)
+            .detail(there)
+            .advise(format!("install the driver that brings {name}, or create the claim with a class that exists")),
+    )
 }
 
 /// Nobody has said anything of the pod yet.

@@ -7,7 +7,7 @@ use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
 use super::network_policy::{self, Traffic};
-use super::{Finding, Reason, in_namespace, is_young, named, pairs, plural, pod, said};
+use super::{Finding, Reason, in_namespace, is_young, named, pairs, plural, pod, said, slices};
 use crate::world::{World, ago, time_at, title};
 
 pub(super) fn findings(world: &World, service: &Value) -> Vec<Finding> {
@@ -19,6 +19,9 @@ pub(super) fn findings(world: &World, service: &Value) -> Vec<Finding> {
         && let Some(finding) = dark(world, service)
     {
         return vec![finding];
+    }
+    if object::map(service, "/spec/selector").is_empty() {
+        return slices::unserved_port(world, service).into_iter().collect();
     }
     let selected = selected(world, service).unwrap_or_default();
     let serving: Vec<&Value> = selected.into_iter().filter(|pod| pod::is_serving(pod)).collect();
@@ -111,10 +114,7 @@ pub(super) fn is_dark(world: &World, service: &Value) -> bool {
 
 /// The endpoints in all slices of a Service.
 fn listed<'a>(world: &'a World, service: &Value) -> Vec<&'a Value> {
-    let is_of = |slice: &&Value| {
-        object::labels(slice).get("kubernetes.io/service-name").and_then(Value::as_str) == Some(object::name(service))
-    };
-    world.all("endpointslices").iter().filter(is_of).flat_map(|slice| object::items(slice, "/endpoints")).collect()
+    slices::of(world, service).flat_map(|slice| object::items(slice, "/endpoints")).collect()
 }
 
 fn is_ready(endpoint: &Value) -> bool {
@@ -126,16 +126,7 @@ fn dark(world: &World, service: &Value) -> Option<Finding> {
     let selector = object::map(service, "/spec/selector");
     let edit = format!("kubectl edit {}{}", in_namespace(service), title(service));
     if selector.is_empty() {
-        // The API server's own Service has its slices from the API server.
-        let cause = "it has no selector, and nobody has written an EndpointSlice for it";
-        return Some(
-            Finding::new(Reason::NoSelector, service, cause).advise(format!("give it spec.selector: {edit}")).advise(
-                format!(
-                    "or write an EndpointSlice with the label kubernetes.io/service-name={}",
-                    object::name(service)
-                ),
-            ),
-        );
+        return Some(slices::without_selector(world, service, &edit));
     }
     let wanted = pairs(selector);
     let Some(selected) = selected(world, service) else {
@@ -191,6 +182,15 @@ fn no_pods(
             true => finding.note().advise(format!("kubectl scale -n {namespace} {name} --replicas=1")),
             false => finding.advise(format!("ferry why -n {namespace} {name}")),
         };
+    }
+    let over = world.all("pods").iter().find(|pod| matcher.matches(object::labels(pod)));
+    if let Some(pod) = over {
+        let (name, phase) = (object::name(pod), object::text(pod, "/status/phase"));
+        let cause =
+            format!("the pods that its selector {wanted} matches are over: {name} has {}", phase.to_lowercase());
+        return Finding::new(Reason::PodsNotReady, service, cause)
+            .detail("a pod that has ended answers nobody")
+            .advise("what serves must not end: use a Deployment, or restartPolicy: Always");
     }
     let cause = format!("its selector {wanted} matches no pod in {namespace}");
     let finding = Finding::new(Reason::SelectorMatchesNothing, service, cause);
@@ -267,6 +267,22 @@ fn unnamed_port(service: &Value, pods: &[&Value]) -> Option<Finding> {
         let is = |port: &Value| object::text(port, "/name") == name && self::protocol(port) == protocol;
         if container_ports(pods).any(is) {
             continue;
+        }
+        if let Some(other) = container_ports(pods).find(|port| object::text(port, "/name") == name) {
+            let has = self::protocol(other);
+            let cause = format!(
+                "its port {}/{protocol} leads to the container port {name:?}, which is {has}: nothing is behind it",
+                port.get("port").and_then(Value::as_i64).unwrap_or(0)
+            );
+            return Some(
+                Finding::new(Reason::PortName, service, cause)
+                    .advise(format!(
+                        "use protocol: {has} in the Service: kubectl edit {}{}",
+                        in_namespace(service),
+                        title(service)
+                    ))
+                    .advise(format!("or protocol: {protocol} in the container's port")),
+            );
         }
         let mut names: Vec<&str> =
             container_ports(pods).map(|port| object::text(port, "/name")).filter(|name| !name.is_empty()).collect();

@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, in_namespace, is_failing, said};
+use super::{Finding, Reason, cluster_objects, in_namespace, is_failing, said};
 use crate::gather::{BEHIND, BEHIND_SLICES, MUTATING, VALIDATING};
 use crate::surroundings::UNLISTED;
 use crate::world::{World, title};
@@ -79,6 +79,27 @@ pub(super) fn configuration(world: &World, target: &Value) -> Vec<Finding> {
             )))
         })
         .collect()
+}
+
+/// A CustomResourceDefinition: how it says that it is, and the webhook that turns its versions into each other.
+pub(super) fn conversion(world: &World, target: &Value) -> Vec<Finding> {
+    let mut found: Vec<Finding> = cluster_objects::other(world, target).into_iter().collect();
+    let why = target.pointer("/spec/conversion/webhook/clientConfig/service").and_then(|service| dead(world, service));
+    if let Some(why) = why {
+        let cause = format!("the webhook that converts its objects between versions cannot be called: {why}");
+        let versions = object::items(target, "/spec/versions").len();
+        let effect = match versions {
+            1 => "with one version nothing is converted; it counts as soon as there is a second",
+            _ => "its objects cannot be read, written or deleted in a version other than the stored one",
+        };
+        let finding = Finding::new(Reason::ConversionWebhook, target, cause).detail(effect);
+        let finding = if versions == 1 { finding.note() } else { finding };
+        found.push(finding.advise(format!(
+            "bring its pods back; or, if all versions are alike, convert without it (spec.conversion.strategy: None): kubectl edit crd {}",
+            object::name(target)
+        )));
+    }
+    found
 }
 
 /// An API that another server serves.

@@ -6,7 +6,7 @@ use ferry_meta::object;
 use ferry_meta::selector::LabelSelector;
 use serde_json::{Value, json};
 
-use super::{Finding, Reason, admission, deletion, fit, named, pairs, plural, pod, said, service, warning};
+use super::{Finding, Reason, admission, deletion, fit, named, pairs, plural, pod, rollout, said, service, warning};
 use crate::world::{World, condition, event_time, is_owned_by, number, standing, time_at, title};
 
 pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
@@ -23,6 +23,7 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     let enough = pods.iter().filter(|pod| pod::is_serving(pod)).count() as i64 >= wanted(target);
     let looked_at: Vec<&Value> = pods.iter().copied().filter(|pod| !enough || !over(pod)).collect();
     let mut found = of_pods(world, &looked_at);
+    rollout::stale(target, &looked_at, &mut found);
     if pods.is_empty() && !wanted_so.is_empty() {
         return wanted_so;
     }
@@ -46,7 +47,7 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
         }
     }
     if found.is_empty() {
-        let causes = [missing, available_later, on_delete];
+        let causes = [missing, available_later, rollout::on_delete, rollout::partition];
         found.extend(causes.iter().find_map(|cause| cause(world, target, &pods)));
     }
     if found.is_empty() {
@@ -116,30 +117,6 @@ fn available_later(world: &World, target: &Value, pods: &[&Value]) -> Option<Fin
         wanted(target)
     );
     Some(Finding::new(Reason::MinReadySeconds, target, cause).underway())
-}
-
-/// The template has changed, and nobody replaces the pods.
-fn on_delete(_: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
-    let kind = object::text(target, "/kind");
-    let by_hand = object::text(target, "/spec/updateStrategy/type") == "OnDelete";
-    let (all, updated) = match kind {
-        "DaemonSet" => {
-            (number(target, "/status/currentNumberScheduled"), number(target, "/status/updatedNumberScheduled"))
-        }
-        _ => (number(target, "/status/replicas"), number(target, "/status/updatedReplicas")),
-    };
-    let changed = match kind {
-        "StatefulSet" => {
-            object::text(target, "/status/currentRevision") != object::text(target, "/status/updateRevision")
-        }
-        _ => true,
-    };
-    (by_hand && changed && updated < all && !pods.is_empty()).then(|| {
-        let cause = format!("{} of {all} pods have the old template: its updateStrategy is OnDelete, and so they are replaced when somebody deletes them", all - updated);
-        let names: Vec<&str> = pods.iter().map(|pod| object::name(pod)).collect();
-        let command = format!("kubectl delete pod {}{}", super::in_namespace(target), names.join(" "));
-        Finding::new(Reason::OnDelete, target, cause).note().advise(format!("one after the other: {command}"))
-    })
 }
 
 /// Without its Service, the pods of a StatefulSet have no names of their own in DNS.
@@ -352,7 +329,7 @@ fn missing(world: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
                 .into_iter()
                 .fold(Finding::new(Reason::NoNodeForDaemon, target, cause), Finding::detail);
             let edit = format!("kubectl edit {}{}", super::in_namespace(target), title(target));
-            let found = fit::advice(world, &template, &checked, &edit).into_iter().fold(found, Finding::advise);
+            let found = fit::advice(world, &checked, &edit).into_iter().fold(found, Finding::advise);
             if found.advice.is_empty() {
                 return found
                     .advise(format!("compare its nodeSelector, affinity and tolerations with the nodes: {edit}"));
@@ -368,6 +345,9 @@ fn missing(world: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
     }
     if ready >= wanted {
         return None;
+    }
+    if let Some(waits) = rollout::recreate(world, target) {
+        return Some(waits);
     }
     let cause = format!("{ready} of {wanted} pods are ready, and its controller has not made the others yet");
     let told = warning(world, target).map(|event| object::text(event, "/message")).unwrap_or_default();

@@ -74,6 +74,7 @@ async fn run(context: &Context) -> Result<()> {
     }
     let server = flags.is("server-side");
     let report = Report::of(context)?;
+    super::delete::propagation(flags)?;
     let validation = common::validation(flags)?;
     let mut set = match flags.given("applyset") {
         Some(text) => Some(ApplySet::parse(context, text).await?),
@@ -110,6 +111,7 @@ async fn run(context: &Context) -> Result<()> {
         };
         if let Ok((object, what)) = &result {
             visited.applied(object);
+            context.remember(info);
             if !object["metadata"]["deletionTimestamp"].is_null() && *what != "created" {
                 warn(format!("Warning: Detected changes to resource {} which is currently being deleted.", info.name));
             }

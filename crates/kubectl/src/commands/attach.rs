@@ -24,10 +24,8 @@ async fn run(context: &Context) -> Result<()> {
     if let Some(phase) = pod["status"]["phase"].as_str().filter(|phase| matches!(*phase, "Succeeded" | "Failed")) {
         return Err(Error::say(format!("cannot attach a container in a completed pod; current phase is {phase}")));
     }
-    let container = match flags.given("container") {
-        Some(name) => name.to_owned(),
-        None => pods::default_container(&pod, flags.is("quiet"))?,
-    };
+    let container = pods::container(&pod, flags.given("container"), flags.is("quiet"))
+        .map_err(|error| Error::say(format!("cannot attach to the container: {}", error.inner())))?;
     if !flags.is("quiet") && flags.is("stdin") {
         warn("If you don't see a command prompt, try pressing enter.");
     }

@@ -67,6 +67,14 @@ const URL_VERBS: [&str; 8] = ["get", "put", "post", "head", "options", "delete",
 async fn can_i(context: &Context) -> Result<()> {
     let flags = &context.flags;
     if flags.is("list") {
+        if !context.words().is_empty() {
+            return Err(Error::say("list option must be specified with no arguments"));
+        }
+        if flags.is("quiet") || flags.is("all-namespaces") || flags.given("subresource").is_some() {
+            return Err(Error::say(
+                "list option can't be specified with neither quiet, all-namespaces nor subresource options",
+            ));
+        }
         return list(context).await;
     }
     let (verb, target) = match context.words() {
@@ -146,7 +154,11 @@ async fn list(context: &Context) -> Result<()> {
     }
     let joined =
         |list: &Value| list.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
-    let mut rows: Vec<[String; 4]> = Vec::new();
+    // In the order of how Go prints a rule.
+    let key = |verbs: &str, group: &str, resource: &str, names: &str, url: &str| {
+        format!("{verbs}],APIGroups:[{group}],Resources:[{resource}],ResourceNames:[{names}],NonResourceURLs:[{url}]")
+    };
+    let mut rows: Vec<(String, [String; 4])> = Vec::new();
     for rule in status["resourceRules"].as_array().into_iter().flatten() {
         let groups = rule["apiGroups"].as_array().cloned().unwrap_or_default();
         for resource in rule["resources"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -154,36 +166,34 @@ async fn list(context: &Context) -> Result<()> {
                 let (name, sub) = resource.split_once('/').unwrap_or((resource, ""));
                 let full = crate::discovery::qualified(name, group);
                 let full = if sub.is_empty() { full } else { format!("{full}/{sub}") };
-                rows.push([
-                    full,
-                    "[]".into(),
-                    format!("[{}]", joined(&rule["resourceNames"])),
-                    format!("[{}]", joined(&rule["verbs"])),
-                ]);
+                let (names, verbs) = (joined(&rule["resourceNames"]), joined(&rule["verbs"]));
+                rows.push((
+                    key(&verbs, group, resource, &names, ""),
+                    [full, "[]".into(), format!("[{names}]"), format!("[{verbs}]")],
+                ));
             }
         }
     }
     for rule in status["nonResourceRules"].as_array().into_iter().flatten() {
         for url in rule["nonResourceURLs"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            rows.push([String::new(), format!("[{url}]"), "[]".into(), format!("[{}]", joined(&rule["verbs"]))]);
+            let verbs = joined(&rule["verbs"]);
+            rows.push((
+                key(&verbs, "", "", "", url),
+                [String::new(), format!("[{url}]"), "[]".into(), format!("[{verbs}]")],
+            ));
         }
     }
+    rows.sort_by(|one, other| one.0.cmp(&other.0));
     let mut text = String::new();
     if !context.flags.is("no-headers") {
         text.push_str("Resources\tNon-Resource URLs\tResource Names\tVerbs\n");
     }
-    rows.iter().for_each(|row| text.push_str(&format!("{}\n", row.join("\t"))));
+    rows.iter().for_each(|(_, row)| text.push_str(&format!("{}\n", row.join("\t"))));
     out(tabs::align(&text, 6, 3));
     Ok(())
 }
 
 async fn whoami(context: &Context) -> Result<()> {
-    if !context.words().is_empty() {
-        return Err(Error::say(format!(
-            "unknown command {} for \"kubectl auth whoami\"",
-            crate::text::quote(&context.words()[0])
-        )));
-    }
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {}});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let answer = context.client().await?.json(Call::new(Method::POST, path).json(&review)).await?;

@@ -27,6 +27,9 @@ pub async fn view(context: &Context) -> Result<()> {
     if !context.words().is_empty() {
         return Err(Error::say(format!("unexpected arguments: [{}]", context.words().join(" "))));
     }
+    if !flags.is("merge") && flags.global("kubeconfig").is_none() {
+        return Err(Error::say("if merge==false a precise file must be specified"));
+    }
     let mut config = context.loaded().await?.merged.clone();
     let current = context.loaded().await?.current_context(flags);
     if flags.is("minify") {
@@ -51,7 +54,12 @@ pub async fn view(context: &Context) -> Result<()> {
         }
     }
     config["current-context"] = current.into();
-    if !flags.is("raw") {
+    for entry in config["contexts"].as_array_mut().into_iter().flatten() {
+        if let Some(fields) = entry["context"].as_object_mut() {
+            fields.retain(|_, value| value.as_str() != Some(""));
+        }
+    }
+    if !flags.is("raw") && !flags.is("flatten") {
         redact(&mut config);
     }
     out(match Format::for_reading(flags)? {

@@ -54,6 +54,7 @@ pub async fn mark(context: &Context, info: &Info, cordon: bool, dry_run: DryRun)
 async fn run(context: &Context, cordon: bool) -> Result<()> {
     let dry_run = DryRun::of(&context.flags)?;
     let (infos, mut errors) = nodes(context).await?;
+    errors.truncate(1);
     for info in infos {
         if let Err(error) = mark(context, &info, cordon, dry_run).await {
             errors.push(error);

@@ -38,6 +38,8 @@ fn flags() -> Vec<Flag> {
 const MOST_COMPLAINTS: u64 = 64 << 10;
 /// A container that complained and read nothing for so long has given up.
 const STALLED: Duration = Duration::from_secs(10);
+/// What was said before the end is here by then.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// `namespace/pod:path`, `pod:path` or a path of this machine.
 struct Place {
@@ -97,10 +99,7 @@ impl<'a> Container<'a> {
             let why = format!("cannot exec into a container in a completed pod; current phase is {phase}");
             return Err(Error::say(why));
         }
-        let name = match context.flags.given("container") {
-            Some(name) => name.to_owned(),
-            None => pods::default_container(&pod, false)?,
-        };
+        let name = pods::container(&pod, context.flags.given("container"), false)?;
         Ok(Self { context, pod, name })
     }
 
@@ -177,16 +176,28 @@ async fn upload(context: &Context, from: &Path, to: &Place, pod: &str) -> Result
     let said = async { futures::join!(stream::copy(output, false), heard) };
     // A tar that ends early reads nothing more, and the connection then tells nothing more either: whoever waits for it to
     // read would wait for ever.
+    let mut said = pin!(said);
+    let mut status = pin!(finished(status));
+    let mut told = None;
     let stalled = tokio::select! {
         () = feed => true,
-        _ = said => false,
+        _ = &mut said => false,
+        // A connection that broke ends nothing but this.
+        ended = &mut status => {
+            let _ = tokio::time::timeout(LAST_WORDS, said).await;
+            told = Some(ended);
+            false
+        }
     };
     drop(made);
     let packed = packer.join().map_err(|_| Error::say("the archive could not be made"))?;
     if stalled {
         return Err(Error::say("the container no longer reads what is copied to it"));
     }
-    finished(status).await?;
+    match told {
+        Some(told) => told?,
+        None => status.await?,
+    }
     match packed {
         // The end of an archive is padding, which tar need not read.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

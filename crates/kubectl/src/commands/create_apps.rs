@@ -73,7 +73,13 @@ fn need_image(image: &str) -> Result<()> {
 
 async fn deployment(context: &Context) -> Result<()> {
     let flags = &context.flags;
+    if flags.list("image").is_empty() {
+        return Err(Error::say("required flag(s) \"image\" not set"));
+    }
     let (name, command) = words(context)?;
+    if flags.dash.is_none() && !command.is_empty() {
+        return Err(context.usage(format!("exactly one NAME is required, got {}", command.len() + 1)));
+    }
     let images: Vec<String> =
         flags.list("image").iter().flat_map(|image| image.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
     if images.is_empty() {
@@ -141,10 +147,10 @@ async fn job(context: &Context) -> Result<()> {
 }
 
 async fn job_from(context: &Context, name: &str, from: &str) -> Result<()> {
-    let kind_name = from.split_once('/').ok_or_else(|| Error::say("--from must be a cronjob/name"))?;
+    let kind_name = from.split_once('/').unwrap_or((from, ""));
     let resource = context.resource(kind_name.0).await?;
     if resource.kind != "CronJob" {
-        return Err(Error::say(format!("from must be an existing cronjob: unknown object type {}", resource.kind)));
+        return Err(Error::say(format!("unknown object type *{}.{}", resource.version, resource.kind)));
     }
     let cron = crate::resource::get(context, &resource, Some(&context.namespace().await?), kind_name.1).await?;
     let template = &cron["spec"]["jobTemplate"];
@@ -166,11 +172,13 @@ async fn job_from(context: &Context, name: &str, from: &str) -> Result<()> {
 
 async fn cron_job(context: &Context) -> Result<()> {
     let flags = &context.flags;
+    let unset: Vec<&str> =
+        ["\"image\"", "\"schedule\""].into_iter().filter(|name| !flags.changed(name.trim_matches('"'))).collect();
+    if !unset.is_empty() {
+        return Err(Error::say(format!("required flag(s) {} not set", unset.join(", "))));
+    }
     let (name, command) = words(context)?;
     need_image(flags.text("image"))?;
-    if flags.text("schedule").is_empty() {
-        return Err(Error::say("required flag(s) \"schedule\" not set"));
-    }
     let restart = flags.given("restart").unwrap_or("OnFailure");
     let spec = job_spec(&name, flags.text("image"), &command, restart);
     let object = json!({

@@ -107,6 +107,11 @@ fn collect(context: &Context) -> Result<Vec<(String, Vec<u8>)>> {
     };
     for source in &files {
         match source.split_once('=') {
+            Some(("", path)) => return Err(Error::say(format!("key name for file path {path} missing"))),
+            Some((key, "")) => return Err(Error::say(format!("file path for key name {key} missing"))),
+            Some((_, path)) if path.contains('=') => {
+                return Err(Error::say("key names or file paths cannot contain '='"));
+            }
             Some((key, path)) => add(key.to_owned(), read(path)?)?,
             None => {
                 let path = Path::new(source);
@@ -131,8 +136,7 @@ fn collect(context: &Context) -> Result<Vec<(String, Vec<u8>)>> {
             .split_once('=')
             .filter(|(key, _)| !key.is_empty())
             .ok_or_else(|| Error::say(format!("invalid literal source {literal}, expected key=value")))?;
-        let unquoted = ['\'', '"'].iter().find_map(|q| value.strip_prefix(*q)?.strip_suffix(*q));
-        add(key.to_owned(), unquoted.unwrap_or(value).as_bytes().to_vec())?;
+        add(key.to_owned(), value.as_bytes().to_vec())?;
     }
     for path in &env {
         for line in String::from_utf8_lossy(&read(path)?).lines() {

@@ -6,6 +6,7 @@ use super::{Command, generate, leaf};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, array, slice, text};
 use crate::session::Context;
+use crate::text::warn;
 
 const RULES: [Flag; 3] = [
     slice("verb", "Verb that applies to the resources contained in the rule."),
@@ -74,6 +75,63 @@ fn unique(list: Vec<String>) -> Vec<String> {
     found
 }
 
+const RESOURCE_VERBS: [&str; 14] = [
+    "*",
+    "get",
+    "delete",
+    "list",
+    "create",
+    "update",
+    "patch",
+    "watch",
+    "proxy",
+    "deletecollection",
+    "use",
+    "bind",
+    "escalate",
+    "impersonate",
+];
+const URL_VERBS: [&str; 8] = ["*", "get", "post", "put", "delete", "patch", "head", "options"];
+
+/// Verbs that only some resources know, as resource and group.
+fn special(verb: &str) -> Option<&'static [(&'static str, &'static str)]> {
+    const ROLES: &[(&str, &str)] =
+        &[("roles", "rbac.authorization.k8s.io"), ("clusterroles", "rbac.authorization.k8s.io")];
+    match verb {
+        "use" => Some(&[("podsecuritypolicies", "policy"), ("podsecuritypolicies", "extensions")]),
+        "bind" | "escalate" => Some(ROLES),
+        "impersonate" => {
+            Some(&[("users", ""), ("serviceaccounts", ""), ("groups", ""), ("userextras", "authentication.k8s.io")])
+        }
+        _ => None,
+    }
+}
+
+/// What a resource is called, and its group: `*` is not looked up, and neither is what has a special verb.
+async fn resource(context: &Context, name: &str, verbs: &[String]) -> Result<(String, String)> {
+    let (plain, group) = name.split_once('.').unwrap_or((name, ""));
+    if plain == "*" {
+        return Ok((plain.to_owned(), group.to_owned()));
+    }
+    let (found, missing) = match context.resource(name).await {
+        Ok(resource) => ((resource.plural, resource.group), None),
+        Err(Error::Message(text)) => ((plain.to_owned(), group.to_owned()), Some(Error::Exit { code: 1, text })),
+        Err(other) => return Err(other),
+    };
+    let mut known = missing.is_none();
+    for verb in verbs {
+        let Some(for_these) = special(verb) else { continue };
+        if !for_these.contains(&(&*found.0, &*found.1)) {
+            return Err(Error::say(format!("can not perform '{verb}' on '{}' in group '{}'", found.0, found.1)));
+        }
+        known = true;
+    }
+    match missing {
+        Some(missing) if !known => Err(missing),
+        _ => Ok(found),
+    }
+}
+
 /// One rule per group, as the resources are named.
 async fn rules(context: &Context) -> Result<Vec<Value>> {
     let flags = &context.flags;
@@ -83,6 +141,9 @@ async fn rules(context: &Context) -> Result<Vec<Value>> {
     }
     if verbs.is_empty() {
         return Err(Error::say("at least one verb must be specified"));
+    }
+    for verb in verbs.iter().filter(|verb| !RESOURCE_VERBS.contains(&verb.as_str())) {
+        warn(format!("Warning: '{verb}' is not a standard resource verb"));
     }
     let names = unique(flags.list("resource-name"));
     let resources = unique(flags.list("resource"));
@@ -98,17 +159,7 @@ async fn rules(context: &Context) -> Result<Vec<Value>> {
         if kind == "*" && subresource.is_none() && !names.is_empty() {
             return Err(Error::say("can not restrict resource names when all resources are selected"));
         }
-        let (group, plural) = match &*kind {
-            "*" => ("*".to_owned(), "*".to_owned()),
-            _ => {
-                let missing = |error: Error| match error {
-                    Error::Message(text) => Error::Exit { code: 1, text },
-                    other => other,
-                };
-                let resource = context.resource(&kind).await.map_err(missing)?;
-                (resource.group, resource.plural)
-            }
-        };
+        let (plural, group) = resource(context, &kind, &verbs).await?;
         let full = subresource.map_or(plural.clone(), |sub| format!("{plural}/{sub}"));
         match groups.iter_mut().find(|(known, _)| *known == group) {
             Some((_, list)) => list.push(full),
@@ -142,16 +193,23 @@ async fn cluster_role(context: &Context) -> Result<()> {
     let urls = unique(flags.list("non-resource-url"));
     if !aggregation.is_empty() {
         if !flags.list("verb").is_empty() || !flags.list("resource").is_empty() || !urls.is_empty() {
-            return Err(Error::say("aggregation rule must be specified without nonResourceURLs, resources or rules"));
+            return Err(Error::say(
+                "aggregation rule must be specified without nonResourceURLs, verbs, resources or resourceNames",
+            ));
         }
-        let labels: serde_json::Map<String, Value> = aggregation
-            .iter()
-            .flat_map(|rule| rule.split(','))
-            .filter_map(|pair| pair.split_once('='))
-            .map(|(key, value)| (key.to_owned(), value.into()))
-            .collect();
+        let mut labels = serde_json::Map::new();
+        for pair in aggregation.iter().flat_map(|rule| rule.split(',')) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(Error::say(format!(
+                    "invalid argument {} for \"--aggregation-rule\" flag: malformed pair, expect string=string\nSee '{} --help' for usage.",
+                    crate::text::quote(&aggregation.join(",")),
+                    context.path
+                )));
+            };
+            labels.insert(key.to_owned(), value.into());
+        }
         object["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
-        object["rules"] = json!([]);
+        object["rules"] = Value::Null;
         return generate::finish(context, object).await;
     }
     let mut all = Vec::new();
@@ -162,6 +220,17 @@ async fn cluster_role(context: &Context) -> Result<()> {
         let verbs = unique(flags.list("verb"));
         if verbs.is_empty() {
             return Err(Error::say("at least one verb must be specified"));
+        }
+        if let Some(verb) = verbs.iter().find(|verb| !URL_VERBS.contains(&verb.as_str())) {
+            return Err(Error::say(format!("invalid verb: '{verb}' for nonResourceURL")));
+        }
+        for url in urls.iter().filter(|url| *url != "*") {
+            if !url.starts_with('/') {
+                return Err(Error::say("nonResourceURL should start with /"));
+            }
+            if url.trim_end_matches('*').contains('*') || url.ends_with("**") {
+                return Err(Error::say("nonResourceURL only supports wildcard matches when '*' is at the end"));
+            }
         }
         all.push(json!({"nonResourceURLs": urls, "verbs": verbs}));
     }

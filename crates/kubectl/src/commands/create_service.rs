@@ -155,9 +155,8 @@ async fn service(context: &Context, kind: &str) -> Result<()> {
     generate::finish(context, object).await
 }
 
-fn backend(text: &str) -> Result<Value> {
-    let (service, port) =
-        text.split_once(':').ok_or_else(|| Error::say(format!("invalid backend {text}: expected service:port")))?;
+fn backend(text: &str, bad: impl Fn() -> Error) -> Result<Value> {
+    let (service, port) = text.split_once(':').ok_or_else(bad)?;
     let port = port.parse::<i64>().map_or_else(|_| json!({"name": port}), |number| json!({"number": number}));
     Ok(json!({"service": {"name": service, "port": port}}))
 }
@@ -185,15 +184,22 @@ async fn ingress(context: &Context) -> Result<()> {
             Some(prefix) => (prefix, "Prefix"),
             None => (path, "Exact"),
         };
-        let entry = json!({"path": path, "pathType": kind, "backend": backend(service)?});
+        let entry = json!({"path": path, "pathType": kind, "backend": backend(service, bad)?});
         match hosts.iter_mut().find(|(known, _)| known == host) {
             Some((_, paths)) => paths.push(entry),
             None => hosts.push((host.to_owned(), vec![entry])),
         }
+        // Other options are left alone, as kubectl leaves them.
         for option in parts {
             let (option, secret) = option.split_once('=').unwrap_or((option, ""));
             if option != "tls" {
-                return Err(bad());
+                continue;
+            }
+            if let Some(known) = tls.iter_mut().find(|entry| !secret.is_empty() && entry["secretName"] == *secret) {
+                if let Some(hosts) = known["hosts"].as_array_mut().filter(|_| !host.is_empty()) {
+                    hosts.push(host.into());
+                }
+                continue;
             }
             let mut entry = json!({});
             if !host.is_empty() {
@@ -210,7 +216,8 @@ async fn ingress(context: &Context) -> Result<()> {
         spec["ingressClassName"] = class.into();
     }
     if let Some(text) = flags.given("default-backend") {
-        spec["defaultBackend"] = backend(text)?;
+        let bad = || Error::say("default-backend should be in format servicename:serviceport");
+        spec["defaultBackend"] = backend(text, bad)?;
     }
     let rules: Vec<Value> = hosts
         .into_iter()
@@ -231,9 +238,10 @@ async fn ingress(context: &Context) -> Result<()> {
     let mut object =
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": name}, "spec": spec});
     for annotation in flags.list("annotation") {
-        if let Some((key, value)) = annotation.split_once('=') {
-            object["metadata"]["annotations"][key] = value.into();
-        }
+        let Some((key, value)) = annotation.split_once('=') else {
+            return Err(Error::say(format!("annotation {annotation} is invalid and should be in format key=[value]")));
+        };
+        object["metadata"]["annotations"][key] = value.into();
     }
     generate::finish(context, object).await
 }

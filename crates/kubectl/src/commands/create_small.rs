@@ -123,6 +123,12 @@ async fn budget(context: &Context) -> Result<()> {
     if !flags.text("max-unavailable").is_empty() && !flags.text("min-available").is_empty() {
         return Err(Error::say("min-available and max-unavailable cannot be both specified"));
     }
+    for flag in ["min-available", "max-unavailable"] {
+        let digits = flags.text(flag).strip_suffix('%').unwrap_or(flags.text(flag));
+        if flags.given(flag).is_some() && (digits.is_empty() || !digits.bytes().all(|c| c.is_ascii_digit())) {
+            return Err(Error::say(format!("invalid format specified for {flag}")));
+        }
+    }
     let mut spec = json!({"selector": crate::commands::create_service::selector(flags.text("selector"))?});
     for (flag, field) in [("min-available", "minAvailable"), ("max-unavailable", "maxUnavailable")] {
         if let Some(value) = flags.given(flag) {
@@ -137,6 +143,13 @@ async fn budget(context: &Context) -> Result<()> {
 async fn priority_class(context: &Context) -> Result<()> {
     let flags = &context.flags;
     let name = generate::name(context)?;
+    if i32::try_from(flags.int("value")).is_err() {
+        let value = flags.text("value");
+        return Err(Error::say(format!(
+            "invalid argument \"{value}\" for \"--value\" flag: strconv.ParseInt: parsing \"{value}\": value out of range\nSee '{} --help' for usage.",
+            context.path
+        )));
+    }
     let object = json!({
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
         "value": flags.int("value"), "globalDefault": flags.is("global-default"),
@@ -174,6 +187,12 @@ async fn token(context: &Context) -> Result<()> {
     }
     if !kind.is_empty() && bound.is_empty() {
         return Err(Error::say("--bound-object-name is required if --bound-object-kind is provided"));
+    }
+    if kind.is_empty() && flags.given("bound-object-uid").is_some() {
+        return Err(Error::say("--bound-object-uid can only be set if --bound-object-kind is provided"));
+    }
+    if flags.duration("duration") < 0 {
+        return Err(Error::say("--duration must be greater than or equal to 0"));
     }
     let mut spec = json!({});
     let audiences = flags.list("audience");

@@ -53,7 +53,17 @@ struct Options {
 
 /// What happens to dependents.
 pub fn propagation(flags: &Parsed) -> Result<&'static str> {
-    match flags.text("cascade") {
+    let given = flags.text("cascade");
+    if let Some(instead) = match given {
+        "true" => Some("background"),
+        "false" => Some("orphan"),
+        _ => None,
+    } {
+        warn(format!(
+            "warning: --cascade={given} is deprecated (boolean value) and can be replaced with --cascade={instead}."
+        ));
+    }
+    match given {
         "background" | "true" => Ok("Background"),
         "orphan" | "false" => Ok("Orphan"),
         "foreground" => Ok("Foreground"),

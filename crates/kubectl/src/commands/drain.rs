@@ -40,7 +40,11 @@ fn flags() -> Vec<Flag> {
 
 async fn run(context: &Context) -> Result<()> {
     let dry_run = DryRun::of(&context.flags)?;
-    let (infos, errors) = cordon::nodes(context).await?;
+    if ferry_meta::selector::LabelSelector::parse(context.flags.text("pod-selector")).is_err() {
+        return Err(Error::say("--pod-selector=<pod_selector> must be a valid label selector"));
+    }
+    let (infos, mut errors) = cordon::nodes(context).await?;
+    errors.truncate(1);
     Error::all(errors)?;
     for info in &infos {
         cordon::mark(context, info, true, dry_run).await?;

@@ -44,10 +44,7 @@ async fn run(context: &Context) -> Result<()> {
     if let Some(phase) = pod["status"]["phase"].as_str().filter(|phase| matches!(*phase, "Succeeded" | "Failed")) {
         return Err(Error::say(format!("cannot exec into a container in a completed pod; current phase is {phase}")));
     }
-    let container = match flags.given("container") {
-        Some(name) => name.to_owned(),
-        None => pods::default_container(&pod, flags.is("quiet"))?,
-    };
+    let container = pods::container(&pod, flags.given("container"), flags.is("quiet"))?;
     let streams = Streams { stdin: flags.is("stdin"), tty: flags.is("tty"), quiet: flags.is("quiet") };
     stream::run(context, &text("namespace"), &text("name"), &container, Process::Exec(command), &streams).await
 }

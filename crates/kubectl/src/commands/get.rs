@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Command, get_watch, leaf};
+use super::{Command, get_live, get_watch, leaf};
 use crate::client::{Call, JSON, TABLE, query};
 use crate::discovery::Resource;
 use crate::error::{Error, Result};
@@ -55,6 +55,9 @@ async fn run(context: &Context) -> Result<()> {
     }
     check(context)?;
     let format = Format::for_reading(flags)?;
+    if context.live {
+        return get_live::run(context, &format).await;
+    }
     if flags.is("watch") || flags.is("watch-only") {
         if flags.given("sort-by").is_some() {
             warn(match flags.is("watch") {

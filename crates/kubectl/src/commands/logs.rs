@@ -140,12 +140,13 @@ fn check(context: &Context) -> Result<()> {
         return Err(Error::say("--since must be greater than 0"));
     }
     if flags.is("all-containers") && flags.given("container").is_some() {
-        return Err(Error::say("--all-containers=true should not be specified with container name"));
+        let name = flags.text("container");
+        return Err(Error::say(format!("--all-containers=true should not be specified with container name {name}")));
     }
     if flags.changed("tail") && flags.int("tail") < -1 {
         return Err(Error::say("--tail must be greater than or equal to -1"));
     }
-    if flags.changed("limit-bytes") && flags.int("limit-bytes") <= 0 {
+    if flags.changed("limit-bytes") && flags.int("limit-bytes") < 0 {
         return Err(Error::say("--limit-bytes must be greater than 0"));
     }
     Ok(())

@@ -83,6 +83,17 @@ pub async fn run(context: &Context, words: &Words) -> Result<()> {
     if flags.is("all") && flags.given("selector").is_some() {
         return Err(Error::say("cannot set --all and --selector at the same time"));
     }
+    if flags.is("all") && flags.given("field-selector").is_some() {
+        return Err(Error::say("cannot set --all and --field-selector at the same time"));
+    }
+    if flags.is("list") && flags.given("output").is_some() {
+        return Err(Error::say("--list and --output may not be specified together"));
+    }
+    if flags.is("local") && !resources.is_empty() {
+        return Err(Error::say(
+            "can only use local files by -f pod.yaml or --filename=pod.json when --local=true is set",
+        ));
+    }
     if resources.is_empty() && flags.list("filename").is_empty() {
         return Err(Error::say("one or more resources must be specified as <resource> <name> or <resource>/<name>"));
     }

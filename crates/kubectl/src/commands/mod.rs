@@ -40,6 +40,7 @@ mod explain;
 mod expose;
 mod generate;
 mod get;
+mod get_live;
 mod get_watch;
 mod kuberc;
 mod kustomize;

@@ -55,6 +55,23 @@ pub fn default_container(pod: &Value, quiet: bool) -> Result<String> {
     Ok(first)
 }
 
+/// The container that a flag names, or the one that is meant.
+pub fn container(pod: &Value, given: Option<&str>, quiet: bool) -> Result<String> {
+    let Some(name) = given else { return default_container(pod, quiet) };
+    let known = ["containers", "initContainers", "ephemeralContainers"]
+        .iter()
+        .flat_map(|field| pod["spec"][*field].as_array().into_iter().flatten())
+        .any(|container| container["name"] == name);
+    match known {
+        true => Ok(name.to_owned()),
+        false => Err(Error::say(format!(
+            "container {name} is not valid for pod {} out of: {}",
+            pod["metadata"]["name"].as_str().unwrap_or_default(),
+            shown(pod)
+        ))),
+    }
+}
+
 /// The labels of the pods that belong to an object.
 pub fn selector_of(object: &Value) -> Option<String> {
     let kind = object["kind"].as_str().unwrap_or_default();

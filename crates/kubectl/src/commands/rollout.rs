@@ -260,7 +260,11 @@ fn progress(object: &Value, revision: i64) -> Result<(String, bool)> {
                 true,
             ))
         }
-        kind => Err(Error::say(format!("no status viewer has been implemented for {kind}"))),
+        kind => {
+            let group = object["apiVersion"].as_str().and_then(|version| version.split_once('/'));
+            let named = crate::discovery::qualified(kind, group.map_or("", |(group, _)| group));
+            Err(Error::say(format!("no status viewer has been implemented for {named}")))
+        }
     }
 }
 

@@ -76,6 +76,10 @@ pub async fn history(context: &Context) -> Result<()> {
     Error::all(errors)?;
     for info in infos {
         let found = pasts(context, &info).await?;
+        if wanted > 0 && found.is_empty() {
+            line(format!("{} with revision #{wanted}\nNo rollout history found.", info.shown()));
+            continue;
+        }
         if wanted > 0 {
             let past = found
                 .iter()
@@ -134,6 +138,7 @@ async fn back(context: &Context, info: &Info, dry_run: DryRun) -> Result<(Value,
     };
     let Some(past) = past else {
         return Err(Error::say(match wanted {
+            0 if info.resource.kind != "Deployment" => "no last revision to roll back to".to_owned(),
             0 => {
                 format!(
                     "no rollout history found for {} {}",

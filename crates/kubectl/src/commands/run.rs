@@ -37,6 +37,9 @@ fn flags() -> Vec<Flag> {
         switch("attach", "Wait for the pod and attach to it."),
         switch("privileged", "Run the container in privileged mode."),
         switch("quiet", "Suppress prompt messages.").short('q'),
+        switch("leave-stdin-open", "Leave stdin open after the first attach ends."),
+        Flag::new("timeout", Kind::Duration, "0s", "How long to wait for a deletion."),
+        switch("wait", "Wait for deletions."),
         switch("expose", "Create a ClusterIP service with the pod."),
         Flag::new("pod-running-timeout", Kind::Duration, "1m0s", "How long to wait until the pod runs."),
     ]);
@@ -57,6 +60,13 @@ async fn run(context: &Context) -> Result<()> {
     let image = flags.text("image");
     if image.is_empty() {
         return Err(Error::say("required flag(s) \"image\" not set"));
+    }
+    if !is_reference(image) {
+        return Err(Error::say(format!("invalid image name {}: invalid reference format", crate::text::quote(image))));
+    }
+    if let Some(policy) = flags.given("image-pull-policy").filter(|policy| !POLICIES.contains(policy)) {
+        let known = POLICIES.join(", ");
+        return Err(Error::say(format!("invalid image pull policy: {policy}, valid values are: {known}")));
     }
     let attach = flags.is("attach") || ((flags.is("stdin") || flags.is("tty")) && !flags.changed("attach"));
     if flags.is("rm") && !attach {
@@ -86,6 +96,30 @@ async fn run(context: &Context) -> Result<()> {
         return Ok(());
     }
     attached(context, name, object, service).await
+}
+
+const POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+
+/// Whether a text can name an image: a name of lower-case parts, perhaps behind a host and before a tag and a digest.
+fn is_reference(text: &str) -> bool {
+    let (name, digest) = text.split_once('@').map_or((text, None), |(name, digest)| (name, Some(digest)));
+    let (path, tag) = match name.rsplit_once(':') {
+        Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
+        _ => (name, None),
+    };
+    let word = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost" || part.chars().any(char::is_uppercase);
+    let mut parts = path.split('/').peekable();
+    if path.contains('/') {
+        parts.next_if(|first| is_host(first) && first.chars().all(|c| word(c) || "[:]".contains(c)));
+    }
+    let named = parts.all(|part| {
+        let inside = part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c));
+        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        inside && edge(part.chars().next()) && edge(part.chars().last())
+    });
+    let tagged = tag.is_none_or(|tag| !tag.is_empty() && tag.len() <= 128 && tag.chars().all(word));
+    named && tagged && digest.is_none_or(|digest| digest.split_once(':').is_some_and(|(_, hex)| hex.len() >= 32))
 }
 
 /// In front of the pod, by the labels that it was given.
@@ -163,7 +197,20 @@ fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Va
     if let Some(text) = flags.given("overrides") {
         let (patch, _) =
             ferry_schema::yaml::parse_value(text.as_bytes()).map_err(|_| Error::say("Invalid JSON Patch"))?;
-        super::apply::merge(&mut object, &patch);
+        match flags.text("override-type") {
+            "json" => {
+                object = ferry_schema::patch::json_patch(object, &patch)
+                    .map_err(|error| Error::say(format!("unable to apply the overrides: {error}")))?;
+            }
+            "merge" | "strategic" => super::apply::merge(&mut object, &patch),
+            other => return Err(Error::say(format!("invalid override type: {other}"))),
+        }
+        if object["apiVersion"] != "v1" || object["kind"] != "Pod" {
+            return Err(Error::say(format!(
+                "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
+                object["kind"], object["apiVersion"]
+            )));
+        }
     }
     Ok(object)
 }

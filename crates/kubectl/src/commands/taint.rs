@@ -35,15 +35,26 @@ struct Taint {
 }
 
 fn parse(context: &Context, spec: &str) -> Result<Taint> {
-    let bad = || context.usage(format!("invalid taint spec: {spec}"));
-    let (pair, effect) = spec.split_once(':').unwrap_or((spec, ""));
-    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-    if key.is_empty() || spec.matches(':').count() > 1 {
-        return Err(bad());
-    }
-    if !effect.is_empty() && !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-        return Err(context.usage(format!("invalid taint effect: {effect}, unsupported taint effect")));
-    }
+    let refused = |reasons: Vec<String>| match reasons.is_empty() {
+        true => Ok(()),
+        false => Err(context.usage(format!("invalid taint spec: {spec}, {}", reasons.join("; ")))),
+    };
+    let (key, value, effect) = match &*spec.split(':').collect::<Vec<_>>() {
+        [key] => (*key, "", ""),
+        [pair, effect] => {
+            if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(effect) {
+                return Err(context.usage(format!("invalid taint effect: {effect}, unsupported taint effect")));
+            }
+            let (key, value) = pair.split_once('=').unwrap_or((*pair, ""));
+            if value.contains('=') {
+                return Err(context.usage(format!("invalid taint spec: {spec}")));
+            }
+            refused(ferry_meta::names::label_value(value))?;
+            (key, value, *effect)
+        }
+        _ => return Err(context.usage(format!("invalid taint spec: {spec}"))),
+    };
+    refused(ferry_meta::names::qualified_name(key))?;
     Ok(Taint { key: key.into(), value: value.into(), effect: effect.into() })
 }
 
@@ -61,6 +72,12 @@ async fn run(context: &Context) -> Result<()> {
                 if taint.effect.is_empty() {
                     return Err(context.usage(format!("invalid taint spec: {spec}")));
                 }
+                if add.iter().any(|known: &Taint| known.key == taint.key && known.effect == taint.effect) {
+                    let Taint { key, value, effect } = taint;
+                    return Err(context.usage(format!(
+                        "duplicated taints with the same key and effect: {{{key} {value} {effect} <nil>}}"
+                    )));
+                }
                 add.push(taint);
             }
         }
@@ -76,6 +93,17 @@ async fn run(context: &Context) -> Result<()> {
     }
     if add.is_empty() && remove.is_empty() {
         return Err(Error::say("at least one taint update is required"));
+    }
+    let both: Vec<String> = add
+        .iter()
+        .flat_map(|new| remove.iter().filter(|old| old.key == new.key && [&*new.effect, ""].contains(&&*old.effect)))
+        .map(|old| format!("{}={}", old.key, old.effect))
+        .collect();
+    if !both.is_empty() {
+        return Err(Error::say(format!(
+            "can not both modify and remove the following taint(s) in the same command: {}",
+            both.join(", ")
+        )));
     }
     let report = Report::of(context)?.like_a_real_run();
     let mut builder = Builder::of(context).words(resources);

@@ -24,7 +24,7 @@ async fn run(context: &Context) -> Result<()> {
         return Err(Error::say(format!("extra arguments: [{}]", context.words().join(" "))));
     }
     let output = context.flags.text("output");
-    if !matches!(output, "" | "yaml" | "json") {
+    if !matches!(output, "" | "yaml" | "json") || (output.is_empty() && context.flags.changed("output")) {
         return Err(Error::say("--output must be 'yaml' or 'json'"));
     }
     let mut whole = json!({

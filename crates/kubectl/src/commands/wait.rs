@@ -62,6 +62,9 @@ impl Condition {
         }
         if let Some(rest) = text.strip_prefix("jsonpath=") {
             let rest = rest.trim_matches('\'');
+            if rest.is_empty() {
+                return Err(Error::say("jsonpath expression cannot be empty"));
+            }
             let end = rest.rfind('}').map_or(0, |at| at + 1);
             let (path, value) = match rest[end..].strip_prefix('=') {
                 Some(value) => (&rest[..end], Some(value.trim_matches(['\'', '"']).to_owned())),
@@ -75,6 +78,9 @@ impl Condition {
                 return Err(Error::say(
                     "jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3",
                 ));
+            }
+            if value.as_deref().is_some_and(|value| value.starts_with('=')) {
+                Template::relaxed("")?;
             }
             return Ok(Self::Path { path: Template::relaxed(path)?, value });
         }
@@ -120,6 +126,12 @@ async fn run(context: &Context) -> Result<()> {
         return Err(Error::say("no matching resources found"));
     }
     for info in infos {
+        if let Condition::Path { path, value: Some(_) } = &condition
+            && path.find(&info.object).unwrap_or_default().first().is_some_and(|v| v.is_object() || v.is_array())
+        {
+            errors.push(Error::say("jsonpath leads to a nested object or list which is not supported"));
+            continue;
+        }
         let result = match &condition {
             Condition::Delete => until_gone_by(context, &info, None, deadline, timeout.is_zero()).await,
             other => until(context, &info, other, deadline, timeout.is_zero()).await,

@@ -192,12 +192,12 @@ fn environment(out: &mut String, container: &Value, pod: Option<&Value>) {
             format!("{value} ({resource})")
         } else {
             let (kind, reference) = match source["secretKeyRef"].is_object() {
-                true => ("secret", &source["secretKeyRef"]),
-                false => ("config map", &source["configMapKeyRef"]),
+                true => ("in secret", &source["secretKeyRef"]),
+                false => ("of config map", &source["configMapKeyRef"]),
             };
             let optional = reference["optional"] == true;
             format!(
-                "<set to the key '{}' in {kind} '{}'>\tOptional: {optional}",
+                "<set to the key '{}' {kind} '{}'>\tOptional: {optional}",
                 text(reference, "key"),
                 text(reference, "name")
             )

@@ -205,6 +205,23 @@ pub async fn volume_claim(context: &Context, object: &Value) -> Result<String> {
     };
     let users: Vec<&str> = pods.iter().filter(uses).map(|pod| text(&pod["metadata"], "name")).collect();
     out.push_str(&format!("Used By:\t{}\n", if users.is_empty() { "<none>".to_owned() } else { users.join("\n\t") }));
+    let conditions = list(&object["status"]["conditions"]);
+    if !conditions.is_empty() {
+        out.push_str("Conditions:\n  Type\tStatus\tLastProbeTime\tLastTransitionTime\tReason\tMessage\n");
+        out.push_str("  ----\t------\t-----------------\t------------------\t------\t-------\n");
+    }
+    for condition in conditions {
+        let (probed, changed) = (text(condition, "lastProbeTime"), text(condition, "lastTransitionTime"));
+        out.push_str(&format!(
+            "  {} \t{} \t{} \t{} \t{} \t{}\n",
+            text(condition, "type"),
+            text(condition, "status"),
+            date(probed),
+            date(changed),
+            text(condition, "reason"),
+            text(condition, "message")
+        ));
+    }
     Ok(out)
 }
 

@@ -16,6 +16,23 @@ pub fn show(value: &Value) -> String {
     }
 }
 
+/// A value in Go's own syntax, as %#v shows it.
+pub fn syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".into(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => show_number(number),
+        Value::String(text) => crate::text::quote(text),
+        Value::Array(items) => {
+            format!("[]interface {{}}{{{}}}", items.iter().map(syntax).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(map) => {
+            let entry = |(key, value): (&String, &Value)| format!("{}:{}", crate::text::quote(key), syntax(value));
+            format!("map[string]interface {{}}{{{}}}", map.iter().map(entry).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
 fn show_number(number: &serde_json::Number) -> String {
     if number.is_i64() || number.is_u64() {
         return number.to_string();

@@ -9,6 +9,8 @@ use crate::error::{Error, Result};
 pub struct Template {
     text: String,
     parts: Vec<Part>,
+    /// A field that is not there is an error.
+    strict: bool,
 }
 
 impl Template {
@@ -19,14 +21,19 @@ impl Template {
             if open > 0 {
                 parts.push(Part::Text(rest[..open].to_owned()));
             }
-            let close = closing(&rest[open..]).ok_or("unclosed action")?;
+            let close = closing(&rest[open..]).ok_or_else(|| unclosed(&rest[open..]))?;
             parts.push(action(&rest[open + 1..open + close])?);
             rest = &rest[open + close + 1..];
         }
         if !rest.is_empty() {
             parts.push(Part::Text(rest.to_owned()));
         }
-        Ok(Self { text: text.to_owned(), parts })
+        Ok(Self { text: text.to_owned(), parts, strict: false })
+    }
+
+    /// Fields that are not there are errors.
+    pub fn strict(self, strict: bool) -> Self {
+        Self { strict, ..self }
     }
 
     /// `.metadata.name`, `metadata.name` and `{.metadata.name}` mean the same.
@@ -51,7 +58,7 @@ impl Template {
         let mut found = Vec::new();
         for part in &self.parts {
             if let Part::Path(steps) = part {
-                found.extend(evaluate(steps, vec![root], root)?);
+                found.extend(self.evaluate(steps, root, root)?);
             }
         }
         Ok(found)
@@ -59,21 +66,36 @@ impl Template {
 
     pub fn print(&self, root: &Value) -> Result<String> {
         let mut out = String::new();
-        self.run(&self.parts, root, root, &mut out).map_err(|why| self.failed(&why))?;
+        self.run(&self.parts, root, root, &mut out).map_err(|why| self.failed(&why, root))?;
         Ok(out)
     }
 
     pub fn print_json(&self, root: &Value) -> Result<String> {
-        let found: Vec<Value> = self.find(root).map_err(|why| self.failed(&why))?.into_iter().cloned().collect();
+        let found: Vec<Value> = self.find(root).map_err(|why| self.failed(&why, root))?.into_iter().cloned().collect();
         Ok(super::json(&Value::Array(found)))
     }
 
-    fn failed(&self, why: &str) -> Error {
+    fn failed(&self, why: &str, root: &Value) -> Error {
         Error::say(format!(
-            "error executing jsonpath {}: Error executing template: {why}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{}\n",
+            "error executing jsonpath {}: Error executing template: {why}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{}\n\tobject given to jsonpath engine was:\n\t\t{}\n\n\n",
             crate::text::quote(&self.text),
-            self.text
+            self.text,
+            super::go_value::syntax(root)
         ))
+    }
+
+    fn evaluate<'a>(&self, steps: &'a [Step], current: &'a Value, root: &'a Value) -> Result<Vec<&'a Value>, String> {
+        if self.strict {
+            for end in 1..=steps.len() {
+                if let Some(Step::Field(name)) = steps.get(end - 1)
+                    && evaluate(&steps[..end], vec![current], root)?.is_empty()
+                    && !evaluate(&steps[..end - 1], vec![current], root)?.is_empty()
+                {
+                    return Err(format!("{name} is not found"));
+                }
+            }
+        }
+        evaluate(steps, vec![current], root)
     }
 
     fn run(&self, parts: &[Part], current: &Value, root: &Value, out: &mut String) -> Result<(), String> {
@@ -83,17 +105,19 @@ impl Template {
             match part {
                 Part::Text(text) => out.push_str(text),
                 Part::Path(steps) => {
-                    let found = evaluate(steps, vec![current], root)?;
+                    let found = self.evaluate(steps, current, root)?;
                     let texts: Vec<String> = found.into_iter().map(shown).collect();
                     out.push_str(&texts.join(" "));
                 }
                 Part::Range(steps) => {
-                    let end = matching_end(&parts[at..]).ok_or("unclosed range, add {end}")?;
-                    for item in evaluate(steps, vec![current], root)? {
+                    // One that is not ended goes on to the end of all.
+                    let end = matching_end(&parts[at..]).unwrap_or(parts.len() - at);
+                    for item in self.evaluate(steps, current, root)? {
                         self.run(&parts[at..at + end], item, root, out)?;
                     }
                     at += end + 1;
                 }
+                Part::Unknown(name) => return Err(format!("unrecognized identifier {name}")),
                 Part::End => return Err("not in range, nothing to end".into()),
             }
         }
@@ -112,6 +136,14 @@ fn matching_end(parts: &[Part]) -> Option<usize> {
         }
     }
     None
+}
+
+/// Why an action has no end.
+fn unclosed(action: &str) -> &'static str {
+    match action[1..].trim_start().starts_with(['"', '\'']) {
+        true => "unterminated quoted string",
+        false => "unclosed action",
+    }
 }
 
 /// Texts as they are, maps and lists as JSON.
@@ -195,10 +227,9 @@ fn slice<'a>(
     let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
     let place = |index: i64| if index < 0 { index + length } else { index };
     if single {
-        let asked = from.unwrap_or(0);
-        let index = place(asked);
+        let index = place(from.unwrap_or(0));
         let item = usize::try_from(index).ok().and_then(|index| items.get(index));
-        found.push(item.ok_or_else(|| format!("array index out of bounds: index {asked}, length {length}"))?);
+        found.push(item.ok_or_else(|| format!("array index out of bounds: index {index}, length {length}"))?);
         return Ok(());
     }
     let (mut at, end) = (place(from.unwrap_or(0)).max(0), place(to.unwrap_or(length)).min(length));

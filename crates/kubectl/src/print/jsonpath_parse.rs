@@ -8,6 +8,8 @@ pub enum Part {
     Path(Vec<Step>),
     Range(Vec<Step>),
     End,
+    /// A word that is neither a path nor a keyword.
+    Unknown(String),
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +58,9 @@ pub fn action(text: &str) -> Result<Part, String> {
     }
     if trimmed.starts_with(['"', '\'']) {
         return Ok(Part::Text(unquote(trimmed)?));
+    }
+    if !trimmed.is_empty() && trimmed.chars().all(|c| c.is_alphanumeric() || c == '_') {
+        return Ok(Part::Unknown(trimmed.to_owned()));
     }
     Ok(Part::Path(Steps::new(trimmed).parse()?))
 }

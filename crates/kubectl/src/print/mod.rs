@@ -67,6 +67,15 @@ impl Format {
         };
         let argument = argument.or_else(|| flags.given("template").map(str::to_owned));
         let kind = if kind.is_empty() && argument.is_some() { "go-template" } else { kind };
+        let lower = kind.to_lowercase();
+        // Plain forms are known in any case, and take nothing behind them.
+        let kind = match &*lower {
+            "wide" | "json" | "yaml" | "kyaml" | "name" if !output.contains('=') => &*lower,
+            "wide" | "json" | "yaml" | "kyaml" | "name" => output,
+            _ => kind,
+        };
+        let strict = !flags.is("allow-missing-template-keys");
+        let path = |text: &str| path(text).map(|template| template.strict(strict));
         let missing = || Error::say("template format specified but no template given");
         let need = |argument: Option<String>| argument.filter(|text| !text.is_empty()).ok_or_else(missing);
         let shown = if kind == "custom-columns-file" { "template" } else { "--template" };

@@ -220,6 +220,20 @@ async fn info(context: &Context, mut object: Value, source: &str) -> Result<Info
     if !object["metadata"].is_object() {
         return Err(unable("json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta".into()));
     }
+    for (field, values) in ["annotations", "labels"].map(|field| (field, &object["metadata"][field])) {
+        let wrong = values.as_object().into_iter().flat_map(|map| map.values()).find_map(|value| match value {
+            Value::String(_) | Value::Null => None,
+            Value::Bool(_) => Some("bool"),
+            Value::Number(_) => Some("number"),
+            Value::Array(_) => Some("array"),
+            Value::Object(_) => Some("object"),
+        });
+        if let Some(found) = wrong {
+            return Err(unable(format!(
+                "json: cannot unmarshal {found} into Go struct field ObjectMeta.metadata.{field} of type string"
+            )));
+        }
+    }
     let resource = context
         .with_mapper(|mapper| {
             mapper.kind(&api_version, &kind).cloned().ok_or_else(|| {

@@ -45,9 +45,9 @@ pub(crate) struct Images {
     failed_before: Mutex<bool>,
 }
 
-impl Default for Images {
-    fn default() -> Self {
-        Self { known: Mutex::default(), began: Timestamp::now(), failed_before: Mutex::default() }
+impl Images {
+    pub(crate) fn new(began: Timestamp) -> Self {
+        Self { known: Mutex::default(), began, failed_before: Mutex::default() }
     }
 }
 
@@ -163,7 +163,7 @@ impl Images {
 
     /// Removes every image that nobody uses and that is not brand new.
     pub(crate) async fn remove_unused(&self, context: &Context) -> Result<(), String> {
-        let now = Timestamp::now();
+        let now = context.clock.now();
         let images = self.look(context, now).await?;
         let chosen = for_space(images, u64::MAX, context.config.images.minimum_age, now);
         let (_, errors) = self.remove(context, chosen).await;
@@ -184,7 +184,7 @@ impl Images {
 
     async fn try_collect(&self, context: &Context) -> Result<(), String> {
         let settings = &context.config.images;
-        let now = Timestamp::now();
+        let now = context.clock.now();
         let mut images = self.look(context, now).await?;
         let old = take_old(&mut images, settings.maximum_age, self.began, now);
         let (_, errors) = self.remove(context, old).await;
@@ -198,7 +198,7 @@ impl Images {
         if settings.high_percent >= 100 {
             return Ok(());
         }
-        let disk = capacity::disk(&context.measures.images(context).await);
+        let disk = capacity::disk(&context.pressure.measures.images(context).await);
         if disk.size == 0 {
             let why = "invalid capacity 0 on image filesystem".to_owned();
             let warn = (EventType::Warning, "InvalidDiskCapacity");

@@ -27,7 +27,7 @@ pub(crate) async fn images(context: Arc<Context>) {
         return std::future::pending().await;
     }
     loop {
-        context.collected.collect(&context).await;
+        context.pressure.images.collect(&context).await;
         tokio::time::sleep(IMAGES_PERIOD).await;
     }
 }

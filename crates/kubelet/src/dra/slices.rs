@@ -22,7 +22,7 @@ pub(crate) fn withdraw(context: &Arc<Context>, driver: &str) {
         let api: Api<ResourceSlice> = Api::all(context.client.clone());
         let node = &context.config.node_name;
         let own = ListParams::default().fields(&format!("spec.nodeName={node},spec.driver={driver}"));
-        while !context.dra.is_registered(&driver) {
+        while !context.hardware.dra.is_registered(&driver) {
             match api.delete_collection(&DeleteParams::default(), &own).await {
                 Ok(_) => return,
                 Err(error) => tracing::debug!("the slices of {driver} are not deleted: {}", write::short(&error)),

@@ -124,7 +124,7 @@ pub(crate) async fn node(context: &Context) -> (Readings, bool) {
     let (total, free) = memory(context);
     put(Signal::MemoryAvailable, free, total);
     let root = &context.config.root_dir;
-    let images = context.measures.images(context).await;
+    let images = context.pressure.measures.images(context).await;
     let dedicated = device(root) != device(&images);
     for (place, bytes, inodes) in [
         (root, Signal::NodeFsAvailable, Signal::NodeFsInodesFree),
@@ -143,7 +143,7 @@ pub(crate) async fn node(context: &Context) -> (Readings, bool) {
 pub(crate) fn memory(context: &Context) -> (u64, u64) {
     let total = capacity::memory("MemTotal");
     let used = total.saturating_sub(capacity::memory("MemFree"));
-    match context.groups.working_set(used) {
+    match context.hardware.groups.working_set(used) {
         Some(working_set) if working_set <= total => (total, total - working_set),
         _ => (total, capacity::memory("MemAvailable")),
     }
@@ -171,7 +171,7 @@ pub(crate) async fn pods(context: &Context, pods: &[&Pod]) -> HashMap<String, Po
     for pod in pods {
         let uid = pod::uid(pod);
         let Some(stats) = context.mirrors.runtime_uid(pod).and_then(|uid| by_pod.get(uid.as_str())) else { continue };
-        let files = context.measures.files(context, pod).await;
+        let files = context.pressure.measures.files(context, pod).await;
         all.insert(uid.to_owned(), usage(context, pod, stats, files));
     }
     all
@@ -205,6 +205,6 @@ fn usage(context: &Context, pod: &Pod, stats: &[&ContainerStats], files: Walked)
         containers,
         volumes: files.volumes.into_iter().collect(),
         own: files.own,
-        processes: context.groups.processes(pod).unwrap_or(0),
+        processes: context.hardware.groups.processes(pod).unwrap_or(0),
     }
 }

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use ferry_client::EventType;
 use ferry_semantics::taints;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
@@ -133,15 +132,15 @@ impl Evictor {
         let context = &self.context;
         let settings = &context.config.eviction;
         let (readings, dedicated) = measure::node(context).await;
-        let judged = plan::judge(settings, history, &readings, Timestamp::now());
-        context.pressures.send_if_modified(|known| {
+        let judged = plan::judge(settings, history, &readings, context.clock.now());
+        context.pressure.signals.send_if_modified(|known| {
             let changed = *known != judged.pressures;
             known.clone_from(&judged.pressures);
             changed
         });
         let active = self.mailboxes.active();
         let pods: Vec<Arc<Pod>> = active.iter().map(|mailbox| mailbox.pod()).collect();
-        context.measures.forget_all_but(&pods.iter().map(|pod| pod::uid(pod)).collect::<HashSet<_>>());
+        context.pressure.measures.forget_all_but(&pods.iter().map(|pod| pod::uid(pod)).collect::<HashSet<_>>());
         let limited: Vec<&Pod> = pods.iter().map(|pod| &**pod).filter(|pod| limits::has_limits(pod)).collect();
         if !limited.is_empty() {
             let evicted = self.enforce_limits(&active, &limited, dedicated).await;
@@ -169,7 +168,7 @@ impl Evictor {
             if let Some((limit, why)) = limits::exceeded(&pod, usage, dedicated)
                 && self.evict(mailbox, &pod, AT_ONCE, why, false)
             {
-                self.context.ended.evicted(limit);
+                self.context.pressure.ended.evicted(limit);
                 evicted.push(mailbox.clone());
             }
         }
@@ -184,7 +183,7 @@ impl Evictor {
             return false;
         }
         collect::all_ended_containers(&self.context, &self.mailboxes).await;
-        if let Err(why) = self.context.collected.remove_unused(&self.context).await {
+        if let Err(why) = self.context.pressure.images.remove_unused(&self.context).await {
             tracing::warn!("images not removed: {why}");
         }
         let (readings, _) = measure::node(&self.context).await;
@@ -216,7 +215,7 @@ impl Evictor {
             let message = rank::message(settings, urgent.signal.resource(), candidate, due, readings);
             let Some(mailbox) = active.iter().find(|mailbox| mailbox.is_of(pod::uid(pod))) else { continue };
             if self.evict(mailbox, pod, grace.max(AT_ONCE), message, true) {
-                self.context.ended.evicted(urgent.signal.name());
+                self.context.pressure.ended.evicted(urgent.signal.name());
                 return vec![mailbox.clone()];
             }
         }

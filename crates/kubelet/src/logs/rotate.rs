@@ -76,6 +76,7 @@ pub(crate) async fn rotate(files: Arc<LogFiles>, runtime: Arc<dyn Runtime>, size
 }
 
 async fn turn(runtime: &dyn Runtime, id: &str, path: &Path, most: usize) -> Result<(), String> {
+    #[expect(clippy::disallowed_methods, reason = "a part of a name: nothing is decided by it")]
     let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
     let place = path.to_owned();
     let set_aside = move || ferry_podfs::set_aside(&place, &stamp).map_err(|error| error.to_string());

@@ -120,7 +120,7 @@ fn is_of(mirror: &Pod, of: &Pod) -> bool {
 }
 
 async fn create(context: &Context, of: &Pod) -> Result<(), String> {
-    let node = context.node_uid.subscribe().wait_for(Option::is_some).await.map_err(|e| e.to_string())?.clone();
+    let node = context.registration.uid.subscribe().wait_for(Option::is_some).await.map_err(|e| e.to_string())?.clone();
     let mut mirror = of.clone();
     mirror.status = None;
     mirror.metadata.uid = None;

@@ -27,15 +27,17 @@ pub(crate) async fn keep_lease(context: Arc<Context>, node_uid: Option<String>) 
     loop {
         let renewed = match known.take() {
             Some(mut lease) => {
-                renew(&mut lease, &name);
+                renew(&mut lease, &name, context.clock.now());
                 api.replace(&name, &PostParams::default(), &lease).await
             }
             None => match api.get_opt(&name).await {
                 Ok(Some(mut lease)) => {
-                    renew(&mut lease, &name);
+                    renew(&mut lease, &name, context.clock.now());
                     api.replace(&name, &PostParams::default(), &lease).await
                 }
-                Ok(None) => api.create(&PostParams::default(), &new(&name, node_uid.clone())).await,
+                Ok(None) => {
+                    api.create(&PostParams::default(), &new(&name, node_uid.clone(), context.clock.now())).await
+                }
                 Err(error) => Err(error),
             },
         };
@@ -53,14 +55,14 @@ pub(crate) async fn keep_lease(context: Arc<Context>, node_uid: Option<String>) 
     }
 }
 
-fn renew(lease: &mut Lease, name: &str) {
+fn renew(lease: &mut Lease, name: &str, now: jiff::Timestamp) {
     let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
     spec.holder_identity = Some(name.to_owned());
     spec.lease_duration_seconds = Some(DURATION_SECONDS);
-    spec.renew_time = Some(MicroTime(jiff::Timestamp::now()));
+    spec.renew_time = Some(MicroTime(now));
 }
 
-fn new(name: &str, node_uid: Option<String>) -> Lease {
+fn new(name: &str, node_uid: Option<String>, now: jiff::Timestamp) -> Lease {
     let mut lease = Lease {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -78,6 +80,6 @@ fn new(name: &str, node_uid: Option<String>) -> Lease {
         },
         ..Lease::default()
     };
-    renew(&mut lease, name);
+    renew(&mut lease, name, now);
     lease
 }

@@ -96,14 +96,16 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
     context.recorder.event_for(reference(&context), EventType::Normal, "Starting", "Starting kubelet.");
     let mut known = registered.status.unwrap_or_default();
     let mut reported: Option<Instant> = None;
-    let mut pressures = context.pressures.subscribe();
+    let mut pressures = context.pressure.signals.subscribe();
     let mut in_use = context.volumes.csi.in_use();
-    let mut devices = context.devices.changes();
+    let mut devices = context.hardware.devices.changes();
     loop {
         if let Err(error) = context.ask_abilities().await {
             tracing::debug!("the runtime does not say what it can do: {error}");
         }
-        if let Some(seen) = context.nodes.get("", &context.config.node_name).and_then(|node| node.status.clone()) {
+        if let Some(seen) =
+            context.registration.nodes.get("", &context.config.node_name).and_then(|node| node.status.clone())
+        {
             status::note_silence(&mut known, &seen);
         }
         let next = status::status(&context, &known).await;
@@ -111,7 +113,7 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
         if due || !status::same(&known, &next) {
             let mut stamped = next.clone();
             for condition in stamped.conditions.iter_mut().flatten() {
-                condition.last_heartbeat_time = Some(Time(jiff::Timestamp::now()));
+                condition.last_heartbeat_time = Some(Time(context.clock.now()));
             }
             let patch = Patch::Strategic(status::patch(&stamped));
             match api.patch_status(&context.config.node_name, &PatchParams::default(), &patch).await {

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::capacity;
 use crate::context::Context;
 use crate::eviction::Pressure;
-use crate::status::seconds;
 
 /// As upstream's default of `nodeStatusMaxImages`.
 const MOST_IMAGES: usize = 50;
@@ -67,9 +66,10 @@ pub(super) async fn status(context: &Context, old: &NodeStatus) -> NodeStatus {
     let config = &context.config;
     let amounts = context.amounts();
     let address = |kind: &str, address: &str| NodeAddress { type_: kind.to_owned(), address: address.to_owned() };
-    let mut addresses: Vec<NodeAddress> = context.host_addresses.iter().map(|ip| address("InternalIP", ip)).collect();
+    let mut addresses: Vec<NodeAddress> =
+        context.machine.addresses.iter().map(|ip| address("InternalIP", ip)).collect();
     addresses.push(address("Hostname", &config.node_name));
-    let abilities = context.abilities.borrow().clone().unwrap_or_default();
+    let abilities = context.runtime_state.abilities.borrow().clone().unwrap_or_default();
     NodeStatus {
         features: abilities.features(),
         runtime_handlers: abilities.runtime_handlers(),
@@ -106,15 +106,15 @@ type Judged = (&'static str, bool, &'static str, String);
 
 async fn conditions(context: &Context, old: &NodeStatus) -> Vec<NodeCondition> {
     let ready = ready(context).await;
-    let pressures = context.pressures.borrow().clone();
+    let pressures = context.pressure.signals.borrow().clone();
     let judged = [Pressure::Memory, Pressure::Disk, Pressure::Processes].map(|p| pressure(p, pressures.contains(&p)));
     let judged = judged.into_iter().chain([ready]);
-    judged.map(|judged| condition(judged, old)).collect()
+    let now = Time(context.clock.seconds());
+    judged.map(|judged| condition(judged, old, now.clone())).collect()
 }
 
-fn condition((kind, holds, reason, message): Judged, old: &NodeStatus) -> NodeCondition {
+fn condition((kind, holds, reason, message): Judged, old: &NodeStatus, now: Time) -> NodeCondition {
     let status = if holds { "True" } else { "False" };
-    let now = Time(seconds(jiff::Timestamp::now()));
     let known = old.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == status);
     NodeCondition {
         type_: kind.to_owned(),

@@ -38,7 +38,7 @@ fn fresh(context: &Context, uid: String) -> CSINode {
 }
 
 async fn node_uid(context: &Context) -> String {
-    let mut known = context.node_uid.subscribe();
+    let mut known = context.registration.uid.subscribe();
     let uid = known.wait_for(Option::is_some).await.ok().and_then(|uid| uid.clone());
     uid.unwrap_or_default()
 }

@@ -153,14 +153,14 @@ async fn look(context: &Arc<Context>, folder: &Path, known: &mut HashMap<PathBuf
 async fn forget(context: &Arc<Context>, (kind, name): (Kind, String)) {
     match kind {
         Kind::Storage => {
-            context.plugins.storage.lock().remove(&name);
+            context.hardware.plugins.storage.lock().remove(&name);
             csi_node::remove(context, &name).await;
             tracing::info!("the storage driver {name} is gone");
         }
         // Its stream of devices ends with it.
         Kind::Device => {}
         Kind::Claims => {
-            context.dra.forget(&name);
+            context.hardware.dra.forget(&name);
             dra::withdraw(context, &name);
         }
     }
@@ -186,9 +186,9 @@ async fn register(context: &Context, socket: &Path) -> Result<(Kind, String), St
 async fn added(context: &Context, kind: Kind, name: &str, endpoint: &Path) -> Result<(), String> {
     match kind {
         Kind::Storage => add(context, name, endpoint).await,
-        Kind::Device => context.devices.register_watched(name, endpoint).await,
+        Kind::Device => context.hardware.devices.register_watched(name, endpoint).await,
         Kind::Claims => {
-            context.dra.register(name, endpoint);
+            context.hardware.dra.register(name, endpoint);
             Ok(())
         }
     }
@@ -217,7 +217,7 @@ async fn add(context: &Context, name: &str, endpoint: &Path) -> Result<(), Strin
         expands: offers(Rpc::ExpandVolume),
     };
     csi_node::add(context, name, &about).await?;
-    context.plugins.storage.lock().insert(name.to_owned(), Arc::new(driver));
+    context.hardware.plugins.storage.lock().insert(name.to_owned(), Arc::new(driver));
     tracing::info!("the storage driver {name} has registered");
     Ok(())
 }

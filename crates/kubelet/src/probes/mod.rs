@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_client::{EventType, Recorder};
+use ferry_client::{Clock, EventType, Recorder};
 use ferry_tasks::Tasks;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
@@ -60,6 +60,7 @@ pub(crate) struct Probes {
     runtime: Arc<dyn Runtime>,
     recorder: Recorder,
     tasks: Tasks,
+    clock: Clock,
     wake: Arc<Notify>,
     counts: Arc<Counts>,
     running: Mutex<HashMap<String, Probed>>,
@@ -82,6 +83,7 @@ impl Probes {
             recorder: context.recorder.clone(),
             counts: context.probe_counts.clone(),
             tasks: tasks.clone(),
+            clock: context.clock.clone(),
             wake,
             running: Mutex::default(),
         }
@@ -120,7 +122,7 @@ impl Probes {
                 container: container.into_owned(),
                 id: record.id.clone(),
                 address: address.unwrap_or_default().to_owned(),
-                started_at: record.started_at.unwrap_or_else(Timestamp::now),
+                started_at: record.started_at.unwrap_or_else(|| self.clock.now()),
             };
             running.insert(record.id.clone(), self.start(target, first_health(pod, record)));
         }
@@ -154,6 +156,7 @@ impl Probes {
                 recorder: self.recorder.clone(),
                 wake: self.wake.clone(),
                 counts: self.counts.clone(),
+                clock: self.clock.clone(),
                 health: health.clone(),
                 target: target.clone(),
                 kind,
@@ -191,6 +194,7 @@ struct Run {
     recorder: Recorder,
     wake: Arc<Notify>,
     counts: Arc<Counts>,
+    clock: Clock,
     health: Arc<watch::Sender<Health>>,
     target: Target,
     kind: Kind,
@@ -238,7 +242,7 @@ impl Run {
 
     async fn wait_initial_delay(&self) {
         let delay = Duration::from_secs(self.probe.initial_delay_seconds.unwrap_or(0).max(0).unsigned_abs().into());
-        let age = Duration::try_from(Timestamp::now().duration_since(self.target.started_at)).unwrap_or(Duration::ZERO);
+        let age = Duration::try_from(self.clock.now().duration_since(self.target.started_at)).unwrap_or(Duration::ZERO);
         tokio::time::sleep(delay.saturating_sub(age)).await;
     }
 
@@ -262,7 +266,7 @@ impl Run {
     async fn ask_settled(&self) -> Outcome {
         loop {
             let outcome = action::ask(&*self.runtime, &self.target, &self.probe).await;
-            let age = Timestamp::now().duration_since(self.target.started_at);
+            let age = self.clock.now().duration_since(self.target.started_at);
             let young = Duration::try_from(age).unwrap_or(Duration::ZERO) < SETTLING;
             match outcome {
                 Outcome::Failure { refused: true, .. } if young => tokio::time::sleep(SETTLING_PAUSE).await,

@@ -1,7 +1,7 @@
 use super::*;
 
 fn records(folder: &Path, policy: Verification) -> PullRecords {
-    PullRecords::open(folder, policy).expect("a folder")
+    PullRecords::open(folder, policy, Clock::default()).expect("a folder")
 }
 
 fn credential(name: &str, hash: &str) -> Credential {

@@ -22,7 +22,7 @@ impl Server {
         families.add("machine_memory_bytes", "", capacity::memory("MemTotal"), None);
         for usage in &pods {
             let of = &usage.pod;
-            let parent = self.context.groups.parent(of);
+            let parent = self.context.hardware.groups.parent(of);
             for one in &usage.containers {
                 let container = name(one);
                 let id = one.attributes.as_ref().map(|a| a.id.as_str()).unwrap_or_default();

@@ -22,7 +22,7 @@ impl Server {
             return text(StatusCode::NOT_FOUND, format!("container {container:?} not found in pod {name:?}\n"));
         }
         let query = query(uri);
-        let options = match options(&query) {
+        let options = match options(&query, self.context.clock.now()) {
             Ok(options) => options,
             Err(why) => return text(StatusCode::UNPROCESSABLE_ENTITY, why),
         };
@@ -47,7 +47,7 @@ impl Server {
             );
         }
         let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(16);
-        let (runtime, changes) = (self.context.runtime.clone(), self.context.runtime_changes.subscribe());
+        let (runtime, changes) = (self.context.runtime.clone(), self.context.runtime_state.changes.subscribe());
         self.tasks.spawn_until_stopped("log", async move {
             if let Err(error) = read(runtime, record.id, path, options, sender, changes).await {
                 tracing::debug!("reading a log: {error}");
@@ -94,7 +94,7 @@ fn choose<'a>(
     })
 }
 
-fn options(query: &[(String, String)]) -> Result<Options, String> {
+fn options(query: &[(String, String)], now: Timestamp) -> Result<Options, String> {
     let get = |name: &str| query.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str()).filter(|v| !v.is_empty());
     let number = |name: &str| -> Result<Option<u64>, String> {
         let Some(value) = get(name) else { return Ok(None) };
@@ -105,7 +105,7 @@ fn options(query: &[(String, String)]) -> Result<Options, String> {
         None => None,
     };
     if let Some(seconds) = number("sinceSeconds")? {
-        since = Timestamp::now().checked_sub(std::time::Duration::from_secs(seconds)).ok();
+        since = now.checked_sub(std::time::Duration::from_secs(seconds)).ok();
     }
     let streams = match get("stream") {
         Some("Stdout") => Wanted::Stdout,

@@ -18,11 +18,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use ferry_client::Informer;
 pub(crate) use ferry_connections::Body;
-use ferry_connections::{Connections, Handler, Limits, Protocols};
+use ferry_connections::{Connections, Handler, Limits, Protocols, Received};
 use ferry_tasks::Tasks;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::net::TcpListener;
 
@@ -102,7 +101,7 @@ impl Server {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<Received>) -> Response<Body> {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         match parts.as_slice() {
@@ -147,7 +146,7 @@ impl Server {
                  # HELP kubelet_node_name The node's name. The count is always 1.\n\
                  # TYPE kubelet_node_name gauge\nkubelet_node_name{{node={:?}}} 1\n{}{}{}",
                 self.context.config.node_name,
-                self.context.ended.text(),
+                self.context.pressure.ended.text(),
                 self.connections.metrics("kubelet"),
                 self.tasks.runtime_metrics()
             ),

@@ -3,6 +3,7 @@
 //! The runtime speaks SPDY/3.1 and the older WebSocket protocols itself, so those pass through byte by byte. What it
 //! does not speak is translated: `v5.channel.k8s.io`, and SPDY wrapped in a WebSocket.
 
+use ferry_connections::Received;
 use ferry_cri::v1;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -57,7 +58,7 @@ impl Server {
         namespace: &str,
         pod: &str,
         container: &str,
-        request: Request<Incoming>,
+        request: Request<Received>,
     ) -> Response<Body> {
         let query = query(request.uri());
         let wanted = Wanted {
@@ -99,7 +100,7 @@ impl Server {
         runtime.attach_url(v1::AttachRequest { container_id: id, stdin, tty, stdout, stderr }).await
     }
 
-    pub(super) async fn port_forward(&self, namespace: &str, pod: &str, request: Request<Incoming>) -> Response<Body> {
+    pub(super) async fn port_forward(&self, namespace: &str, pod: &str, request: Request<Received>) -> Response<Body> {
         let Some(object) = self.pods.get(namespace, pod) else {
             return text(StatusCode::NOT_FOUND, format!("pod does not exist: {namespace}/{pod}"));
         };
@@ -129,7 +130,7 @@ impl Server {
     }
 
     /// Passes the upgrade through to the runtime.
-    async fn native(&self, request: Request<Incoming>, url: &str) -> Response<Body> {
+    async fn native(&self, request: Request<Received>, url: &str) -> Response<Body> {
         let headers = tunnel::upgrade_headers(request.headers());
         let answer = match tunnel::open(url, headers, &self.tasks).await {
             Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => answer,
@@ -146,7 +147,7 @@ impl Server {
         response
     }
 
-    async fn translated(&self, request: Request<Incoming>, url: &str, wanted: Wanted) -> Response<Body> {
+    async fn translated(&self, request: Request<Received>, url: &str, wanted: Wanted) -> Response<Body> {
         let answer = match tunnel::open(url, tunnel::spdy_headers("v4.channel.k8s.io"), &self.tasks).await {
             Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => answer,
             Ok(answer) => return failed(answer).await,
@@ -164,7 +165,7 @@ impl Server {
         response
     }
 
-    async fn unwrapped(&self, request: Request<Incoming>, url: &str) -> Response<Body> {
+    async fn unwrapped(&self, request: Request<Received>, url: &str) -> Response<Body> {
         let answer = match tunnel::open(url, tunnel::spdy_headers("portforward.k8s.io"), &self.tasks).await {
             Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => answer,
             Ok(answer) => return failed(answer).await,

@@ -49,7 +49,7 @@ pub(super) fn name(stats: &ContainerStats) -> &str {
 
 /// Nanoseconds since 1970 as the API writes times.
 fn time(nanoseconds: i64) -> String {
-    let at = Timestamp::from_nanosecond(i128::from(nanoseconds)).unwrap_or_else(|_| Timestamp::now());
+    let at = Timestamp::from_nanosecond(i128::from(nanoseconds)).unwrap_or(Timestamp::UNIX_EPOCH);
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
@@ -103,7 +103,7 @@ impl Server {
             Ok(pods) => pods,
             Err(why) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
         };
-        let now = Timestamp::now();
+        let now = self.context.clock.now();
         let total = node_processor_time();
         let rate = self.last_seen.0.lock().replace((now, total)).and_then(|(then, before)| {
             let elapsed = u128::try_from(now.as_nanosecond() - then.as_nanosecond()).ok().filter(|n| *n > 0)?;
@@ -112,7 +112,7 @@ impl Server {
         let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let (size, free) = measure::memory(&self.context);
         let disk = capacity::disk(&self.context.config.root_dir);
-        let images = capacity::disk(&self.context.measures.images(&self.context).await);
+        let images = capacity::disk(&self.context.pressure.measures.images(&self.context).await);
         let (most_processes, processes) = capacity::processes();
         let mut processor = json!({"time": at, "usageCoreNanoSeconds": total});
         if let Some(rate) = rate {
@@ -148,7 +148,7 @@ impl Server {
     pub(super) async fn resource_metrics(&self) -> http::Response<Body> {
         let pods = self.pods_in_use().await;
         let mut families = Families::default();
-        let now = Timestamp::now().as_millisecond();
+        let now = self.context.clock.now().as_millisecond();
         families.add("node_cpu_usage_seconds_total", "", seconds(node_processor_time()), Some(now));
         let (size, free) = measure::memory(&self.context);
         let used = size.saturating_sub(free);

@@ -42,6 +42,7 @@ pub(crate) fn write(folder: &Path, files: &Files, group: Option<u32>) -> io::Res
     {
         return Ok(false);
     }
+    #[expect(clippy::disallowed_methods, reason = "a part of a name: nothing is decided by it")]
     let stamp = format!(
         "..{}.{:09}",
         jiff::Timestamp::now().strftime("%Y_%m_%d_%H_%M_%S"),

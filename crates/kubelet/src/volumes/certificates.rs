@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ferry_client::Api;
+use ferry_client::{Api, Clock};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{PodCertificateRequest, PodCertificateRequestSpec};
@@ -47,6 +47,7 @@ type Key = (String, String, usize);
 
 pub(super) struct Certificates {
     client: Client,
+    clock: Clock,
     node: String,
     known: Mutex<HashMap<Key, Known>>,
 }
@@ -60,8 +61,8 @@ enum Verdict {
 }
 
 impl Certificates {
-    pub(super) fn new(client: Client, node: &str) -> Self {
-        Self { client, node: node.to_owned(), known: Mutex::default() }
+    pub(super) fn new(client: Client, node: &str, clock: Clock) -> Self {
+        Self { client, clock, node: node.to_owned(), known: Mutex::default() }
     }
 
     pub(super) fn forget(&self, uid: &str) {
@@ -76,7 +77,7 @@ impl Certificates {
         wanted: &PodCertificateProjection,
     ) -> Result<Issued, String> {
         let key = (pod::uid(pod).to_owned(), volume.to_owned(), index);
-        let now = Timestamp::now();
+        let now = self.clock.now();
         let (issued, pending) = {
             let mut known = self.known.lock();
             let known = known.entry(key.clone()).or_default();

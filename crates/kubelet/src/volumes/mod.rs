@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ferry_client::Clock;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use kube::Client;
@@ -99,10 +100,17 @@ pub(crate) struct Volumes {
 }
 
 impl Volumes {
-    pub(crate) fn new(root: &Path, client: Client, node: &str, sources: Arc<Sources>, plugins: Arc<Plugins>) -> Self {
-        let certificates = Certificates::new(client.clone(), node);
-        let csi = Csi::new(root, node, client.clone(), plugins);
-        let (tokens, single_users) = (Tokens::new(client.clone()), SingleUsers::default());
+    pub(crate) fn new(
+        root: &Path,
+        client: Client,
+        node: &str,
+        sources: Arc<Sources>,
+        plugins: Arc<Plugins>,
+        clock: Clock,
+    ) -> Self {
+        let certificates = Certificates::new(client.clone(), node, clock.clone());
+        let csi = Csi::new(root, node, client.clone(), plugins, clock.clone());
+        let (tokens, single_users) = (Tokens::new(client.clone(), clock), SingleUsers::default());
         Self { root: root.join("pods"), tokens, certificates, client, sources, csi, single_users }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ferry_client::Api;
+use ferry_client::{Api, Clock};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjection};
@@ -28,12 +28,13 @@ type Key = (String, String, i64);
 
 pub(super) struct Tokens {
     client: Client,
+    clock: Clock,
     known: Mutex<HashMap<Key, Token>>,
 }
 
 impl Tokens {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client, known: Mutex::default() }
+    pub(super) fn new(client: Client, clock: Clock) -> Self {
+        Self { client, clock, known: Mutex::default() }
     }
 
     pub(super) fn forget(&self, uid: &str) {
@@ -45,7 +46,7 @@ impl Tokens {
         let seconds = wanted.expiration_seconds.unwrap_or(3600);
         let key = (pod::uid(pod).to_owned(), audience.clone(), seconds);
         let known = self.known.lock().get(&key).cloned();
-        let now = Timestamp::now();
+        let now = self.clock.now();
         if let Some(token) = known.as_ref().filter(|t| t.refresh_at > now) {
             return Ok(token.clone());
         }

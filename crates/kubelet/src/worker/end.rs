@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ferry_client::write;
 use ferry_client::{Api, EventType};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{DeleteParams, Preconditions};
 
@@ -24,7 +23,7 @@ impl Worker {
     /// Stops everything of the pod.
     pub(super) async fn terminate(&mut self, state: &PodState) -> Next {
         if self.verdict.is_none() {
-            let late = status::verdict_of_deadline(&self.pod, Timestamp::now());
+            let late = status::verdict_of_deadline(&self.pod, self.context.clock.now());
             self.verdict = late.map(|why| Verdict { why, disrupts: None });
         }
         self.report(state, false);
@@ -47,7 +46,7 @@ impl Worker {
                 Next::Look
             }
             // Something could not be stopped; try again rather than spin.
-            _ => Next::Wait(Timestamp::now().checked_add(RETRY).ok()),
+            _ => Next::Wait(self.later(RETRY)),
         }
     }
 
@@ -77,13 +76,13 @@ impl Worker {
         self.report(state, true);
         if let Err(why) = self.context.volumes.remove(&self.uid).await {
             tracing::warn!(pod = pod::name(&self.pod), "volumes not removed: {why}");
-            return Next::Wait(Timestamp::now().checked_add(RETRY).ok());
+            return Next::Wait(self.later(RETRY));
         }
         if let Err(why) = self.context.give_devices_back(&self.uid).await {
             self.events().pod(EventType::Warning, "FailedUnprepareDynamicResources", why);
-            return Next::Wait(Timestamp::now().checked_add(RETRY).ok());
+            return Next::Wait(self.later(RETRY));
         }
-        self.context.groups.remove(&self.uid);
+        self.context.hardware.groups.remove(&self.uid);
         self.context.sources.release(&self.uid);
         self.mailbox.set_finished();
         if !pod::is_being_deleted(&self.pod) {
@@ -105,7 +104,7 @@ impl Worker {
             }
             Err(error) => {
                 tracing::debug!(pod = pod::name(&self.pod), "not deleted: {}", write::short(&error));
-                Next::Wait(Timestamp::now().checked_add(RETRY).ok())
+                Next::Wait(self.later(RETRY))
             }
         }
     }
@@ -118,7 +117,7 @@ impl Worker {
         }
         if let Err(why) = self.context.remove_remains(&self.uid, state).await {
             tracing::warn!(pod = pod::name(&self.pod), "not cleaned up: {why}");
-            return Next::Wait(Timestamp::now().checked_add(RETRY).ok());
+            return Next::Wait(self.later(RETRY));
         }
         logs::remove(log_folder(&self.context.config.log_dir, &self.pod)).await;
         Next::Done

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use ferry_client::EventType;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Container;
 
 use super::Worker;
@@ -73,8 +72,8 @@ impl Worker {
         }
         let is_latest = state.latest(name).is_some_and(|record| record.id == id);
         if let Some(ended) = ended.filter(|_| is_latest) {
-            let backoff = Backoff::next(self.restarts.get(name).copied(), ended, Timestamp::now());
-            self.restarts.insert(name.to_owned(), backoff);
+            let backoff = Backoff::next(self.backoffs.restarts.get(name).copied(), ended, self.context.clock.now());
+            self.backoffs.restarts.insert(name.to_owned(), backoff);
         }
     }
 

@@ -48,19 +48,11 @@ pub(crate) struct Worker {
     /// The last status made, the ground for the next.
     status: PodStatus,
     reasons: BTreeMap<String, WaitReason>,
-    not_before: BTreeMap<String, Timestamp>,
-    restarts: HashMap<String, Backoff>,
-    pulls: PullBackoffs,
-    sandbox_failures: u32,
-    sandbox_not_before: Option<Timestamp>,
-    volume_failures: u32,
-    volumes_not_before: Option<Timestamp>,
+    backoffs: Backoffs,
     mounted: Option<Arc<Mounted>>,
     /// What the pod's control group was last told.
     limits: Option<Amounts>,
     verdict: Option<Verdict>,
-    /// Containers whose back-off has been told.
-    told: HashMap<String, Duration>,
     /// Everything of the pod has been stopped.
     ended: bool,
     sizes: resize::Sizes,
@@ -68,6 +60,20 @@ pub(crate) struct Worker {
     recursive_read_only: bool,
     /// The sandbox whose network has its rules.
     gated: Option<String>,
+}
+
+/// What failed before, and when it is tried again.
+#[derive(Default)]
+struct Backoffs {
+    not_before: BTreeMap<String, Timestamp>,
+    restarts: HashMap<String, Backoff>,
+    /// Containers whose back-off has been told.
+    told: HashMap<String, Duration>,
+    pulls: PullBackoffs,
+    sandbox_failures: u32,
+    sandbox_not_before: Option<Timestamp>,
+    volume_failures: u32,
+    volumes_not_before: Option<Timestamp>,
 }
 
 /// What to do after one look.
@@ -90,22 +96,20 @@ impl Worker {
             mailbox,
             pod,
             reasons: BTreeMap::new(),
-            not_before: BTreeMap::new(),
-            restarts: HashMap::new(),
-            pulls: PullBackoffs::new(),
-            sandbox_failures: 0,
-            sandbox_not_before: None,
-            volume_failures: 0,
-            volumes_not_before: None,
+            backoffs: Backoffs::default(),
             mounted: None,
             limits: None,
             verdict: None,
-            told: HashMap::new(),
             ended: false,
             sizes: resize::Sizes::default(),
             recursive_read_only: false,
             gated: None,
         }
+    }
+
+    /// The time that is this far ahead; nothing where no calendar has it.
+    fn later(&self, wait: Duration) -> Option<Timestamp> {
+        self.context.clock.now().checked_add(wait).ok()
     }
 
     pub(crate) async fn run(mut self) {
@@ -117,7 +121,8 @@ impl Worker {
                 Next::Done => break,
                 Next::Wait(None) => wake.notified().await,
                 Next::Wait(Some(at)) => {
-                    let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO);
+                    let wait =
+                        Duration::try_from(at.duration_since(self.context.clock.now())).unwrap_or(Duration::ZERO);
                     let _ = tokio::time::timeout(wait, wake.notified()).await;
                 }
             }
@@ -145,7 +150,7 @@ impl Worker {
             Ok(state) => state,
             Err(error) => {
                 tracing::debug!(pod = pod::name(&self.pod), "the runtime does not answer: {error}");
-                return Next::Wait(Timestamp::now().checked_add(RUNTIME_RETRY).ok());
+                return Next::Wait(self.later(RUNTIME_RETRY));
             }
         };
         let logs = state.running().filter(|r| !r.log_path.is_empty());
@@ -169,12 +174,12 @@ impl Worker {
             pod: &self.pod,
             state: &state,
             health: &health,
-            restarts: &self.restarts,
-            not_before: &self.not_before,
-            sandbox_not_before: self.sandbox_not_before,
+            restarts: &self.backoffs.restarts,
+            not_before: &self.backoffs.not_before,
+            sandbox_not_before: self.backoffs.sandbox_not_before,
             sizes: &self.sizes.settled(),
             reported: &self.status,
-            now: Timestamp::now(),
+            now: self.context.clock.now(),
         });
         match step {
             Step::Terminate => self.terminate(&state).await,
@@ -190,9 +195,9 @@ impl Worker {
     fn volumes_due(&mut self, due: bool) {
         if due {
             self.mounted = None;
-            self.volumes_not_before = None;
+            self.backoffs.volumes_not_before = None;
             // What failed for want of an object may work now.
-            self.not_before.retain(|name, _| {
+            self.backoffs.not_before.retain(|name, _| {
                 let reason = self.reasons.get(name).map(|r| r.reason.as_str());
                 reason != Some("CreateContainerConfigError")
             });
@@ -213,8 +218,8 @@ impl Worker {
             resizing: self.sizes.unsettled(&self.pod, state),
             recursive_read_only: self.recursive_read_only,
             runtime_name: self.context.runtime.identity().0,
-            host_addresses: &self.context.host_addresses,
-            now: Timestamp::now(),
+            host_addresses: &self.context.machine.addresses,
+            now: self.context.clock.now(),
         });
         self.reporter.report(&self.status);
     }
@@ -224,10 +229,10 @@ impl Worker {
         for Waiting { name, delay } in waiting {
             let printed = pod::printed(&self.pod);
             let message = format!("back-off {} restarting failed container={name} pod={printed}", go_duration(delay));
-            if self.told.get(&name) != Some(&delay) {
+            if self.backoffs.told.get(&name) != Some(&delay) {
                 let text = format!("Back-off restarting failed container {name} in pod {printed}");
                 self.events().container(&name, EventType::Warning, "BackOff", text);
-                self.told.insert(name.clone(), delay);
+                self.backoffs.told.insert(name.clone(), delay);
             }
             self.reasons.insert(name, WaitReason { reason: "CrashLoopBackOff".into(), message });
         }
@@ -241,7 +246,7 @@ impl Worker {
             // A pod that shrinks cannot get less than its containers still have: they go first, and it is tried again.
             let shrinks = actions.iter().any(|a| matches!(a, Action::Resize { .. }));
             if !self.apply_limits(shrinks) && starts {
-                return Next::Wait(Timestamp::now().checked_add(RUNTIME_RETRY).ok());
+                return Next::Wait(self.later(RUNTIME_RETRY));
             }
             match self.mount_volumes(state).await {
                 Ok(refresh_at) => wake_at = [wake_at, refresh_at].into_iter().flatten().min(),
@@ -287,12 +292,12 @@ impl Worker {
     }
 
     fn surroundings(&self, state: &PodState) -> Surroundings {
-        let hosts = &self.context.host_addresses;
+        let hosts = &self.context.machine.addresses;
         let pods = if pod::host_network(&self.pod) { hosts.as_slice() } else { state.addresses() };
         Surroundings {
             host_addresses: hosts.clone(),
             pod_addresses: pods.to_vec(),
-            allocatable: self.context.allocatable.clone(),
+            allocatable: self.context.machine.allocatable.clone(),
         }
     }
 
@@ -302,7 +307,7 @@ impl Worker {
         if self.limits.as_ref() == Some(&limits) {
             return true;
         }
-        match self.context.groups.apply(&self.pod, &limits) {
+        match self.context.hardware.groups.apply(&self.pod, &limits) {
             Ok(()) => {
                 self.limits = Some(limits);
                 true
@@ -318,20 +323,20 @@ impl Worker {
 
     /// Makes or refreshes the volumes when they are due. Gives when to look at them again; on failure, when to retry.
     async fn mount_volumes(&mut self, state: &PodState) -> Result<Option<Timestamp>, Timestamp> {
-        let now = Timestamp::now();
+        let now = self.context.clock.now();
         if let Some(mounted) = &self.mounted
             && mounted.refresh_at.is_none_or(|at| at > now)
         {
             return Ok(mounted.refresh_at);
         }
-        if let Some(at) = self.volumes_not_before.filter(|at| *at > now) {
+        if let Some(at) = self.backoffs.volumes_not_before.filter(|at| *at > now) {
             return Err(at);
         }
         let around = self.surroundings(state);
         match self.context.volumes.mount(&self.pod, &around).await {
             Ok(mounted) => {
-                self.volume_failures = 0;
-                self.volumes_not_before = None;
+                self.backoffs.volume_failures = 0;
+                self.backoffs.volumes_not_before = None;
                 let refresh_at = mounted.refresh_at;
                 self.mounted = Some(Arc::new(mounted));
                 Ok(refresh_at)
@@ -339,16 +344,17 @@ impl Worker {
             Err(VolumeError { why: Unmounted::NotYet(why), volume }) => {
                 tracing::debug!(pod = pod::name(&self.pod), volume, "{why}");
                 let at = now.checked_add(NOT_YET).unwrap_or(now);
-                self.volumes_not_before = Some(at);
+                self.backoffs.volumes_not_before = Some(at);
                 Err(at)
             }
             Err(error) => {
                 self.events().pod(EventType::Warning, "FailedMount", error.to_string());
                 // Half a second, doubled each time up to two minutes.
-                let wait = Duration::from_millis(500 << self.volume_failures.min(8)).min(Duration::from_secs(120));
-                self.volume_failures += 1;
+                let wait =
+                    Duration::from_millis(500 << self.backoffs.volume_failures.min(8)).min(Duration::from_secs(120));
+                self.backoffs.volume_failures += 1;
                 let at = now.checked_add(wait).unwrap_or(now);
-                self.volumes_not_before = Some(at);
+                self.backoffs.volumes_not_before = Some(at);
                 Err(at)
             }
         }

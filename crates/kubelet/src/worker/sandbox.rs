@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ferry_client::{Api, EventType};
 use ferry_cri::v1::PodSandboxConfig;
-use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::Worker;
@@ -28,7 +27,7 @@ impl Worker {
             resolver,
             &config.cluster_domain,
             &config.log_dir,
-            self.context.groups.parent(&self.pod),
+            self.context.hardware.groups.parent(&self.pod),
         )
     }
 
@@ -45,14 +44,14 @@ impl Worker {
     }
 
     pub(super) async fn create_sandbox(&mut self, attempt: u32) {
-        if attempt > 0 && self.sandbox_failures == 0 {
+        if attempt > 0 && self.backoffs.sandbox_failures == 0 {
             let message = "Pod sandbox changed, it will be killed and re-created.";
             self.events().pod(EventType::Normal, "SandboxChanged", message);
         }
-        if let Err(why) = self.context.devices.allocate(&self.pod).await {
+        if let Err(why) = self.context.hardware.devices.allocate(&self.pod).await {
             return self.refuse_for_devices(&why);
         }
-        if let Err(why) = self.context.dra.prepare(&self.context.client, &self.pod).await {
+        if let Err(why) = self.context.hardware.dra.prepare(&self.context.client, &self.pod).await {
             let message = format!("Failed to prepare dynamic resources: {why}");
             self.events().pod(EventType::Warning, "FailedPrepareDynamicResources", message);
             return self.sandbox_failed();
@@ -75,8 +74,8 @@ impl Worker {
         };
         match made {
             Ok(_) => {
-                self.sandbox_failures = 0;
-                self.sandbox_not_before = None;
+                self.backoffs.sandbox_failures = 0;
+                self.backoffs.sandbox_not_before = None;
             }
             Err(why) => {
                 self.events().pod(
@@ -100,9 +99,9 @@ impl Worker {
 
     /// Each failure is followed by a longer wait.
     fn sandbox_failed(&mut self) {
-        let wait = Duration::from_secs(1 << self.sandbox_failures.min(6)).min(Duration::from_secs(60));
-        self.sandbox_failures += 1;
-        self.sandbox_not_before = Timestamp::now().checked_add(wait).ok();
+        let wait = Duration::from_secs(1 << self.backoffs.sandbox_failures.min(6)).min(Duration::from_secs(60));
+        self.backoffs.sandbox_failures += 1;
+        self.backoffs.sandbox_not_before = self.later(wait);
     }
 
     pub(super) async fn stop_changed_sandbox(&mut self, state: &PodState, id: &str) {

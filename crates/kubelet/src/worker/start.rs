@@ -43,21 +43,21 @@ impl Worker {
     pub(super) async fn start(&mut self, state: &PodState, name: &str, role: Role, restart_count: u32) {
         let pod = self.pod.clone();
         let Some((_, container)) = pod::container(&pod, name) else { return };
-        let now = Timestamp::now();
+        let now = self.context.clock.now();
         if let Some(last) = state.latest(name).filter(|r| r.state == RunState::Exited) {
             let ended = last.finished_at.unwrap_or(now);
-            let backoff = Backoff::next(self.restarts.get(name).copied(), ended, now);
-            self.restarts.insert(name.to_owned(), backoff);
+            let backoff = Backoff::next(self.backoffs.restarts.get(name).copied(), ended, now);
+            self.backoffs.restarts.insert(name.to_owned(), backoff);
         }
         match self.try_start(state, &container, role, restart_count).await {
             Ok(()) => {
                 self.reasons.remove(name);
-                self.not_before.remove(name);
-                self.told.remove(name);
+                self.backoffs.not_before.remove(name);
+                self.backoffs.told.remove(name);
             }
             Err(failed) => {
                 let later = now.checked_add(RETRY).unwrap_or(now);
-                self.not_before.insert(name.to_owned(), failed.not_before.unwrap_or(later));
+                self.backoffs.not_before.insert(name.to_owned(), failed.not_before.unwrap_or(later));
                 self.reasons.insert(name.to_owned(), failed.why);
             }
         }
@@ -107,7 +107,7 @@ impl Worker {
             self.events().container(name, EventType::Warning, "Failed", format!("Error: {}", error.message));
             let why = NotStarted::new("RunContainerError", error.message);
             // The runtime has a record of the failure, and the restart policy decides on the next attempt.
-            return Err(NotStarted { not_before: Some(Timestamp::now()), ..why });
+            return Err(NotStarted { not_before: Some(self.context.clock.now()), ..why });
         }
         self.events().container(name, EventType::Normal, "Started", "Container started");
         if let Some(links) = &self.context.config.log_links {
@@ -127,7 +127,7 @@ impl Worker {
         if let Err(why) = gate(self.pod.clone(), addresses).await {
             let message = format!("network is not ready: {why}");
             self.events().pod(EventType::Warning, "NetworkNotReady", message.clone());
-            let not_before = Timestamp::now().checked_add(GATE_RETRY).ok();
+            let not_before = self.later(GATE_RETRY);
             return Err(NotStarted { not_before, ..NotStarted::new("ContainerCreating", message) });
         }
         self.gated = Some(sandbox.to_owned());
@@ -145,7 +145,7 @@ impl Worker {
         self.events().container(&container.name, EventType::Normal, "Killing", "FailedPostStartHook");
         let _ = runtime.stop_container(id, pod::grace_seconds(&self.pod).max(2)).await;
         Err(NotStarted {
-            not_before: Some(Timestamp::now()),
+            not_before: Some(self.context.clock.now()),
             ..NotStarted::new("PostStartHookError", "PostStartHook failed")
         })
     }
@@ -154,7 +154,7 @@ impl Worker {
         let secrets = self.pull_secrets().await;
         let context = self.context.clone();
         let events = PodEvents { recorder: &context.recorder, pod: &self.pod };
-        let ensured = context.images.ensure(&events, container, &secrets, sandbox, &mut self.pulls).await;
+        let ensured = context.images.ensure(&events, container, &secrets, sandbox, &mut self.backoffs.pulls).await;
         ensured.map_err(|failed| NotStarted { why: failed.why, not_before: Some(failed.not_before) })
     }
 
@@ -225,8 +225,8 @@ impl Worker {
             Role::Ephemeral => self.ephemeral_target(state, &container.name),
             _ => None,
         };
-        let mut given = self.context.devices.given(&self.pod, container).await?;
-        given.add_cdi(self.context.dra.cdi_devices(&self.pod, container)?);
+        let mut given = self.context.hardware.devices.given(&self.pod, container).await?;
+        given.add_cdi(self.context.hardware.dra.cdi_devices(&self.pod, container)?);
         let (name, version) = self.context.runtime.identity();
         if given.has_cdi() && !runtime::knows_cdi((name, version)) {
             return Err(format!("the runtime {name} {version} knows no CDI devices"));
@@ -240,7 +240,7 @@ impl Worker {
             variables,
             mounts,
             devices,
-            node_memory: self.context.memory,
+            node_memory: self.context.machine.memory,
             seccomp_root: self.context.config.root_dir.join("seccomp").to_string_lossy().into_owned(),
             target,
         })?;

@@ -102,6 +102,7 @@ impl Strategy for DaemonSet {
                 "collisionCount",
             ];
             counts(&mut errors, &new.get("status"), &keys);
+            super::never_less(&mut errors, &new.get("status"), &Cursor::root(old).get("status"), "collisionCount");
             return errors;
         }
         let spec = new.get("spec");

@@ -136,8 +136,6 @@ fn status(status: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
     counts(&mut errors, status, &keys);
     let parts = ["updatedReplicas", "readyReplicas", "availableReplicas"];
     parts_of_replicas(&mut errors, status, &parts, "readyReplicas");
-    if old.has("collisionCount") && status.number("collisionCount") < old.number("collisionCount") {
-        errors.invalid(status.at("collisionCount"), status.number("collisionCount"), "cannot be decremented");
-    }
+    super::never_less(&mut errors, status, old, "collisionCount");
     errors
 }

@@ -72,6 +72,13 @@ pub fn counts(errors: &mut FieldErrors, parent: &Cursor<'_>, keys: &[&str]) {
     }
 }
 
+/// A count that only grows: once told it is not left out either.
+pub fn never_less(errors: &mut FieldErrors, status: &Cursor<'_>, old: &Cursor<'_>, key: &str) {
+    if old.has(key) && (!status.has(key) || status.number(key) < old.number(key)) {
+        errors.invalid(status.at(key), status.number(key), "cannot be decremented");
+    }
+}
+
 /// Parts of `replicas` that cannot be more than the whole; available ones must be ready.
 pub fn parts_of_replicas(errors: &mut FieldErrors, status: &Cursor<'_>, parts: &[&str], ready: &str) {
     for part in parts {

@@ -78,6 +78,7 @@ impl Strategy for StatefulSet {
             counts(&mut errors, &status, &keys);
             let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
             parts_of_replicas(&mut errors, &status, &parts, "status.readyReplicas");
+            super::never_less(&mut errors, &status, &Cursor::root(old).get("status"), "collisionCount");
             return errors;
         }
         let (spec, was) = (new.get("spec"), Cursor::root(old).get("spec"));

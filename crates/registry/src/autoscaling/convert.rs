@@ -11,6 +11,8 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 pub(super) const CARRIERS: [&str; 4] = [METRICS, BEHAVIOR, CURRENT, CONDITIONS];
+pub(super) const OF_SPEC: [&str; 2] = [METRICS, BEHAVIOR];
+pub(super) const OF_STATUS: [&str; 2] = [CURRENT, CONDITIONS];
 
 pub(super) fn cpu_metric(share: i64) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": share}}})

@@ -10,7 +10,7 @@ use crate::cells;
 use crate::core::pod::resources;
 use crate::cursor::{Cursor, NOT_NEGATIVE, Report, default_absent, default_to, map_mut, object_at};
 use crate::plain::Plain;
-use crate::strategy::{Context, Strategy};
+use crate::strategy::{Context, Strategy, common};
 
 /// Version v2.
 pub struct HorizontalPodAutoscaler(pub Plain);
@@ -344,6 +344,22 @@ impl Strategy for HorizontalPodAutoscalerV1 {
         if context.subresource.is_empty() { self.validate_create(context, object) } else { validate_status(object) }
     }
 
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        common::prepare_update(self.has_status(), self.has_generation(), context, object, old);
+        // Half of what this version keeps in annotations is spec, half is status: a write changes its own half only.
+        let kept = if context.subresource == "status" { convert::OF_SPEC } else { convert::OF_STATUS };
+        for carrier in kept {
+            match object::annotations(old).get(carrier).cloned() {
+                Some(value) => drop(object_at(object, &["metadata", "annotations"]).insert(carrier.into(), value)),
+                None => {
+                    if let Some(map) = map_mut(object::metadata_mut(object), "annotations") {
+                        map.remove(carrier);
+                    }
+                }
+            }
+        }
+    }
+
     fn to_storage(&self, object: Value) -> Value {
         let mut object = convert::to_v2(object);
         default_v2(&mut object);
@@ -367,5 +383,43 @@ impl Strategy for HorizontalPodAutoscalerV1 {
 
     fn carrier_annotations(&self) -> &[&str] {
         &convert::CARRIERS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferry_meta::UserInfo;
+
+    use super::*;
+
+    /// A client of v1 that knows nothing of the annotations writes a status: the metrics and the behaviour are not its to lose.
+    #[test]
+    fn a_status_of_the_first_version_leaves_the_metrics_alone() {
+        let strategy = HorizontalPodAutoscalerV1(<Plain as Default>::default());
+        let stored = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
+            "spec": {"maxReplicas": 5, "minReplicas": 1, "metrics": [
+                {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1k"}}},
+            ]},
+            "status": {"desiredReplicas": 2, "conditions": [{"type": "AbleToScale", "status": "True"}]},
+        });
+        let old = strategy.from_storage(stored.clone());
+        let user = UserInfo::new("u", &[]);
+        let write = |subresource: &str, body: Value| {
+            let context = Context { user: &user, subresource, dry_run: false, patch: false, reader: None };
+            let mut object = body;
+            strategy.prepare_update(&context, &mut object, &old);
+            strategy.to_storage(object)
+        };
+        let bare = |spec: Value, status: Value| json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"}, "spec": spec, "status": status});
+        let after =
+            write("status", bare(json!({"maxReplicas": 9}), json!({"currentReplicas": 1, "desiredReplicas": 3})));
+        assert_eq!(after["spec"]["metrics"], stored["spec"]["metrics"]);
+        assert_eq!(after["spec"]["maxReplicas"], json!(5));
+        assert_eq!(after["status"]["desiredReplicas"], json!(3));
+        assert!(after["status"].get("conditions").is_none(), "what the client left out of the status is gone");
+        let after = write("", bare(json!({"maxReplicas": 9, "targetCPUUtilizationPercentage": 50}), json!({})));
+        assert_eq!(after["status"]["conditions"], stored["status"]["conditions"]);
+        assert_eq!(after["spec"]["metrics"], json!([convert::cpu_metric(50)]));
     }
 }

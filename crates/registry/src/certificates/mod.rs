@@ -52,7 +52,7 @@ fn why_no_request(encoded: &str, signer: &str) -> Option<String> {
         // Other signers have their own idea of a name.
         if signer.starts_with("kubernetes.io/") { request.common_name().map(drop) } else { Ok(()) }
     });
-    judged.err()
+    judged.err().map(|why| why.to_string())
 }
 
 fn validate(errors: &mut FieldErrors, request: &Cursor<'_>) {

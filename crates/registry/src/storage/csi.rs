@@ -79,6 +79,11 @@ fn validate_driver(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     if let Some(policy) = spec.raw("fsGroupPolicy").as_str().filter(|p| !policies.contains(p)) {
         errors.unsupported(spec.at("fsGroupPolicy"), policy, &policies);
     }
+    if let (true, Value::Bool(set)) = (spec.array("tokenRequests").is_empty(), spec.raw("serviceAccountTokenInSecrets"))
+    {
+        let detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified";
+        errors.invalid(spec.at("serviceAccountTokenInSecrets"), *set, detail);
+    }
     let mut seen: HashSet<&str> = HashSet::new();
     for request in spec.items("tokenRequests") {
         let audience = request.text("audience");

@@ -52,7 +52,8 @@ impl Engine {
             Ok(()) => Ok(id),
             Err(error) => {
                 self.state.lock().containers.remove(&id);
-                self.take_away(&id).await;
+                // No process was made yet.
+                self.take_away(&id, "").await;
                 Err(error)
             }
         }

@@ -5,7 +5,7 @@ mod sandbox;
 mod stop;
 mod watch;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ferry_cri::v1;
@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 
 use crate::Config;
+use crate::container::cgroup::Group;
 use crate::images::{Images, PullError};
-use crate::oci::Oci;
 use crate::shim_client::Shim;
 use crate::state::State;
 
@@ -58,7 +58,8 @@ pub(crate) struct Event {
 pub(crate) struct Engine {
     pub(crate) config: Config,
     pub(crate) images: Images,
-    pub(crate) oci: Oci,
+    /// This binary, where no container can write it.
+    pub(crate) program: PathBuf,
     pub(crate) state: Mutex<State>,
     pub(crate) events: broadcast::Sender<Event>,
     /// Told after every change of `state`.
@@ -75,7 +76,7 @@ impl Engine {
         for folder in ["sandboxes", "containers"] {
             std::fs::create_dir_all(config.data_dir.join(folder))?;
         }
-        for folder in ["shims", "namespaces", "oci"] {
+        for folder in ["shims", "namespaces", "program"] {
             std::fs::create_dir_all(config.run_dir.join(folder))?;
         }
         // Images hold programs with the set-user-id bit: nobody else of this machine gets at them.
@@ -85,6 +86,7 @@ impl Engine {
         // Mounts made below must not be copied into other places, or they could not be taken away.
         crate::overlay::keep_to_itself(&config.data_dir)?;
         crate::overlay::keep_to_itself(&config.run_dir.join("namespaces"))?;
+        let program = crate::program::read_only(&config.binary, &config.run_dir.join("program"))?;
         let tls = ferry_outbound::roots(None)
             .and_then(|roots| ferry_outbound::client_config(roots, None))
             .map_err(std::io::Error::other)?;
@@ -92,10 +94,9 @@ impl Engine {
         let pinned = ferry_cri::image_name::Reference::parse(&config.pause_image).ok().and_then(|r| r.tagged());
         let pinned = pinned.into_iter().collect();
         let images = Images::open(&config.data_dir.join("images"), client, config.mirrors.clone(), pinned)?;
-        let oci = Oci { program: config.oci_program.clone(), root: config.run_dir.join("oci") };
         let engine = Arc::new(Self {
             images,
-            oci,
+            program,
             state: Mutex::default(),
             events: broadcast::channel(1024).0,
             changed: Notify::new(),
@@ -131,13 +132,10 @@ impl Engine {
         self.changed.notify_waiters();
     }
 
-    /// Runs the program that makes containers from here, where there is no shim to do it.
-    pub(crate) async fn run(&self, command: std::process::Command, log: &Path) -> Result<(), String> {
-        let ended = tokio::process::Command::from(command).status().await;
-        match ended {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(crate::oci::failure(log, status.code().unwrap_or(255))),
-            Err(error) => Err(format!("cannot run {}: {error}", self.oci.program.display())),
+    /// Kills what runs of a container and takes its control group away, where there is no shim to do it.
+    pub(crate) async fn end_processes(&self, id: &str, cgroup: &str) {
+        if let Err(error) = Group::new(cgroup).take_away().await {
+            tracing::warn!(container = id, "its control group is not taken away: {error}");
         }
     }
 

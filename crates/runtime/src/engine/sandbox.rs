@@ -92,9 +92,8 @@ impl Engine {
             sandbox.save(&folder)?;
         }
         let shim = self.shim(&id);
-        let config =
-            ShimConfig { socket: shim.socket.clone(), program: self.oci.program.clone(), root: self.oci.root.clone() };
-        shim.start(&self.config.binary, &config, &folder.join("shim.log")).await.map_err(Failure::Internal)?;
+        let config = ShimConfig { socket: shim.socket.clone() };
+        shim.start(&self.program, &config, &folder.join("shim.log")).await.map_err(Failure::Internal)?;
         sandbox.record.stage = Stage::Made;
         sandbox.save(&folder)?;
         Ok(())
@@ -134,7 +133,7 @@ impl Engine {
             sysctls,
         };
         let argument = serde_json::to_string(&wanted).map_err(|e| Failure::Internal(e.to_string()))?;
-        let helper = tokio::process::Command::new(&self.config.binary)
+        let helper = tokio::process::Command::new(&self.program)
             .arg(crate::NAMESPACES_COMMAND)
             .arg(argument)
             .stdin(Stdio::null())

@@ -103,7 +103,7 @@ impl Engine {
         self.stop_container(&id, Duration::ZERO).await?;
         let Some(container) = self.state.lock().containers.remove(&id) else { return Ok(()) };
         let _ = self.shim(&container.record.sandbox).call(&Request::Forget { id: id.clone() }).await;
-        self.take_away(&id).await;
+        self.take_away(&id, &container.record.cgroup).await;
         if !container.record.hidden {
             self.tell(&id, &container.record.sandbox, ContainerEventType::ContainerDeletedEvent);
         }
@@ -111,16 +111,12 @@ impl Engine {
     }
 
     /// Everything of a container that is on this machine; whatever runs of it is killed.
-    pub(super) async fn take_away(&self, id: &str) {
-        let folder = self.container_folder(id);
-        if self.oci.root.join(id).exists() {
-            let log = folder.join("delete.log");
-            if let Err(error) = self.run(self.oci.delete(&log, id), &log).await {
-                tracing::warn!(container = id, "not deleted: {error}");
-            }
+    pub(super) async fn take_away(&self, id: &str, cgroup: &str) {
+        if !cgroup.is_empty() {
+            self.end_processes(id, cgroup).await;
         }
         self.unmount(id);
-        crate::state::remove(folder).await;
+        crate::state::remove(self.container_folder(id)).await;
     }
 
     pub(crate) async fn stop_sandbox(self: &Arc<Self>, id: &str) -> Outcome<()> {

@@ -73,11 +73,9 @@ impl Engine {
             self.ended(id, &exit);
             return;
         }
-        let log = folder.join("delete.log");
-        if self.oci.root.join(id).exists()
-            && let Err(error) = self.run(self.oci.delete(&log, id), &log).await
-        {
-            tracing::warn!(container = id, "not ended: {error}");
+        let cgroup = self.state.lock().containers.get(id).map(|container| container.record.cgroup.clone());
+        if let Some(cgroup) = cgroup {
+            self.end_processes(id, &cgroup).await;
         }
         self.change(id, |record| {
             if record.stage != Stage::Ended {
@@ -96,7 +94,11 @@ impl Engine {
                 Ok(container) if container.record.stage != Stage::Making => {
                     self.state.lock().containers.insert(id, container);
                 }
-                _ => self.take_away(&id).await,
+                // It never had a process, or nobody knows of which group.
+                half => {
+                    let cgroup = half.map(|container| container.record.cgroup).unwrap_or_default();
+                    self.take_away(&id, &cgroup).await;
+                }
             }
         }
         let mut found = Vec::new();
@@ -159,8 +161,8 @@ impl Engine {
             strays.map(|c| c.record.id.clone()).collect()
         };
         for id in strays {
-            self.state.lock().containers.remove(&id);
-            self.take_away(&id).await;
+            let stray = self.state.lock().containers.remove(&id);
+            self.take_away(&id, &stray.map(|stray| stray.record.cgroup).unwrap_or_default()).await;
         }
         let ended: Vec<String> = {
             let state = self.state.lock();

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use registry::Mirrors;
 pub(crate) use registry::PullError;
+pub use unpack::unpack_layer;
 
 /// What an image says of how it is run.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]

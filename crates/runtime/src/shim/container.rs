@@ -14,18 +14,23 @@ use tokio::task::JoinHandle;
 
 use super::Shim;
 use super::log::{Log, Stream};
-use super::terminal::{Terminal, Waiting};
+use super::terminal::Terminal;
+use crate::container::{Begun, Hook, Plan, Step, Streams};
 use crate::protocol::{Create, Exit, Frame, Kind, Report};
 
 /// Processes that outlived the container's first may hold its pipes; the end is told without them.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 /// Who reads no output for so long is cut off: the container must not stand still for it.
 const READER_PATIENCE: Duration = Duration::from_secs(10);
-const TERMINAL_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Container {
     pub(crate) id: String,
     pub(crate) pid: i32,
+    /// Names the first process, even when its number is given to another.
+    pub(crate) handle: OwnedFd,
+    pub(crate) plan: Plan,
+    /// Until it is started.
+    pub(crate) begun: RefCell<Option<Begun>>,
     pub(crate) bundle: PathBuf,
     pub(crate) log: Log,
     pub(crate) started_at: Cell<Option<i64>>,
@@ -85,20 +90,41 @@ impl Source {
 /// Both outputs of a process, and its input where it has one.
 pub(super) type Ends = (Vec<(Kind, Source)>, Option<Rc<Input>>);
 
-/// Gives a command pipes in place of a terminal.
-pub(super) fn piped(command: &mut std::process::Command, stdin: bool) -> std::io::Result<Ends> {
-    let (out, writer) = std::io::pipe()?;
-    command.stdout(writer);
-    let (errors, writer) = std::io::pipe()?;
-    command.stderr(writer);
-    let outputs = vec![(Kind::Output, Source::pipe(out)?), (Kind::Errors, Source::pipe(errors)?)];
-    let mut input = None;
+/// Pipes in place of a terminal: our ends, and those of the process.
+pub(super) fn piped(stdin: bool) -> std::io::Result<(Ends, Streams)> {
+    let (out, output) = std::io::pipe()?;
+    let (error_reader, errors) = std::io::pipe()?;
+    let outputs = vec![(Kind::Output, Source::pipe(out)?), (Kind::Errors, Source::pipe(error_reader)?)];
+    let (mut input, mut reader) = (None, None);
     if stdin {
-        let (reader, writer) = std::io::pipe()?;
-        command.stdin(reader);
+        let (end, writer) = std::io::pipe()?;
+        reader = Some(OwnedFd::from(end));
         input = Some(Rc::new(Input::pipe(writer)?));
     }
-    Ok((outputs, input))
+    Ok(((outputs, input), Streams { input: reader, output: output.into(), errors: errors.into() }))
+}
+
+/// Waits until a process is ready to execute its program, and takes the terminal that comes meanwhile.
+pub(super) async fn until_ready<H: Future<Output = Result<(), String>>>(
+    begun: &mut Begun,
+    ends: &mut Ends,
+    hooks: impl Fn(i32) -> H,
+) -> Result<(), String> {
+    loop {
+        match begun.next().await? {
+            Step::Ready => return Ok(()),
+            Step::Hooks => {
+                hooks(begun.pid).await?;
+                begun.go_on().await?;
+            }
+            Step::Terminal(master) => {
+                let terminal = Terminal::new(master).map_err(|e| format!("cannot use the terminal: {e}"))?;
+                let terminal = Rc::new(terminal);
+                ends.0.push((Kind::Output, Source::Terminal(terminal.clone())));
+                ends.1 = Some(Rc::new(Input::Terminal(terminal)));
+            }
+        }
+    }
 }
 
 pub(crate) fn now() -> i64 {
@@ -113,37 +139,39 @@ impl Container {
             return if waits { Ok(()) } else { Err(format!("container {} is there already", create.id)) };
         }
         let log = Log::open(create.log_path, create.log_limit).map_err(|e| format!("cannot open the log: {e}"))?;
-        let (oci_log, pid_file) = (create.bundle.join("oci.log"), create.bundle.join("pid"));
-        let mut outputs: Vec<(Kind, Source)> = Vec::new();
-        let mut input = None;
-        let made = if create.tty {
-            let socket = shim.sockets.join(format!("t{}", crate::short_id()));
-            let waiting = Waiting::at(&socket).map_err(|e| format!("cannot wait for a terminal: {e}"))?;
-            let command = shim.oci.create(&oci_log, &create.bundle, &pid_file, Some(&socket), &create.id);
-            let made = with_terminal(shim.run(command, &oci_log), waiting).await;
-            let _ = std::fs::remove_file(&socket);
-            made.map(|terminal| {
-                let terminal = Rc::new(terminal);
-                outputs.push((Kind::Output, Source::Terminal(terminal.clone())));
-                input = Some(Rc::new(Input::Terminal(terminal)));
-            })
+        let plan = Plan::read(&create.id, &create.bundle)?;
+        let (mut ends, streams) = if create.tty {
+            ((Vec::new(), None), None)
         } else {
-            let mut command = shim.oci.create(&oci_log, &create.bundle, &pid_file, None, &create.id);
-            (outputs, input) = piped(&mut command, create.stdin).map_err(|e| format!("cannot make pipes: {e}"))?;
-            shim.run(command, &oci_log).await
+            let (ends, streams) = piped(create.stdin).map_err(|e| format!("cannot make pipes: {e}"))?;
+            (ends, Some(streams))
         };
-        let pid = made.and_then(|()| read_pid(&pid_file));
-        let pid = match pid {
-            Ok(pid) => pid,
+        let made = async {
+            let mut begun = plan.create(streams)?;
+            shim.reaper.expect(begun.pid);
+            let hooks = async |pid| {
+                let state = (create.id.as_str(), create.bundle.as_path(), "creating", pid);
+                crate::container::run_hooks(&plan.runtime_hooks(), state, |pid| shim.reaper.wait(pid)).await
+            };
+            until_ready(&mut begun, &mut ends, hooks).await?;
+            Ok(begun)
+        };
+        let begun = match made.await {
+            Ok(begun) => begun,
             Err(error) => {
-                let log = create.bundle.join("delete.log");
-                let _ = shim.run(shim.oci.delete(&log, &create.id), &log).await;
+                let _ = plan.group.take_away().await;
                 return Err(error);
             }
         };
+        let (outputs, input) = ends;
+        let handle = begun.handle.try_clone().map_err(|e| e.to_string())?;
+        let pid = begun.pid;
         let container = Rc::new(Self {
             id: create.id,
             pid,
+            handle,
+            plan,
+            begun: RefCell::new(Some(begun)),
             bundle: create.bundle,
             log,
             started_at: Cell::new(None),
@@ -160,6 +188,11 @@ impl Container {
         let shim = shim.clone();
         tokio::task::spawn_local(async move { container.follow(&shim, pumps).await });
         Ok(())
+    }
+
+    pub(crate) async fn run_hooks(&self, shim: &Shim, hooks: &[Hook], status: &str) -> Result<(), String> {
+        let state = (self.id.as_str(), self.bundle.as_path(), status, self.pid);
+        crate::container::run_hooks(hooks, state, |pid| shim.reaper.wait(pid)).await
     }
 
     pub(crate) fn report(&self) -> Report {
@@ -210,9 +243,8 @@ impl Container {
         let at = now();
         let out_of_memory = self.memory_events.iter().any(|file| killed_for_memory(file));
         // Where the pod shares its processes, others of the container may still run.
-        let log = self.bundle.join("delete.log");
         if !self.own_processes {
-            let _ = shim.run(shim.oci.kill_all(&log, &self.id), &log).await;
+            self.plan.group.kill();
         }
         let drained = async {
             for pump in pumps {
@@ -220,8 +252,11 @@ impl Container {
             }
         };
         let _ = tokio::time::timeout(DRAIN_PATIENCE, drained).await;
-        if let Err(error) = shim.run(shim.oci.delete(&log, &self.id), &log).await {
-            eprintln!("shim: container {} not taken away: {error}", self.id);
+        if let Err(error) = self.plan.group.take_away().await {
+            eprintln!("shim: the control group of container {} is not taken away: {error}", self.id);
+        }
+        if let Err(error) = self.run_hooks(shim, self.plan.hooks_after_end(), "stopped").await {
+            eprintln!("shim: container {}: {error}", self.id);
         }
         let exit = Exit { code, at, out_of_memory };
         if let Err(error) = write_exit(&self.bundle, &exit) {
@@ -232,28 +267,6 @@ impl Container {
         self.readers.borrow_mut().clear();
         let _ = shim.changes.send(self.report());
     }
-}
-
-/// Runs to the end, and takes the terminal that comes meanwhile.
-pub(super) async fn with_terminal(
-    run: impl Future<Output = Result<(), String>>,
-    waiting: Waiting,
-) -> Result<Terminal, String> {
-    let receiving = tokio::task::spawn_local(waiting.receive());
-    if let Err(error) = run.await {
-        receiving.abort();
-        return Err(error);
-    }
-    match tokio::time::timeout(TERMINAL_PATIENCE, receiving).await {
-        Ok(Ok(Ok(terminal))) => Ok(terminal),
-        Ok(Ok(Err(error))) => Err(error.to_string()),
-        _ => Err("no terminal came".to_owned()),
-    }
-}
-
-pub(super) fn read_pid(file: &Path) -> Result<i32, String> {
-    let text = std::fs::read_to_string(file).map_err(|e| format!("no process: {e}"))?;
-    text.trim().parse().map_err(|_| format!("no process: {text:?}"))
 }
 
 fn killed_for_memory(file: &Path) -> bool {

@@ -8,8 +8,7 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
 
 use super::Shim;
-use super::container::{Container, Input, Source, piped, read_pid, with_terminal};
-use super::terminal::Waiting;
+use super::container::{Container, Input, Source, piped, until_ready};
 use crate::protocol::{Exec, Frame, Kind, Verdict, read_frame, write_frame};
 
 /// A command may leave others behind that hold its pipes.
@@ -30,32 +29,19 @@ async fn start(shim: &Shim, exec: &Exec) -> Result<Started, String> {
     if container.exit.get().is_some() {
         return Err(format!("container {} does not run", exec.id));
     }
-    let name = crate::short_id();
-    let file = |what: &str| container.bundle.join(format!("exec-{name}.{what}"));
-    let (process, pid_file, log) = (file("json"), file("pid"), file("log"));
-    let started = async {
-        std::fs::write(&process, exec.process.to_string()).map_err(|e| e.to_string())?;
-        let (outputs, input) = if exec.tty {
-            let socket = shim.sockets.join(format!("t{name}"));
-            let waiting = Waiting::at(&socket).map_err(|e| format!("cannot wait for a terminal: {e}"))?;
-            let command = shim.oci.exec(&log, &process, &pid_file, Some(&socket), &exec.id);
-            let made = with_terminal(shim.run(command, &log), waiting).await;
-            let _ = std::fs::remove_file(&socket);
-            let terminal = Rc::new(made?);
-            (vec![(Kind::Output, Source::Terminal(terminal.clone()))], Some(Rc::new(Input::Terminal(terminal))))
-        } else {
-            let mut command = shim.oci.exec(&log, &process, &pid_file, None, &exec.id);
-            let ends = piped(&mut command, exec.stdin).map_err(|e| format!("cannot make pipes: {e}"))?;
-            shim.run(command, &log).await?;
-            ends
-        };
-        Ok(Started { pid: read_pid(&pid_file)?, input, outputs })
+    let (mut ends, streams) = if exec.tty {
+        ((Vec::new(), None), None)
+    } else {
+        let (ends, streams) = piped(exec.stdin).map_err(|e| format!("cannot make pipes: {e}"))?;
+        (ends, Some(streams))
     };
-    let started = started.await;
-    for left in [process, pid_file, log] {
-        let _ = std::fs::remove_file(left);
-    }
-    started
+    let mut begun = container.plan.exec(&container.handle, &exec.process, streams)?;
+    let pid = begun.pid;
+    shim.reaper.expect(pid);
+    until_ready(&mut begun, &mut ends, async |_| Ok(())).await?;
+    begun.execute().await?;
+    let (outputs, input) = ends;
+    Ok(Started { pid, input, outputs })
 }
 
 /// Runs a command. When the other side goes away, the command goes on without it.

@@ -111,6 +111,11 @@ pub(crate) fn sets(context: &LinuxContainerSecurityContext) -> Result<Value, Str
     Ok(sets)
 }
 
+/// Of a capability by its full name.
+pub(crate) fn number(name: &str) -> Option<u32> {
+    NAMES.iter().position(|known| *known == name).and_then(|place| u32::try_from(place).ok())
+}
+
 fn known(name: &str) -> Result<&'static str, String> {
     let upper = name.to_ascii_uppercase();
     let full = if upper.starts_with("CAP_") { upper } else { format!("CAP_{upper}") };

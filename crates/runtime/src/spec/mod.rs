@@ -5,7 +5,7 @@ pub(crate) mod cdi;
 mod confinement;
 mod mounts;
 mod resources;
-mod seccomp;
+pub(crate) mod seccomp;
 pub(crate) mod user;
 
 use std::path::{Path, PathBuf};

@@ -51,7 +51,7 @@ pub(super) fn profile(context: &LinuxContainerSecurityContext) -> Result<Option<
     }
 }
 
-fn usual(has: impl Fn(&str) -> bool) -> Value {
+pub(crate) fn usual(has: impl Fn(&str) -> bool) -> Value {
     let mut names: Vec<&str> = ALLOWED.split_whitespace().collect();
     for (_, more) in WITH_CAPABILITY.iter().filter(|(capability, _)| has(capability)) {
         names.extend(more.split_whitespace());

@@ -18,11 +18,17 @@ pub struct Kubelet {
     server: Child,
 }
 
-pub fn runc() -> Option<PathBuf> {
-    ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"]
-        .map(PathBuf::from)
-        .into_iter()
-        .find(|path| path.exists())
+/// The number of a pod's shim.
+pub fn shim_of(pod: &str) -> i32 {
+    let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+    let mut shims = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("runtime-shim") && line.contains(&pod[..16])
+    });
+    let shim = shims.next().expect("a shim");
+    assert_eq!(shims.next(), None);
+    shim
 }
 
 /// The folder of the CNI plug-ins.
@@ -36,7 +42,6 @@ fn config(folder: &Path) -> Config {
         run_dir: folder.join("run"),
         socket: folder.join("cri.sock"),
         binary: std::env::current_exe().expect("this program"),
-        oci_program: runc().expect("runc is installed"),
         network: Network { configuration: folder.join("cni"), plugins: plugins().expect("CNI plug-ins are installed") },
         mirrors: Mirrors::default(),
         read_yaml: |bytes| serde_json::from_slice(bytes).map_err(|error| error.to_string()),
@@ -105,7 +110,7 @@ impl Kubelet {
         }
         let _ = self.server.kill();
         let _ = self.server.wait();
-        for folder in ["data", "run/namespaces"] {
+        for folder in ["data", "run/namespaces", "run/program/ferry", "run/program"] {
             let _ = rustix::mount::unmount(self.folder.join(folder), rustix::mount::UnmountFlags::DETACH);
         }
     }

@@ -1,8 +1,9 @@
 //! The runtime as a kubelet sees it: real pods on this machine, over the CRI socket.
 //!
-//! Needs root, `runc`, the CNI plug-ins and the busybox of `hack/setup.sh --test`. This program is also the binary that the
+//! Needs root, the CNI plug-ins and the busybox of `hack/setup.sh --test`. This program is also the binary that the
 //! runtime executes again for its shims.
 
+mod confinement;
 mod hostile;
 mod kubelet;
 mod registry;
@@ -36,11 +37,7 @@ fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("containers need root".into());
     }
-    let needs = [
-        ("runc", kubelet::runc().is_some()),
-        ("CNI plug-ins", kubelet::plugins().is_some()),
-        ("static busybox", busybox().exists()),
-    ];
+    let needs = [("CNI plug-ins", kubelet::plugins().is_some()), ("static busybox", busybox().exists())];
     let missing = needs.iter().find(|(_, there)| !there);
     missing.map(|(name, _)| format!("there is no {name}; hack/setup.sh --test installs it"))
 }
@@ -96,6 +93,9 @@ const SCENARIOS: &[Scenario] = &[
     ("pods_have_namespaces_of_their_own", |k| scenarios::isolation(k).boxed()),
     ("layers_without_end_are_refused", |k| hostile::layers(k).boxed()),
     ("working_directories_stay_inside", |k| hostile::working_directories(k).boxed()),
+    ("containers_are_confined", |k| confinement::limits(k).boxed()),
+    ("mounts_of_the_node_keep_their_promises", |k| confinement::mounts(k).boxed()),
+    ("the_program_of_the_node_cannot_be_written", |k| confinement::program(k).boxed()),
     ("memory_is_limited", |k| scenarios::memory(k).boxed()),
     ("pods_outlive_the_server", |k| scenarios::survival(k).boxed()),
     ("nothing_is_left", |k| scenarios::cleanliness(k).boxed()),

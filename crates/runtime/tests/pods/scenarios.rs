@@ -282,18 +282,7 @@ pub async fn survival(kubelet: &mut Kubelet) {
     }
 
     // Without its shim the pod is not ready any more, and its containers have ended.
-    let shims: Vec<i32> = std::fs::read_dir("/proc")
-        .expect("processes")
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid: &i32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            line.contains("runtime-shim") && line.contains(&pod[..16])
-        })
-        .collect();
-    assert_eq!(shims.len(), 1);
-    let shim = rustix::process::Pid::from_raw(shims[0]).expect("a process");
+    let shim = rustix::process::Pid::from_raw(crate::kubelet::shim_of(&pod)).expect("a process");
     rustix::process::kill_process(shim, rustix::process::Signal::KILL).expect("killed");
     let lost = kubelet.ended(&long).await;
     assert_eq!((lost.exit_code, lost.reason.as_str()), (255, "Unknown"));
@@ -311,7 +300,7 @@ pub async fn cleanliness(kubelet: &mut Kubelet) {
     let left: Vec<&str> =
         mounts.lines().filter(|line| own.iter().any(|o| line.contains(&*o.to_string_lossy()))).collect();
     assert!(left.is_empty(), "{left:?}");
-    for folder in ["data/containers", "data/sandboxes", "run/shims", "run/namespaces", "run/oci"] {
+    for folder in ["data/containers", "data/sandboxes", "run/shims", "run/namespaces"] {
         let left: Vec<_> =
             std::fs::read_dir(kubelet.folder.join(folder)).expect("a folder").flatten().map(|e| e.path()).collect();
         assert!(left.is_empty(), "{left:?}");

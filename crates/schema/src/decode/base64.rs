@@ -9,7 +9,7 @@ pub(super) fn encode(bytes: &[u8]) -> String {
 }
 
 /// Base64 as Go's standard encoding reads it: line ends are skipped, and what is left over of the last letter is not looked at.
-pub(super) fn decode(text: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn decode(text: &str) -> Result<Vec<u8>, String> {
     const GO: GeneralPurpose =
         GeneralPurpose::new(&::base64::alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));
     let cleaned: std::borrow::Cow<'_, str> =

@@ -1,6 +1,6 @@
 //! Decoding: JSON or YAML in; a checked, pruned and normalised object out.
 
-mod base64;
+pub(crate) mod base64;
 mod free_form;
 mod scan;
 mod typed;

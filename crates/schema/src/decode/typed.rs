@@ -268,6 +268,7 @@ impl<'i, 'c> Reader<'i, 'c> {
                 return Some(Value::Bool(start == b't'));
             }
             (Shape::Bytes, b'"') => return self.bytes(),
+            (Shape::Bytes, b'[') => return Some(self.numbers()),
             (Shape::Time | Shape::MicroTime, b'"') => {
                 let text = self.string();
                 let parsed = if item.shape == Shape::Time {
@@ -345,6 +346,27 @@ impl<'i, 'c> Reader<'i, 'c> {
         }
     }
 
+    /// Bytes one by one: to Go they are a list of numbers as well.
+    fn numbers(&mut self) -> Value {
+        let mut bytes = Vec::new();
+        self.at += 1;
+        while self.peek() != b']' && self.at < self.input.len() {
+            let found = self.found();
+            let text = std::str::from_utf8(self.skip()).unwrap_or_default();
+            let byte = text.parse::<u8>().ok();
+            if byte.is_none() && found != "null" {
+                let shown = if found == "number" { format!("number {text}") } else { found.to_owned() };
+                self.type_error(&shown, "uint8");
+            }
+            bytes.push(byte.unwrap_or_default());
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
+        Value::String(base64::encode(&bytes))
+    }
+
     fn list(&mut self, inner: &'c Item) -> Value {
         let mut items = Vec::new();
         self.at += 1;
@@ -382,7 +404,12 @@ impl<'i, 'c> Reader<'i, 'c> {
                 self.nested(Segment::Field(&key), |reader| reader.value(inner, None)).flatten()
             };
             self.weigh(if seen.is_empty() { MAP + ENTRY } else { ENTRY });
-            seen.insert(key, value.unwrap_or_else(|| zero::item(self.catalogue, inner)));
+            // No bytes are stored as none.
+            let zero = || match inner.shape {
+                Shape::Bytes => Value::String(String::new()),
+                _ => zero::item(self.catalogue, inner),
+            };
+            seen.insert(key, value.unwrap_or_else(zero));
             if self.peek() == b',' {
                 self.at += 1;
             }

@@ -325,25 +325,27 @@ fn apply_to(
         }
     }
     let mut merged = merged;
+    let refused = |why: String| {
+        let (shown, gvk) = (shown(write, config), write.gvk);
+        ApplyError::Internal(format!(
+            "failed to convert new object ({shown}) to proper version: unable to convert unstructured object to \
+             {}/{}, Kind={}: {why}",
+            gvk.group, gvk.version, gvk.kind
+        ))
+    };
     if !unchanged && ty.schema().is_none() {
+        if let Some(why) = crate::patch::first_error(ty, &merged) {
+            return Err(refused(why));
+        }
         crate::patch::truncate(ty, &mut merged);
     }
     let mut object = if unchanged {
         bare
     } else {
         decode::decode_value(ty, &merged, decode::Validation::Ignore)
-            .map_err(|error| {
-                if let decode::DecodeError::TooLarge(excess) = error {
-                    return ApplyError::TooLarge(excess.to_string());
-                }
-                let (shown, gvk) = (shown(write, config), write.gvk);
-                let error = error.to_string();
-                let by = if error.starts_with("illegal base64") { "error decoding from json: " } else { "" };
-                ApplyError::Internal(format!(
-                    "failed to convert new object ({shown}) to proper version: unable to convert unstructured object to \
-                     {}/{}, Kind={}: {by}{error}",
-                    gvk.group, gvk.version, gvk.kind
-                ))
+            .map_err(|error| match error {
+                decode::DecodeError::TooLarge(excess) => ApplyError::TooLarge(excess.to_string()),
+                error => refused(error.to_string()),
             })?
             .object
     };

@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use crate::catalogue::{Catalogue, Item, Shape, Type, TypeId};
+use crate::encode::go_float;
 
 /// The first value that does not fit its type.
-pub(super) fn first_error(ty: &Type, object: &Value) -> Option<String> {
+pub(crate) fn first_error(ty: &Type, object: &Value) -> Option<String> {
     match object {
         Value::Object(_) => structure(ty.catalogue(), ty.id(), object),
         _ => None,
@@ -31,12 +32,21 @@ fn item(catalogue: &Catalogue, expected: &Item, value: &Value) -> Option<String>
         (Shape::String, Value::Number(_)) => Some(format!("cannot convert {} to string", kind(value))),
         (Shape::String, _) => Some("unrecognized type: string".to_owned()),
         (Shape::Bool, _) => Some("unrecognized type: bool".to_owned()),
-        (Shape::Int32, Value::Number(number)) if number.is_f64() => Some("cannot convert float64 to int32".to_owned()),
-        (Shape::Int32, Value::Number(number)) if number.is_i64() => None,
+        (Shape::Int32 | Shape::Int64, Value::Number(number)) if whole(number).is_some() => None,
+        (Shape::Int32, Value::Number(_)) => Some("cannot convert float64 to int32".to_owned()),
+        (Shape::Int64, Value::Number(_)) => Some("cannot convert float64 to int64".to_owned()),
         (Shape::Int32, _) => Some("unrecognized type: int32".to_owned()),
-        (Shape::Int64, Value::Number(number)) if number.is_i64() => None,
-        (Shape::Int64, Value::Number(number)) if number.is_f64() => Some("cannot convert float64 to int64".to_owned()),
         (Shape::Int64, _) => Some("unrecognized type: int64".to_owned()),
+        (Shape::Bytes, Value::String(text)) => {
+            crate::decode::base64::decode(text).err().map(|why| format!("error decoding from json: {why}"))
+        }
+        (Shape::Bytes, Value::Array(_)) => None,
+        (Shape::Bytes, other) => Some(format!("cannot restore slice from {}", kind(other))),
+        // These are read from their own JSON, which knows no field around it.
+        (Shape::Time | Shape::MicroTime, Value::String(_)) => None,
+        (Shape::Time | Shape::MicroTime, other) => {
+            Some(format!("json: cannot unmarshal {} into Go value of type string", json_kind(other)))
+        }
         // The rest is read from JSON upstream too, and complains in the same words.
         _ => None,
     }
@@ -70,9 +80,15 @@ fn truncate_item(catalogue: &Catalogue, expected: &Item, value: &mut Value) -> b
             map.values_mut().for_each(|item| any |= truncate_item(catalogue, inner, item));
         }
         (Shape::Int32, Value::Number(number)) => {
-            if let Some(whole) = number.as_i64().filter(|whole| i32::try_from(*whole).is_err()) {
+            if let Some(whole) = whole(number).filter(|whole| number.as_i64() != Some(i64::from(*whole as i32))) {
                 // The low 32 bits, which is what is left in Go.
                 *value = Value::from(whole as i32);
+                any = true;
+            }
+        }
+        (Shape::Int64, Value::Number(number)) => {
+            if let Some(whole) = whole(number).filter(|whole| number.as_i64() != Some(*whole)) {
+                *value = Value::from(whole);
                 any = true;
             }
         }
@@ -81,12 +97,34 @@ fn truncate_item(catalogue: &Catalogue, expected: &Item, value: &mut Value) -> b
     any
 }
 
+/// The integer that Go makes of a number. What has a dot or does not fit 64 bits is a float to it first; a float that is too large
+/// becomes the least of all integers. None where there is a fraction.
+fn whole(number: &serde_json::Number) -> Option<i64> {
+    number.as_i64().or_else(|| {
+        let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
+        let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&float);
+        Some(if fits { float as i64 } else { i64::MIN })
+    })
+}
+
+/// What Go's JSON calls a value.
+fn json_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// Go's `reflect.Kind` of a decoded JSON value.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "invalid",
         Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(number) if !number.is_i64() => "float64",
         Value::Number(_) => "int64",
         Value::String(_) => "string",
         Value::Array(_) => "slice",
@@ -108,12 +146,33 @@ pub(crate) fn go_print(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::Bool(on) => on.to_string(),
+        Value::Number(number) if !number.is_i64() => go_float(number.as_f64().unwrap_or_default()),
         Value::Number(number) => number.to_string(),
         Value::String(text) => text.clone(),
         Value::Array(items) => format!("[{}]", items.iter().map(go_print).collect::<Vec<_>>().join(" ")),
         Value::Object(map) => {
             let entries: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", go_print(v))).collect();
             format!("map[{}]", entries.join(" "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_integers_as_in_go() {
+        for (text, integer) in [
+            ("7", Some(7)),
+            ("1000.0", Some(1000)),
+            ("1e3", Some(1000)),
+            ("1.5", None),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("9223372036854775808", Some(i64::MIN)),
+            ("1e300", Some(i64::MIN)),
+        ] {
+            assert_eq!(whole(&text.parse().unwrap()), integer, "{text}");
         }
     }
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::catalogue::Type;
 use crate::decode::{self, DecodeError, Decoded, Validation};
 
-pub(crate) use convert::{go_print, truncate};
+pub(crate) use convert::{first_error, go_print, truncate};
 pub use json::{JsonPatcher, json_patch};
 pub use merge::merge_patch;
 pub use strategic::strategic_merge;
@@ -108,7 +108,7 @@ pub fn apply(
                 return Err(PatchError::BadRequest(merge::not_a_map(&patch)));
             }
             let mut patched = strategic::merge_in_place(ty, current.clone(), &mut patch)?;
-            if let Some(why) = convert::first_error(ty, &patched) {
+            if let Some(why) = first_error(ty, &patched) {
                 return Err(PatchError::Invalid { shown: go_print(&patch), why });
             }
             if ty.schema().is_none() {

@@ -228,8 +228,8 @@ fn time(raw: Raw<'_>, micro: bool) -> Read<Value> {
         }
     }
     let nanos = i32::try_from(nanos.clamp(0, 999_999_999)).unwrap_or(0);
-    let at = jiff::Timestamp::new(seconds, nanos).map_err(|_| ProtoError::Malformed("proto: time out of range"))?;
-    Ok(Value::String(if micro { ferry_meta::time::micro_time(at) } else { ferry_meta::time::time(at) }))
+    let shown = crate::go_time::of_unix(seconds, nanos, micro);
+    shown.map(Value::String).ok_or(ProtoError::Malformed("proto: time out of range"))
 }
 
 fn int_or_string(raw: Raw<'_>) -> Read<Value> {

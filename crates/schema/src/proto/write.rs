@@ -80,14 +80,12 @@ impl<'c> Encoder<'c> {
                 Writer::message(self, number, |e| e.writer.string(1, text));
             }
             Shape::Time | Shape::MicroTime => {
-                let at = ferry_meta::time::parse(text());
+                let at = crate::go_time::unix(text());
                 let micro = item.shape == Shape::MicroTime;
                 Writer::message(self, number, |e| {
-                    if let Some(at) = at {
-                        let (seconds, nanos) = (at.as_millisecond().div_euclid(1000), at.subsec_nanosecond());
-                        let nanos = i64::from(nanos).rem_euclid(1_000_000_000);
+                    if let Some((seconds, nanos)) = at {
                         e.writer.integer(1, seconds);
-                        e.writer.integer(2, if micro { nanos / 1000 * 1000 } else { 0 });
+                        e.writer.integer(2, if micro { i64::from(nanos) / 1000 * 1000 } else { 0 });
                     }
                 });
             }

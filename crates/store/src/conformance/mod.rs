@@ -4,6 +4,7 @@
 
 mod linearizability;
 pub mod model;
+mod robustness;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,11 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 
 use self::linearizability::answers_have_one_order;
+use self::robustness::{
+    a_deletion_is_not_lost_to_a_compaction, a_mark_never_overtakes_an_event,
+    a_watch_is_told_nothing_older_than_it_asked_for, a_watch_that_is_not_read_loses_nothing, every_event_is_told_once,
+    what_is_compacted_is_refused_everywhere,
+};
 use crate::{
     Entry, Event, EventKind, LeaseId, Op, Range, Result, Revision, Store, StoreError, Transaction, WatchRequest,
     WatchStream,
@@ -46,6 +52,12 @@ pub const CASES: &[Case] = cases![
     revisions_are_global_and_ordered,
     slow_and_dropped_watches_hurt_nobody,
     answers_have_one_order,
+    a_mark_never_overtakes_an_event,
+    every_event_is_told_once,
+    a_watch_that_is_not_read_loses_nothing,
+    a_deletion_is_not_lost_to_a_compaction,
+    what_is_compacted_is_refused_everywhere,
+    a_watch_is_told_nothing_older_than_it_asked_for,
 ];
 
 /// Runs every case, one after the other.

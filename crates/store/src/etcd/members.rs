@@ -6,8 +6,8 @@ use tonic::{Code, Response};
 
 use super::api::rpc::alarm_request::AlarmAction;
 use super::api::rpc::{
-    AlarmRequest, AlarmType, Member, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
-    RangeRequest, StatusRequest, StatusResponse,
+    AlarmRequest, AlarmType, LeaseGrantRequest, LeaseRevokeRequest, Member, MemberAddRequest, MemberListRequest,
+    MemberPromoteRequest, MemberRemoveRequest, RangeRequest, StatusRequest, StatusResponse,
 };
 use super::api::{Client, describe, was_not_sent};
 use super::connection::{Connection, Repeat};
@@ -32,9 +32,31 @@ impl Members {
 
     /// All of them. etcd before 3.5 answers from what the member that is asked has.
     pub async fn list(&self) -> Result<Vec<Member>> {
-        let request = MemberListRequest { linearizable: true };
+        self.listed(true).await
+    }
+
+    /// Those that the member which is asked knows: told without a quorum, too.
+    pub async fn known(&self) -> Result<Vec<Member>> {
+        self.listed(false).await
+    }
+
+    async fn listed(&self, linearizable: bool) -> Result<Vec<Member>> {
+        let request = MemberListRequest { linearizable };
         let send = |client: Client| async move { client.cluster().member_list(request).await };
         Ok(self.connection.call(Repeat::Always, send).await?.into_inner().members)
+    }
+
+    /// How long etcd takes to keep something: most members have it on their disks then. What is written is a lease that ends with this,
+    /// so that no revision is taken.
+    pub async fn write_time(&self) -> Result<Duration> {
+        let begin = tokio::time::Instant::now();
+        let grant = |client: Client| async move {
+            client.lease().lease_grant(LeaseGrantRequest { ttl: 60, id: 0 }).await.map(Response::into_inner)
+        };
+        let id = self.connection.call(Repeat::Unsent, grant).await?.id;
+        let taken = begin.elapsed();
+        let revoke = |client: Client| async move { client.lease().lease_revoke(LeaseRevokeRequest { id }).await };
+        self.connection.call(Repeat::Unsent, revoke).await.map(|_| taken)
     }
 
     /// Adds one that receives everything and votes on nothing until it is promoted. etcd takes one at a time.

@@ -13,6 +13,8 @@ mod migration_tests;
 mod newest;
 mod replay;
 #[cfg(test)]
+mod robustness;
+#[cfg(test)]
 mod server;
 pub mod snapshot;
 mod stream;

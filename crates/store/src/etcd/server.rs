@@ -55,12 +55,16 @@ impl Server {
 
     /// Three members that elect a leader among themselves.
     pub(super) fn cluster() -> [Self; 3] {
+        Self::cluster_with(&[])
+    }
+
+    pub(super) fn cluster_with(flags: &[String]) -> [Self; 3] {
         let ports = [0, 1, 2].map(|_| free_ports());
         let peers: Vec<String> =
             (0..3).map(|member| format!("m{member}=http://127.0.0.1:{}", ports[member][1])).collect();
         [0, 1, 2].map(|member| {
-            let name = format!("--name=m{member}");
-            Self::with("http", ports[member][0], ports[member][1], &peers.join(","), &[name])
+            let flags = [&[format!("--name=m{member}")], flags].concat();
+            Self::with("http", ports[member][0], ports[member][1], &peers.join(","), &flags)
         })
     }
 

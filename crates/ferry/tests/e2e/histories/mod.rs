@@ -1,11 +1,12 @@
-//! What clients were told through several API servers on one etcd, while servers and members are killed and stopped, and the same
-//! on the embedded store: each object's history is that of one register, watches tell all of it in order, and no address or
+//! What clients were told through several API servers on one etcd, while servers and members are killed, stopped, cut off from each
+//! other in both directions or one, and slowed down, and the same on the embedded store: each object's history is that of one register, watches tell all of it in order, and no address or
 //! node port is given twice.
 //!
 //! Everything random comes from a seed, which is printed; `FERRY_SEED` repeats it. `FERRY_HISTORIES` says how many histories
-//! are made; few are unless it is given.
+//! are made at least; few are unless it is given.
 
 mod faults;
+mod links;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,8 @@ pub struct World {
     /// Name, value and revision of each write as it was acknowledged.
     pub written: Mutex<Vec<(String, u64, u64)>>,
     pub done: AtomicBool,
+    /// Everything that can happen has happened once.
+    pub befallen: AtomicBool,
 }
 
 impl World {
@@ -263,8 +266,8 @@ fn number(variable: &str) -> Option<u64> {
 
 #[expect(clippy::disallowed_methods, reason = "clients of a test, which are waited for")]
 async fn rounds(world: &Arc<World>, seed: u64, histories: usize) {
-    let rounds = histories.div_ceil(KEYS);
-    for round in 0..rounds {
+    let mut round = 0;
+    while round < histories.div_ceil(KEYS) || !world.befallen.load(Ordering::SeqCst) {
         let seeds = (0..CLIENTS).map(|client| seed ^ ((round * CLIENTS + client) as u64 + 1).wrapping_mul(0x9e37_79b9));
         let clients = seeds.map(|seed| tokio::spawn(client(world.clone(), round, seed)));
         for ended in futures::future::join_all(clients).await {
@@ -275,8 +278,9 @@ async fn rounds(world: &Arc<World>, seed: u64, histories: usize) {
                 panic!("{name} is no register (FERRY_SEED={seed}): {why}\n{operations:#?}");
             }
         }
+        round += 1;
     }
-    println!("    {} histories are each that of one register", rounds * KEYS);
+    println!("    {} histories are each that of one register", round * KEYS);
 }
 
 #[expect(clippy::disallowed_methods, reason = "watchers and faults of a test, which are waited for")]
@@ -295,6 +299,7 @@ fn run(plane: impl FnOnce() -> Plane, histories: usize) {
             services: Mutex::default(),
             written: Mutex::default(),
             done: AtomicBool::new(false),
+            befallen: AtomicBool::new(false),
         });
         let mut random = StdRng::seed_from_u64(seed);
         let watchers: Vec<_> = [1, 2].map(|watcher| tokio::spawn(Watcher::run(world.clone(), seed ^ watcher))).into();

@@ -20,6 +20,10 @@ pub const ALONE: &[Alone] = &[
     ("hostile::connections::streams_reset_at_once_end_their_connection", streams_reset_at_once_end_their_connection),
     ("hostile::connections::heads_without_end_are_cut_off", heads_without_end_are_cut_off),
     ("hostile::connections::heads_of_many_fields_take_no_memory", heads_of_many_fields_take_no_memory),
+    (
+        "hostile::connections::frames_that_ask_for_nothing_end_their_connection",
+        frames_that_ask_for_nothing_end_their_connection,
+    ),
     ("hostile::connections::answers_that_nobody_takes_are_bounded", answers_that_nobody_takes_are_bounded),
     ("hostile::connections::watches_that_nobody_reads_are_bounded", watches_that_nobody_reads_are_bounded),
 ];
@@ -224,6 +228,41 @@ fn heads_without_end_are_cut_off() {
                 assert!(sent < 64 << 20, "a head of {sent} bytes is still read");
             }
         }
+        target.check(GROWTH).await;
+    });
+}
+
+/// Each has to be answered or looked at, and none is a request that could be refused.
+fn frames_that_ask_for_nothing_end_their_connection() {
+    runtime().block_on(async {
+        let mut target = Target::start().await;
+        let dialer = target.dialer("h2");
+        let zeros = [0; 8];
+        let window = 1u32.to_be_bytes();
+        let floods = [
+            ("PING", raw::frame(raw::PING, 0, 0, &zeros)),
+            ("SETTINGS", raw::frame(raw::SETTINGS, 0, 0, &[])),
+            ("WINDOW_UPDATE", raw::frame(WINDOW_UPDATE, 0, 0, &window)),
+            ("PRIORITY", raw::frame(raw::PRIORITY, 0, 3, &zeros[..5])),
+            ("an unknown one", raw::frame(0xbe, 0, 0, &zeros)),
+        ];
+        for (name, frame) in &floods {
+            let mut stream = dialer.connect().await.unwrap();
+            stream.write_all(&raw::preface(1 << 16)).await.unwrap();
+            let burst = frame.repeat(1000);
+            let mut refused = false;
+            for _ in 0..200 {
+                refused = raw::send(&mut stream, &burst).await;
+                if refused {
+                    break;
+                }
+            }
+            // All of it may have been on its way before the server had had enough.
+            assert!(refused || raw::is_ended(&mut stream, PATIENCE).await, "{name} without end is taken");
+        }
+        // A connection without a request ends soon in any case; these were cut off for what they sent.
+        let cut = target.figure("apiserver_connections_cut_total{reason=\"frames\"}").await;
+        assert_eq!(cut, Some(floods.len() as u64));
         target.check(GROWTH).await;
     });
 }

@@ -243,11 +243,17 @@ fn what_cannot_be_had_is_not_left_out(cluster: &mut Cluster) {
     until_refused(cluster, "windows", "PodOSNotSupported", system);
     let lack = "Node didn't have enough resource: hugepages-2Mi, requested: 67108864, used: 0, capacity: 0";
     until_refused(cluster, "pages", "OutOfhugepages-2Mi", lack);
-    // containerd 1.6 says nothing of what it can do, and so can do neither.
-    let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
-    until_refused(cluster, "strict", "SupplementalGroupsPolicyNotSupported", message);
-    let message = "Error: volume \"v\" requested recursive read-only mode, but it is not supported by the runtime";
-    until_told(cluster, "recursive", "Failed", message);
+    if cluster.is_embedded() {
+        for name in ["strict", "recursive"] {
+            until(&format!("{name} runs"), || (get(cluster, name)["status"]["phase"] == "Running").then_some(()));
+        }
+    } else {
+        // containerd 1.6 says nothing of what it can do, and so can do neither.
+        let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
+        until_refused(cluster, "strict", "SupplementalGroupsPolicyNotSupported", message);
+        let message = "Error: volume \"v\" requested recursive read-only mode, but it is not supported by the runtime";
+        until_told(cluster, "recursive", "Failed", message);
+    }
     let message = "medium HugePages: hugePages storage requested, but there is no resource request for huge pages";
     until_told(cluster, "huge", "FailedMount", message);
     let message = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";

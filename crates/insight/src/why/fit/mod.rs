@@ -1,6 +1,7 @@
 //! What keeps a pod from each node, found out from the objects themselves. The scheduler's own words are not needed for
 //! it, and where they are there, they are checked by it.
 
+mod affinity;
 mod pods;
 mod room;
 #[cfg(test)]
@@ -31,7 +32,10 @@ pub(super) enum Obstacle {
     Selector {
         missing: Vec<String>,
     },
-    Affinity,
+    /// What `nodeAffinity` asks for, in a few words.
+    Affinity {
+        asks: String,
+    },
     Ports {
         port: String,
         by: String,
@@ -50,6 +54,7 @@ pub(super) enum Obstacle {
     PodAffinity {
         selector: String,
         key: String,
+        namespaces: Vec<String>,
     },
     /// Pods that it must not stand beside are there.
     AntiAffinity {
@@ -88,7 +93,7 @@ impl Obstacle {
             Self::Cordoned => "is cordoned (unschedulable)".into(),
             Self::Taint { taint, .. } => format!("has the taint {taint}, which the pod does not tolerate"),
             Self::Selector { missing } => format!("does not have the label {} of nodeSelector", missing.join(", ")),
-            Self::Affinity => "does not have the labels that nodeAffinity asks for".into(),
+            Self::Affinity { asks } => format!("is not what nodeAffinity asks for: {asks}"),
             Self::Ports { port, by } => format!("has the hostPort {port} taken by {by}"),
             Self::Room { resource, wanted, free, total, ever: true } => {
                 format!("has {free} of {total} {resource} left, and the pod asks for {wanted}")
@@ -97,7 +102,7 @@ impl Obstacle {
                 format!("has {total} {resource} in all, and the pod asks for {wanted}: it will never fit")
             }
             Self::PodCount { most } => format!("runs as many pods as it may ({most})"),
-            Self::PodAffinity { selector, key } => {
+            Self::PodAffinity { selector, key, .. } => {
                 format!("has no pod with {selector} in its {key}, which podAffinity asks for")
             }
             Self::AntiAffinity { selector, key, pod } => {
@@ -123,7 +128,7 @@ impl Obstacle {
 
     /// Whether it is about which nodes are meant at all.
     pub(super) fn is_choice(&self) -> bool {
-        matches!(self, Self::Selector { .. } | Self::Affinity)
+        matches!(self, Self::Selector { .. } | Self::Affinity { .. })
     }
 }
 
@@ -175,7 +180,11 @@ pub(super) fn check<'a>(world: &'a World, pod: &Value) -> Option<Vec<Checked<'a>
     let spec: Option<PodSpec> = serde_json::from_value(pod["spec"].clone()).ok();
     let taken = Taken::new(world, nodes);
     let spread = pods::Spread::new(&taken, pod, spec.as_ref(), nodes);
-    let checked = nodes.iter().map(|node| {
+    // A pod that is made for certain nodes, as by a DaemonSet, can go nowhere else: the others tell nothing.
+    let made_for = affinity::names(pod);
+    let is_meant = |node: &&Value| made_for.is_empty() || made_for.iter().any(|name| *name == object::name(node));
+    let any = nodes.iter().any(|node| is_meant(&node));
+    let checked = nodes.iter().filter(|node| !any || is_meant(node)).map(|node| {
         let mut obstacles = by_itself(pod, spec.as_ref(), node);
         obstacles.extend(room::obstacles(&taken, pod, node));
         obstacles.extend(pods::obstacles(&taken, pod, node));
@@ -219,7 +228,7 @@ fn by_itself(pod: &Value, spec: Option<&PodSpec>, node: &Value) -> Vec<Obstacle>
         && let Ok(typed) = serde_json::from_value::<Node>(node.clone())
         && !node_selector::matches(spec, &typed)
     {
-        found.push(Obstacle::Affinity);
+        found.push(Obstacle::Affinity { asks: affinity::text(pod) });
     }
     found
 }
@@ -246,7 +255,7 @@ pub(super) fn lines(checked: &[Checked<'_>]) -> Vec<String> {
 }
 
 /// What can be done: about the nodes that are meant, and of these about those with the least in their way.
-pub(super) fn advice(world: &World, pod: &Value, checked: &[Checked<'_>], edit: &str) -> Vec<String> {
+pub(super) fn advice(world: &World, checked: &[Checked<'_>], edit: &str) -> Vec<String> {
     let meant: Vec<&Checked<'_>> =
         checked.iter().filter(|one| !one.obstacles.iter().any(Obstacle::is_choice)).collect();
     let candidates: Vec<&Checked<'_>> = if meant.is_empty() { checked.iter().collect() } else { meant };
@@ -254,7 +263,7 @@ pub(super) fn advice(world: &World, pod: &Value, checked: &[Checked<'_>], edit: 
     let mut found: Vec<String> = Vec::new();
     for one in candidates.iter().filter(|one| one.obstacles.len() == least) {
         for obstacle in &one.obstacles {
-            for text in remedy(world, pod, one.node, obstacle, edit) {
+            for text in remedy(world, one.node, obstacle, edit) {
                 if !found.contains(&text) {
                     found.push(text);
                 }
@@ -265,7 +274,7 @@ pub(super) fn advice(world: &World, pod: &Value, checked: &[Checked<'_>], edit: 
     found
 }
 
-fn remedy(world: &World, pod: &Value, node: &str, obstacle: &Obstacle, edit: &str) -> Vec<String> {
+fn remedy(world: &World, node: &str, obstacle: &Obstacle, edit: &str) -> Vec<String> {
     let one = |text: String| vec![text];
     match obstacle {
         Obstacle::Cordoned => one(format!("kubectl uncordon {node}")),
@@ -282,9 +291,9 @@ fn remedy(world: &World, pod: &Value, node: &str, obstacle: &Obstacle, edit: &st
             found.push(format!("or correct nodeSelector: {edit}"));
             found
         }
-        Obstacle::Affinity => vec![
+        Obstacle::Affinity { .. } => vec![
             format!("correct spec.affinity.nodeAffinity: {edit}"),
-            "compare it with the labels of the nodes: kubectl get nodes --show-labels".to_owned(),
+            "compare it with the names and labels of the nodes: kubectl get nodes --show-labels".to_owned(),
         ],
         Obstacle::Ports { port, by } => one(format!("use another hostPort than {port}, or none, or end {by}: {edit}")),
         Obstacle::Room { resource, ever: false, .. } => {
@@ -294,10 +303,13 @@ fn remedy(world: &World, pod: &Value, node: &str, obstacle: &Obstacle, edit: &st
             "ask for less {resource} in resources.requests, end pods that are not needed, or add a node: {edit}"
         )),
         Obstacle::PodCount { .. } => one(format!("end pods on {node}, raise the kubelet's maxPods, or add a node")),
-        Obstacle::PodAffinity { selector, .. } => vec![
-            format!("see that pods with {selector} run: kubectl get pods {}-l {selector}", super::in_namespace(pod)),
-            format!("or correct podAffinity: {edit}"),
-        ],
+        Obstacle::PodAffinity { selector, namespaces, .. } => {
+            let place = namespaces.first().map(|name| format!("-n {name} ")).unwrap_or_default();
+            vec![
+                format!("see that pods with {selector} run: kubectl get pods {place}-l '{selector}'"),
+                format!("or correct podAffinity: {edit}"),
+            ]
+        }
         Obstacle::AntiAffinity { .. } | Obstacle::OthersAntiAffinity { .. } => {
             one(format!("add a node, or turn the podAntiAffinity into a preferred one: {edit}"))
         }
@@ -328,16 +340,17 @@ fn near_label(world: &World, pair: &str) -> Option<String> {
 }
 
 /// A label selector in a few words.
-fn selector_text(selector: &Value) -> String {
+pub(super) fn selector_text(selector: &Value) -> String {
     let labels = pairs(object::map(selector, "/matchLabels"));
     let expressions = object::items(selector, "/matchExpressions").iter().map(|one| {
         let values: Vec<&str> = object::items(one, "/values").iter().filter_map(Value::as_str).collect();
-        format!(
-            "{} {} ({})",
-            object::text(one, "/key"),
-            object::text(one, "/operator").to_lowercase(),
-            values.join(",")
-        )
+        let (key, values) = (object::text(one, "/key"), values.join(","));
+        // As `kubectl get -l` takes it.
+        match object::text(one, "/operator") {
+            "Exists" => key.to_owned(),
+            "DoesNotExist" => format!("!{key}"),
+            operator => format!("{key} {} ({values})", operator.to_lowercase()),
+        }
     });
     let all: Vec<String> = Some(labels).filter(|text| !text.is_empty()).into_iter().chain(expressions).collect();
     all.join(",")

@@ -64,7 +64,8 @@ pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obs
         // The first of a group that stands together with itself may go anywhere.
         let first = meant.peek().is_none() && term.means(pod) && domain(node, term.key).is_some();
         if !first && !meant.any(|(_, there)| together(there, term.key)) {
-            found.push(Obstacle::PodAffinity { selector: term.text, key: term.key.to_owned() });
+            let namespaces = term.namespaces.iter().map(|name| (*name).to_owned()).collect();
+            found.push(Obstacle::PodAffinity { selector: term.text, key: term.key.to_owned(), namespaces });
         }
     }
     for term in terms(pod, "podAntiAffinity") {

@@ -1,8 +1,11 @@
 //! Each cause by a table: objects in, the hop and the words of the first finding out.
 
+mod access;
+mod budgets;
 mod containers;
 mod deletion;
 mod documents;
+mod found;
 mod gateways;
 mod healthy;
 mod images;
@@ -12,7 +15,10 @@ mod network;
 mod others;
 mod pods;
 mod refusals;
+mod rollouts;
 mod scheduling;
+mod servers;
+mod slices;
 mod storage;
 mod unseen;
 mod workloads;

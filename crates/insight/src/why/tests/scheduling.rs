@@ -189,7 +189,7 @@ fn nodes_are_looked_at() {
                 json!([]),
             ),
             Reason::NoNodeFits,
-            &["has no pod with app=db in its zone", "kubectl get pods -n d -l app=db"],
+            &["has no pod with app=db in its zone", "kubectl get pods -n d -l 'app=db'"],
         ),
         (
             "beside pods that it must not",

@@ -22,6 +22,9 @@ async fn run(context: &Context) -> Result<()> {
     let Some((expression, resources)) = context.words().split_last() else {
         return Err(Error::say("one selector is required"));
     };
+    if resources.is_empty() && context.flags.list("filename").is_empty() {
+        return Err(Error::say(crate::resource::MISSING));
+    }
     let labels = parse(expression)?;
     let ending = Ending { report: &report, what: "selector updated", failed: "", always: true };
     for mut info in super::objects(context, resources).await? {
@@ -43,20 +46,33 @@ async fn run(context: &Context) -> Result<()> {
     Ok(())
 }
 
+/// `{a In [b c]}`, as Go prints it.
+fn shown(requirement: &ferry_meta::selector::Requirement) -> String {
+    format!(
+        "{{{} {:?} [{}]}}",
+        requirement.key,
+        requirement.operator,
+        requirement.values.iter().cloned().collect::<Vec<_>>().join(" ")
+    )
+}
+
 /// `a=b,c=d`: a Service knows no other expressions.
 fn parse(text: &str) -> Result<Map<String, Value>> {
     use ferry_meta::selector::{LabelSelector, Operator};
+    // An equality and a set of one value mean the same, and only the first is taken.
+    let one_of_a_set = text.split(',').any(|part| part.contains(" in "));
     let invalid = |why: String| Error::say(format!("couldn't parse the selector string {text:?}: {why}"));
     let selector = LabelSelector::parse(text).map_err(|why| invalid(why.into()))?;
     let mut labels = Map::new();
     for requirement in selector.requirements() {
         let mut values = requirement.values.iter();
         match (&requirement.operator, values.next(), values.next()) {
-            (Operator::In, Some(value), None) => labels.insert(requirement.key.clone(), value.clone().into()),
+            (Operator::In, Some(value), None) if !one_of_a_set => {
+                labels.insert(requirement.key.clone(), value.clone().into())
+            }
             _ => {
-                return Err(Error::say(format!(
-                    "match expression {text} not supported on this object: only key=value is"
-                )));
+                let all: Vec<String> = selector.requirements().iter().map(shown).collect();
+                return Err(Error::say(format!("match expression [{}] not supported on this object", all.join(" "))));
             }
         };
     }

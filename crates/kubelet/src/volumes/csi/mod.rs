@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferry_client::Clock;
 use ferry_plugins::Status;
 use ferry_plugins::csi::{
     CapacityRange, NodeExpandVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
     NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
 };
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::CSIDriverSpec;
 use kube::Client;
@@ -55,6 +55,7 @@ pub(crate) struct Csi {
     root: PathBuf,
     node: String,
     client: Client,
+    clock: Clock,
     plugins: Arc<Plugins>,
     /// One call at a time for each volume.
     locks: Mutex<HashMap<String, Lock>>,
@@ -63,9 +64,9 @@ pub(crate) struct Csi {
 }
 
 impl Csi {
-    pub(super) fn new(root: &Path, node: &str, client: Client, plugins: Arc<Plugins>) -> Self {
+    pub(super) fn new(root: &Path, node: &str, client: Client, plugins: Arc<Plugins>, clock: Clock) -> Self {
         let in_use = watch::Sender::default();
-        Self { root: root.to_owned(), node: node.to_owned(), client, plugins, locks: Mutex::default(), in_use }
+        Self { root: root.to_owned(), node: node.to_owned(), client, clock, plugins, locks: Mutex::default(), in_use }
     }
 
     pub(crate) fn in_use(&self) -> watch::Receiver<BTreeSet<String>> {
@@ -104,7 +105,7 @@ impl Csi {
         } else {
             (driver.expands && wanted.lifecycle == Lifecycle::Persistent).then_some(LOOK)
         };
-        let refresh_at = again.and_then(|wait| Timestamp::now().checked_add(wait).ok());
+        let refresh_at = again.and_then(|wait| self.clock.now().checked_add(wait).ok());
         let made = Made { path: places.target.clone(), refresh_at, device: wanted.block };
         if !republishes && is_published(&places, wanted.block).await? {
             return Ok(made);

@@ -80,6 +80,13 @@ pub(crate) fn unpack(archive: impl Read, root: &Path, diff_id: &str, limits: Lim
     if found == diff_id { Ok(()) } else { Err(UnpackError::Corrupt(found)) }
 }
 
+/// For the fuzzer: a layer of bytes that nobody vouches for, within narrow limits.
+#[doc(hidden)]
+pub fn unpack_layer(archive: &[u8], root: &Path, diff_id: &str) -> Result<(), String> {
+    let limits = Limits { header: 64 << 10, entries: 256, names: 16 << 10, content: 1 << 20 };
+    unpack(archive, root, diff_id, limits).map_err(|error| error.to_string())
+}
+
 fn full(error: io::Error, other: impl FnOnce(io::Error) -> UnpackError) -> UnpackError {
     match error.raw_os_error() {
         Some(code) if code == Errno::NOSPC.raw_os_error() => UnpackError::Full,

@@ -44,6 +44,10 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// A connection on which nothing comes is asked whether it lives, and given up after the second time.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
+/// How much may be under way to a reader of one answer, and to all together. Watches that are not read keep theirs: together they must
+/// not take what everybody else needs, or every call would wait for them.
+const WINDOWS: (u32, u32) = (1 << 20, 1 << 30);
+
 /// Calls on it are refused by a member that has no leader.
 pub type Led = InterceptedService<Channel, fn(Request<()>) -> Answer<Request<()>>>;
 
@@ -71,7 +75,9 @@ impl Client {
             .connect_timeout(CONNECT)
             .http2_keep_alive_interval(KEEP_ALIVE.0)
             .keep_alive_timeout(KEEP_ALIVE.1)
-            .keep_alive_while_idle(true);
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(WINDOWS.0)
+            .initial_connection_window_size(WINDOWS.1);
         match scheme {
             "http" => {}
             "https" => {

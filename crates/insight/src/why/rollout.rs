@@ -1,0 +1,98 @@
+//! Rollouts that stand still because somebody wants it so, or because a broken pod of the old template is in the way.
+
+use ferry_meta::object;
+use serde_json::Value;
+
+use super::{Finding, Reason, deletion, in_namespace, pod};
+use crate::world::{World, is_owned_by, number};
+
+const REVISION: &str = "controller-revision-hash";
+
+/// The template has changed, and nobody replaces the pods.
+pub(super) fn on_delete(_: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
+    let kind = object::text(target, "/kind");
+    let by_hand = object::text(target, "/spec/updateStrategy/type") == "OnDelete";
+    let (all, updated) = match kind {
+        "DaemonSet" => {
+            (number(target, "/status/currentNumberScheduled"), number(target, "/status/updatedNumberScheduled"))
+        }
+        _ => (number(target, "/status/replicas"), number(target, "/status/updatedReplicas")),
+    };
+    let changed = match kind {
+        "StatefulSet" => {
+            object::text(target, "/status/currentRevision") != object::text(target, "/status/updateRevision")
+        }
+        _ => true,
+    };
+    (by_hand && changed && updated < all && !pods.is_empty()).then(|| {
+        let cause = format!("{} of {all} pods have the old template: its updateStrategy is OnDelete, and so they are replaced when somebody deletes them", all - updated);
+        let names: Vec<&str> = pods.iter().map(|pod| object::name(pod)).collect();
+        let command = format!("kubectl delete pod {}{}", in_namespace(target), names.join(" "));
+        Finding::new(Reason::OnDelete, target, cause).note().advise(format!("one after the other: {command}"))
+    })
+}
+
+/// Pods below the partition keep the old template, as somebody wants it.
+pub(super) fn partition(_: &World, target: &Value, _: &[&Value]) -> Option<Finding> {
+    let partition = number(target, "/spec/updateStrategy/rollingUpdate/partition");
+    let status = |field: &str| number(target, &format!("/status/{field}"));
+    let rolls = object::text(target, "/status/currentRevision") != object::text(target, "/status/updateRevision");
+    let (all, updated) = (status("replicas"), status("updatedReplicas"));
+    if object::text(target, "/kind") != "StatefulSet" || partition == 0 || !rolls || updated >= all {
+        return None;
+    }
+    let cause = format!(
+        "{} of {all} pods have the old template: those with an ordinal below {partition} keep it (updateStrategy.rollingUpdate.partition)",
+        all - updated
+    );
+    let patch = r#"--type=merge -p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"#;
+    let name = object::name(target);
+    Some(
+        Finding::new(Reason::Partition, target, cause)
+            .note()
+            .advise(format!("to roll it out to all: kubectl patch {}statefulset/{name} {patch}", in_namespace(target))),
+    )
+}
+
+/// A pod that never became ready has a template which was changed meanwhile. A StatefulSet that waits for it in order
+/// does not replace it: a correction of the template does not reach it until it is deleted.
+pub(super) fn stale(target: &Value, pods: &[&Value], found: &mut [Finding]) {
+    let newest = object::text(target, "/status/updateRevision");
+    let ordered = object::text(target, "/spec/podManagementPolicy") != "Parallel";
+    if object::text(target, "/kind") != "StatefulSet" || newest.is_empty() || !ordered {
+        return;
+    }
+    let old = |pod: &&&Value| {
+        let has = object::labels(pod).get(REVISION).and_then(Value::as_str);
+        has.is_some_and(|has| has != newest) && !pod::is_serving(pod) && !object::is_being_deleted(pod)
+    };
+    let Some(pod) = pods.iter().find(old).map(|pod| object::name(pod)) else { return };
+    let Some(first) = found.iter_mut().find(|finding| finding.about.starts_with(&format!("pod/{pod}"))) else { return };
+    first.reason = Reason::OldTemplate;
+    first.details.push(format!(
+        "{pod} still has the old template: the StatefulSet replaces its pods in order, and waits until this one is ready"
+    ));
+    let delete = format!("kubectl delete {}pod/{pod}", in_namespace(target));
+    first
+        .advice
+        .insert(0, format!("if the template is corrected, delete the pod, and it is made from the new one: {delete}"));
+}
+
+/// A Deployment that must not run two versions beside each other waits until the old pods have ended.
+pub(super) fn recreate(world: &World, target: &Value) -> Option<Finding> {
+    if object::text(target, "/spec/strategy/type") != "Recreate" {
+        return None;
+    }
+    let sets: Vec<&str> = world.owned("replicasets", target).map(object::uid).collect();
+    let own = |pod: &&Value| sets.iter().any(|uid| is_owned_by(pod, uid)) && object::is_being_deleted(pod);
+    let old = world.all("pods").iter().find(own)?;
+    let cause = format!(
+        "it makes its new pods when the old ones have ended (strategy Recreate): {} has not yet",
+        object::name(old)
+    );
+    let finding = Finding::new(Reason::PodsMissing, target, cause);
+    Some(match deletion::held(world, old) {
+        Some(held) => finding.because_of(held),
+        None => finding.underway(),
+    })
+}

@@ -1,0 +1,324 @@
+//! The container's first process, from its beginning as a copy of the shim to the execution of its program.
+//!
+//! It tells the shim by single letters how far it is, and the reason where it fails; the end of the connection says that
+//! the program is executed. Nothing here returns to the shim's own code.
+
+use std::ffi::CString;
+use std::io::{IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::process::DumpableBehavior;
+use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType, UnshareFlags};
+
+use super::document::{Document, Process};
+use super::rootfs::{Rootfs, because};
+use super::seccomp::Filter;
+use super::{cgroup::Group, devices, hooks, privileges, system};
+
+/// What is told to the shim.
+pub(super) const READY: u8 = b'R';
+pub(super) const TERMINAL: u8 = b'T';
+pub(super) const HOOKS: u8 = b'H';
+pub(super) const FAILED: u8 = b'E';
+/// As of a command that cannot be executed.
+const EXIT_CODE: i32 = 128;
+
+/// Ends of pipes that become input and outputs; without them all three are the terminal's.
+pub(crate) struct Streams {
+    pub(crate) input: Option<OwnedFd>,
+    pub(crate) output: OwnedFd,
+    pub(crate) errors: OwnedFd,
+}
+
+pub(super) struct New<'a> {
+    pub(super) id: &'a str,
+    pub(super) bundle: &'a Path,
+    pub(super) document: &'a Document,
+    pub(super) group: &'a Group,
+    pub(super) filter: Option<&'a Filter>,
+    pub(super) streams: Option<Streams>,
+}
+
+/// A command in a container that runs.
+pub(super) struct Joining<'a> {
+    pub(super) process: &'a Process,
+    /// The container's first process, whose namespaces are joined.
+    pub(super) first: BorrowedFd<'a>,
+    pub(super) group: &'a Group,
+    pub(super) filter: Option<&'a Filter>,
+    pub(super) streams: Option<Streams>,
+}
+
+/// Runs in the child; what failed is told and the process ends.
+pub(super) fn begin(
+    mut channel: UnixStream,
+    run: impl FnOnce(&mut UnixStream) -> Result<std::convert::Infallible, String>,
+) -> ! {
+    let Err(error) = run(&mut channel);
+    let _ = channel.write_all(&[&[FAILED], error.as_bytes()].concat());
+    system::end(EXIT_CODE)
+}
+
+/// Nobody in the container looks into this process before it is the container's own.
+fn leave_shim() -> Result<(), String> {
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(because("cannot hide"))?;
+    system::reset_signals();
+    rustix::process::setsid().map_err(because("cannot begin a session"))?;
+    system::close_on_exec(3).map_err(because("cannot close what is the shim's"))
+}
+
+pub(super) fn create(new: New<'_>, channel: &mut UnixStream) -> Result<std::convert::Infallible, String> {
+    let document = new.document;
+    leave_shim()?;
+    system::new_keyring();
+    new.group.join().map_err(|error| error.to_string())?;
+    score(&document.process)?;
+    for (kind, link) in [
+        ("network", LinkNameSpaceType::Network),
+        ("ipc", LinkNameSpaceType::InterProcessCommunication),
+        ("uts", LinkNameSpaceType::HostNameAndNISDomainName),
+    ] {
+        if let Some(Some(path)) = document.namespace(kind) {
+            let file = std::fs::File::open(path).map_err(because(format!("the pod's {kind} namespace")))?;
+            rustix::thread::move_into_link_name_space(file.as_fd(), Some(link))
+                .map_err(because(format!("cannot join the pod's {kind} namespace")))?;
+        }
+    }
+    let mut flags = UnshareFlags::NEWNS;
+    flags.set(UnshareFlags::NEWCGROUP, document.namespace("cgroup").is_some());
+    for (kind, flag) in
+        [("network", UnshareFlags::NEWNET), ("ipc", UnshareFlags::NEWIPC), ("uts", UnshareFlags::NEWUTS)]
+    {
+        flags.set(flag, document.namespace(kind) == Some(None));
+    }
+    #[expect(unsafe_code, reason = "leaving a namespace has no other form")]
+    // SAFETY: only namespaces are left, no file descriptors or memory.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(because("cannot make namespaces"))?;
+    let last = privileges::last_capability();
+    let rootfs = Rootfs::begin(document)?;
+    rootfs.mount_all(document, &new.group.hierarchies())?;
+    devices::make(&rootfs, document)?;
+    if hooks::wait_for_runtime(document) {
+        tell(channel, HOOKS)?;
+        listen(channel)?;
+    }
+    hooks::in_container(&document.hooks.create_container, new.id, new.bundle)?;
+    rootfs.cover(document)?;
+    let terminal = match new.streams {
+        Some(streams) => {
+            take_streams(streams)?;
+            None
+        }
+        None => Some(terminal(&rootfs, devices::own(document))?),
+    };
+    make_working_folder(&rootfs, &document.process.cwd)?;
+    rootfs.enter(document)?;
+    hooks::in_container(&document.hooks.start_container, new.id, new.bundle)?;
+    if let Some((master, slave)) = terminal {
+        hand_over(channel, master.as_fd())?;
+        take_terminal(slave)?;
+    }
+    finish(&document.process, new.filter, last, channel)
+}
+
+pub(super) fn join(joining: Joining<'_>, channel: &mut UnixStream) -> Result<std::convert::Infallible, String> {
+    leave_shim()?;
+    system::new_keyring();
+    joining.group.join().map_err(|error| error.to_string())?;
+    score(joining.process)?;
+    let last = privileges::last_capability();
+    let kinds = ThreadNameSpaceType::MOUNT
+        | ThreadNameSpaceType::NETWORK
+        | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
+        | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME
+        | ThreadNameSpaceType::CONTROL_GROUP;
+    rustix::thread::move_into_thread_name_spaces(joining.first, kinds)
+        .map_err(because("cannot join the container's namespaces"))?;
+    match joining.streams {
+        Some(streams) => take_streams(streams)?,
+        None => {
+            let (master, slave) = open_terminal(CWD, Path::new("/dev/pts/ptmx"))?;
+            hand_over(channel, master.as_fd())?;
+            take_terminal(slave)?;
+        }
+    }
+    finish(joining.process, joining.filter, last, channel)
+}
+
+/// Everything that is left once the process is where it belongs.
+fn finish(
+    process: &Process,
+    filter: Option<&Filter>,
+    last: u32,
+    channel: &mut UnixStream,
+) -> Result<std::convert::Infallible, String> {
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    privileges::confine(&process.apparmor_profile)?;
+    privileges::drop_bounding(&process.capabilities, last)?;
+    if process.no_new_privileges {
+        rustix::thread::set_no_new_privs(true).map_err(because("cannot give up new privileges"))?;
+    }
+    let filtered = |filter: Option<&Filter>| match filter {
+        Some(filter) => system::filter_calls(filter).map_err(because("cannot filter system calls")),
+        None => Ok(()),
+    };
+    // Some folders can be entered by root only, others by the user only.
+    let entered = enter_folder(&process.cwd);
+    if !process.no_new_privileges {
+        // It takes a privilege that is gone afterwards.
+        filtered(filter)?;
+    }
+    privileges::become_user(process)?;
+    if entered.is_err() {
+        enter_folder(&process.cwd)?;
+    }
+    stay_inside()?;
+    let program = find(process)?;
+    let arguments = words(&process.args)?;
+    let variables = words(&process.env)?;
+    tell(channel, READY)?;
+    listen(channel)?;
+    if process.no_new_privileges {
+        filtered(filter)?;
+    }
+    let error = system::execute(&program, &arguments, &variables);
+    Err(format!("exec {}: {}", program.to_string_lossy(), plain(&error)))
+}
+
+fn words(list: &[String]) -> Result<Vec<CString>, String> {
+    list.iter().map(|word| CString::new(word.as_str()).map_err(|_| format!("{word:?} has a zero byte"))).collect()
+}
+
+fn tell(channel: &mut UnixStream, letter: u8) -> Result<(), String> {
+    channel.write_all(&[letter]).map_err(because("the shim is gone"))
+}
+
+/// Waits until the shim says to go on.
+fn listen(channel: &mut UnixStream) -> Result<(), String> {
+    channel.read_exact(&mut [0; 1]).map_err(because("the shim is gone"))
+}
+
+fn score(process: &Process) -> Result<(), String> {
+    match process.oom_score_adj {
+        Some(score) => {
+            std::fs::write("/proc/self/oom_score_adj", score.to_string()).map_err(because("cannot set the OOM score"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn take_streams(streams: Streams) -> Result<(), String> {
+    let input = match streams.input {
+        Some(input) => input,
+        None => rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(because("/dev/null"))?,
+    };
+    system::set_standard_streams(input.as_fd(), streams.output.as_fd(), streams.errors.as_fd())
+        .map_err(because("cannot connect input and output"))
+}
+
+/// A terminal of the container's own, of which the shim gets the other end.
+fn terminal(rootfs: &Rootfs, console: bool) -> Result<(OwnedFd, OwnedFd), String> {
+    let (master, slave) = open_terminal(rootfs.folder(), Path::new("dev/pts/ptmx"))?;
+    if console {
+        devices::console(rootfs, slave.as_fd())?;
+    }
+    Ok((master, slave))
+}
+
+fn open_terminal(folder: BorrowedFd<'_>, path: &Path) -> Result<(OwnedFd, OwnedFd), String> {
+    let failed = || because::<Errno>("cannot open a terminal");
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let master = rustix::fs::openat(folder, path, flags, Mode::empty()).map_err(failed())?;
+    let about = rustix::fs::fstat(&master).map_err(failed())?;
+    let right = FileType::from_raw_mode(about.st_mode) == FileType::CharacterDevice
+        && about.st_rdev == rustix::fs::makedev(5, 2);
+    if !right {
+        return Err("cannot open a terminal: /dev/pts/ptmx is something else".to_owned());
+    }
+    let slave = system::other_end(master.as_fd()).map_err(because("cannot open a terminal"))?;
+    Ok((master, slave))
+}
+
+fn hand_over(channel: &UnixStream, master: BorrowedFd<'_>) -> Result<(), String> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [master];
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    rustix::net::sendmsg(channel, &[IoSlice::new(&[TERMINAL])], &mut control, SendFlags::empty())
+        .map_err(because("the shim is gone"))?;
+    Ok(())
+}
+
+fn take_terminal(slave: OwnedFd) -> Result<(), String> {
+    let failed = || because::<Errno>("cannot connect the terminal");
+    rustix::process::ioctl_tiocsctty(&slave).map_err(failed())?;
+    system::set_standard_streams(slave.as_fd(), slave.as_fd(), slave.as_fd())
+        .map_err(because("cannot connect the terminal"))
+}
+
+/// A working folder that the image lacks is made.
+fn make_working_folder(rootfs: &Rootfs, folder: &str) -> Result<(), String> {
+    if folder == "/" || folder.is_empty() {
+        return Ok(());
+    }
+    rootfs.working_folder(Path::new(folder)).map_err(because(format!("mkdir {folder}")))
+}
+
+fn enter_folder(folder: &str) -> Result<(), String> {
+    let folder = if folder.is_empty() { "/" } else { folder };
+    rustix::process::chdir(folder).map_err(because(format!("chdir to cwd ({folder:?}) set in config.json failed")))
+}
+
+/// A link of the kernel's could lead to a folder of the machine.
+fn stay_inside() -> Result<(), String> {
+    match rustix::process::getcwd(Vec::new()) {
+        Ok(path) if path.as_bytes().starts_with(b"/") => Ok(()),
+        _ => Err("current working directory is outside of container mount namespace root -- possible container breakout detected".to_owned()),
+    }
+}
+
+/// As a shell finds a program, with the words of other runtimes where there is none.
+fn find(process: &Process) -> Result<CString, String> {
+    let name = process.args.first().ok_or("no command specified")?;
+    let executable = |path: &Path| -> Result<(), Errno> {
+        let about = rustix::fs::stat(path)?;
+        if FileType::from_raw_mode(about.st_mode).is_dir() {
+            return Err(Errno::ISDIR);
+        }
+        rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)
+    };
+    let given = |path: &Path| CString::new(path.to_string_lossy().as_bytes()).map_err(|e| e.to_string());
+    if name.contains('/') {
+        return match executable(Path::new(name)) {
+            Ok(()) => given(Path::new(name)),
+            Err(Errno::ACCESS) => Err(format!("exec: {name:?}: permission denied")),
+            Err(Errno::ISDIR) => Err(format!("exec: {name:?}: is a directory")),
+            Err(error) => Err(format!("exec: {name:?}: stat {name}: {}", plain(&error.into()))),
+        };
+    }
+    let path = process.env.iter().rev().find_map(|variable| variable.strip_prefix("PATH=")).unwrap_or_default();
+    let mut refused = false;
+    for folder in path.split(':') {
+        let file = Path::new(if folder.is_empty() { "." } else { folder }).join(name);
+        match executable(&file) {
+            Ok(()) => return given(&file),
+            Err(Errno::ACCESS) => refused = true,
+            Err(_) => {}
+        }
+    }
+    let why = if refused { "permission denied" } else { "executable file not found in $PATH" };
+    Err(format!("exec: {name:?}: {why}"))
+}
+
+/// The kernel's words without the number.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    text.to_lowercase()
+}

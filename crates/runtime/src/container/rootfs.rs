@@ -1,0 +1,324 @@
+//! The container's view of files: its root, what is mounted there, and what of it is hidden.
+//!
+//! Every mount is made detached, given its attributes, and only then put into its place, which the kernel resolves inside
+//! the container's root. So nobody can lead a mount out of the root or catch one without its attributes.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+};
+
+use super::document::{Document, Mount};
+use super::options::Options;
+use super::system;
+
+const HANDLE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const INSIDE: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
+const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
+
+/// What was being done when it failed.
+pub(super) fn because<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+/// The root while it is put together, in a mount namespace of its own.
+pub(super) struct Rootfs {
+    root: OwnedFd,
+    /// A part of every path that the kernel shows of what is inside.
+    path: PathBuf,
+}
+
+impl Rootfs {
+    /// Keeps what is mounted from now on away from the machine, but for what the container shares with it.
+    pub(super) fn begin(document: &Document) -> Result<Self, String> {
+        let flags = match document.linux.rootfs_propagation.as_str() {
+            // Mounts are the machine's already; the root itself lies on a mount that is nobody else's.
+            "rshared" | "shared" => None,
+            "rslave" | "slave" => Some(MountPropagationFlags::DOWNSTREAM),
+            _ => Some(MountPropagationFlags::PRIVATE),
+        };
+        if let Some(flags) = flags {
+            rustix::mount::mount_change("/", flags | MountPropagationFlags::REC)
+                .map_err(because("cannot leave the machine's mounts"))?;
+        }
+        let path = document.root.path.clone();
+        let root = rustix::fs::openat(CWD, &path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(because(format!("the container's root {}", path.display())))?;
+        Ok(Self { root, path })
+    }
+
+    pub(super) fn folder(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    pub(super) fn mount_all(&self, document: &Document, groups: &[PathBuf]) -> Result<(), String> {
+        for mount in &document.mounts {
+            let failed = |error: String| {
+                format!("error mounting {:?} to rootfs at {:?}: {error}", mount.source, mount.destination)
+            };
+            match mount.kind.as_str() {
+                "cgroup" if !groups.is_empty() => self.mount_groups(mount, groups).map_err(failed)?,
+                "cgroup" => self.mount_kind("cgroup2", mount).map_err(failed)?,
+                "bind" => self.bind(mount).map_err(failed)?,
+                kind => self.mount_kind(kind, mount).map_err(failed)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A file system of the kernel.
+    fn mount_kind(&self, kind: &str, mount: &Mount) -> Result<(), String> {
+        let options = Options::parse(&mount.options)?;
+        let made = new_file_system(kind, &mount.source, &options)?;
+        self.attach(made.as_fd(), &mount.destination, true)
+    }
+
+    /// The control groups of the first generation: the container's own of each hierarchy.
+    fn mount_groups(&self, mount: &Mount, groups: &[PathBuf]) -> Result<(), String> {
+        let mut options = Options::parse(&mount.options)?;
+        options.data = vec![("mode".into(), Some("755".into()))];
+        let read_only = options.set & u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
+        options.set &= !read_only;
+        let top = new_file_system("tmpfs", Path::new("tmpfs"), &options)?;
+        self.attach(top.as_fd(), &mount.destination, true)?;
+        for group in groups {
+            let name = hierarchy(group).ok_or_else(|| format!("no hierarchy has {}", group.display()))?;
+            let bound = clone_tree(CWD, group, true)?;
+            let set = options.set | read_only;
+            system::set_mount_attributes(bound.as_fd(), true, set, 0).map_err(because("attributes"))?;
+            self.attach(bound.as_fd(), &mount.destination.join(name), true)?;
+            // Controllers that are mounted together are found by the name of each.
+            let text = name.to_string_lossy();
+            for alias in text.split(',').filter(|_| text.contains(',')) {
+                let place = self.place(&mount.destination, true)?;
+                let linked = rustix::fs::symlinkat(name, &place, alias);
+                linked.or_else(already).map_err(because("a name of control groups"))?;
+            }
+        }
+        system::set_mount_attributes(top.as_fd(), false, read_only, 0).map_err(because("attributes"))
+    }
+
+    fn bind(&self, mount: &Mount) -> Result<(), String> {
+        let options = Options::parse(&mount.options)?;
+        let tree = clone_tree(CWD, &mount.source, options.recursive)?;
+        let about = rustix::fs::fstat(&tree).map_err(because("its kind"))?;
+        if options.set != 0 || options.clear != 0 {
+            system::set_mount_attributes(tree.as_fd(), false, options.set, options.clear)
+                .map_err(because("attributes"))?;
+        }
+        if options.set_all != 0 {
+            system::set_mount_attributes(tree.as_fd(), true, options.set_all, 0)
+                .map_err(because("attributes of all below"))?;
+        }
+        if let Some((propagation, recursive)) = options.propagation {
+            system::set_mount_propagation(tree.as_fd(), recursive, propagation).map_err(because("propagation"))?;
+        }
+        self.attach(tree.as_fd(), &mount.destination, FileType::from_raw_mode(about.st_mode).is_dir())
+    }
+
+    /// Puts a mount into its place.
+    fn attach(&self, mount: BorrowedFd<'_>, destination: &Path, folder: bool) -> Result<(), String> {
+        let place = self.place(destination, folder)?;
+        self.refuse_inside_proc(&place, destination)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        rustix::mount::move_mount(mount, c"", &place, c"", flags).map_err(because("it cannot be put there"))
+    }
+
+    /// The kernel confines programs by files there; nobody puts other files in their place.
+    fn refuse_inside_proc(&self, place: &OwnedFd, destination: &Path) -> Result<(), String> {
+        let shown = rustix::fs::readlinkat(CWD, own_path(place.as_fd()), Vec::new()).map_err(because("its place"))?;
+        let shown = Path::new(OsStr::from_bytes(shown.as_bytes()));
+        let below = shown.strip_prefix(&self.path).unwrap_or(Path::new("")).strip_prefix("proc");
+        if below.is_ok_and(|rest| !rest.as_os_str().is_empty()) {
+            return Err(format!("{} cannot be mounted because it is inside /proc", destination.display()));
+        }
+        Ok(())
+    }
+
+    fn look(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        ferry_podfs::openat2(&self.root, inside(path), HANDLE, Mode::empty(), INSIDE)
+    }
+
+    /// A place below the root; what is missing is made.
+    fn place(&self, path: &Path, folder: bool) -> Result<OwnedFd, String> {
+        let failed = |error: Errno| format!("{}: {error}", path.display());
+        match self.look(path) {
+            Err(Errno::NOENT) => {}
+            found => return found.map_err(failed),
+        }
+        let mut so_far = PathBuf::from(".");
+        let mut parent = self.look(&so_far).map_err(failed)?;
+        let names: Vec<&OsStr> = path
+            .components()
+            .filter_map(|part| match part {
+                Component::Normal(name) => Some(name),
+                _ => None,
+            })
+            .collect();
+        for (number, name) in names.iter().enumerate() {
+            so_far.push(name);
+            let last = number + 1 == names.len();
+            let next = match self.look(&so_far) {
+                Err(Errno::NOENT) if last && !folder => {
+                    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+                    rustix::fs::openat(&parent, *name, flags, Mode::from_raw_mode(0o644)).map_err(failed)?;
+                    self.look(&so_far)
+                }
+                Err(Errno::NOENT) => {
+                    rustix::fs::mkdirat(&parent, *name, FOLDER_MODE).map_err(failed)?;
+                    self.look(&so_far)
+                }
+                found => found,
+            };
+            parent = next.map_err(failed)?;
+        }
+        Ok(parent)
+    }
+
+    /// A place in the container's /dev and what it is called there.
+    pub(super) fn parent_of(&self, path: &Path) -> Result<OwnedFd, String> {
+        self.place(path.parent().unwrap_or(Path::new("/")), true)
+    }
+
+    pub(super) fn working_folder(&self, path: &Path) -> Result<(), String> {
+        self.place(path, true).map(|_| ())
+    }
+
+    /// A file of the machine in a place of the container.
+    pub(super) fn bind_file(&self, from: BorrowedFd<'_>, destination: &Path) -> Result<(), String> {
+        let tree = clone_open(from)?;
+        self.attach(tree.as_fd(), destination, false)
+    }
+
+    /// Hides files and folders, and makes others read-only; what is not there needs neither.
+    pub(super) fn cover(&self, document: &Document) -> Result<(), String> {
+        let found = |path: &Path| match self.look(path) {
+            Ok(place) => Ok(Some(place)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        };
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        for path in &document.linux.readonly_paths {
+            let Some(place) = found(path)? else { continue };
+            let tree = clone_open_tree(place.as_fd())?;
+            let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY.bits();
+            system::set_mount_attributes(tree.as_fd(), true, read_only.into(), 0).map_err(because(path.display()))?;
+            rustix::mount::move_mount(&tree, c"", &place, c"", flags).map_err(because(path.display()))?;
+        }
+        if document.linux.masked_paths.is_empty() {
+            return Ok(());
+        }
+        let null = null_device()?;
+        let mut empty: Option<OwnedFd> = None;
+        for path in &document.linux.masked_paths {
+            let Some(place) = found(path)? else { continue };
+            let about = rustix::fs::fstat(&place).map_err(because(path.display()))?;
+            let tree = if FileType::from_raw_mode(about.st_mode).is_dir() {
+                match &empty {
+                    // In its place already, it can be copied.
+                    Some(first) => clone_open(first.as_fd())?,
+                    None => {
+                        let options = Options::parse(&["ro".to_owned()])?;
+                        new_file_system("tmpfs", Path::new("tmpfs"), &options)?
+                    }
+                }
+            } else {
+                clone_open(null.as_fd())?
+            };
+            rustix::mount::move_mount(&tree, c"", &place, c"", flags).map_err(because(path.display()))?;
+            if empty.is_none() && FileType::from_raw_mode(about.st_mode).is_dir() {
+                empty = Some(tree);
+            }
+        }
+        Ok(())
+    }
+
+    /// The root becomes this process's, and the machine's goes out of sight.
+    pub(super) fn enter(self, document: &Document) -> Result<(), String> {
+        if document.root.readonly {
+            let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY.bits();
+            system::set_mount_attributes(self.root.as_fd(), false, read_only.into(), 0)
+                .map_err(because("the root cannot be made read-only"))?;
+        }
+        let failed = |what: &'static str| because::<Errno>(what);
+        let old = rustix::fs::openat(CWD, "/", OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed("the machine's root"))?;
+        rustix::process::fchdir(&self.root).map_err(failed("the container's root"))?;
+        rustix::process::pivot_root(c".", c".").map_err(failed("cannot change the root"))?;
+        rustix::process::fchdir(&old).map_err(failed("the machine's root"))?;
+        // What is unmounted here is not unmounted there.
+        let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        rustix::mount::mount_change(c".", slave).map_err(failed("cannot leave the machine's mounts"))?;
+        rustix::mount::unmount(c".", UnmountFlags::DETACH).map_err(failed("cannot leave the machine's root"))?;
+        rustix::process::chdir(c"/").map_err(failed("the container's root"))
+    }
+}
+
+pub(super) fn already(error: Errno) -> Result<(), Errno> {
+    if error == Errno::EXIST { Ok(()) } else { Err(error) }
+}
+
+/// As a path relative to the root, so that an empty one is the root itself.
+fn inside(path: &Path) -> &Path {
+    let rest = path.strip_prefix("/").unwrap_or(path);
+    if rest.as_os_str().is_empty() { Path::new(".") } else { rest }
+}
+
+/// The first folder below where control groups are mounted.
+fn hierarchy(group: &Path) -> Option<&OsStr> {
+    group.strip_prefix("/sys/fs/cgroup").ok()?.components().next().map(Component::as_os_str)
+}
+
+pub(super) fn own_path(descriptor: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor))
+}
+
+fn clone_tree(folder: impl AsFd, path: &Path, recursive: bool) -> Result<OwnedFd, String> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
+    rustix::mount::open_tree(folder, path, flags).map_err(because(path.display()))
+}
+
+fn clone_open(file: BorrowedFd<'_>) -> Result<OwnedFd, String> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    rustix::mount::open_tree(file, c"", flags).map_err(because("it cannot be mounted a second time"))
+}
+
+fn clone_open_tree(file: BorrowedFd<'_>) -> Result<OwnedFd, String> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    rustix::mount::open_tree(file, c"", flags).map_err(because("it cannot be mounted a second time"))
+}
+
+fn new_file_system(kind: &str, source: &Path, options: &Options) -> Result<OwnedFd, String> {
+    let failed = |what: &str| because::<Errno>(format!("{kind}{what}"));
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed(""))?;
+    rustix::mount::fsconfig_set_string(&context, "source", source).map_err(failed(": its source"))?;
+    for (key, value) in &options.data {
+        let set = match value {
+            Some(value) => rustix::mount::fsconfig_set_string(&context, key.as_str(), value.as_str()),
+            None => rustix::mount::fsconfig_set_flag(&context, key.as_str()),
+        };
+        set.map_err(failed(&format!(": option {key:?}")))?;
+    }
+    rustix::mount::fsconfig_create(&context).map_err(failed(""))?;
+    let attributes = MountAttrFlags::from_bits_retain(u32::try_from(options.set).unwrap_or(0));
+    rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(failed(""))
+}
+
+/// The machine's own: one in the container could be anything.
+fn null_device() -> Result<OwnedFd, String> {
+    let null = rustix::fs::openat(CWD, "/dev/null", HANDLE, Mode::empty()).map_err(because("/dev/null"))?;
+    let about = rustix::fs::statat(&null, c"", AtFlags::EMPTY_PATH).map_err(because("/dev/null"))?;
+    let right = FileType::from_raw_mode(about.st_mode) == FileType::CharacterDevice
+        && about.st_rdev == rustix::fs::makedev(1, 3);
+    if right { Ok(null) } else { Err("/dev/null of this machine is no null device".to_owned()) }
+}
