@@ -52,8 +52,8 @@ impl Report {
                     self.skip(name, &missing.0);
                     true
                 }
-                Err(_) => {
-                    self.fail(name);
+                Err(cause) => {
+                    self.fail(name, &words(cause.as_ref()));
                     false
                 }
             },
@@ -61,9 +61,10 @@ impl Report {
     }
 
     /// Counts one that failed, or was not tried because another failed.
-    pub fn fail(&mut self, name: &str) {
+    pub fn fail(&mut self, name: &str, why: &str) {
         println!("test {name} ... FAILED");
-        self.failed.push(name.to_owned());
+        println!("    {why}");
+        self.failed.push(format!("{name}: {why}"));
     }
 
     /// Counts one that cannot run here.
@@ -88,4 +89,11 @@ impl Report {
         );
         if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
+}
+
+/// The first lines of what a scenario ended with: they are shown again at the end, where nobody has to look for them.
+fn words(cause: &(dyn Any + Send)) -> String {
+    let whole = cause.downcast_ref::<String>().map(String::as_str).or_else(|| cause.downcast_ref::<&str>().copied());
+    let first: Vec<&str> = whole.unwrap_or("it panicked without a message").lines().take(4).collect();
+    first.join(" ").chars().take(400).collect()
 }

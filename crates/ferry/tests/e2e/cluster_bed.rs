@@ -176,6 +176,18 @@ impl Bed {
         sh(&format!("nsenter --target {} --net -- sh -c '{line}'", self.pid(node)))
     }
 
+    /// What packets of a node meet, for whoever looks into a failure. A node that is gone has nothing to show.
+    fn show_network(&self, node: &str) {
+        let lock = self.home().join(&self.name).join(format!("{node}.lock"));
+        let Ok(first) = std::fs::read_to_string(lock) else { return };
+        let look = "ip addr; ip route; ip -6 route; ip neigh; bridge fdb show; nft list ruleset";
+        let shown = Command::new("nsenter").args(["--target", first.trim(), "--net", "--", "sh", "-c", look]).output();
+        println!(
+            "{node}:\n{}",
+            shown.map(|shown| String::from_utf8_lossy(&shown.stdout).into_owned()).unwrap_or_default()
+        );
+    }
+
     /// `10.213.N`, and N.
     pub fn range(&self) -> (String, String) {
         let list = self.ferry(&["cluster", "list"]);
@@ -193,7 +205,8 @@ impl Bed {
 impl Drop for Bed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for arguments in [&["get", "nodes,pods,csr", "-A", "-o", "wide"][..], &["get", "events", "-A"]] {
+            let kinds = "nodes,pods,csr,services,endpointslices";
+            for arguments in [&["get", kinds, "-A", "-o", "wide"][..], &["get", "events", "-A"]] {
                 println!("{}", String::from_utf8_lossy(&self.try_kubectl(arguments, "").stdout));
             }
             let folders = std::fs::read_dir(self.home().join(&self.name)).into_iter().flatten().flatten();
@@ -201,6 +214,9 @@ impl Drop for Bed {
                 let log = std::fs::read_to_string(folder.join("ferry.log")).unwrap_or_default();
                 let lines: Vec<&str> = log.lines().collect();
                 println!("{}:\n{}", folder.display(), lines[lines.len().saturating_sub(30)..].join("\n"));
+                if let Some(node) = folder.file_name().and_then(|name| name.to_str()) {
+                    self.show_network(node);
+                }
             }
         }
         let _ = self.try_ferry(&["cluster", "delete", &self.name]);

@@ -192,7 +192,7 @@ fn main() -> ExitCode {
     report.attempt("a_cluster_starts", || cluster = Some(Cluster::start()));
     for (name, scenario) in chosen {
         let Some(cluster) = &mut cluster else {
-            report.fail(name);
+            report.fail(name, "there is no cluster");
             continue;
         };
         if !report.attempt(name, || scenario(cluster)) {
