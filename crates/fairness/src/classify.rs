@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::conditions::{LEVELS, SCHEMAS};
 use crate::seats::{LevelConfig, Seats};
+use crate::tally::{Tallies, Tally};
 use crate::{group_resource, in_group};
 
 /// What is asked of the server, as far as it matters here.
@@ -36,6 +37,7 @@ pub(crate) struct Schema {
     pub level_uid: Arc<str>,
     /// Its place among the seats.
     pub level: usize,
+    pub tally: Arc<Tally>,
     name: String,
     precedence: i64,
     by: By,
@@ -113,7 +115,7 @@ fn mandatory() -> [(Value, Value); 2] {
 
 impl Schemas {
     /// Reads everything anew, and tells the seats of the levels there are now.
-    pub(crate) fn read(reader: &dyn ObjectReader, seats: &Seats) -> Self {
+    pub(crate) fn read(reader: &dyn ObjectReader, seats: &Seats, tallies: &Tallies) -> Self {
         // Before the objects: what is written meanwhile is read again with the next request.
         let version = version(reader);
         let mut levels = reader.list(&group_resource(LEVELS), "");
@@ -135,8 +137,9 @@ impl Schemas {
         let mut schemas: Vec<Schema> = objects
             .iter()
             .filter_map(|object| {
-                let (level, level_uid) = find(text(object, "/spec/priorityLevelConfiguration/name"))?;
-                Some(Schema::read(object, level, level_uid))
+                let level_name = text(object, "/spec/priorityLevelConfiguration/name");
+                let (level, level_uid) = find(level_name)?;
+                Some(Schema::read(object, level, level_uid, tallies.of(name(object), level_name)))
             })
             .collect();
         schemas.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
@@ -152,11 +155,12 @@ impl Schemas {
 }
 
 impl Schema {
-    fn read(object: &Value, level: usize, level_uid: Arc<str>) -> Self {
+    fn read(object: &Value, level: usize, level_uid: Arc<str>, tally: Arc<Tally>) -> Self {
         Self {
             uid: Arc::from(uid(object)),
             level_uid,
             level,
+            tally,
             name: name(object).to_owned(),
             precedence: object.pointer("/spec/matchingPrecedence").and_then(Value::as_i64).unwrap_or(1000),
             by: match text(object, "/spec/distinguisherMethod/type") {

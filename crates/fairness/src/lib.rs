@@ -5,11 +5,12 @@
 //! others in few queues. Reads cluster state only through `meta::ObjectReader`.
 //!
 //! Where to look: which schema takes a request → `classify.rs`; seats and queues → `seats.rs`; what is wrong with a
-//! schema → `conditions.rs`.
+//! schema → `conditions.rs`; what is counted → `tally.rs`.
 
 mod classify;
 mod conditions;
 mod seats;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -22,10 +23,12 @@ use ferry_meta::{GroupResource, ObjectReader, UserInfo};
 
 use classify::Schemas;
 use seats::Seats;
+use tally::{Asking, Running, Tallies};
 
 pub use classify::Ask;
 pub use conditions::{LEVELS, SCHEMAS, wanted_conditions};
-pub use seats::{Counts, LevelNow, Seat};
+pub use seats::{Counts, LevelNow, Limits, Seat};
+pub use tally::{FlowNow, Refusal};
 
 /// A request waits no longer than this for a seat: a quarter of what a request may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -78,6 +81,7 @@ pub struct Permit {
     pub flow: Option<Flow>,
     _seat: Option<Seat>,
     _place: Option<Place>,
+    _running: Option<Running>,
 }
 
 /// 429: the server is too busy for this request.
@@ -94,11 +98,11 @@ impl FlowControl {
             Self::Fair(fairness) => fairness.enter(ask).await,
             Self::InFlight { reading, mutating } => {
                 if ask.user.in_group(ferry_meta::user::MASTERS) {
-                    return Ok(Permit { flow: None, _seat: None, _place: None });
+                    return Ok(Permit { flow: None, _seat: None, _place: None, _running: None });
                 }
                 let reads = matches!(ask.verb, "get" | "list" | "watch");
                 match (if reads { reading } else { mutating }).enter() {
-                    Some(place) => Ok(Permit { flow: None, _seat: None, _place: Some(place) }),
+                    Some(place) => Ok(Permit { flow: None, _seat: None, _place: Some(place), _running: None }),
                     None => Err(Busy { flow: None, retry_after_seconds: 1 }),
                 }
             }
@@ -110,6 +114,7 @@ pub struct Fairness {
     reader: Arc<dyn ObjectReader>,
     schemas: ArcSwap<Schemas>,
     seats: Arc<Seats>,
+    tallies: Tallies,
     patience: Duration,
 }
 
@@ -117,8 +122,9 @@ impl Fairness {
     /// `seats` is what the server has in all: as many requests of usual size run at once.
     pub fn new(reader: Arc<dyn ObjectReader>, seats: usize) -> Self {
         let seats = Arc::new(Seats::new(seats));
-        let schemas = ArcSwap::from_pointee(Schemas::read(&*reader, &seats));
-        Self { reader, schemas, seats, patience: PATIENCE }
+        let tallies = Tallies::default();
+        let schemas = ArcSwap::from_pointee(Schemas::read(&*reader, &seats, &tallies));
+        Self { reader, schemas, seats, tallies, patience: PATIENCE }
     }
 
     #[must_use]
@@ -133,20 +139,26 @@ impl Fairness {
         if schemas.version == classify::version(&*self.reader) {
             return schemas;
         }
-        self.schemas.store(Arc::new(Schemas::read(&*self.reader, &self.seats)));
+        self.schemas.store(Arc::new(Schemas::read(&*self.reader, &self.seats, &self.tallies)));
         self.schemas.load()
     }
 
     async fn enter(&self, ask: &Ask<'_>) -> Result<Permit, Busy> {
-        let (flow, level, distinguisher) = {
+        let (flow, level, distinguisher, asking) = {
             let schemas = self.current();
             let schema = schemas.find(ask);
             let flow = Flow { schema_uid: schema.uid.clone(), level_uid: schema.level_uid.clone() };
-            (flow, schema.level, schema.distinguisher(ask))
+            (flow, schema.level, schema.distinguisher(ask), Asking::new(schema.tally.clone()))
         };
         match self.seats.enter(level, &distinguisher, ask.width, self.patience).await {
-            Some(seat) => Ok(Permit { flow: Some(flow), _seat: Some(seat), _place: None }),
-            None => Err(Busy { flow: Some(flow), retry_after_seconds: 1 }),
+            Ok(seat) => {
+                let running = asking.granted(seat.width());
+                Ok(Permit { flow: Some(flow), _seat: Some(seat), _place: None, _running: Some(running) })
+            }
+            Err(why) => {
+                asking.refused(why);
+                Err(Busy { flow: Some(flow), retry_after_seconds: 1 })
+            }
         }
     }
 
@@ -154,6 +166,12 @@ impl Fairness {
     pub fn now(&self) -> Vec<LevelNow> {
         drop(self.current());
         self.seats.now()
+    }
+
+    /// For the metrics: the requests of each schema.
+    pub fn flows(&self) -> Vec<FlowNow> {
+        drop(self.current());
+        self.tallies.now()
     }
 
     /// For the metrics: each level with its seats in use and its requests that wait.

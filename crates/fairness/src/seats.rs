@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use crate::tally::Refusal;
+
 /// A request counts this long against its flow until it is known how long it took.
 const GUESS_SECONDS: f64 = 0.003;
 
@@ -96,12 +98,25 @@ pub struct Counts {
     pub timed_out: u64,
 }
 
+/// How many seats a level has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub nominal: usize,
+    /// What is left when all that it lends is taken.
+    pub lower: usize,
+    /// With what it may borrow.
+    pub upper: usize,
+    /// What it could use at this moment.
+    pub current: usize,
+}
+
 /// A level as it is now, for those who look after a server.
 pub struct LevelNow {
     pub name: String,
     pub exempt: bool,
     pub in_use: usize,
     pub waiting: usize,
+    pub limits: Limits,
     pub counts: Counts,
     /// Of each queue: requests that wait, seats in use, seat-seconds it was given.
     pub queues: Vec<(usize, usize, f64)>,
@@ -128,6 +143,13 @@ pub struct Seat {
     queue: Option<usize>,
     width: usize,
     since: Instant,
+}
+
+impl Seat {
+    /// How many it is; none where they are not counted.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
 }
 
 impl Drop for Seat {
@@ -252,20 +274,20 @@ impl Seats {
         places
     }
 
-    /// None: the request is refused, at once or after it waited in vain.
+    /// The request may be refused at once, or after it waited in vain.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         place: usize,
         flow: &str,
         width: usize,
         patience: Duration,
-    ) -> Option<Seat> {
+    ) -> Result<Seat, Refusal> {
         let (waiting, granted) = {
             let mut state = self.state.lock();
-            let level = state.levels.get_mut(place)?;
+            let level = state.levels.get_mut(place).ok_or(Refusal::ConcurrencyLimit)?;
             if level.exempt {
                 level.counts.dispatched += 1;
-                return Some(self.seat(usize::MAX, None, 0));
+                return Ok(self.seat(usize::MAX, None, 0));
             }
             let level = &state.levels[place];
             // One request alone always fits its level, however wide it is.
@@ -273,18 +295,18 @@ impl Seats {
             if level.waiting == 0 && state.may_run(level, width) {
                 state.take(place, width);
                 state.levels[place].counts.dispatched += 1;
-                return Some(self.seat(place, None, width));
+                return Ok(self.seat(place, None, width));
             }
             if level.hand == 0 {
                 state.levels[place].counts.rejected += 1;
-                return None;
+                return Err(Refusal::ConcurrencyLimit);
             }
             let hand = deal(self.hasher.hash_one(flow), level.queues.len(), level.hand);
             let load = |queue: &Queue| queue.waiting.iter().map(|w| w.width).sum::<usize>() + queue.in_use;
-            let queue = hand.into_iter().min_by_key(|queue| load(&level.queues[*queue]))?;
+            let queue = hand.into_iter().min_by_key(|queue| load(&level.queues[*queue])).ok_or(Refusal::QueueFull)?;
             if level.queues[queue].waiting.len() >= level.longest {
                 state.levels[place].counts.rejected += 1;
-                return None;
+                return Err(Refusal::QueueFull);
             }
             let ticket = state.next_ticket;
             state.next_ticket += 1;
@@ -305,12 +327,12 @@ impl Seats {
         match tokio::time::timeout(patience, granted).await {
             Ok(Ok(())) => {
                 waiting.done = true;
-                Some(self.seat(place, Some(waiting.queue), waiting.width))
+                Ok(self.seat(place, Some(waiting.queue), waiting.width))
             }
             // Dropping it takes it out of its queue, or gives back what it was granted at the last moment.
             _ => {
                 self.state.lock().levels[place].counts.timed_out += 1;
-                None
+                Err(Refusal::TimeOut)
             }
         }
     }
@@ -340,6 +362,14 @@ impl Seats {
             exempt: level.exempt,
             in_use: level.in_use,
             waiting: level.waiting,
+            limits: Limits {
+                nominal: level.nominal,
+                lower: level.guaranteed,
+                upper: level.most,
+                current: level
+                    .most
+                    .min(level.guaranteed + level.drawn(level.in_use) + state.pool.saturating_sub(state.pool_used)),
+            },
             counts: level.counts,
             queues: level.queues.iter().map(queue).collect(),
         };

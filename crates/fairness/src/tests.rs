@@ -162,6 +162,27 @@ async fn who_leaves_a_queue_leaves_nothing_behind() {
     assert!(fairness.levels().iter().all(|(_, in_use, waiting)| (*in_use, *waiting) == (0, 0)));
 }
 
+/// What the metrics show of a schema: who runs, who waits, and why others did not run.
+#[tokio::test]
+async fn requests_are_counted_by_schema() {
+    let (_objects, control) = cluster();
+    let FlowControl::Fair(fairness) = &control else { panic!("fair") };
+    let bob = UserInfo::new("bob", &["people"]);
+    let question = ask(&bob);
+    let seats = (control.enter(&question).await.expect("a seat"), control.enter(&question).await.expect("a seat"));
+    let mut waiting = Box::pin(control.enter(&question));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    let now = || fairness.flows().into_iter().find(|flow| flow.level == "users").expect("a flow");
+    let counts = |flow: &FlowNow| (flow.waiting, flow.running, flow.seats, flow.dispatched, flow.refused.clone());
+    assert_eq!(counts(&now()), (1, 2, 2, 2, vec![]));
+    drop(waiting);
+    assert_eq!(counts(&now()), (0, 2, 2, 2, vec![(Refusal::Cancelled, 1)]));
+    drop(seats);
+    assert_eq!(counts(&now()), (0, 0, 0, 2, vec![(Refusal::Cancelled, 1)]));
+    let limits = fairness.now().into_iter().find(|level| level.name == "users").expect("a level").limits;
+    assert_eq!((limits.nominal, limits.lower, limits.upper, limits.current), (2, 2, 2, 2));
+}
+
 #[tokio::test]
 async fn lent_seats_come_back() {
     let objects = Arc::new(Objects::default());
@@ -242,7 +263,7 @@ fn requests_find_their_schemas() {
         }),
     );
     let seats = Seats::new(10);
-    let schemas = Schemas::read(&*objects, &seats);
+    let schemas = Schemas::read(&*objects, &seats, &Tallies::default());
     let account = UserInfo::service_account("ops", "x", "");
     let other = UserInfo::service_account("dev", "x", "");
     let base = Ask { group: "apps", resource: "deployments", namespace: "a", ..ask(&account) };

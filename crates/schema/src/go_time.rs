@@ -1,6 +1,5 @@
 //! Times as Go reads and writes them: RFC 3339 in, UTC out, and Go's words for what is wrong.
 
-use crate::text::quote;
 use jiff::Timestamp;
 
 /// The layouts, as Go's errors print them.
@@ -194,6 +193,20 @@ impl Reader<'_> {
         self.rest = &self.rest[6..];
         Ok(if east { seconds } else { -seconds })
     }
+}
+
+/// A text in quotes as Go's clock shows it: everything but plain ASCII as bytes.
+fn quote(text: &str) -> String {
+    let mut out = String::from("\"");
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend(['\\', char::from(byte)]),
+            b' '..=0x7f => out.push(char::from(byte)),
+            _ => out.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    out.push('"');
+    out
 }
 
 #[cfg(test)]

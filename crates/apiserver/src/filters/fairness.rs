@@ -232,6 +232,7 @@ mod tests {
             exempt: false,
             in_use: 0,
             waiting: 0,
+            limits: Default::default(),
             counts: Default::default(),
             queues: vec![(0, 0, 0.0)],
         };

@@ -1,5 +1,6 @@
 //! Figures that are read off when somebody asks: how many objects there are, and what the process uses.
 
+use ferry_fairness::FlowControl;
 use ferry_metrics::{Kind, Page, labels};
 
 use crate::server::Core;
@@ -7,6 +8,9 @@ use crate::server::Core;
 pub(crate) fn text(core: &Core) -> String {
     let mut page = core.metrics.page();
     objects(&mut page, core);
+    if let Some(FlowControl::Fair(fairness)) = &core.flow_control {
+        super::flow_control::write(&mut page, &fairness.now(), &fairness.flows());
+    }
     process(&mut page);
     let platform = format!("linux/{}", std::env::consts::ARCH);
     let version = [("git_version", "v1.37.0"), ("major", "1"), ("minor", "37"), ("platform", platform.as_str())];

@@ -28,8 +28,10 @@ pub(crate) struct Reader<'i, 'c> {
     /// Collect unknown and duplicate fields.
     pub(super) strict: bool,
     pub(crate) strict_errors: Vec<String>,
-    /// The first value of a wrong type, in Go's words.
+    /// The first value of a wrong type, in Go's words; or what a type with a reader of its own found.
     pub(crate) error: Option<String>,
+    /// Such a reader ended the decoding: Go goes on behind a value of a wrong type, and stops here.
+    ended: bool,
     /// `spec.containers[0].` of the place being read.
     path: String,
     /// JSON names of the struct fields being read, and the innermost struct: Go's errors name both.
@@ -51,6 +53,7 @@ impl<'i, 'c> Reader<'i, 'c> {
             strict,
             strict_errors: Vec::new(),
             error: None,
+            ended: false,
             path: String::new(),
             stack: Vec::new(),
             within: "",
@@ -120,6 +123,29 @@ impl<'i, 'c> Reader<'i, 'c> {
         if self.error.is_none() {
             self.error = Some(error);
         }
+    }
+
+    /// The mistake of a type with a reader of its own counts more than any value of a wrong type before it.
+    fn end(&mut self, error: String) {
+        if !self.ended {
+            self.error = Some(error);
+            self.ended = true;
+        }
+    }
+
+    /// Reads what has a reader of its own.
+    fn apart<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
+        if self.ended {
+            return read(self);
+        }
+        let before = self.error.take();
+        let value = read(self);
+        if self.error.is_some() {
+            self.ended = true;
+        } else {
+            self.error = before;
+        }
+        value
     }
 
     fn type_error(&mut self, value: &str, go_type: &str) {
@@ -279,7 +305,7 @@ impl<'i, 'c> Reader<'i, 'c> {
                 return match parsed {
                     Ok(value) => value.map(Value::String),
                     Err(error) => {
-                        self.save(error.to_string());
+                        self.end(error.to_string());
                         None
                     }
                 };
@@ -288,17 +314,22 @@ impl<'i, 'c> Reader<'i, 'c> {
             (Shape::IntOrString, b'"') => return Some(Value::String(self.string())),
             (shape, _) if shape.is_any() => return Some(self.any()),
             (Shape::SchemaOrArray | Shape::SchemaOrBool | Shape::SchemaOrStrings, _) => {
-                return self.schema_or(&item.shape);
+                return self.apart(|reader| reader.schema_or(&item.shape));
             }
             (_, b'-' | b'0'..=b'9') => {
-                if let Some(value) = self.number(item) {
+                let read = |reader: &mut Self| reader.number(item);
+                if let Some(value) = if item.shape == Shape::IntOrString { self.apart(read) } else { read(self) } {
                     return value;
                 }
             }
             _ => {}
         }
         let found = self.found();
-        self.type_error(found, &item.go_type);
+        let refuse = |reader: &mut Self| reader.type_error(found, &item.go_type);
+        match item.shape {
+            Shape::Time | Shape::MicroTime | Shape::Duration | Shape::IntOrString => self.apart(refuse),
+            _ => refuse(self),
+        }
         self.skip();
         None
     }
@@ -329,7 +360,7 @@ impl<'i, 'c> Reader<'i, 'c> {
         match crate::quantity::canonical(text.trim()) {
             Ok(canonical) => Some(Value::String(canonical)),
             Err(error) => {
-                self.save(error.to_string());
+                self.end(error.to_string());
                 None
             }
         }

@@ -3,19 +3,15 @@
 //! What has an anchor is kept as the events it came from, once; an alias goes through them again. So whatever an alias makes is
 //! held to the same bounds as what stands in the text, before it is made.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use ferry_meta::bounds::{self, DEEPEST, ENTRY, Excess, HEAVIEST, ITEM, MAP};
-use granit_parser::{Event, ScalarStyle};
 use serde_json::{Map, Value};
 
-use super::{Duplicates, Error, resolve};
-
-/// Of an alias of what is not whole yet; who knows the text says which.
-pub(super) const UNKNOWN_ANCHOR: &str = "yaml: unknown anchor referenced";
-pub(super) const NULL_KEY: &str = "yaml: unsupported map key of type: invalid";
+use super::event::{Event, Tag};
+use super::{Duplicates, Error, go_syntax, resolve};
 
 /// What aliases may add to any document, in bytes of JSON; to long ones they may add twice their length.
 const ALIASES_ADD: usize = 1 << 20;
@@ -26,28 +22,28 @@ const MAX_DUPLICATES: usize = 100;
 
 /// An event of a document.
 #[derive(Clone)]
-pub(super) enum Step<'t> {
-    Scalar { text: Cow<'t, str>, plain: bool, tag: Option<Box<str>> },
+enum Step {
+    Scalar { text: Rc<str>, plain: bool, tag: Option<Tag> },
     List,
     Map,
     End,
-    Alias(usize),
+    Alias(usize, Rc<str>),
 }
 
 enum Open {
-    List { items: Vec<Value>, anchor: usize },
-    Map { map: Map<String, Value>, key: Option<Key>, merged: Vec<Value>, anchor: usize },
+    List { items: Vec<Value>, anchor: usize, line: usize },
+    Map { map: Map<String, Value>, key: Option<Key>, anchor: usize, line: usize },
 }
 
 struct Key {
     text: String,
     /// Upstream quotes texts in the complaint about a duplicate.
     is_text: bool,
-    line: usize,
+    is_null: bool,
     merge: bool,
 }
 
-pub(super) struct Builder<'t> {
+pub(super) struct Builder {
     open: Vec<Open>,
     root: Option<Value>,
     duplicates: Duplicates,
@@ -55,16 +51,20 @@ pub(super) struct Builder<'t> {
     /// What aliases may still add.
     aliases_left: usize,
     /// The events of what has an anchor, each with its line.
-    kept: Vec<(Step<'t>, usize)>,
+    kept: Vec<(Step, usize)>,
     /// The events of each anchor; those that are not whole have no end yet.
     anchors: HashMap<usize, (usize, Option<usize>)>,
+    /// The latest anchor of each name.
+    names: HashMap<String, usize>,
     /// Collections with an anchor that are being read.
     keeping: usize,
+    /// What YAML has and JSON has not: it is told last.
+    unsupported: Option<String>,
     /// Whether this is an alias being gone through.
     again: bool,
 }
 
-impl<'t> Builder<'t> {
+impl Builder {
     pub(super) fn new(length: usize) -> Self {
         Self {
             open: Vec::new(),
@@ -74,27 +74,35 @@ impl<'t> Builder<'t> {
             aliases_left: ALIASES_ADD.max(2 * length),
             kept: Vec::new(),
             anchors: HashMap::new(),
+            names: HashMap::new(),
             keeping: 0,
+            unsupported: None,
             again: false,
         }
     }
 
-    pub(super) fn finish(self) -> (Value, Duplicates) {
-        (self.root.unwrap_or_default(), self.duplicates)
+    pub(super) fn finish(self) -> Result<(Value, Duplicates), Error> {
+        match self.unsupported {
+            Some(why) => Err(why.into()),
+            None => Ok((self.root.unwrap_or_default(), self.duplicates)),
+        }
     }
 
-    pub(super) fn event(&mut self, event: Event<'t>, line: usize) -> Result<(), Error> {
+    pub(super) fn event(&mut self, event: Event, line: usize) -> Result<(), Error> {
         let (step, anchor) = match event {
-            Event::Scalar(text, style, anchor, tag) => {
-                let tag = tag.as_deref().and_then(|tag| tag.core_suffix()).map(Box::from);
-                (Step::Scalar { text, plain: style == ScalarStyle::Plain, tag }, anchor)
-            }
-            Event::SequenceStart(_, anchor, _) => (Step::List, anchor),
-            Event::MappingStart(_, anchor, _) => (Step::Map, anchor),
-            Event::SequenceEnd | Event::MappingEnd => (Step::End, 0),
-            Event::Alias(anchor) => (Step::Alias(anchor), 0),
-            _ => return Ok(()),
+            Event::Scalar { text, plain, tag, anchor } => (Step::Scalar { text: text.into(), plain, tag }, anchor),
+            Event::List { anchor } => (Step::List, anchor),
+            Event::Map { anchor } => (Step::Map, anchor),
+            Event::End => (Step::End, None),
+            // Whether there is such an anchor the parser has asked.
+            Event::Alias(name) => (Step::Alias(self.names.get(&name).copied().unwrap_or_default(), name.into()), None),
         };
+        let anchor = anchor.map_or(0, |name| {
+            let number = self.anchors.len() + 1;
+            self.names.insert(name, number);
+            self.anchors.insert(number, (0, None));
+            number
+        });
         if self.keeping > 0 || anchor > 0 {
             self.keep(&step, anchor, line)?;
         }
@@ -102,8 +110,8 @@ impl<'t> Builder<'t> {
     }
 
     /// Keeps an event for the aliases of what it belongs to.
-    fn keep(&mut self, step: &Step<'t>, anchor: usize, line: usize) -> Result<(), Error> {
-        let length = if let Step::Scalar { text: Cow::Owned(text), .. } = step { text.len() } else { 0 };
+    fn keep(&mut self, step: &Step, anchor: usize, line: usize) -> Result<(), Error> {
+        let length = if let Step::Scalar { text, .. } = step { text.len() } else { 0 };
         self.weigh(KEPT + length)?;
         let start = self.kept.len();
         self.kept.push((step.clone(), line));
@@ -115,27 +123,28 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    fn step(&mut self, step: Step<'t>, anchor: usize, line: usize) -> Result<(), Error> {
+    fn step(&mut self, step: Step, anchor: usize, line: usize) -> Result<(), Error> {
         match step {
             Step::Scalar { text, plain, tag } => {
                 if self.expects_key() {
-                    return self.key(&text, plain, tag.as_deref(), line);
+                    return self.key(&text, plain, tag.as_ref());
                 }
-                let value = resolve::scalar(&text, plain, tag.as_deref())?;
-                self.value(value)
+                let value = resolve::scalar(&text, plain, tag.as_ref())?;
+                self.value(value, line)
             }
-            Step::List => self.start(Open::List { items: Vec::new(), anchor }),
-            Step::Map => self.start(Open::Map { map: Map::new(), key: None, merged: Vec::new(), anchor }),
+            Step::List => self.start(Open::List { items: Vec::new(), anchor, line }),
+            Step::Map => self.start(Open::Map { map: Map::new(), key: None, anchor, line }),
             Step::End => self.end(),
-            Step::Alias(anchor) => match self.anchors.get(&anchor) {
-                Some((start, Some(end))) => self.go_again(*start..*end),
-                _ => Err(UNKNOWN_ANCHOR.to_owned().into()),
+            Step::Alias(anchor, name) => match self.anchors.get(&anchor) {
+                Some((start, Some(end))) => self.go_again(*start..*end, line),
+                _ => Err(format!("yaml: anchor '{name}' value contains itself").into()),
             },
         }
     }
 
     /// Goes through kept events again. Aliases among them stand in a collection that is among them too: they go no deeper than values.
-    fn go_again(&mut self, range: Range<usize>) -> Result<(), Error> {
+    fn go_again(&mut self, range: Range<usize>, alias: usize) -> Result<(), Error> {
+        let first = range.start;
         let outer = std::mem::replace(&mut self.again, true);
         for at in range {
             let Some((step, line)) = self.kept.get(at).cloned() else { break };
@@ -145,7 +154,7 @@ impl<'t> Builder<'t> {
                 .checked_sub(length + 3)
                 .ok_or_else(|| Error::from("yaml: document contains excessive aliasing".to_owned()))?;
             // It is not the anchor's definition.
-            self.step(step, 0, line)?;
+            self.step(step, 0, if at == first { alias } else { line })?;
         }
         self.again = outer;
         Ok(())
@@ -169,32 +178,15 @@ impl<'t> Builder<'t> {
     }
 
     fn start(&mut self, open: Open) -> Result<(), Error> {
-        if self.expects_key() {
-            return Err("yaml: invalid map key".to_owned().into());
-        }
         self.check_depth()?;
         self.open.push(open);
         Ok(())
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        let (value, anchor) = match self.open.pop() {
-            Some(Open::List { items, anchor }) => (Value::Array(items), anchor),
-            Some(Open::Map { mut map, merged, anchor, .. }) => {
-                for source in merged {
-                    let sources = if let Value::Array(list) = source { list } else { vec![source] };
-                    for source in sources {
-                        let Value::Object(source) = source else {
-                            let why = "yaml: map merge requires map or sequence of maps as the value";
-                            return Err(why.to_owned().into());
-                        };
-                        for (key, value) in source {
-                            map.entry(key).or_insert(value);
-                        }
-                    }
-                }
-                (Value::Object(map), anchor)
-            }
+        let (value, anchor, line) = match self.open.pop() {
+            Some(Open::List { items, anchor, line }) => (Value::Array(items), anchor, line),
+            Some(Open::Map { map, anchor, line, .. }) => (Value::Object(map), anchor, line),
             None => return Ok(()),
         };
         if anchor > 0 {
@@ -203,26 +195,35 @@ impl<'t> Builder<'t> {
                 *end = Some(self.kept.len());
             }
         }
-        self.value(value)
+        self.value(value, line)
     }
 
-    fn key(&mut self, text: &str, plain: bool, tag: Option<&str>, line: usize) -> Result<(), Error> {
-        let resolved = resolve::scalar(text, plain, tag)?;
+    fn key(&mut self, text: &str, plain: bool, tag: Option<&Tag>) -> Result<(), Error> {
+        let resolved = match resolve::infinite(text) {
+            // As a key it is text.
+            Some(shown) if plain && tag.is_none() => {
+                Value::String(shown.trim_start_matches('+').replace("Inf", ".inf").replace("NaN", ".nan"))
+            }
+            _ => resolve::scalar(text, plain, tag)?,
+        };
+        let is_null = resolved.is_null();
         let (text, is_text) = match resolved {
             Value::String(text) => (text, true),
-            Value::Null => return Err(NULL_KEY.to_owned().into()),
             other => (other.to_string(), false),
         };
-        let merge = plain && text == "<<";
+        let merge = text == "<<" && (plain || tag == Some(&Tag::Core("merge".into())));
         if let Some(Open::Map { key, .. }) = self.open.last_mut() {
-            *key = Some(Key { text, is_text, line, merge });
+            *key = Some(Key { text, is_text, is_null, merge });
         }
         Ok(())
     }
 
     /// Puts a whole value where it belongs.
-    fn value(&mut self, value: Value) -> Result<(), Error> {
+    fn value(&mut self, value: Value, line: usize) -> Result<(), Error> {
         self.check_depth()?;
+        if self.expects_key() {
+            return Err(format!("yaml: invalid map key: {}", go_syntax::of(&value)).into());
+        }
         let text = if let Value::String(text) = &value { text.len() } else { 0 };
         let weight = match self.open.last() {
             None => 0,
@@ -236,11 +237,16 @@ impl<'t> Builder<'t> {
         match self.open.last_mut() {
             None => self.root = self.root.take().or(Some(value)),
             Some(Open::List { items, .. }) => items.push(value),
-            Some(Open::Map { map, key, merged, .. }) => match key.take() {
-                Some(key) if key.merge => merged.push(value),
+            Some(Open::Map { map, key, .. }) => match key.take() {
+                Some(key) if key.is_null => {
+                    let shown = go_syntax::of(&value);
+                    let why = || format!("unsupported map key of type: %!s(<nil>), key: <nil>, value: {shown}");
+                    self.unsupported.get_or_insert_with(why);
+                }
+                Some(key) if key.merge => merge(map, value, line, &mut self.duplicates)?,
                 Some(key) => {
                     if map.contains_key(&key.text) {
-                        self.duplicates.add(&key.text, key.is_text, key.line);
+                        self.duplicates.add(&key.text, key.is_text, line);
                     }
                     map.insert(key.text, value);
                 }
@@ -249,6 +255,23 @@ impl<'t> Builder<'t> {
         }
         Ok(())
     }
+}
+
+/// What stands behind `<<`: its keys count from there on, those of the first of several maps most.
+fn merge(map: &mut Map<String, Value>, source: Value, line: usize, duplicates: &mut Duplicates) -> Result<(), Error> {
+    let sources = if let Value::Array(list) = source { list } else { vec![source] };
+    for source in sources.into_iter().rev() {
+        let Value::Object(source) = source else {
+            return Err("yaml: map merge requires map or sequence of maps as the value".to_owned().into());
+        };
+        for (key, value) in source {
+            if map.contains_key(&key) {
+                duplicates.add(&key, true, line);
+            }
+            map.insert(key, value);
+        }
+    }
+    Ok(())
 }
 
 impl Duplicates {

@@ -1,17 +1,25 @@
 //! YAML 1.1 as upstream reads it: `y` is a boolean, `0777` an octal number, keys of any scalar type become text.
 
 mod builder;
-mod complaint;
+mod cursor;
+mod event;
+mod go_syntax;
+mod parser;
 mod resolve;
+mod scalars;
+mod scanner;
+mod tags;
 mod write;
 
+use std::collections::HashSet;
 use std::fmt;
 
 use ferry_meta::bounds::Excess;
-use granit_parser::{Event, Parser, ScalarStyle};
 use serde_json::Value;
 
-use builder::{Builder, NULL_KEY, UNKNOWN_ANCHOR};
+use builder::Builder;
+use event::Event;
+use parser::Parser;
 pub use write::to_yaml;
 
 /// Why a text is no document.
@@ -56,61 +64,48 @@ impl Duplicates {
     }
 }
 
-/// Reads the first document of a text; the error is upstream's.
+/// Reads the first document of a text; the error is upstream's. Nothing behind that document is looked at.
 pub(crate) fn parse(body: &[u8]) -> Result<Document, Error> {
-    let text = std::str::from_utf8(body).map_err(|_| Error::Said("yaml: invalid leading UTF-8 octet".to_owned()))?;
-    match read(text) {
-        Ok(document) => Ok(document),
-        Err(Unread::Other(error)) => Err(error),
-        Err(Unread::Syntax(error)) => match complaint::before_stray_bracket(&error, text) {
-            // Nothing behind the first document is looked at.
-            Some(whole) => read(&whole).map_err(|error| match error {
-                Unread::Other(error) => error,
-                Unread::Syntax(error) => complaint::of(&error, &whole).into(),
-            }),
-            None => Err(complaint::of(&error, text).into()),
-        },
+    // Only the beginning of a text may have a byte order mark.
+    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
+    let unreadable = cursor::unreadable(body);
+    let whole = unreadable.map_or(body.len(), |(at, _)| at);
+    let text = std::str::from_utf8(&body[..whole]).unwrap_or_default();
+    let mut parser = Parser::new(text);
+    let document = read(&mut parser, text.len());
+    match unreadable {
+        // It is found as soon as the piece of the text is decoded that it stands in.
+        Some((at, why)) if at < parser.scanner.cursor.decoded() => Err(format!("yaml: {why}").into()),
+        _ => document,
     }
 }
 
-enum Unread {
-    Syntax(granit_parser::ScanError),
-    Other(Error),
-}
-
-fn read(text: &str) -> Result<Document, Unread> {
-    if let Some(complaint) = complaint::control_characters(text).or_else(|| complaint::beginning(text)) {
-        return Err(Unread::Other(complaint.into()));
-    }
-    let escapes = text.contains("\\u") || text.contains("\\U");
-    let mut builder = Builder::new(text.len());
-    let mut parser = Parser::new_from_str(text);
-    loop {
-        match parser.next_event() {
-            None | Some(Ok((Event::StreamEnd | Event::DocumentEnd, _))) => break,
-            Some(Ok((event, span))) => {
-                if escapes
-                    && matches!(event, Event::Scalar(_, ScalarStyle::DoubleQuoted, ..))
-                    && let Some(place) = span.byte_range()
-                {
-                    complaint::surrogates(text, place).map_err(|why| Unread::Other(why.into()))?;
-                }
-                builder.event(event, span.start.line()).map_err(|why| {
-                    Unread::Other(match &why {
-                        Error::Said(said) if said == UNKNOWN_ANCHOR => {
-                            complaint::alias(text, span.start.index()).into()
-                        }
-                        Error::Said(said) if said == NULL_KEY => {
-                            complaint::null_key(text, span.start.index(), span.start.line()).map_or(why, Error::Said)
-                        }
-                        _ => why,
-                    })
-                })?;
+fn read(parser: &mut Parser<'_>, length: usize) -> Result<Document, Error> {
+    let mut builder = Builder::new(length);
+    let mut anchors = HashSet::new();
+    // What is wrong with the values of a document is told once the document is known to be whole.
+    let mut wrong = None;
+    while let Some((event, line)) = parser.next().map_err(|mistake| mistake.said())? {
+        match &event {
+            Event::Alias(name) if !anchors.contains(name) => {
+                return Err(format!("yaml: unknown anchor '{name}' referenced").into());
             }
-            Some(Err(error)) => return Err(Unread::Syntax(error)),
+            Event::Scalar { anchor: Some(name), .. }
+            | Event::List { anchor: Some(name) }
+            | Event::Map { anchor: Some(name) } => drop(anchors.insert(name.clone())),
+            _ => {}
+        }
+        if wrong.is_none() {
+            match builder.event(event, line) {
+                Err(error @ Error::TooLarge(_)) => return Err(error),
+                built => wrong = built.err(),
+            }
         }
     }
-    let (value, duplicates) = builder.finish();
+    if let Some(wrong) = wrong {
+        return Err(wrong);
+    }
+    let (value, duplicates) = builder.finish()?;
     Ok(Document { value, duplicates })
 }
 
@@ -118,6 +113,9 @@ fn read(text: &str) -> Result<Document, Unread> {
 pub fn parse_value(body: &[u8]) -> Result<(Value, Vec<String>), Error> {
     parse(body).map(|document| (document.value, document.duplicates.lines))
 }
+
+#[cfg(test)]
+mod mistake_tests;
 
 #[cfg(test)]
 mod tests {
@@ -184,7 +182,7 @@ mod tests {
             (": a", "yaml: did not find expected key"),
             ("x: 1\n{", "yaml: line 3: could not find expected ':'"),
             ("{\"a\": \"\\ud800\"}", "yaml: found invalid Unicode character escape code"),
-            ("~: a", "yaml: unsupported map key of type: invalid"),
+            ("~: a", "unsupported map key of type: %!s(<nil>), key: <nil>, value: \"a\""),
         ] {
             assert_eq!(parse(text.as_bytes()).err().map(|e| e.to_string()).as_deref(), Some(error), "{text:?}");
         }

@@ -3,8 +3,15 @@
 use base64::Engine;
 use serde_json::{Number, Value};
 
+use super::event::Tag;
+
 /// The value of a scalar; quoted and block scalars are strings unless a tag says otherwise.
-pub(super) fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Value, String> {
+pub(super) fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, String> {
+    let tag = match tag {
+        None => None,
+        Some(Tag::Core(name)) => Some(&**name),
+        Some(Tag::Other) => Some("str"),
+    };
     match tag {
         Some("str") => Ok(Value::String(text.to_owned())),
         Some("binary") => {
@@ -25,8 +32,21 @@ pub(super) fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Value
             };
             if fits { Ok(value) } else { Err(format!("yaml: cannot decode !!{found} `{text}` as a !!{wanted}")) }
         }
-        None if !plain => Ok(Value::String(text.to_owned())),
-        _ => Ok(plain_scalar(text)),
+        None if plain => match infinite(text) {
+            Some(shown) => Err(format!("json: unsupported value: {shown}")),
+            None => Ok(plain_scalar(text)),
+        },
+        _ => Ok(Value::String(text.to_owned())),
+    }
+}
+
+/// Numbers that YAML has and JSON has not, as Go shows them.
+pub(super) fn infinite(text: &str) -> Option<&'static str> {
+    match text {
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Some("+Inf"),
+        "-.inf" | "-.Inf" | "-.INF" => Some("-Inf"),
+        ".nan" | ".NaN" | ".NAN" => Some("NaN"),
+        _ => None,
     }
 }
 

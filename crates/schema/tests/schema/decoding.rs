@@ -15,6 +15,44 @@ fn check_error(body: &str, expected: &str) {
     assert_eq!(error.message("Deployment", "v1", "Deployment", body.as_bytes()), expected);
 }
 
+/// Times, quantities and numbers that may be texts have readers of their own: these stop at the first mistake, and it counts
+/// more than values of wrong types before and behind it.
+#[test]
+fn what_has_a_reader_of_its_own_is_told_before_wrong_types() {
+    let check = |group: &str, name: &str, body: Value, expected: &str| {
+        let text = body.to_string();
+        let decoded = decode(&kind(group, "v1", name), text.as_bytes(), Format::Json, Validation::Warn);
+        assert_eq!(decoded.map(|_| ()).map_err(|error| error.to_string()), Err(expected.to_owned()), "{text}");
+    };
+    let quantity = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+    check("", "ResourceQuota", json!({"metadata": true, "spec": {"hard": {"pods": "a.b"}}}), quantity);
+    check(
+        "",
+        "ConfigMap",
+        json!({"data": {"a": 1}, "metadata": {"name": 1, "creationTimestamp": "a\n\u{e9}\"", "namespace": 2}}),
+        r#"parsing time "a\x0a\xc3\xa9\"" as "2006-01-02T15:04:05Z07:00": cannot parse "a\x0a\xc3\xa9\"" as "2006""#,
+    );
+    check(
+        "",
+        "ConfigMap",
+        json!({"data": {"a": 1}, "metadata": {"creationTimestamp": {}}}),
+        "json: cannot unmarshal object into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
+    );
+    check(
+        "apps",
+        "Deployment",
+        json!({"spec": {"replicas": "x", "strategy": {"rollingUpdate": {"maxSurge": true, "maxUnavailable": 1.5}}}}),
+        "json: cannot unmarshal bool into Go struct field RollingUpdateDeployment.spec.strategy.rollingUpdate.maxSurge of type int32",
+    );
+    // Of values of wrong types the first counts.
+    check(
+        "apps",
+        "Deployment",
+        json!({"spec": {"paused": 1, "replicas": "x"}}),
+        "json: cannot unmarshal number into Go struct field DeploymentSpec.spec.paused of type bool",
+    );
+}
+
 #[test]
 fn wrong_types_are_named_as_go_names_them() {
     let prefix = "Deployment in version \"v1\" cannot be handled as a Deployment: ";
