@@ -24,9 +24,12 @@ pub enum StoreError {
     /// Nothing was written: whoever wrote no longer leads.
     #[error("the lease {0} is not held by the writer any more")]
     NotLeader(String),
-    /// Nothing was written, or it is not known whether it was; trying again later may help.
+    /// Trying again later may help. Of a write to etcd it says that nothing was written.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// Whoever wants to know must look: the same write again may be a second one.
+    #[error("it is not known whether this was written: {0}")]
+    Undecided(String),
     #[error("the store is damaged: {0}")]
     Corrupt(String),
     /// Another process has the folder open.

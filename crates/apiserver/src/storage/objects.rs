@@ -134,6 +134,8 @@ pub(crate) fn store_error(error: &StoreError) -> ApiError {
         StoreError::NotLeader(_) => ApiError::new(409, Reason::Conflict, error.to_string()),
         StoreError::InvalidKey { key, why } => ApiError::bad_request(format!("invalid key {key:?}: {why}")),
         StoreError::Unavailable(why) => ApiError::unavailable(format!("the store is unavailable: {why}")),
+        // Not 503: whoever gets that sends the same write again.
+        StoreError::Undecided(_) => ApiError::new(504, Reason::Timeout, format!("Timeout: {error}")),
         other => ApiError::internal(other),
     }
 }

@@ -99,7 +99,8 @@ pub fn connect(plan: &Plan, index: usize, pid: i32) -> Result<()> {
     let (link, bridge) = (plan.link(index), plan.bridge());
     // A node that was killed a moment ago may still have it.
     let _ = run("ip", &["link", "delete", &link]);
-    ip(&format!("link add {link} type veth peer name eth0 netns {pid}\nlink set {link} master {bridge} up\n"))
+    let inside = format!("name eth0 address {} netns {pid}", plan.node_hardware_address(index));
+    ip(&format!("link add {link} type veth peer {inside}\nlink set {link} master {bridge} up\n"))
 }
 
 /// In the node: its addresses and the way out.

@@ -120,10 +120,14 @@ impl Plan {
         Ipv4Addr::new(10, 213, self.number, 1)
     }
 
-    /// The hardware address of the bridge: locally administered, and made of the host's address on it.
+    /// The hardware address of the bridge.
     pub fn hardware_address(&self) -> String {
-        let [a, b, c, d] = self.gateway().octets();
-        format!("0a:58:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+        hardware_address(self.gateway())
+    }
+
+    /// The hardware address of a node, the same each time it starts: the others go on with the one they know.
+    pub fn node_hardware_address(&self, index: usize) -> String {
+        hardware_address(self.address(index))
     }
 
     pub fn address(&self, index: usize) -> Ipv4Addr {
@@ -212,6 +216,12 @@ impl Plan {
         }
         flags
     }
+}
+
+/// Locally administered, and made of the address on the link.
+fn hardware_address(address: Ipv4Addr) -> String {
+    let [a, b, c, d] = address.octets();
+    format!("0a:58:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
 pub fn range(number: u8) -> String {
@@ -319,6 +329,10 @@ pub mod tests {
         assert_eq!(
             (plan.address(0).to_string(), plan.address(2).to_string()),
             ("10.213.3.2".into(), "10.213.3.4".into())
+        );
+        assert_eq!(
+            [plan.hardware_address(), plan.node_hardware_address(0), plan.node_hardware_address(2)],
+            ["0a:58:0a:d5:03:01", "0a:58:0a:d5:03:02", "0a:58:0a:d5:03:04"]
         );
         assert!(plan.link(199).len() <= 15 && plan.bridge().len() <= 15);
     }

@@ -30,9 +30,16 @@ pub fn start(client: Client, informers: &Informers, service_cidr: Ranges, tasks:
             let mut failed = false;
             for request in requests.list().iter().filter(|request| is_open(request)) {
                 let Some(message) = approval(request, &nodes.list(), &service_cidr) else { continue };
-                if let Err(error) = approve(&api, request, message).await {
-                    tracing::warn!("a node's certificate request cannot be approved: {}", write::short(&error));
-                    failed = true;
+                match approve(&api, request, message).await {
+                    Ok(()) => {}
+                    // Every server approves: another was faster, or the request ended. What became of it comes as a change.
+                    Err(error) if is_overtaken(&error) => {
+                        tracing::debug!("a node's certificate request has changed: {}", write::short(&error));
+                    }
+                    Err(error) => {
+                        tracing::warn!("a node's certificate request cannot be approved: {}", write::short(&error));
+                        failed = true;
+                    }
                 }
             }
             if failed {
@@ -72,6 +79,11 @@ fn approval(request: &CertificateSigningRequest, nodes: &[Arc<Node>], services: 
         addresses: &asked.addresses,
     };
     judge(&request, nodes, services)
+}
+
+/// The request is not what it was when it was judged.
+fn is_overtaken(error: &kube::Error) -> bool {
+    write::is_conflict(error) || write::is_not_found(error)
 }
 
 async fn approve(
@@ -249,6 +261,23 @@ mod tests {
             (request("ferry:node-proxy:a", &proxies, "ferry:node-proxy:a", &proxies), "a proxy itself"),
         ] {
             assert!(judge(&wrong, &[], &services()).is_none(), "{why}");
+        }
+    }
+
+    /// Several servers approve: the one that comes second must neither warn nor wait.
+    #[test]
+    fn another_approver_was_faster() {
+        let refused = |code, reason: &str| {
+            kube::Error::Api(Box::new(kube::core::Status {
+                code,
+                reason: reason.into(),
+                ..kube::core::Status::default()
+            }))
+        };
+        assert!(is_overtaken(&refused(409, "Conflict")));
+        assert!(is_overtaken(&refused(404, "NotFound")));
+        for (code, reason) in [(403, "Forbidden"), (503, "ServiceUnavailable"), (504, "Timeout")] {
+            assert!(!is_overtaken(&refused(code, reason)), "{reason}");
         }
     }
 }

@@ -103,9 +103,13 @@ pub fn nodes_work_together_and_leave_nothing() {
     until("and reach others", || (bed.ask("p1", "http://p2/")? == "p2").then_some(()));
 
     // A stopped cluster starts again with what it had.
+    let hardware =
+        || (0..3).map(|number| bed.inside(&bed.node(number), "cat /sys/class/net/eth0/address")).collect::<Vec<_>>();
+    let known = hardware();
     bed.ferry(&["cluster", "stop", &bed.name]);
     assert!(bed.ferry(&["cluster", "list"]).contains("stopped"));
     print!("{}", bed.ferry(&["cluster", "start", &bed.name]));
+    assert_eq!(hardware(), known, "what others remember of a node stays true");
     until("its pods run again", || (bed.ask("p0", "http://p1/")? == "p1").then_some(()));
 
     // Two clusters beside each other.

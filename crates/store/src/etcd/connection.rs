@@ -1,34 +1,36 @@
-//! The way to etcd: one client per member, tried in turn, and an answer within the deadline whatever they do.
+//! The way to etcd: one client per member, and what is read through them.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Response;
 
+use super::api::Client;
 use super::api::rpc::range_request::{SortOrder, SortTarget};
 use super::api::rpc::{RangeRequest, RangeResponse};
-use super::api::{Answer, Client, was_not_sent};
-use super::convert::{Layout, failed, number, prefix_end, revision_of};
+use super::call::Repeat;
+use super::convert::{Layout, number, prefix_end, revision_of};
+use super::failure::Failed;
+use super::newest::Newest;
 use super::{EtcdOptions, stream};
 use crate::types::{Range, RangeResult, Revision};
 use crate::{Result, StoreError, key};
 
-/// Whether a request may be sent to another member when it is not known what became of it at the first.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeat {
-    Always,
-    /// Only where it certainly was not sent: a write must not happen twice.
-    Unsent,
-}
-
 #[derive(Clone)]
 pub(crate) struct Connection {
-    members: Arc<[Client]>,
+    pub(super) members: Arc<[Client]>,
     /// The member that answered last: one that is away is not asked first each time.
-    preferred: Arc<AtomicUsize>,
+    pub(super) preferred: Arc<AtomicUsize>,
+    /// When etcd last answered what it answers with a leader alone.
+    pub(super) sign: Arc<Mutex<Option<Instant>>>,
+    /// The newest revision that etcd has told of.
+    seen: Arc<watch::Sender<Revision>>,
+    /// None where nobody waits for a leader.
+    pub(super) newest: Option<Newest>,
     pub(crate) deadline: Duration,
     pub(crate) layout: Layout,
 }
@@ -45,66 +47,55 @@ impl Connection {
         Ok(Self {
             members,
             preferred: Arc::default(),
+            sign: Arc::default(),
+            seen: Arc::default(),
+            newest: Some(Newest::default()),
             deadline: options.deadline,
             layout: Layout::new(&options.prefix)?,
         })
     }
 
-    /// Whatever etcd or the network does, the caller gets an answer in time.
-    pub(crate) async fn call<T, F>(&self, repeat: Repeat, send: impl Fn(Client) -> F) -> Result<T>
-    where
-        F: Future<Output = Answer<T>>,
-    {
-        let (first, count) = (self.preferred.load(Ordering::Relaxed), self.members.len());
-        let end = Instant::now() + self.deadline;
-        let mut last = StoreError::Unavailable("etcd was not asked".into());
-        for step in 0..count {
-            let at = (first + step) % count;
-            let left = end.saturating_duration_since(Instant::now());
-            // A member that is silent must leave time for the others.
-            let patience = if repeat == Repeat::Always { left / (count - step) as u32 } else { left };
-            let outcome = tokio::time::timeout(patience, send(self.members[at].clone())).await;
-            last = match outcome {
-                Ok(Ok(answer)) => {
-                    self.preferred.store(at, Ordering::Relaxed);
-                    return Ok(answer);
-                }
-                Ok(Err(status)) => match failed(&status) {
-                    unavailable @ StoreError::Unavailable(_) if repeat == Repeat::Always || was_not_sent(&status) => {
-                        unavailable
-                    }
-                    refused => {
-                        if matches!(refused, StoreError::Unavailable(_)) {
-                            self.preferred.store((at + 1) % count, Ordering::Relaxed);
-                        }
-                        return Err(refused);
-                    }
-                },
-                Err(_) => {
-                    let silent = StoreError::Unavailable(format!("etcd did not answer within {patience:?}"));
-                    if repeat == Repeat::Unsent {
-                        self.preferred.store((at + 1) % count, Ordering::Relaxed);
-                        return Err(silent);
-                    }
-                    silent
-                }
-            };
-        }
-        Err(last)
+    /// The same way, on which nobody waits for a leader.
+    pub(crate) fn impatient(&self) -> Self {
+        Self { newest: None, ..self.clone() }
     }
 
     pub(crate) async fn get(&self, request: RangeRequest) -> Result<RangeResponse> {
-        self.call(Repeat::Always, |client| {
+        self.read(Repeat::Read, request).await.map_err(|failed| failed.error)
+    }
+
+    async fn read(&self, repeat: Repeat, request: RangeRequest) -> std::result::Result<RangeResponse, Failed> {
+        let send = |client: Client| {
             let request = request.clone();
             async move { client.kv().range(request).await.map(Response::into_inner) }
-        })
-        .await
+        };
+        self.ask(repeat, send, |_| true).await
     }
 
     /// The newest revision: a linearizable read of nothing.
     pub(crate) async fn revision(&self) -> Result<Revision> {
-        let answer = self.get(self.nothing()).await?;
-        Ok(revision_of(answer.header.as_ref()))
+        self.ask_revision().await.map_err(|failed| failed.error)
+    }
+
+    pub(super) async fn ask_revision(&self) -> std::result::Result<Revision, Failed> {
+        let answer = self.read(Repeat::Read, self.nothing()).await?;
+        let newest = revision_of(answer.header.as_ref());
+        self.saw(newest);
+        Ok(newest)
+    }
+
+    /// Watches that do not get there are asked of another member.
+    pub(super) fn saw(&self, revision: Revision) {
+        self.seen.send_if_modified(|seen| std::mem::replace(seen, revision.max(*seen)) < revision);
+    }
+
+    /// Returns once etcd has told of a newer revision, and some time went by since.
+    pub(super) async fn is_beyond(&self, reached: Revision, time: Duration) {
+        let mut seen = self.seen.subscribe();
+        if seen.wait_for(|newest| *newest > reached).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(time).await;
     }
 
     /// Fails where a revision is compacted.
@@ -147,7 +138,8 @@ impl Connection {
             sort_target: SortTarget::Key.into(),
             ..RangeRequest::default()
         };
-        let answer = self.get(request).await?;
+        // A page takes its time: nobody else is asked for it soon.
+        let answer = self.read(Repeat::Always, request).await.map_err(|failed| failed.error)?;
         let revision = revision_of(answer.header.as_ref());
         let count = usize::try_from(answer.count).unwrap_or(0);
         let entries = answer.kvs.into_iter().map(|kv| self.layout.entry(kv)).collect::<Result<Vec<_>>>()?;

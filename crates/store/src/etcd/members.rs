@@ -10,7 +10,8 @@ use super::api::rpc::{
     MemberPromoteRequest, MemberRemoveRequest, RangeRequest, StatusRequest, StatusResponse,
 };
 use super::api::{Client, describe, was_not_sent};
-use super::connection::{Connection, Repeat};
+use super::call::Repeat;
+use super::connection::Connection;
 use super::{EtcdOptions, EtcdTls};
 use crate::{Result, StoreError};
 

@@ -5,8 +5,12 @@
 pub mod api;
 mod bolt;
 mod bolt_writer;
+mod call;
 mod connection;
 mod convert;
+#[cfg(test)]
+mod election_tests;
+mod failure;
 mod members;
 #[cfg(test)]
 mod migration_tests;
@@ -35,11 +39,11 @@ use self::api::rpc::request_op::Request;
 use self::api::rpc::response_op::Response as Outcome;
 use self::api::rpc::{
     AlarmRequest, AlarmType, CompactionRequest, Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest,
-    PutRequest, RangeRequest, RequestOp, TxnRequest,
+    PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
 };
-use self::connection::{Connection, Repeat};
+use self::call::Repeat;
+use self::connection::Connection;
 use self::convert::{number, revision_of};
-use self::newest::Newest;
 use crate::embedded::{check_distinct, check_lease, check_ttl};
 use crate::types::{Commit, Got, LeaseId, Op, Range, RangeResult, Revision, Transaction, WatchRequest};
 use crate::{Result, Store, StoreError, WatchStream, key};
@@ -88,7 +92,6 @@ const PAGE: usize = 1000;
 
 pub struct EtcdStore {
     connection: Connection,
-    newest: Newest,
 }
 
 impl EtcdStore {
@@ -103,7 +106,7 @@ impl EtcdStore {
             let compacted = connection.clone();
             tasks.spawn_critical("etcd-compaction", move || compact_regularly(compacted.clone(), interval));
         }
-        Ok(Arc::new(Self { connection, newest: Newest::default() }))
+        Ok(Arc::new(Self { connection }))
     }
 }
 
@@ -236,6 +239,8 @@ impl Store for EtcdStore {
             .iter()
             .map(|op| (op.key().to_owned(), op.expected(), matches!(op, Op::Update { .. } | Op::Delete { .. })))
             .collect();
+        // Once done, the condition never holds again: revisions do not come back. A key that was created may be gone again.
+        let guarded = transaction.ops.iter().any(|op| matches!(op, Op::Update { .. } | Op::Delete { .. }));
         let lease = transaction.ops.iter().find_map(|op| match op {
             Op::Create { lease, .. } | Op::Update { lease, .. } => *lease,
             _ => None,
@@ -253,12 +258,18 @@ impl Store for EtcdStore {
             let sent = sent.clone();
             async move { client.kv().txn(sent).await.map(Response::into_inner) }
         };
-        let answer = match self.connection.call(Repeat::Unsent, send).await {
+        let answer = match guarded {
+            true => self.connection.write(send, |answer: &TxnResponse| answer.succeeded).await,
+            false => self.connection.call(Repeat::Unsent, send).await,
+        };
+        let answer = match answer {
             Err(StoreError::UnknownLease(_)) => return Err(StoreError::UnknownLease(lease.unwrap_or_default())),
             answer => answer?,
         };
         if answer.succeeded {
-            return Ok(Commit { revision: revision_of(answer.header.as_ref()) });
+            let revision = revision_of(answer.header.as_ref());
+            self.connection.saw(revision);
+            return Ok(Commit { revision });
         }
         for (outcome, (key, expected, must_exist)) in answer.responses.into_iter().zip(expected) {
             let Some(Outcome::ResponseRange(found)) = outcome.response else { continue };
@@ -288,8 +299,7 @@ impl Store for EtcdStore {
     }
 
     async fn revision(&self) -> Result<Revision> {
-        let connection = self.connection.clone();
-        self.newest.get(move || async move { connection.revision().await }).await
+        self.connection.led().await
     }
 
     fn is_shared(&self) -> bool {
@@ -315,11 +325,12 @@ impl Store for EtcdStore {
     }
 
     async fn answers(&self) -> Result<()> {
-        self.connection.revision().await.map(drop)
+        // Whoever asks wants to know how it is now.
+        self.connection.impatient().revision().await.map(drop)
     }
 
     async fn health(&self) -> Result<()> {
-        self.connection.revision().await?;
+        self.answers().await?;
         let request = AlarmRequest::default();
         let send = |client: Client| async move { client.maintenance().alarm(request).await };
         let answer = self.connection.call(Repeat::Always, send).await?.into_inner();

@@ -15,7 +15,8 @@ use super::api::rpc::request_op::Request;
 use super::api::rpc::{
     Compare, DeleteRangeRequest, LeaseGrantRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
 };
-use super::connection::{Connection, Repeat};
+use super::call::Repeat;
+use super::connection::Connection;
 use super::convert::{number, revision_of, unsigned};
 use super::{EtcdOptions, compact, step};
 use crate::migration::{Change, Outline, Past, digest, kept};

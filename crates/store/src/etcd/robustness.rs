@@ -34,7 +34,9 @@ async fn write(store: Arc<EtcdStore>, writer: usize, begin: usize, stop: Arc<Ato
         let op = Op::Create { key: key.clone(), value: Bytes::from(vec![b'x'; 1000]), lease: None };
         match store.commit(Transaction::one(op)).await {
             Ok(commit) => drop(acknowledged.insert(key, commit.revision)),
-            Err(StoreError::Unavailable(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(StoreError::Unavailable(_) | StoreError::Undecided(_)) => {
+                tokio::time::sleep(Duration::from_millis(5)).await
+            }
             Err(other) => panic!("{other}"),
         }
     }
@@ -171,7 +173,7 @@ async fn a_member_that_was_paused_tells_nothing_old() {
                 Ok(commit) => Some(commit.revision),
                 Err(StoreError::Conflict { current, .. }) => current.map(|entry| entry.modified),
                 // It may have been the leader.
-                Err(StoreError::Unavailable(_)) => None,
+                Err(StoreError::Unavailable(_) | StoreError::Undecided(_)) => None,
                 Err(other) => panic!("{other}"),
             };
         }
@@ -179,7 +181,7 @@ async fn a_member_that_was_paused_tells_nothing_old() {
         let read = loop {
             match stores[round].get(&key(round, 0)).await {
                 Ok(got) => break got.entry.map(|entry| entry.modified),
-                Err(StoreError::Unavailable(_)) => moment(5).await,
+                Err(StoreError::Unavailable(_) | StoreError::Undecided(_)) => moment(5).await,
                 Err(other) => panic!("{other}"),
             }
         };

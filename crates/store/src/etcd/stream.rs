@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::api::rpc::event::EventType;
 use super::api::rpc::{self, WatchCreateRequest, WatchResponse};
 use super::api::{Client, Watching};
-use super::connection::{Connection, Repeat};
+use super::call::Repeat;
+use super::connection::Connection;
 use super::convert::{Layout, number, unsigned};
 use crate::batches::Batches;
 use crate::types::{Event, EventKind, Revision, WatchBatch, WatchRequest};
@@ -17,6 +18,8 @@ use crate::{Entry, Result, StoreError, WatchStream};
 
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(2);
+/// How long nothing may come while there is something to come; twice as long each time that it did not help.
+const STALL: Duration = Duration::from_millis(250);
 /// As the first key it means the least one, as the end of a range that there is none.
 const EVERYTHING: &[u8] = &[0];
 
@@ -31,6 +34,7 @@ struct Watch {
     start: Option<Revision>,
     ready: VecDeque<WatchBatch>,
     pause: Duration,
+    stall: Duration,
 }
 
 pub(super) async fn watch(connection: Connection, request: WatchRequest) -> Result<WatchStream> {
@@ -47,6 +51,7 @@ pub(super) async fn watch(connection: Connection, request: WatchRequest) -> Resu
         start: Some(newest),
         ready: VecDeque::new(),
         pause: RETRY_FIRST,
+        stall: STALL,
     };
     watch.open().await?;
     if watch.reached < newest {
@@ -154,9 +159,20 @@ impl Batches for Watch {
                 }
                 continue;
             };
-            match responses.message().await {
+            // A member that stands still, or is cut off, keeps its connection and says nothing for a long time.
+            let message = tokio::select! {
+                biased;
+                message = responses.message() => message,
+                () = self.connection.is_beyond(self.reached, self.stall) => {
+                    tracing::debug!("a watch at revision {} is asked of another member of etcd", self.reached);
+                    self.stall *= 2;
+                    self.responses = None;
+                    continue;
+                }
+            };
+            match message {
                 Ok(Some(response)) => {
-                    self.pause = RETRY_FIRST;
+                    (self.pause, self.stall) = (RETRY_FIRST, STALL);
                     self.accept(response)?;
                 }
                 ended => {
