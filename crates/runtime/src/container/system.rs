@@ -82,6 +82,22 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     checked(unsafe { libc::kill(pid, signal) }.into()).map(|_| ())
 }
 
+/// The same to a process by its handle: a number may be another's by now.
+pub(crate) fn signal(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    #[expect(unsafe_code, reason = "real-time signals have no other form")]
+    // SAFETY: numbers, and no information beside the signal.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            libc::c_long::from(process.as_raw_fd()),
+            libc::c_long::from(signal),
+            std::ptr::null::<u8>(),
+            0,
+        )
+    };
+    checked(sent).map(|_| ())
+}
+
 /// All descriptors from `first` on are closed when something is executed.
 pub(crate) fn close_on_exec(first: u32) -> io::Result<()> {
     const CLOSE_ON_EXEC: libc::c_long = 4;
