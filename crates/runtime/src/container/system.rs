@@ -109,6 +109,19 @@ pub(crate) fn close_on_exec(first: u32) -> io::Result<()> {
     checked(done).map(|_| ())
 }
 
+/// Closes all descriptors from `first` on but one.
+pub(crate) fn close_all_but(first: u32, kept: BorrowedFd<'_>) -> io::Result<()> {
+    let kept = u32::try_from(kept.as_raw_fd()).map_err(io::Error::other)?;
+    let ranges = [(first, kept.saturating_sub(1)), (first.max(kept.saturating_add(1)), u32::MAX)];
+    for (from, to) in ranges.into_iter().filter(|(from, to)| from <= to) {
+        #[expect(unsafe_code, reason = "close_range has no other form")]
+        // SAFETY: this process is a copy that executes something else or ends, so no owner of a descriptor runs again.
+        let done = unsafe { libc::syscall(libc::SYS_close_range, libc::c_long::from(from), libc::c_long::from(to), 0) };
+        checked(done)?;
+    }
+    Ok(())
+}
+
 /// Input, output and errors of the program that is executed next.
 pub(crate) fn set_standard_streams(
     input: BorrowedFd<'_>,
