@@ -22,6 +22,9 @@ const NODE_PING: (Duration, Duration) = (Duration::from_secs(8), Duration::from_
 /// So much of one answer may be under way: a slow reader of one list holds up nobody else.
 const WINDOW: u32 = 4 << 20;
 
+/// What API servers are called in their certificates, and nobody else is.
+pub const SERVER_NAME: &str = "kubernetes";
+
 /// How to reach the API server; without a path as kubectl finds it, or by the pod's service account.
 pub async fn config(path: Option<&Path>) -> Result<Config> {
     // Several parts of this process bring a provider of their own; the first to ask decides for all.
@@ -70,7 +73,7 @@ pub fn connect_to(servers: Servers, tls: &rustls::ClientConfig) -> Result<Client
     let secured = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_only()
-        .with_server_name_resolver(FixedServerNameResolver::new("kubernetes".try_into()?));
+        .with_server_name_resolver(FixedServerNameResolver::new(SERVER_NAME.try_into()?));
     let connector = secured.enable_all_versions().wrap_connector(servers.clone());
     client_over(config, Patient::new(connector, servers), NODE_PING)
 }

@@ -9,10 +9,12 @@ use ferry_client::{Api, Informers, write};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use kube::api::PostParams;
 
 use super::certificates::{CLIENT, KUBELET_SERVING, PROXIES, PROXY};
+use super::servers;
 use crate::ranges::Ranges;
 
 const NODE: &str = "system:node:";
@@ -22,14 +24,17 @@ const RETRY: Duration = Duration::from_secs(1);
 /// when it does.
 pub fn start(client: Client, informers: &Informers, service_cidr: Ranges, tasks: &Tasks) {
     let (requests, nodes) = (informers.of::<CertificateSigningRequest>(), informers.of::<Node>());
+    let slices = informers.of::<EndpointSlice>();
     tasks.spawn_critical_once("node-certificate-approval", async move {
         let api: Api<CertificateSigningRequest> = Api::all(client);
         let (mut changed_requests, mut changed_nodes) = (requests.subscribe(), nodes.subscribe());
         nodes.synced().await;
+        slices.synced().await;
         loop {
             let mut failed = false;
+            let taken = Taken { services: service_cidr.clone(), servers: servers::addresses(&slices) };
             for request in requests.list().iter().filter(|request| is_open(request)) {
-                let Some(message) = approval(request, &nodes.list(), &service_cidr) else { continue };
+                let Some(message) = approval(request, &nodes.list(), &taken) else { continue };
                 match approve(&api, request, message).await {
                     Ok(()) => {}
                     // Every server approves: another was faster, or the request ended. What became of it comes as a change.
@@ -60,7 +65,14 @@ fn is_open(request: &CertificateSigningRequest) -> bool {
     status.certificate.is_none() && status.conditions.as_ref().is_none_or(|conditions| conditions.is_empty())
 }
 
-fn approval(request: &CertificateSigningRequest, nodes: &[Arc<Node>], services: &Ranges) -> Option<&'static str> {
+/// Addresses that are no node's.
+struct Taken {
+    services: Ranges,
+    /// Of API servers. One that runs a node as well makes that node's certificate itself.
+    servers: Vec<IpAddr>,
+}
+
+fn approval(request: &CertificateSigningRequest, nodes: &[Arc<Node>], taken: &Taken) -> Option<&'static str> {
     let spec = &request.spec;
     if ![CLIENT, KUBELET_SERVING].contains(&spec.signer_name.as_str()) {
         return None;
@@ -78,7 +90,7 @@ fn approval(request: &CertificateSigningRequest, nodes: &[Arc<Node>], services: 
         names: &asked.dns_names,
         addresses: &asked.addresses,
     };
-    judge(&request, nodes, services)
+    judge(&request, nodes, taken)
 }
 
 /// The request is not what it was when it was judged.
@@ -119,7 +131,7 @@ struct NodeRequest<'a> {
 
 /// Whether it may be given, and the words for the approval; none leaves it to an administrator. The signer's own rules hold
 /// beside these.
-fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>], services: &Ranges) -> Option<&'static str> {
+fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>], taken: &Taken) -> Option<&'static str> {
     let name = request.user.strip_prefix(NODE)?;
     if !request.groups.iter().any(|group| group == "system:nodes") || name.is_empty() {
         return None;
@@ -127,18 +139,28 @@ fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>], services: &Ranges) -> O
     match request.signer {
         KUBELET_SERVING => {
             let node = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name))?;
-            let own = |text: &str| told(node).any(|address| address == text) || text == name;
+            let others: Vec<&Arc<Node>> =
+                nodes.iter().filter(|other| other.metadata.name.as_deref() != Some(name)).collect();
+            // What another node tells as well, or is called, is nobody's: clients may know that one by it. A node's own name is
+            // its own, whoever tells it.
+            let is_own_name = |text: &str| {
+                let is_told = || {
+                    told(node).any(|known| known == text)
+                        && text.parse::<IpAddr>().is_err()
+                        && !others.iter().any(|other| is_called(other, text))
+                };
+                !is_reserved(text) && (text == name || is_told())
+            };
             let is_own_address = |address: &IpAddr| {
-                // A loopback address is everybody's, and one that another node tells as well is nobody's.
-                let text = address.to_string();
-                let others = nodes.iter().filter(|other| other.metadata.name.as_deref() != Some(name));
-                own(&text)
+                let same = |text: &str| text.parse::<IpAddr>().is_ok_and(|known| known == *address);
+                told(node).any(same)
                     && !address.is_loopback()
-                    && !services.contains(address)
-                    && !others.into_iter().any(|other| told(other).any(|a| a == text))
+                    && !taken.services.contains(address)
+                    && !taken.servers.contains(address)
+                    && !others.iter().any(|other| told(other).any(same))
             };
             (request.common_name == request.user
-                && request.names.iter().all(|name| own(name) && !is_reserved(name))
+                && request.names.iter().all(|name| is_own_name(name))
                 && request.addresses.iter().all(is_own_address))
             .then_some("Auto approving the serving certificate of a kubelet for its own name and addresses.")
         }
@@ -157,6 +179,12 @@ fn is_reserved(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let of_services = name.split('.').any(|label| label == "svc");
     name.contains('*') || of_services || ["localhost", "kubernetes", "kubernetes.default"].contains(&name.as_str())
+}
+
+fn is_called(node: &Node, text: &str) -> bool {
+    let plain = |name: &str| name.trim_end_matches('.').to_ascii_lowercase();
+    let text = plain(text);
+    node.metadata.name.as_deref().is_some_and(|name| plain(name) == text) || told(node).any(|name| plain(name) == text)
 }
 
 /// The addresses and names that a node tells of itself.
@@ -179,8 +207,9 @@ mod tests {
         node.into()
     }
 
-    fn services() -> Ranges {
-        Ranges::parse("service-cluster-ip-range", "10.96.0.0/16").unwrap()
+    fn taken() -> Taken {
+        let services = Ranges::parse("service-cluster-ip-range", "10.96.0.0/16").unwrap();
+        Taken { services, servers: vec![[192, 0, 2, 100].into()] }
     }
 
     #[test]
@@ -196,11 +225,15 @@ mod tests {
                     "kubernetes.default.svc",
                     "*.example",
                     "10.96.0.1",
+                    "192.0.2.100",
+                    "b",
+                    "C.Example",
+                    "2001:db8::2",
                 ],
             ),
             node("kubernetes", &["192.0.2.3"]),
-            node("b", &["192.0.2.2", "192.0.2.9"]),
-            node("c", &["192.0.2.9"]),
+            node("b", &["192.0.2.2", "192.0.2.9", "2001:DB8:0::2"]),
+            node("c", &["192.0.2.9", "c.example"]),
         ];
         let group = ["system:nodes".to_owned(), "system:authenticated".to_owned()];
         let serving = |user: &str, subject: &str, names: &[&str], addresses: &[&str]| {
@@ -215,14 +248,20 @@ mod tests {
                 names: &names,
                 addresses: &addresses,
             };
-            judge(&request, &nodes, &services()).is_some()
+            judge(&request, &nodes, &taken()).is_some()
         };
         let a = "system:node:a";
         assert!(serving(a, a, &["a"], &["192.0.2.1"]));
         assert!(serving(a, a, &["a", "a.example"], &[]));
+        // Another node's telling takes nobody's name away.
+        assert!(serving("system:node:b", "system:node:b", &["b"], &["192.0.2.2"]));
         for (user, subject, names, addresses, why) in [
             (a, "system:node:b", &["a"][..], &["192.0.2.1"][..], "another's name in the subject"),
-            (a, a, &["b"], &[], "another's name"),
+            (a, a, &["b"], &[], "another's name, though the node tells it"),
+            (a, a, &["C.Example"], &[], "a name that another tells, in other letters"),
+            (a, a, &["192.0.2.1"], &[], "an address as a name"),
+            (a, a, &["a"], &["192.0.2.100"], "an API server's address"),
+            (a, a, &["a"], &["2001:db8::2"], "another's address, written in another way"),
             (a, a, &["kubernetes.default.svc"], &[], "a name of the API server"),
             (a, a, &["kubernetes"], &[], "the name by which nodes know API servers"),
             (a, a, &["*.example"], &[], "any name"),
@@ -252,7 +291,7 @@ mod tests {
             organizations,
             ..NodeRequest::default()
         };
-        assert!(judge(&request("system:node:a", &group, "ferry:node-proxy:a", &proxies), &[], &services()).is_some());
+        assert!(judge(&request("system:node:a", &group, "ferry:node-proxy:a", &proxies), &[], &taken()).is_some());
         for (wrong, why) in [
             (request("system:node:a", &group, "ferry:node-proxy:b", &proxies), "another's"),
             (request("system:node:a", &group, "system:kube-controller-manager", &proxies), "somebody else"),
@@ -260,7 +299,7 @@ mod tests {
             (request("system:node:a", &[], "ferry:node-proxy:a", &proxies), "a user who only has a node's name"),
             (request("ferry:node-proxy:a", &proxies, "ferry:node-proxy:a", &proxies), "a proxy itself"),
         ] {
-            assert!(judge(&wrong, &[], &services()).is_none(), "{why}");
+            assert!(judge(&wrong, &[], &taken()).is_none(), "{why}");
         }
     }
 

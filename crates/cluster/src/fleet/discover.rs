@@ -5,16 +5,19 @@ use anyhow::{Context, Result, bail, ensure};
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ferry_client::Api;
+use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Config;
+use kube::client::Body;
 use serde_json::Value;
 
 use super::token::JoinToken;
 use crate::kubeconfig;
 
-const NAMESPACE: &str = "kube-public";
-const NAME: &str = "cluster-info";
+const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
+/// More than any object has, and not more than a machine can hold.
+const MOST_BYTES: usize = 4 << 20;
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 const MOST_OFF: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -39,12 +42,16 @@ pub fn server_url(address: &str) -> Result<http::Uri> {
 
 /// Asks the server at this address what its cluster is, and checks the answer. Nothing secret is sent.
 pub async fn discover(address: &str, token: &JoinToken) -> Result<Cluster> {
+    let asked = tokio::time::timeout(PATIENCE, ask(address, token)).await;
+    asked.with_context(|| format!("the server at {address} does not answer within {PATIENCE:?}"))?
+}
+
+async fn ask(address: &str, token: &JoinToken) -> Result<Cluster> {
     let mut config = Config::new(server_url(address)?);
     // Whoever answers is not believed: the signature and the hash decide.
     config.accept_invalid_certs = true;
     let client = kubeconfig::connect(config)?;
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    let map = maps.get(NAME).await.with_context(|| {
+    let map = cluster_info(&client).await.with_context(|| {
         format!("the server at {address} does not tell its cluster-info; is it an API server, and is it up?")
     })?;
     let mut cluster = check(map.data.as_ref().map(|data| (data, token)))?;
@@ -56,10 +63,25 @@ pub async fn discover(address: &str, token: &JoinToken) -> Result<Cluster> {
     Ok(cluster)
 }
 
+async fn cluster_info(client: &kube::Client) -> Result<ConfigMap> {
+    let request = http::Request::get(CLUSTER_INFO).body(Body::empty())?;
+    let answer = client.send(request).await?;
+    let status = answer.status();
+    let text = bounded(answer.into_body()).await?;
+    ensure!(status.is_success(), "it answers {status}");
+    serde_json::from_slice(&text).context("its answer is no ConfigMap")
+}
+
+/// Whoever answers may go on without end.
+async fn bounded<B: hyper::body::Body<Error: Into<tower::BoxError>>>(body: B) -> Result<hyper::body::Bytes> {
+    let read = Limited::new(body, MOST_BYTES).collect().await;
+    Ok(read.map_err(|error| anyhow::anyhow!("its answer cannot be read: {error}"))?.to_bytes())
+}
+
 /// Certificates that the cluster signs are good from five minutes before it signs them: a machine whose clock is further
 /// behind, or long ahead, would not take them, and others would not take what it says.
 async fn check_clock(client: &kube::Client) -> Result<()> {
-    let request = http::Request::get("/version").body(kube::client::Body::empty())?;
+    let request = http::Request::get("/version").body(Body::empty())?;
     let answer = client.send(request).await.context("the server does not tell the time")?;
     let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
     let server = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
@@ -101,8 +123,7 @@ fn check(found: Option<(&Data, &JoinToken)>) -> Result<Cluster> {
     let (Some(ca), Value::String(server)) = (ca, &cluster["server"]) else {
         bail!("the server's cluster-info names no server or no CA");
     };
-    token.check_ca(&ca)?;
-    Ok(Cluster { server: server.clone(), ca })
+    Ok(Cluster { server: server.clone(), ca: token.trusted_ca(&ca)? })
 }
 
 /// A detached JWS: `header..signature` over the text that is not repeated in it.
@@ -164,6 +185,19 @@ mod tests {
         let other = ferry_server::pki::Pki::open(&folder.path().join("other")).unwrap();
         refused(&signed(&document(other.ca_certificate()), &token), &token, "another cluster");
         refused(&Data::new(), &token, "no kubeconfig");
+        let both = format!("{}{}", other.ca_certificate(), pki.ca_certificate());
+        let cluster = check(Some((&signed(&document(&both), &token), &token))).unwrap();
+        assert_eq!(cluster.ca.matches("BEGIN CERTIFICATE").count(), 1);
+        assert_eq!(super::super::token::ca_hash(&cluster.ca).unwrap(), token.ca);
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_end_is_not_read_to_its_end() {
+        let endless = futures::stream::repeat_with(|| {
+            Ok::<_, std::convert::Infallible>(hyper::body::Frame::data(hyper::body::Bytes::from_static(&[b' '; 65536])))
+        });
+        let error = bounded(http_body_util::StreamBody::new(endless)).await.unwrap_err().to_string();
+        assert!(error.contains("cannot be read"), "{error}");
     }
 
     #[test]

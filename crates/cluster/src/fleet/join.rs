@@ -15,6 +15,7 @@ use crate::fleet::discover::{self, Cluster};
 use crate::fleet::membership::{self, Membership};
 use crate::fleet::settings::Settings;
 use crate::fleet::token::JoinToken;
+use crate::kubeconfig::SERVER_NAME;
 use crate::node::tools;
 use crate::options::JoinOptions;
 use crate::quorum::handover::Receiver;
@@ -193,12 +194,67 @@ fn authority(server: &str) -> Result<String> {
     uri.authority().map(|authority| authority.to_string()).with_context(|| format!("{server:?} is no address"))
 }
 
-/// How the cluster is asked with a token alone.
+/// How the cluster is asked with a token alone. The server has to be one by its certificate: nodes have certificates of the same
+/// CA, for their own names and addresses, and one of them may be where the answer came from.
 pub(crate) fn with_token(cluster: &Cluster, token: &JoinToken) -> Result<kube::Client> {
     let mut config = Config::new(discover::server_url(&cluster.server)?);
     let pem = cluster.ca.as_bytes();
     let certificates = <rustls::pki_types::CertificateDer as rustls::pki_types::pem::PemObject>::pem_slice_iter(pem);
     config.root_cert = Some(certificates.filter_map(|der| der.ok().map(|der| der.to_vec())).collect());
+    config.tls_server_name = Some(SERVER_NAME.to_owned());
     config.auth_info.token = Some(format!("{}.{}", token.id, token.secret).into());
     kubeconfig::connect(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+    use std::sync::Arc;
+
+    use ferry_server::certificate_rotation::Current;
+    use ferry_server::pki::{Leaf, Pki, Use, server_tls};
+
+    use super::*;
+
+    /// Answers one connection that trusts the certificate.
+    fn serve(pki: &Pki, names: &[&str]) -> SocketAddr {
+        let usage = Use::Server {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            addresses: vec![Ipv4Addr::LOCALHOST.into()],
+        };
+        let leaf = Leaf { name: names.join("-"), common_name: "c".into(), organizations: Vec::new(), usage };
+        let pair = pki.leaf(&leaf, jiff::Timestamp::now()).unwrap();
+        let mut tls = (*server_tls(Current::new(&pair).unwrap(), pki.ca_certificate()).unwrap()).clone();
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut session = rustls::ServerConnection::new(Arc::new(tls)).unwrap();
+            let mut stream = rustls::Stream::new(&mut session, &mut socket);
+            if stream.read(&mut [0; 4096]).is_ok() {
+                let status = r#"{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "nodes \"new\" not found", "reason": "NotFound", "code": 404}"#;
+                let head = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\n";
+                let _ = write!(stream, "{head}content-length: {}\r\n\r\n{status}", status.len());
+            }
+        });
+        address
+    }
+
+    /// Nodes have certificates of the cluster's CA for their addresses: one of them could stand between a machine that joins and
+    /// the servers.
+    #[tokio::test]
+    async fn a_nodes_certificate_makes_no_server() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let folder = tempfile::tempdir().unwrap();
+        let pki = Pki::open(folder.path()).unwrap();
+        let token = JoinToken::new(pki.ca_certificate()).unwrap();
+        for (names, is_server) in [(&["node-a"][..], false), (&["kubernetes", "node-a"][..], true)] {
+            let server = format!("https://{}", serve(&pki, names));
+            let cluster = Cluster { server, ca: pki.ca_certificate().to_owned() };
+            let asked = refuse_taken_name(&with_token(&cluster, &token).unwrap(), "new").await;
+            assert_eq!(asked.is_ok(), is_server, "{names:?}: {asked:?}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The API servers of a cluster as one: a node's connections go to one that answers, and to another when it does not.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,10 +162,7 @@ impl tower::Service<http::Uri> for Servers {
 /// label, and are not believed.
 pub fn of_slices(slices: &Informer<EndpointSlice>) -> Vec<String> {
     let mut found = Vec::new();
-    for slice in slices.list_in("default") {
-        if slice.metadata.name.as_deref() != Some("kubernetes") {
-            continue;
-        }
+    for slice in own_slices(slices) {
         let ports = slice.ports.iter().flatten();
         let Some(port) = ports.filter(|port| port.name.as_deref() == Some("https")).find_map(|port| port.port) else {
             continue;
@@ -174,6 +172,18 @@ pub fn of_slices(slices: &Informer<EndpointSlice>) -> Vec<String> {
         }
     }
     found
+}
+
+fn own_slices(slices: &Informer<EndpointSlice>) -> impl Iterator<Item = Arc<EndpointSlice>> {
+    let is_own = |slice: &Arc<EndpointSlice>| slice.metadata.name.as_deref() == Some("kubernetes");
+    slices.list_in("default").into_iter().filter(is_own)
+}
+
+/// The addresses alone.
+pub fn addresses(slices: &Informer<EndpointSlice>) -> Vec<IpAddr> {
+    let all: Vec<_> = own_slices(slices).collect();
+    let endpoints = all.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+    endpoints.flat_map(|endpoint| &endpoint.addresses).filter_map(|address| address.parse().ok()).collect()
 }
 
 /// Follows the cluster's own list, and calls back with it whenever it changes.

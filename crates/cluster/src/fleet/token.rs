@@ -7,6 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -67,15 +69,30 @@ impl JoinToken {
         Ok(Self { id: random_word(6)?, secret: random_word(16)?, ca: ca_hash(ca_pem)? })
     }
 
-    /// Fails unless one of these certificates is the CA that the token names.
-    pub fn check_ca(&self, pem: &str) -> Result<()> {
-        let hashes = certificates(pem)?.iter().map(hash_of).collect::<Result<Vec<_>>>()?;
+    /// Of these certificates the CA that the token names; the others are nobody's: whoever knows the token's secret can sign a
+    /// list with an authority of his own beside the cluster's. Fails where it is not among them.
+    pub fn trusted_ca(&self, pem: &str) -> Result<String> {
+        let all = certificates(pem)?;
+        let mut named = Vec::new();
+        for certificate in &all {
+            if hash_of(certificate)? == self.ca {
+                named.push(certificate);
+            }
+        }
         ensure!(
-            hashes.contains(&self.ca),
+            !named.is_empty(),
             "the server's CA is not the one that the token names: the token is of another cluster, or somebody else answers at this address"
         );
-        Ok(())
+        // The same text as the cluster's, where there is nothing to leave out: it is compared with what is on disk.
+        if named.len() == all.len() { Ok(pem.to_owned()) } else { Ok(named.into_iter().map(pem_of).collect()) }
     }
+}
+
+fn pem_of(certificate: &CertificateDer<'_>) -> String {
+    let text = STANDARD.encode(certificate);
+    // Base64 is ASCII.
+    let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 /// Small letters and digits.
@@ -121,12 +138,28 @@ mod tests {
         let pki = ferry_server::pki::Pki::open(folder.path()).unwrap();
         let token = JoinToken::new(pki.ca_certificate()).unwrap();
         assert_eq!(token.to_string().parse::<JoinToken>().unwrap(), token);
-        token.check_ca(pki.ca_certificate()).unwrap();
+        assert_eq!(token.trusted_ca(pki.ca_certificate()).unwrap(), pki.ca_certificate());
         assert!(!format!("{token:?}").contains(&token.secret));
 
         let other = ferry_server::pki::Pki::open(&folder.path().join("other")).unwrap();
-        let error = token.check_ca(other.ca_certificate()).unwrap_err().to_string();
+        let error = token.trusted_ca(other.ca_certificate()).unwrap_err().to_string();
         assert!(error.contains("another cluster"), "{error}");
+    }
+
+    #[test]
+    fn an_authority_beside_the_clusters_is_not_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let pki = ferry_server::pki::Pki::open(folder.path()).unwrap();
+        let other = ferry_server::pki::Pki::open(&folder.path().join("other")).unwrap();
+        let token = JoinToken::new(pki.ca_certificate()).unwrap();
+        let own = certificates(pki.ca_certificate()).unwrap();
+        for both in [[pki.ca_certificate(), other.ca_certificate()], [other.ca_certificate(), pki.ca_certificate()]] {
+            let trusted = token.trusted_ca(&both.join("\n")).unwrap();
+            assert_eq!(certificates(&trusted).unwrap(), own);
+        }
+        // What cannot be read may be read by somebody else.
+        let damaged = format!("{}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", pki.ca_certificate());
+        assert!(token.trusted_ca(&damaged).is_err());
     }
 
     #[test]

@@ -59,7 +59,8 @@ pub fn check_folder(data_dir: &Path, ca: &str, receiver: Receiver) -> Result<()>
 /// Gets what the cluster hands over, and checks that it is this cluster's.
 pub async fn fetch(client: &kube::Client, cluster: &Cluster, token: &ServerToken) -> Result<Handover> {
     let handover = Handover::fetch(client, token).await?;
-    ensure!(handover.ca() == cluster.ca, "what the cluster hands over is of another cluster");
+    let trusted = token.join.trusted_ca(handover.ca())?;
+    ensure!(trusted == cluster.ca && trusted == handover.ca(), "what the cluster hands over is of another cluster");
     handover.settings.checked().context("the cluster's settings")?;
     Ok(handover)
 }

@@ -1,6 +1,8 @@
 //! A process in a container and this terminal, joined: `exec`, `attach` and `run -i`.
 
-use futures::SinkExt;
+use std::pin::pin;
+
+use futures::{FutureExt, SinkExt};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{Api, AttachParams, AttachedProcess, TerminalSize};
@@ -59,11 +61,10 @@ pub async fn run(
     let mut attached = attached.map_err(|error| failed(&error))?;
     let raw = if tty { Raw::enter() } else { None };
     let status = attached.take_status();
-    let result = join(&mut attached, streams.stdin, tty).await;
+    let status = join(&mut attached, streams.stdin, tty, status).await;
     drop(raw);
-    result?;
     flush();
-    ended(status).await
+    ended(Some(std::future::ready(Some(status?)))).await
 }
 
 pub fn parameters(container: &str, stdin: bool, tty: bool) -> AttachParams {
@@ -119,7 +120,13 @@ pub fn failed(error: &kube::Error) -> Error {
     }
 }
 
-async fn join(attached: &mut AttachedProcess, stdin: bool, tty: bool) -> Result<()> {
+/// Joins them until the process ended, and returns how.
+async fn join(
+    attached: &mut AttachedProcess,
+    stdin: bool,
+    tty: bool,
+    status: Option<impl Future<Output = Option<Status>>>,
+) -> Result<Status> {
     let input = attached.stdin().filter(|_| stdin);
     let output = attached.stdout();
     let errors = attached.stderr();
@@ -154,12 +161,31 @@ async fn join(attached: &mut AttachedProcess, stdin: bool, tty: bool) -> Result<
         futures::future::pending::<()>().await;
     };
     let show = async { futures::join!(copy(output, false), copy(errors, true)) };
+    let status = async {
+        match status {
+            Some(status) => status.await,
+            None => None,
+        }
+    };
+    let status = tokio::select! {
+        () = feed => None,
+        () = resize => None,
+        status = until_told(show, status) => status,
+    };
+    status.ok_or_else(|| Error::say("the connection ended before the command did"))
+}
+
+/// Shows what comes until there is a status, or none can come any more. The pipes of a connection that broke never end: only the
+/// status tells of it. What came before is in them by then, and is shown at once.
+async fn until_told<T>(show: impl Future, status: impl Future<Output = Option<T>>) -> Option<T> {
+    let (mut show, mut status) = (pin!(show), pin!(status));
     tokio::select! {
-        () = feed => {}
-        () = resize => {}
-        _ = show => {}
+        _ = &mut show => status.await,
+        status = &mut status => {
+            let _ = tokio::task::unconstrained(show).now_or_never();
+            status
+        }
     }
-    Ok(())
 }
 
 pub async fn copy(from: Option<impl AsyncRead + Unpin>, to_errors: bool) {
@@ -176,5 +202,26 @@ pub async fn copy(from: Option<impl AsyncRead + Unpin>, to_errors: bool) {
             print(&buffer[..count]);
             flush();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody shuts the pipes of a broken connection down.
+    #[tokio::test]
+    async fn a_connection_that_broke_is_no_hang() {
+        let (mut reader, mut writer) = tokio::io::simplex(1 << 20);
+        writer.write_all(&[b'x'; 300_000]).await.unwrap();
+        let mut shown = 0;
+        let show = async {
+            let mut buffer = vec![0; 1000];
+            while let Ok(count @ 1..) = reader.read(&mut buffer).await {
+                shown += count;
+            }
+        };
+        let status: Option<Status> = until_told(show, std::future::ready(None)).await;
+        assert_eq!((status, shown), (None, 300_000));
     }
 }

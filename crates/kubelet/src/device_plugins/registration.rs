@@ -12,6 +12,8 @@ use super::checkpoint;
 use super::{Devices, Endpoint, VERSION};
 
 const SOCKET: &str = "kubelet.sock";
+/// The Node tells of all of them, and has to stay an object that can be written.
+const MOST_RESOURCES: usize = 512;
 /// Before the socket is opened again, should that have failed.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -92,6 +94,9 @@ impl Devices {
         let plugin = DevicePlugin::new(ferry_cri::channel(socket));
         let generation = {
             let mut endpoints = self.endpoints.lock();
+            if !endpoints.contains_key(resource) && endpoints.len() >= MOST_RESOURCES {
+                return Err(format!("this node has plug-ins for {MOST_RESOURCES} resources already"));
+            }
             let generation = endpoints.get(resource).map_or(1, |known| known.generation + 1);
             endpoints.insert(resource.to_owned(), Endpoint { plugin: plugin.clone(), options, generation });
             generation
@@ -152,6 +157,23 @@ fn is_extended_resource(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_node_has_no_end_of_resources() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tasks = ferry_tasks::Tasks::new("test");
+        let devices = Devices::open(folder.path(), &tasks);
+        let register =
+            |name: &str| devices.register(name, &folder.path().join("nobody.sock"), DevicePluginOptions::default());
+        for number in 0..MOST_RESOURCES {
+            register(&format!("example.com/gpu-{number}")).expect("registered");
+        }
+        let refused = register("example.com/one-more").expect_err("refused");
+        assert!(refused.contains("already"), "{refused}");
+        // One that is known comes back.
+        register("example.com/gpu-0").expect("registered");
+        tasks.stop(Duration::from_secs(5)).await;
+    }
 
     #[test]
     fn only_names_of_extended_resources_are_taken() {

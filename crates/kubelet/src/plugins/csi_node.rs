@@ -110,6 +110,7 @@ async fn tell_node(
 ) -> Result<(), String> {
     let api: Api<Node> = Api::all(context.client.clone());
     let node = api.get(&context.config.node_name).await.map_err(|error| write::short(&error))?;
+    refuse_collision(node.metadata.labels.as_ref(), labels)?;
     let known = node.metadata.annotations.as_ref().and_then(|all| all.get(NODE_IDS));
     let mut ids: BTreeMap<String, String> = known.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     match id {
@@ -123,4 +124,33 @@ async fn tell_node(
     let patch = Patch::Strategic(json!({"metadata": {"annotations": {NODE_IDS: text}, "labels": labels}}));
     let patched = api.patch(&context.config.node_name, &PatchParams::default(), &patch).await;
     patched.map(|_| ()).map_err(|error| write::short(&error))
+}
+
+/// A driver says where the node is; it does not move it away from where others say it is.
+fn refuse_collision(known: Option<&BTreeMap<String, String>>, told: &BTreeMap<String, String>) -> Result<(), String> {
+    for (key, value) in told {
+        if let Some(other) = known.and_then(|known| known.get(key)).filter(|other| *other != value) {
+            return Err(format!(
+                "detected topology value collision: driver reported {key:?}:{value:?} but existing label is {key:?}:{other:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_changes_no_label_that_is_there() {
+        let labels = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let known = labels(&[("kubernetes.io/hostname", "a"), ("topology.example.com/zone", "z1")]);
+        assert!(refuse_collision(None, &labels(&[("topology.example.com/zone", "z1")])).is_ok());
+        assert!(refuse_collision(Some(&known), &labels(&[("topology.example.com/zone", "z1"), ("new", "x")])).is_ok());
+        let refused = refuse_collision(Some(&known), &labels(&[("kubernetes.io/hostname", "b")])).unwrap_err();
+        assert!(refused.contains("topology value collision"), "{refused}");
+    }
 }

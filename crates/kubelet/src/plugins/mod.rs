@@ -13,6 +13,7 @@ use ferry_plugins::csi::node_service_capability::Type as Capability;
 use ferry_plugins::csi::node_service_capability::rpc::Type as Rpc;
 use ferry_plugins::csi::{NodeGetCapabilitiesRequest, NodeGetInfoRequest};
 use ferry_plugins::{Registrant, Status, Storage};
+use futures::StreamExt;
 use parking_lot::Mutex;
 
 use crate::context::Context;
@@ -23,6 +24,9 @@ use crate::{device_plugins, dra};
 const LOOK: Duration = Duration::from_secs(30);
 /// A plug-in that could not be registered is asked again after this.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// So many are asked at a time.
+const AT_ONCE: usize = 64;
 
 /// What a plug-in is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +73,8 @@ pub(crate) struct Driver {
 #[derive(Default)]
 pub(crate) struct Plugins {
     storage: Mutex<BTreeMap<String, Arc<Driver>>>,
+    /// What the Node says of all drivers is one text, changed by one at a time.
+    telling: tokio::sync::Mutex<()>,
 }
 
 impl Plugins {
@@ -131,13 +137,19 @@ async fn look(context: &Arc<Context>, folder: &Path, known: &mut HashMap<PathBuf
             forget(context, named).await;
         }
     }
+    let is_known = |(path, identity): &(PathBuf, Identity)| {
+        known.get(path).is_some_and(|known| known.identity == *identity && known.name.is_some())
+    };
+    let new: Vec<(PathBuf, Identity)> = there.into_iter().filter(|one| !is_known(one)).collect();
+    // One that does not answer holds nobody else up.
+    let asked = futures::stream::iter(new).map(|(path, identity)| async move {
+        let registered = register(context, &path).await;
+        (path, identity, registered)
+    });
+    let mut answers = std::pin::pin!(asked.buffer_unordered(AT_ONCE));
     let mut failed = false;
-    for (path, identity) in there {
-        let same = |known: &&Known| known.identity == identity && known.name.is_some();
-        if known.get(&path).filter(same).is_some() {
-            continue;
-        }
-        let name = match register(context, &path).await {
+    while let Some((path, identity, registered)) = answers.next().await {
+        let name = match registered {
             Ok(name) => Some(name),
             Err(why) => {
                 tracing::warn!("the plug-in at {} is not registered: {why}", path.display());
@@ -201,6 +213,11 @@ fn is_first(version: &str) -> bool {
 }
 
 async fn add(context: &Context, name: &str, endpoint: &Path) -> Result<(), String> {
+    // Volumes of the driver have folders of its name.
+    let reasons = ferry_meta::names::dns1123_subdomain(&name.to_ascii_lowercase());
+    if !reasons.is_empty() {
+        return Err(format!("{name:?} is no name of a driver: {}", reasons.join("; ")));
+    }
     let storage = Storage::new(ferry_cri::channel(endpoint));
     let short = |status: Status| status.message().to_owned();
     let about = storage.info(NodeGetInfoRequest {}).await.map_err(short)?;
@@ -216,7 +233,9 @@ async fn add(context: &Context, name: &str, endpoint: &Path) -> Result<(), Strin
         groups: offers(Rpc::VolumeMountGroup),
         expands: offers(Rpc::ExpandVolume),
     };
+    let telling = context.hardware.plugins.telling.lock().await;
     csi_node::add(context, name, &about).await?;
+    drop(telling);
     context.hardware.plugins.storage.lock().insert(name.to_owned(), Arc::new(driver));
     tracing::info!("the storage driver {name} has registered");
     Ok(())

@@ -166,7 +166,12 @@ fn refuse_root(
     match user {
         Some(0) => Err(format!("container's runAsUser breaks non-root policy {place}")),
         Some(_) => Ok(()),
-        None if image.uid.is_some_and(|uid| uid != 0) => Ok(()),
+        None if image.uid.is_some_and(|uid| (1..=i64::from(i32::MAX)).contains(&uid)) => Ok(()),
+        // What a runtime makes of it is not known: some have made root of it.
+        None if image.uid.is_some_and(|uid| uid != 0) => Err(format!(
+            "container has runAsNonRoot and image has user {}, which is out of range {place}",
+            image.uid.unwrap_or_default()
+        )),
         None if image.uid.is_none() && !image.name.is_empty() => Err(format!(
             "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {place}",
             image.name
@@ -210,6 +215,9 @@ mod tests {
         check(json!({}), ImageUser::default(), false);
         check(json!({}), ImageUser { uid: Some(5), name: String::new() }, true);
         check(json!({}), named(), false);
+        for uid in [-1, 1 << 31, 1 << 32] {
+            check(json!({}), ImageUser { uid: Some(uid), name: String::new() }, false);
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) const READY: u8 = b'R';
 pub(super) const TERMINAL: u8 = b'T';
 pub(super) const HOOKS: u8 = b'H';
 pub(super) const FAILED: u8 = b'E';
+const MULTIPLEXER: &str = "/dev/pts/ptmx";
+const TERMINAL_FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOCTTY).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 /// As of a command that cannot be executed.
 const EXIT_CODE: i32 = 128;
 
@@ -142,7 +144,8 @@ pub(super) fn join(joining: Joining<'_>, channel: &mut UnixStream) -> Result<std
     match joining.streams {
         Some(streams) => take_streams(streams)?,
         None => {
-            let (master, slave) = open_terminal(CWD, Path::new("/dev/pts/ptmx"))?;
+            // The container's root is this process's already.
+            let (master, slave) = open_terminal(rustix::fs::open(MULTIPLEXER, TERMINAL_FLAGS, Mode::empty()))?;
             hand_over(channel, master.as_fd())?;
             take_terminal(slave)?;
         }
@@ -157,6 +160,9 @@ fn finish(
     last: u32,
     channel: &mut UnixStream,
 ) -> Result<std::convert::Infallible, String> {
+    // Folder, program and interpreter are found by paths of the image, which may name descriptors: closing them with the
+    // execution is too late.
+    system::close_all_but(3, channel.as_fd()).map_err(because("cannot close what is the shim's"))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     privileges::confine(&process.apparmor_profile)?;
     privileges::drop_bounding(&process.capabilities, last)?;
@@ -224,17 +230,16 @@ fn take_streams(streams: Streams) -> Result<(), String> {
 
 /// A terminal of the container's own, of which the shim gets the other end.
 fn terminal(rootfs: &Rootfs, console: bool) -> Result<(OwnedFd, OwnedFd), String> {
-    let (master, slave) = open_terminal(rootfs.folder(), Path::new("dev/pts/ptmx"))?;
+    let (master, slave) = open_terminal(rootfs.open(Path::new(MULTIPLEXER), TERMINAL_FLAGS))?;
     if console {
         devices::console(rootfs, slave.as_fd())?;
     }
     Ok((master, slave))
 }
 
-fn open_terminal(folder: BorrowedFd<'_>, path: &Path) -> Result<(OwnedFd, OwnedFd), String> {
+fn open_terminal(opened: Result<OwnedFd, Errno>) -> Result<(OwnedFd, OwnedFd), String> {
     let failed = || because::<Errno>("cannot open a terminal");
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let master = rustix::fs::openat(folder, path, flags, Mode::empty()).map_err(failed())?;
+    let master = opened.map_err(failed())?;
     let about = rustix::fs::fstat(&master).map_err(failed())?;
     let right = FileType::from_raw_mode(about.st_mode) == FileType::CharacterDevice
         && about.st_rdev == rustix::fs::makedev(5, 2);

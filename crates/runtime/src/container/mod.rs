@@ -32,7 +32,7 @@ pub(crate) use hooks::in_shim as run_hooks;
 pub(crate) use init::Streams;
 use seccomp::Filter;
 use system::Clone;
-pub(crate) use system::kill;
+pub(crate) use system::signal;
 
 /// No reason for a failure is longer.
 const LONGEST_REASON: u64 = 64 * 1024;

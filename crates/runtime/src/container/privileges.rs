@@ -1,10 +1,13 @@
 //! Who the container's process is, and what it may do: given up for good before its program is executed.
 
+use std::io::Write;
+use std::os::fd::AsFd;
+
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::document::{Capabilities, Process};
-use super::rootfs::because;
+use super::rootfs::{because, is_proc};
 use crate::spec::capabilities::number;
 
 fn set(names: &[String]) -> Result<CapabilitySet, String> {
@@ -67,9 +70,13 @@ pub(super) fn confine(profile: &str) -> Result<(), String> {
     if profile.is_empty() {
         return Ok(());
     }
-    let text = format!("exec {profile}");
-    let modern = std::fs::write("/proc/thread-self/attr/apparmor/exec", &text);
-    modern
-        .or_else(|_| std::fs::write("/proc/thread-self/attr/exec", &text))
-        .map_err(because(format!("cannot apply AppArmor profile {profile:?}")))
+    let failed = || because::<std::io::Error>(format!("cannot apply AppArmor profile {profile:?}"));
+    let open = |path| std::fs::OpenOptions::new().write(true).open(path);
+    let modern = open("/proc/thread-self/attr/apparmor/exec");
+    let mut file = modern.or_else(|_| open("/proc/thread-self/attr/exec")).map_err(failed())?;
+    // A file of the image would take the words, and confine nobody.
+    if !is_proc(file.as_fd())? {
+        return Err(format!("cannot apply AppArmor profile {profile:?}: /proc is not the kernel's"));
+    }
+    file.write_all(format!("exec {profile}").as_bytes()).map_err(failed())
 }

@@ -5,7 +5,6 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -20,6 +19,9 @@ use super::system;
 
 const HANDLE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const INSIDE: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
+const PROC_MAGIC: u32 = 0x9FA0;
+/// In /proc: figures that some give a container its own view of. Nothing is confined by them.
+const FIGURES: [&str; 8] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "slabinfo", "stat", "swaps", "uptime"];
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
 
 /// What was being done when it failed.
@@ -30,8 +32,6 @@ pub(super) fn because<E: std::fmt::Display>(what: impl std::fmt::Display) -> imp
 /// The root while it is put together, in a mount namespace of its own.
 pub(super) struct Rootfs {
     root: OwnedFd,
-    /// A part of every path that the kernel shows of what is inside.
-    path: PathBuf,
 }
 
 impl Rootfs {
@@ -47,14 +47,10 @@ impl Rootfs {
             rustix::mount::mount_change("/", flags | MountPropagationFlags::REC)
                 .map_err(because("cannot leave the machine's mounts"))?;
         }
-        let path = document.root.path.clone();
-        let root = rustix::fs::openat(CWD, &path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        let path = &document.root.path;
+        let root = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(because(format!("the container's root {}", path.display())))?;
-        Ok(Self { root, path })
-    }
-
-    pub(super) fn folder(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
+        Ok(Self { root })
     }
 
     pub(super) fn mount_all(&self, document: &Document, groups: &[PathBuf]) -> Result<(), String> {
@@ -74,6 +70,9 @@ impl Rootfs {
 
     /// A file system of the kernel.
     fn mount_kind(&self, kind: &str, mount: &Mount) -> Result<(), String> {
+        if matches!(kind, "proc" | "sysfs") {
+            self.refuse_link(&mount.destination)?;
+        }
         let options = Options::parse(&mount.options)?;
         let made = new_file_system(kind, &mount.source, &options)?;
         self.attach(made.as_fd(), &mount.destination, true)
@@ -125,20 +124,49 @@ impl Rootfs {
     /// Puts a mount into its place.
     fn attach(&self, mount: BorrowedFd<'_>, destination: &Path, folder: bool) -> Result<(), String> {
         let place = self.place(destination, folder)?;
-        self.refuse_inside_proc(&place, destination)?;
+        self.refuse_over_proc(mount, &place, destination)?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         rustix::mount::move_mount(mount, c"", &place, c"", flags).map_err(because("it cannot be put there"))
     }
 
-    /// The kernel confines programs by files there; nobody puts other files in their place.
-    fn refuse_inside_proc(&self, place: &OwnedFd, destination: &Path) -> Result<(), String> {
-        let shown = rustix::fs::readlinkat(CWD, own_path(place.as_fd()), Vec::new()).map_err(because("its place"))?;
-        let shown = Path::new(OsStr::from_bytes(shown.as_bytes()));
-        let below = shown.strip_prefix(&self.path).unwrap_or(Path::new("")).strip_prefix("proc");
-        if below.is_ok_and(|rest| !rest.as_os_str().is_empty()) {
-            return Err(format!("{} cannot be mounted because it is inside /proc", destination.display()));
+    /// Programs are confined by what this process writes to files there, and hidden paths lie there; nothing else is put over
+    /// them. Links lead there, too, so that the file system is asked and not the path.
+    fn refuse_over_proc(&self, mount: BorrowedFd<'_>, place: &OwnedFd, destination: &Path) -> Result<(), String> {
+        let Ok(top) = self.look(Path::new("/proc")) else { return Ok(()) };
+        if !is_proc(place.as_fd())? {
+            return Ok(());
         }
-        Ok(())
+        let about = |file: BorrowedFd<'_>| rustix::fs::fstat(file).map_err(because("its place"));
+        let (top, place) = (about(top.as_fd())?, about(place.as_fd())?);
+        // Another one, such as the machine's in a folder of its own, confines nobody.
+        if place.st_dev != top.st_dev {
+            return Ok(());
+        }
+        if place.st_ino == top.st_ino {
+            return match is_proc(mount)? {
+                true => Ok(()),
+                false => Err(format!("{} cannot be mounted because it is not of type proc", destination.display())),
+            };
+        }
+        if FIGURES.iter().any(|name| destination == Path::new("/proc").join(name)) {
+            return Ok(());
+        }
+        Err(format!("{} cannot be mounted because it is inside /proc", destination.display()))
+    }
+
+    /// With a link there, what is hidden below and what is mounted over could be two different places.
+    fn refuse_link(&self, path: &Path) -> Result<(), String> {
+        let plain = INSIDE.union(ResolveFlags::NO_SYMLINKS);
+        match ferry_podfs::openat2(&self.root, inside(path), HANDLE, Mode::empty(), plain) {
+            Ok(_) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::LOOP) => Err(format!("{} is a link in the image, and must be a folder", path.display())),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        }
+    }
+
+    /// Opens what is there, wherever links lead inside the root.
+    pub(super) fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        ferry_podfs::openat2(&self.root, inside(path), flags, Mode::empty(), INSIDE)
     }
 
     fn look(&self, path: &Path) -> Result<OwnedFd, Errno> {
@@ -273,6 +301,12 @@ fn inside(path: &Path) -> &Path {
 /// The first folder below where control groups are mounted.
 fn hierarchy(group: &Path) -> Option<&OsStr> {
     group.strip_prefix("/sys/fs/cgroup").ok()?.components().next().map(Component::as_os_str)
+}
+
+/// Whether a file is one of the kernel's own about processes, and not what somebody put in its place.
+pub(super) fn is_proc(file: BorrowedFd<'_>) -> Result<bool, String> {
+    let about = rustix::fs::fstatfs(file).map_err(because("its file system"))?;
+    Ok(u32::try_from(about.f_type).is_ok_and(|kind| kind == PROC_MAGIC))
 }
 
 pub(super) fn own_path(descriptor: BorrowedFd<'_>) -> String {

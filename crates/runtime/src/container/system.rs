@@ -82,6 +82,22 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     checked(unsafe { libc::kill(pid, signal) }.into()).map(|_| ())
 }
 
+/// The same to a process by its handle: a number may be another's by now.
+pub(crate) fn signal(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    #[expect(unsafe_code, reason = "real-time signals have no other form")]
+    // SAFETY: numbers, and no information beside the signal.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            libc::c_long::from(process.as_raw_fd()),
+            libc::c_long::from(signal),
+            std::ptr::null::<u8>(),
+            0,
+        )
+    };
+    checked(sent).map(|_| ())
+}
+
 /// All descriptors from `first` on are closed when something is executed.
 pub(crate) fn close_on_exec(first: u32) -> io::Result<()> {
     const CLOSE_ON_EXEC: libc::c_long = 4;
@@ -91,6 +107,19 @@ pub(crate) fn close_on_exec(first: u32) -> io::Result<()> {
         libc::syscall(libc::SYS_close_range, libc::c_long::from(first), libc::c_long::from(u32::MAX), CLOSE_ON_EXEC)
     };
     checked(done).map(|_| ())
+}
+
+/// Closes all descriptors from `first` on but one.
+pub(crate) fn close_all_but(first: u32, kept: BorrowedFd<'_>) -> io::Result<()> {
+    let kept = u32::try_from(kept.as_raw_fd()).map_err(io::Error::other)?;
+    let ranges = [(first, kept.saturating_sub(1)), (first.max(kept.saturating_add(1)), u32::MAX)];
+    for (from, to) in ranges.into_iter().filter(|(from, to)| from <= to) {
+        #[expect(unsafe_code, reason = "close_range has no other form")]
+        // SAFETY: this process is a copy that executes something else or ends, so no owner of a descriptor runs again.
+        let done = unsafe { libc::syscall(libc::SYS_close_range, libc::c_long::from(from), libc::c_long::from(to), 0) };
+        checked(done)?;
+    }
+    Ok(())
 }
 
 /// Input, output and errors of the program that is executed next.

@@ -1,5 +1,6 @@
 //! Commands in a running container, and connections to its own streams.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ pub(super) async fn refuse(mut stream: UnixStream, error: String) -> std::io::Re
 
 struct Started {
     pid: i32,
+    handle: OwnedFd,
     input: Option<Rc<Input>>,
     outputs: Vec<(Kind, Source)>,
 }
@@ -38,15 +40,16 @@ async fn start(shim: &Shim, exec: &Exec) -> Result<Started, String> {
     let mut begun = container.plan.exec(&container.handle, &exec.process, streams)?;
     let pid = begun.pid;
     shim.reaper.expect(pid);
+    let handle = begun.handle.try_clone().map_err(|e| e.to_string())?;
     until_ready(&mut begun, &mut ends, async |_| Ok(())).await?;
     begun.execute().await?;
     let (outputs, input) = ends;
-    Ok(Started { pid, input, outputs })
+    Ok(Started { pid, handle, input, outputs })
 }
 
 /// Runs a command. When the other side goes away, the command goes on without it.
 pub(super) async fn run(shim: &Rc<Shim>, exec: Exec, stream: UnixStream) -> std::io::Result<()> {
-    let Started { pid, input, outputs } = match start(shim, &exec).await {
+    let Started { pid, handle, input, outputs } = match start(shim, &exec).await {
         Ok(started) => started,
         Err(error) => return refuse(stream, error).await,
     };
@@ -54,7 +57,7 @@ pub(super) async fn run(shim: &Rc<Shim>, exec: Exec, stream: UnixStream) -> std:
     let (frames, mut output) = mpsc::channel::<Frame>(16);
     let typed = tokio::task::spawn_local(async move {
         let mut input = input;
-        type_into(read, &mut input, Some(pid)).await
+        type_into(read, &mut input, Some(handle)).await
     });
     let ending = shim.clone();
     tokio::task::spawn_local(async move {
@@ -97,7 +100,7 @@ async fn pump(kind: Kind, mut source: Source, to: mpsc::Sender<Frame>) {
 
 /// Carries what the other side types; true when it closed the input in so many words. A frame of kind `End` kills the
 /// command: its time is up.
-async fn type_into(mut read: OwnedReadHalf, input: &mut Option<Rc<Input>>, pid: Option<i32>) -> bool {
+async fn type_into(mut read: OwnedReadHalf, input: &mut Option<Rc<Input>>, process: Option<OwnedFd>) -> bool {
     while let Ok(Some(frame)) = read_frame(&mut read).await {
         match (frame.kind, &*input) {
             (Kind::Input, Some(to)) => {
@@ -113,13 +116,13 @@ async fn type_into(mut read: OwnedReadHalf, input: &mut Option<Rc<Input>>, pid: 
             }
             (Kind::CloseInput, _) => {
                 *input = None;
-                if pid.is_none() {
+                if process.is_none() {
                     return true;
                 }
             }
             (Kind::End, _) => {
-                if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                if let Some(process) = &process {
+                    let _ = crate::container::signal(process.as_fd(), libc::SIGKILL);
                 }
             }
             _ => {}

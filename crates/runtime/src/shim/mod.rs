@@ -11,6 +11,7 @@ mod terminal;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::rc::Rc;
 
@@ -141,8 +142,8 @@ impl Shim {
         if container.exit.get().is_some() {
             return Ok(());
         }
-        // It is a child that has not been waited for, so its number is still its own.
-        match crate::container::kill(container.pid, signal) {
+        // It may have been waited for, and its number be another's, while its end is still being seen to.
+        match crate::container::signal(container.handle.as_fd(), signal) {
             Err(error) if error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error()) => {
                 Err(error.to_string())
             }

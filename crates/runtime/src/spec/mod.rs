@@ -160,11 +160,8 @@ fn namespaces(inputs: &Inputs<'_>, context: &v1::LinuxContainerSecurityContext) 
     let options = context.namespace_options.clone().unwrap_or_default();
     let mut list = vec![json!({"type": "mount"})];
     let kept = |name: &str| inputs.namespaces.join(name);
-    let mut pod = |kind: &str, name: &str| {
-        if kept(name).exists() {
-            list.push(json!({"type": kind, "path": kept(name)}));
-        }
-    };
+    // One that is gone is missed when it is joined: without it the container would be in the machine's.
+    let mut pod = |kind: &str, name: &str| list.push(json!({"type": kind, "path": kept(name)}));
     if options.network() != NamespaceMode::Node {
         pod("network", "net");
         pod("uts", "uts");

@@ -27,6 +27,17 @@ fn read(rootfs: &Path, name: &str) -> String {
     attempt().unwrap_or_default()
 }
 
+/// The number of a user or group, where that is what is said. One out of range is never taken for a name: others have judged it
+/// as a number, and the image could give that name to root.
+fn identity(text: &str) -> Result<Option<u32>, String> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(None);
+    }
+    let number = text.parse::<i32>().ok().and_then(|number| u32::try_from(number).ok());
+    number.map(Some).ok_or_else(|| format!("user or group {text} is out of range"))
+}
+
 /// `context` goes before what the image says.
 pub(crate) fn find(rootfs: &Path, context: &LinuxContainerSecurityContext, image_user: &str) -> Result<User, String> {
     let (passwd, group) = (read(rootfs, "etc/passwd"), read(rootfs, "etc/group"));
@@ -42,11 +53,12 @@ pub(crate) fn find(rootfs: &Path, context: &LinuxContainerSecurityContext, image
     let wanted = if wanted.is_empty() { "0".to_owned() } else { wanted };
     let users: Vec<Vec<&str>> = passwd.lines().map(|line| line.split(':').collect()).collect();
     let number = |text: &str| text.parse::<u32>().ok();
-    let entry = match number(&wanted) {
+    let chosen_uid = identity(&wanted)?;
+    let entry = match chosen_uid {
         Some(uid) => users.iter().find(|user| user.get(2).and_then(|u| number(u)) == Some(uid)),
         None => users.iter().find(|user| user.first() == Some(&wanted.as_str())),
     };
-    let uid = match (number(&wanted), entry) {
+    let uid = match (chosen_uid, entry) {
         (Some(uid), _) => uid,
         (None, Some(entry)) => entry.get(2).and_then(|u| number(u)).ok_or("a user without a number")?,
         (None, None) => {
@@ -54,14 +66,18 @@ pub(crate) fn find(rootfs: &Path, context: &LinuxContainerSecurityContext, image
         }
     };
     let groups: Vec<Vec<&str>> = group.lines().map(|line| line.split(':').collect()).collect();
-    let group_number = |text: &str| {
-        number(text).or_else(|| groups.iter().find(|g| g.first() == Some(&text)).and_then(|g| number(g.get(2)?)))
+    let group_number = |text: &str| match identity(text)? {
+        Some(gid) => Ok(gid),
+        None => {
+            let named = groups.iter().find(|g| g.first() == Some(&text)).and_then(|g| number(g.get(2)?));
+            named.ok_or_else(|| format!("unable to find group {text}"))
+        }
     };
     let own_group = entry.and_then(|entry| number(entry.get(3)?));
     let gid = match &context.run_as_group {
         Some(value) => u32::try_from(value.value).map_err(|_| "a group out of range".to_owned())?,
         None => match image_group.filter(|_| !by_context) {
-            Some(name) => group_number(name).ok_or_else(|| format!("unable to find group {name}"))?,
+            Some(name) => group_number(name)?,
             None => own_group.unwrap_or(0),
         },
     };
@@ -113,6 +129,15 @@ mod tests {
         let strict = LinuxContainerSecurityContext { supplemental_groups_policy: 1, ..own };
         check(&strict, "", (33, 7, &[7, 8]));
         assert!(find(root.path(), &context, "nobody").is_err());
+        // The image calls root by a number that is too large to be one.
+        std::fs::write(root.path().join("etc/passwd"), "4294967296:x:0:0::/:\n-1:x:0:0::/:\n").expect("written");
+        std::fs::write(root.path().join("etc/group"), "4294967296:x:0:\n").expect("written");
+        for user in ["4294967296", "-1", "2147483648", "5:4294967296"] {
+            let why = find(root.path(), &context, user).expect_err("refused");
+            assert!(why.contains("out of range"), "{user}: {why}");
+        }
+        let large = LinuxContainerSecurityContext { run_as_user: value(4_294_967_296), ..context.clone() };
+        assert!(find(root.path(), &large, "").expect_err("refused").contains("out of range"));
         // A link out of the image is followed inside of it.
         std::fs::remove_file(root.path().join("etc/passwd")).expect("removed");
         std::os::unix::fs::symlink("/etc/passwd", root.path().join("etc/passwd")).expect("a link");

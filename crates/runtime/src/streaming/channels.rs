@@ -11,8 +11,9 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::command::{Io, Streams, status};
-use crate::protocol::{Frame, Kind, Verdict, read_frame, write_frame};
+use super::command::{GOODBYE_PATIENCE, Io, Streams, status};
+use super::input::ToShim;
+use crate::protocol::{Kind, Verdict, read_frame};
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -46,7 +47,7 @@ pub(super) async fn join<I: Io>(
     command: &[String],
     base64: bool,
 ) -> std::io::Result<()> {
-    let (sink, source) = WebSocketStream::from_raw_socket(io, Role::Server, None).await.split();
+    let (sink, mut source) = WebSocketStream::from_raw_socket(io, Role::Server, None).await.split();
     let mut sink = Sink { inner: sink, base64 };
     // Tells the client that the connection stands.
     sink.send(if streams.stdout { STDOUT } else { ERROR }, &[]).await?;
@@ -56,13 +57,17 @@ pub(super) async fn join<I: Io>(
             let (from_shim, to_shim) = shim.into_split();
             tokio::select! {
                 verdict = to_client(from_shim, &mut sink, streams) => Some(verdict?),
-                ended = from_client(source, to_shim, streams, base64) => { ended?; None }
+                ended = from_client(&mut source, ToShim::new(to_shim), streams, base64) => { ended?; None }
             }
         }
     };
     let Some(verdict) = verdict else { return Ok(()) };
     sink.send(ERROR, &status(&verdict, command)).await?;
-    sink.inner.close().await.map_err(std::io::Error::other)
+    sink.inner.close().await.map_err(std::io::Error::other)?;
+    // A connection that is closed with something unread takes the last words from the client.
+    let closed = async { while let Some(Ok(_)) = source.next().await {} };
+    let _ = tokio::time::timeout(GOODBYE_PATIENCE, closed).await;
+    Ok(())
 }
 
 async fn to_client<I: Io>(
@@ -97,8 +102,8 @@ pub(super) fn split(message: Message, base64: bool) -> Option<(u8, Bytes)> {
 }
 
 async fn from_client<I: Io>(
-    mut source: SplitStream<WebSocketStream<I>>,
-    mut shim: impl AsyncWrite + Unpin,
+    source: &mut SplitStream<WebSocketStream<I>>,
+    mut shim: ToShim<impl AsyncWrite + Unpin>,
     streams: Streams,
     base64: bool,
 ) -> std::io::Result<()> {
@@ -109,13 +114,45 @@ async fn from_client<I: Io>(
         }
         let Some((channel, payload)) = split(message, base64) else { continue };
         match channel {
-            STDIN if streams.stdin => write_frame(&mut shim, &Frame::new(Kind::Input, payload)).await?,
-            RESIZE => write_frame(&mut shim, &Frame::new(Kind::Resize, payload)).await?,
-            CLOSE if payload.first() == Some(&STDIN) => {
-                write_frame(&mut shim, &Frame::new(Kind::CloseInput, "")).await?;
-            }
+            STDIN if streams.stdin => shim.send(Kind::Input, payload).await,
+            RESIZE => shim.send(Kind::Resize, payload).await,
+            CLOSE if payload.first() == Some(&STDIN) => shim.send(Kind::CloseInput, Bytes::new()).await,
             _ => {}
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Frame, write_frame};
+
+    /// The command ends at once, and the client types on: it still hears how the command ended, and what it types is taken until
+    /// it closes.
+    #[tokio::test]
+    async fn a_client_that_types_on_hears_the_last_words() {
+        let (near, mut shim) = UnixStream::pair().expect("a pair");
+        let (server, client) = tokio::io::duplex(1 << 20);
+        let streams = Streams { stdin: true, stdout: true, stderr: true, tty: false };
+        let served = async move { join(Ok(near), server, streams, &["true".to_owned()], false).await };
+        let typing = async move {
+            let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+            client.next().await.expect("a greeting").expect("a greeting");
+            let typed = Message::Binary(vec![STDIN; 3 << 16].into());
+            client.send(typed.clone()).await.expect("typed");
+            // The shim is gone with what it did not read.
+            write_frame(&mut shim, &Frame::new(Kind::Output, "word")).await.expect("a frame");
+            write_frame(&mut shim, &Frame::end(&Verdict { code: 3, error: None })).await.expect("a frame");
+            drop(shim);
+            client.send(typed.clone()).await.expect("typed");
+            let output = client.next().await.expect("output").expect("output").into_data();
+            assert_eq!(output, [&[STDOUT], &b"word"[..]].concat());
+            let status = client.next().await.expect("a status").expect("a status").into_data();
+            assert!(status[0] == ERROR && String::from_utf8_lossy(&status).contains("exit code 3"), "{status:?}");
+            assert!(client.next().await.expect("the end").expect("the end").is_close());
+        };
+        let (served, ()) = tokio::join!(served, typing);
+        served.expect("served");
+    }
 }

@@ -4,20 +4,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use ferry_cri::v1;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
+use super::input::ToShim;
 use super::spdy::{Frame as Spdy, Reader, Writer};
 use super::{Protocol, channels};
 use crate::engine::{Engine, exec_process};
-use crate::protocol::{Exec, Frame, Kind, Request, Verdict, read_frame, write_frame};
+use crate::protocol::{Exec, Kind, Request, Verdict, read_frame};
 
 const STREAMS_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client may take to close its side after the last word.
-const GOODBYE_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const GOODBYE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which streams a call asked for.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +112,8 @@ async fn join_spdy<I: Io>(
     let verdict = match opened {
         Err(error) => Some(Verdict { code: 255, error: Some(error) }),
         Ok(shim) => {
-            let (mut from_shim, mut to_shim) = shim.into_split();
+            let (mut from_shim, to_shim) = shim.into_split();
+            let mut to_shim = ToShim::new(to_shim);
             tokio::select! {
                 verdict = to_client(&mut from_shim, &writer, &named) => Some(verdict?),
                 ended = from_client(&mut reader, &mut to_shim, &writer, &named) => { ended?; None }
@@ -178,7 +181,7 @@ async fn to_client<I: Io>(
 
 async fn from_client<I: Io>(
     reader: &mut Reader<ReadHalf<I>>,
-    shim: &mut (impl AsyncWrite + Unpin),
+    shim: &mut ToShim<impl AsyncWrite + Unpin>,
     writer: &Shared<I>,
     named: &HashMap<String, u32>,
 ) -> std::io::Result<()> {
@@ -188,18 +191,18 @@ async fn from_client<I: Io>(
             None | Some(Spdy::GoAway) => return Ok(()),
             Some(Spdy::Data { stream, fin, data }) if Some(stream) == stdin => {
                 if !data.is_empty() {
-                    write_frame(shim, &Frame::new(Kind::Input, data)).await?;
+                    shim.send(Kind::Input, data).await;
                 }
                 if fin {
-                    write_frame(shim, &Frame::new(Kind::CloseInput, "")).await?;
+                    shim.send(Kind::CloseInput, Bytes::new()).await;
                 }
             }
             Some(Spdy::Reset { stream }) if Some(stream) == stdin => {
-                write_frame(shim, &Frame::new(Kind::CloseInput, "")).await?;
+                shim.send(Kind::CloseInput, Bytes::new()).await;
             }
             Some(Spdy::Data { stream, data, .. }) if Some(stream) == resize => {
                 if !data.is_empty() {
-                    write_frame(shim, &Frame::new(Kind::Resize, data)).await?;
+                    shim.send(Kind::Resize, data).await;
                 }
             }
             Some(Spdy::Open { stream, .. }) => writer.lock().await.reply(stream).await?,

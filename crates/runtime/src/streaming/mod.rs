@@ -6,6 +6,7 @@ mod channels;
 mod command;
 mod forward;
 mod forward_channels;
+mod input;
 mod spdy;
 
 use std::collections::HashMap;

@@ -27,6 +27,10 @@ pub fn add_images(registry: &mut Registry, base: &[u8]) {
     }
     let config = json!({"Env": ["PATH=/bin"], "Cmd": ["sh"], "WorkingDir": "/proc/self/fd/7"});
     registry.add("workdir", &[base.to_vec()], config, false);
+    let config = json!({"Env": ["PATH=/bin"], "Cmd": ["sh"]});
+    let moved = layer(&[Entry::Folder("elsewhere/"), Entry::Link("proc", "elsewhere")]);
+    registry.add("moved-proc", &[base.to_vec(), moved], config.clone(), false);
+    registry.add("door", &[base.to_vec(), layer(&[Entry::Link("door", "proc")])], config, false);
 }
 
 pub async fn layers(kubelet: &mut Kubelet) {
@@ -65,5 +69,75 @@ pub async fn working_directories(kubelet: &mut Kubelet) {
     kubelet.ended(&id).await;
     let log = kubelet.log("workdir", "open");
     assert_eq!(log, ["stdout F 0", "stdout F 1", "stdout F 2", "stdout F 3"]);
+    kubelet.remove_pod(&pod).await;
+}
+
+/// What confines a container is written to /proc, and hidden there: neither an image nor a volume takes its place.
+pub async fn proc(kubelet: &mut Kubelet) {
+    let (folder, file) = (kubelet.folder.join("over-proc"), kubelet.folder.join("figures"));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(&file, "figures").expect("written");
+    let pod = kubelet.run_pod(kubelet.pod_config("proc")).await;
+    for (name, image, place, why) in [
+        ("moved", "moved-proc", None, "is a link in the image"),
+        ("over", "base", Some("/proc"), "not of type proc"),
+        ("inside", "base", Some("/proc/sys"), "inside /proc"),
+        ("through", "door", Some("/door/sys"), "inside /proc"),
+    ] {
+        kubelet.pull(image).await.expect("pulled");
+        let mut config = kubelet.container_config(name, "sleep 1000");
+        config.image = Some(v1::ImageSpec { image: kubelet.image(image), ..Default::default() });
+        config.mounts.extend(place.map(|place| v1::Mount {
+            container_path: place.into(),
+            host_path: folder.to_string_lossy().into_owned(),
+            ..Default::default()
+        }));
+        let id = kubelet.create(&pod, config).await.expect("a container");
+        let error = kubelet.start_container(&id).await.expect_err("refused");
+        assert!(error.message().contains(why), "{name}: {}", error.message());
+    }
+    let mut config = kubelet.container_config("figures", "cat /proc/meminfo");
+    config.mounts.push(v1::Mount {
+        container_path: "/proc/meminfo".into(),
+        host_path: file.to_string_lossy().into_owned(),
+        ..Default::default()
+    });
+    let id = kubelet.run(&pod, config).await;
+    kubelet.ended(&id).await;
+    assert_eq!(kubelet.log("proc", "figures"), ["stdout P figures"]);
+    kubelet.remove_pod(&pod).await;
+}
+
+/// A program may be named by a descriptor; those of the runtime are closed before it is looked for. One is left, which tells
+/// the runtime how that went.
+pub async fn programs(kubelet: &mut Kubelet) {
+    let pod = kubelet.run_pod(kubelet.pod_config("programs")).await;
+    let id = kubelet.run(&pod, kubelet.container_config("c", "sleep 1000")).await;
+    let mut open = Vec::new();
+    for number in 3..40 {
+        let cmd = vec![format!("/proc/self/fd/{number}")];
+        let request = v1::ExecSyncRequest { container_id: id.clone(), cmd, timeout: 20 };
+        let answer = format!("{:?}", kubelet.client.exec_sync(request).await);
+        if !answer.contains("no such file") {
+            open.push(answer);
+        }
+    }
+    assert!(open.len() <= 1, "{open:#?}");
+    kubelet.remove_pod(&pod).await;
+}
+
+/// Where the pod's namespaces are gone, a container is not started in those of the node.
+pub async fn namespaces(kubelet: &mut Kubelet) {
+    let pod = kubelet.run_pod(kubelet.pod_config("bare")).await;
+    let kept = kubelet.folder.join("run/namespaces").join(&pod);
+    let away = kept.with_extension("away");
+    std::fs::rename(&kept, &away).expect("namespaces of the pod");
+    let started = match kubelet.create(&pod, kubelet.container_config("c", "sleep 1000")).await {
+        Ok(id) => kubelet.start_container(&id).await,
+        Err(error) => Err(error),
+    };
+    std::fs::rename(&away, &kept).expect("moved back");
+    let error = started.expect_err("refused");
+    assert!(error.message().contains("namespace"), "{}", error.message());
     kubelet.remove_pod(&pod).await;
 }
