@@ -56,6 +56,7 @@ const LISTS: &[(&str, &str, Scope)] = &[
     ("resourceclaims", "/apis/resource.k8s.io/v1/resourceclaims", Own),
     ("resourceclaimtemplates", "/apis/resource.k8s.io/v1/resourceclaimtemplates", Own),
     ("deviceclasses", "/apis/resource.k8s.io/v1/deviceclasses", All),
+    ("resourceslices", "/apis/resource.k8s.io/v1/resourceslices", All),
     ("apiservices", "/apis/apiregistration.k8s.io/v1/apiservices", All),
     (VALIDATING, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", All),
     (MUTATING, "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", All),
@@ -164,7 +165,7 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
     }
     let mut world = around_it(cluster, target, around, &lists).await;
     if world.all("pods").iter().any(|pod| !object::items(pod, "/spec/resourceClaims").is_empty()) {
-        let devices = ["resourceclaims", "resourceclaimtemplates", "deviceclasses"];
+        let devices = ["resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices"];
         let more = around_it(cluster, Value::Null, around, &devices).await;
         devices.iter().for_each(|list| {
             if let Some(items) = more.seen(list) {

@@ -45,6 +45,9 @@ pub(crate) async fn add_named(cluster: &Cluster, world: &mut World, namespace: &
         (plural, name, found)
     });
     for (plural, name, found) in join_all(asked).await {
+        if let Err(Error::Refused { code: 401 | 403, .. }) = &found {
+            world.unseen.push(format!("{}/{name}, which you may not read", plural.trim_end_matches('s')));
+        }
         world.note(plural, &name, presence(found));
     }
 }
@@ -106,7 +109,7 @@ fn content(item: &Value) -> Content {
 /// Set in a Service whose endpoints could not be listed.
 pub(crate) const UNLISTED: &str = "unlisted";
 
-/// The Services that webhooks and APIServices call, with their endpoints.
+/// The Services that webhooks and APIServices call, or that an ExternalName means, with their endpoints.
 pub(crate) async fn add_behind(cluster: &Cluster, world: &mut World) {
     let is_webhook = known_kind(&world.target).ends_with("WebhookConfiguration");
     let configurations = [VALIDATING, MUTATING].into_iter().flat_map(|list| world.all(list));
@@ -123,6 +126,11 @@ pub(crate) async fn add_behind(cluster: &Cluster, world: &mut World) {
     };
     if let Some(service) = called {
         services.insert((object::text(service, "/namespace").to_owned(), object::text(service, "/name").to_owned()));
+    }
+    if let Some((namespace, name)) =
+        why::service_meant(&world.target).filter(|_| known_kind(&world.target) == "Service")
+    {
+        services.insert((namespace.to_owned(), name.to_owned()));
     }
     if services.is_empty() {
         return;

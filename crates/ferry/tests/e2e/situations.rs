@@ -22,8 +22,10 @@ const CASES: &[Case] = &[
     ("po/gated", 1, &["scheduling gates hold it back: example.com/wait"]),
     ("po/no-claim", 1, &["its volume \"v\" needs the PersistentVolumeClaim \"gone\""]),
     ("pvc/too-small", 1, &["the nearest, why-small, is too small: it has 1Mi, and the claim asks for 1Gi"]),
+    ("pvc/kept", 1, &["the nearest, why-kept, is kept for the claim elsewhere/other"]),
     ("pvc/no-class", 1, &["StorageClass \"why-nope\" does not exist"]),
     ("po/no-image", 1, &["has no such image or tag", "kubectl edit -n why pod/no-image"]),
+    ("po/no-image-of-volume", 1, &["no-such-data:1 of volume \"data\" cannot be pulled"]),
     ("po/no-host", 1, &["the name of the registry, registry.invalid, does not resolve"]),
     ("po/no-config", 1, &["needs the ConfigMap \"gone\", and there is none in namespace why"]),
     ("po/no-key", 1, &["needs the key \"b\" of the ConfigMap \"there\"", "it has a"]),
@@ -32,6 +34,8 @@ const CASES: &[Case] = &[
     ("po/init-fails", 1, &["init container setup ends", "no table users"]),
     ("po/ends", 1, &["it ends as if its work were done"]),
     ("po/probe-port", 1, &["names the port \"http\", which the container does not have"]),
+    ("po/probe-host", 1, &["the probe asks the host 127.0.0.1, not the pod"]),
+    ("po/slow-start", 3, &["it is on its way", "it may fail 1000 times, one every 10 s"]),
     ("po/restarted", 1, &["is restarted by its kubelet because its livenessProbe fails"]),
     ("deploy/zero", 0, &["nothing holds it up", "scaled to zero", "kubectl scale -n why deployment/zero --replicas=1"]),
     ("deploy/paused", 0, &["nothing holds it up", "it is paused", "kubectl rollout resume -n why deployment/paused"]),
@@ -45,6 +49,7 @@ const CASES: &[Case] = &[
     ("svc/typo", 1, &["its selector app=wel matches no pod in why", "app="]),
     ("svc/port-name", 1, &["targetPort \"http\" (port 80/TCP) is the name of no container port"]),
     ("svc/address", 1, &["10.1.2.3 is an address"]),
+    ("svc/no-other", 1, &["means the Service \"gone\" of namespace why, which does not exist"]),
     ("svc/balancer-class", 1, &["a load balancer of the class \"example.com/lb\""]),
     ("ing/no-class", 1, &["probably", "names no ingressClassName"]),
     ("ing/no-backend", 1, &["the Service \"gone\", does not exist in namespace why"]),
@@ -85,7 +90,7 @@ pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
     let none = r#"{"metadata":{"finalizers":null}}"#;
     cluster.kubectl(&["patch", "configmap", "held", "-n", NAMESPACE, "--type=merge", "-p", none]);
     cluster.kubectl(&["delete", "validatingwebhookconfiguration", "why-dead"]);
-    cluster.kubectl(&["delete", "pv", "why-small"]);
+    cluster.kubectl(&["delete", "pv", "why-small", "why-kept"]);
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"]);
 }
 

@@ -3,6 +3,7 @@
 //! `gather` reads a [`Scene`], `walk` is pure. What cannot be known from objects is said to be unknown.
 
 mod gather;
+mod ports;
 mod render;
 mod steps;
 mod target;

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::Value;
 
+use super::ports::{cluster_addresses, is_external, is_headless, own_port, protocol_of, service_port};
 use super::{Outcome, Scene};
 use crate::why::{Finding, PACKETS_DROPPED, Reason, held, in_namespace, named, plural};
 use crate::world::{is_true, title};
@@ -100,20 +101,6 @@ fn target(scene: &Scene) -> Option<Outcome> {
     }
 }
 
-fn cluster_addresses(service: &Value) -> Vec<&str> {
-    let all = object::items(service, "/spec/clusterIPs").iter().filter_map(Value::as_str);
-    let mut all: Vec<&str> = all.collect();
-    if all.is_empty() {
-        all.push(object::text(service, "/spec/clusterIP"));
-    }
-    all.retain(|address| address.parse::<IpAddr>().is_ok());
-    all
-}
-
-fn is_external(scene: &Scene) -> bool {
-    scene.object.as_ref().is_some_and(|object| object::text(object, "/spec/type") == "ExternalName")
-}
-
 fn dns(scene: &Scene) -> Option<Outcome> {
     if !scene.target.is_service {
         return None;
@@ -162,44 +149,28 @@ fn is_ready(endpoint: &&Value) -> bool {
     endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false)
 }
 
-/// The port of the Service that is meant.
-fn service_port(scene: &Scene) -> Result<&Value, String> {
-    let Some(service) = &scene.object else { return Err(String::new()) };
-    let ports = object::items(service, "/spec/ports");
-    let number = |port: &Value| port.get("port").and_then(Value::as_i64).unwrap_or(0);
-    let of_protocol = |port: &&Value| {
-        let protocol = scene.target.protocol.as_deref();
-        protocol.is_none_or(|wanted| protocol_of(port) == wanted)
-    };
-    let named = |port: &&Value| match &scene.target.port {
-        None => true,
-        Some(wanted) => number(port).to_string() == *wanted || object::text(port, "/name") == wanted,
-    };
-    let fitting: Vec<&Value> = ports.iter().filter(of_protocol).filter(named).collect();
-    let all: Vec<String> = ports.iter().map(|port| format!("{}/{}", number(port), protocol_of(port))).collect();
-    match (fitting.as_slice(), &scene.target.port) {
-        ([], _) => Err(format!("it has {}", if all.is_empty() { "no ports".into() } else { all.join(", ") })),
-        ([_, _, ..], None) => Err(format!("it has several ports, and none was named: {}", all.join(", "))),
-        ([port, ..], _) => Ok(*port),
-    }
-}
-
-fn protocol_of(port: &Value) -> &str {
-    match object::text(port, "/protocol") {
-        "" => "TCP",
-        protocol => protocol,
-    }
-}
-
 fn port(scene: &Scene) -> Option<Outcome> {
     if !scene.target.is_service || is_external(scene) {
         return None;
     }
     let service = scene.object.as_ref()?;
+    if is_headless(scene)
+        && let Ok((number, _)) = own_port(scene)
+    {
+        let target = service_port(scene).ok().and_then(|port| port.get("targetPort"));
+        let own = format!("the Service is headless: its pods are asked at their own port {number}");
+        return match target.filter(|target| target.as_u64() != Some(number.into())) {
+            Some(other) => unknown(format!("{own}; the Service's targetPort {other} does not count")),
+            None => passes(own),
+        };
+    }
     match service_port(scene) {
         Err(problem) => {
-            let wanted = scene.target.port.as_deref().unwrap_or("that");
-            let cause = format!("the Service has no port {wanted}");
+            let cause = match &scene.target.port {
+                Some(wanted) => format!("the Service has no port {wanted}"),
+                None if object::items(service, "/spec/ports").is_empty() => "the Service has no ports".to_owned(),
+                None => "the Service has several ports, and none was named".to_owned(),
+            };
             let finding = Finding::new(Reason::ServicePort, service, cause).detail(problem);
             let edit = format!("kubectl edit {}service/{}", in_namespace(service), scene.target.name);
             stop(finding.advise(format!("connect to a port that it has, or add one: {edit}")))
@@ -241,23 +212,32 @@ fn ends(scene: &Scene) -> Vec<End<'_>> {
         let end = |address| End { address, port, protocol, node: node.to_owned(), pod: Some(pod) };
         return addresses(pod).into_iter().map(end).collect();
     }
-    let Ok(wanted) = service_port(scene) else { return Vec::new() };
+    let own = own_port(scene).ok().filter(|_| is_headless(scene));
+    let wanted = service_port(scene);
+    if own.is_none() && wanted.is_err() {
+        return Vec::new();
+    }
     let mut found = Vec::new();
     for slice in scene.slices.iter().flatten() {
         let of = object::labels(slice).get("kubernetes.io/service-name").and_then(Value::as_str);
         if of != Some(scene.target.name.as_str()) {
             continue;
         }
-        let same = |port: &&Value| object::text(port, "/name") == object::text(wanted, "/name");
-        let Some(port) = object::items(slice, "/ports").iter().find(same) else { continue };
-        let Some(number) = port.get("port").and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok()) else {
-            continue;
+        let (number, protocol) = match (own, &wanted) {
+            (Some(own), _) => own,
+            (None, Ok(wanted)) => {
+                let same = |port: &&Value| object::text(port, "/name") == object::text(wanted, "/name");
+                let Some(port) = object::items(slice, "/ports").iter().find(same) else { continue };
+                let number = port.get("port").and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok());
+                let Some(number) = number else { continue };
+                (number, protocol_of(port))
+            }
+            (None, Err(_)) => continue,
         };
         for endpoint in object::items(slice, "/endpoints").iter().filter(is_ready) {
             let first = object::items(endpoint, "/addresses").first().and_then(Value::as_str);
             let Some(address) = first.and_then(|text| text.parse().ok()) else { continue };
             let node = object::text(endpoint, "/nodeName").to_owned();
-            let protocol = protocol_of(port);
             found.push(End { address, port: number, protocol, node, pod: known(address) });
         }
     }

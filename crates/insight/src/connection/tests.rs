@@ -92,6 +92,36 @@ fn a_way_without_obstacles_is_shown_with_its_evidence() {
 }
 
 #[test]
+fn a_headless_service_changes_no_ports() {
+    let headless = |to: &str, ports: Value| {
+        let mut scene = scene(to);
+        scene.object = Some(json!({
+            "kind": "Service", "metadata": {"name": "b", "namespace": "default"},
+            "spec": {"clusterIP": "None", "clusterIPs": ["None"], "ports": ports},
+        }));
+        scene
+    };
+    let own = "its pods are asked at their own port 8080";
+    check("no ports", &headless("svc/b:8080", json!([])), None, &[own, "pod/b at 10.244.0.6:8080", "nothing stops it"]);
+    let other = json!([{"name": "web", "port": 80, "targetPort": 8080, "protocol": "TCP"}]);
+    let texts = ["asked at their own port 80; the Service's targetPort 8080 does not count", "pod/b at 10.244.0.6:80"];
+    check("a targetPort", &headless("svc/b:80", other), None, &texts);
+}
+
+#[test]
+fn a_service_with_several_ports_wants_one_named() {
+    let mut scene = scene("svc/b");
+    if let Some(service) = &mut scene.object {
+        service["spec"]["ports"] = json!([{"name": "a", "port": 80}, {"name": "b", "port": 81}]);
+    }
+    let texts = [
+        "the Service has several ports, and none was named",
+        "it has 80/TCP, 81/TCP: name one, as in --to service/b:80",
+    ];
+    check("several", &scene, Some(Reason::ServicePort), &texts);
+}
+
+#[test]
 fn the_first_obstacle_is_named() {
     let changed = |change: &dyn Fn(&mut Scene)| {
         let mut scene = scene("service/b:80");

@@ -1,6 +1,9 @@
 //! Pods that the API server refused to their controller: quotas, policies, webhooks, what they name.
 
+use std::collections::BTreeMap;
+
 use ferry_meta::object;
+use ferry_meta::quantity::Quantity;
 use serde_json::Value;
 
 use super::{Finding, Reason, named, webhook};
@@ -125,17 +128,27 @@ impl Refusal {
 pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
     let finding = |reason: Reason, cause: String| Finding::new(reason, owner, cause).detail(message);
     let namespace = object::namespace(owner);
-    let edit = format!("kubectl edit -n {namespace} {}", maker(world, owner));
+    let edit = change(world, owner);
     let refusal = Refusal::read(message);
     if let Some(claim) = claim_of(message) {
         return claim_refused(world, owner, &claim, message, &refusal);
     }
     match refusal {
         Refusal::QuotaExceeded { quota } => {
-            let found = finding(
-                Reason::QuotaUsedUp,
-                format!("its pods are refused: the ResourceQuota {quota:?} of namespace {namespace} is used up"),
+            let too_much = beyond(message);
+            if !too_much.is_empty() {
+                let cause = format!(
+                    "its pods are refused: one of them asks for more than the whole ResourceQuota {quota:?} of namespace {namespace} allows: {}",
+                    too_much.join("; ")
+                );
+                return finding(Reason::QuotaUsedUp, cause)
+                    .advise(format!("ask for less in resources of the containers: {edit}"))
+                    .advise(format!("or raise it: kubectl edit -n {namespace} resourcequota/{quota}"));
+            }
+            let cause = format!(
+                "its pods are refused: the ResourceQuota {quota:?} of namespace {namespace} has no room for another one"
             );
+            let found = finding(Reason::QuotaUsedUp, cause);
             let found = world
                 .find("resourcequotas", &quota)
                 .map(usage)
@@ -263,6 +276,39 @@ fn level_that_allows(level: &str, message: &str) -> &'static str {
     if level == "baseline" || forbidden { "privileged" } else { "baseline" }
 }
 
+/// How the template is changed: that of a Job cannot be.
+fn change(world: &World, owner: &Value) -> String {
+    let namespace = object::namespace(owner);
+    match maker(world, owner) {
+        own if own.starts_with("job/") => format!(
+            "a Job's template cannot be changed: delete it, correct its manifest and create it again: kubectl delete -n {namespace} {own}"
+        ),
+        cron if cron.starts_with("cronjob/") => {
+            format!("kubectl edit -n {namespace} {cron}; it counts from its next Job on")
+        }
+        maker => format!("kubectl edit -n {namespace} {maker}"),
+    }
+}
+
+/// What a single pod asks for beyond the whole of a quota, from `requested: a=1,b=2, used: …, limited: a=1,b=2`.
+fn beyond(message: &str) -> Vec<String> {
+    let amounts = |word: &str| -> BTreeMap<String, (String, Quantity)> {
+        let list =
+            message.split_once(word).map(|(_, rest)| rest.split(", ").next().unwrap_or(rest)).unwrap_or_default();
+        let pair = |text: &str| {
+            let (resource, amount) = text.split_once('=')?;
+            Some((resource.to_owned(), (amount.to_owned(), Quantity::parse(amount).ok()?)))
+        };
+        list.split(',').filter_map(pair).collect()
+    };
+    let limits = amounts("limited: ");
+    let over = amounts("requested: ").into_iter().filter_map(|(resource, (asked, wanted))| {
+        let (limit, most) = limits.get(&resource)?;
+        (wanted.as_f64() > most.as_f64()).then(|| format!("{resource}: {asked} of {limit}"))
+    });
+    over.collect()
+}
+
 /// What has the template: a ReplicaSet of a Deployment is not what one changes.
 fn maker(world: &World, owner: &Value) -> String {
     super::containers::maker(world, owner).unwrap_or_else(|| title(owner))
@@ -272,7 +318,7 @@ fn maker(world: &World, owner: &Value) -> String {
 pub(super) fn usage(quota: &Value) -> Vec<String> {
     let used = object::map(quota, "/status/used");
     let full = object::map(quota, "/status/hard").iter().filter_map(|(resource, hard)| {
-        let parse = |value: &Value| ferry_meta::quantity::Quantity::parse(value.as_str()?).ok();
+        let parse = |value: &Value| Quantity::parse(value.as_str()?).ok();
         let (limit, taken) = (parse(hard)?, parse(used.get(resource)?)?);
         // A limit of nothing is a rule, not something that was used up.
         (!limit.is_zero() && taken.as_f64() >= limit.as_f64())

@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, is_failing, said};
+use super::{Finding, Reason, is_failing, pod, said, workload};
 use crate::world::{World, standing};
 
 pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
@@ -48,6 +48,14 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
             let cause = format!("its target {scaled} cannot be scaled: a {kind} has no number of replicas");
             return vec![finding(Reason::HpaTarget, cause).detail(said(unable)).advise(format!(
                 "name a Deployment, StatefulSet or ReplicaSet in spec.scaleTargetRef: kubectl edit -n {namespace} hpa/{}",
+                object::name(target)
+            ))];
+        }
+        let version = object::text(target, "/spec/scaleTargetRef/apiVersion");
+        if matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet") && version != "apps/v1" {
+            let cause = format!("its target is a {kind} of {version:?}, and these are of apps/v1");
+            return vec![finding(Reason::HpaTarget, cause).detail(said(unable)).advise(format!(
+                "set apiVersion: apps/v1 in spec.scaleTargetRef: kubectl edit -n {namespace} hpa/{}",
                 object::name(target)
             ))];
         }
@@ -139,6 +147,17 @@ fn inactive_because(world: &World, target: &Value, inactive: &Value, scaled: &st
         return found(Reason::HpaRequests, &cause).advise(format!(
             "name resources.requests in every container of the template: kubectl edit -n {namespace} {scaled}"
         ));
+    }
+    // Pods that do not run use nothing.
+    let plural = format!("{}s", object::text(target, "/spec/scaleTargetRef/kind").to_lowercase());
+    let owner = world.find(&plural, object::text(target, "/spec/scaleTargetRef/name"));
+    let pods = owner.map(|owner| workload::current_pods(world, owner)).unwrap_or_default();
+    if !pods.is_empty() && !pods.iter().any(|pod| pod::is_serving(pod)) {
+        let cause = format!("{none}: no pod of its target {scaled} is ready");
+        let about = found(Reason::HpaMetrics, &cause);
+        if let Some(inner) = pods.iter().find_map(|pod| pod::first(world, pod)) {
+            return about.because_of(inner);
+        }
     }
     found(Reason::HpaMetrics, none).advise(format!(
         "the resource metrics must be there for its pods: kubectl top pods -n {namespace} (served by {group})"

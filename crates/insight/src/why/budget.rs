@@ -83,6 +83,23 @@ fn blocking(world: &World, budget: &Value) -> Option<Finding> {
             object::name(budget)
         )));
     }
+    // A share, or what may be missing, is counted from the replicas of controllers: pods without one count for nothing.
+    let share = budget.pointer("/spec/maxUnavailable").is_some()
+        || budget.pointer("/spec/minAvailable").is_some_and(Value::is_string);
+    let bare =
+        |pod: &&Value| !object::items(pod, "/metadata/ownerReferences").iter().any(|owner| owner["controller"] == true);
+    if share && expected == 0 && !pods.is_empty() && pods.iter().all(|pod| bare(pod)) {
+        let names: Vec<&str> = pods.iter().map(|pod| object::name(pod)).collect();
+        let cause = format!(
+            "nobody may be evicted: it is counted from the replicas of controllers, and its pods ({}) have none",
+            named(&names)
+        );
+        return Some(Finding::new(Reason::BudgetSync, budget, cause).advise(format!(
+            "for pods without a controller, use minAvailable with a number: kubectl edit {}pdb/{}",
+            in_namespace(budget),
+            object::name(budget)
+        )));
+    }
     let allows = match (budget.pointer("/spec/minAvailable"), budget.pointer("/spec/maxUnavailable")) {
         (Some(least), _) => format!("minAvailable is {least}"),
         (_, Some(most)) => format!("maxUnavailable is {most}"),
@@ -97,9 +114,13 @@ fn blocking(world: &World, budget: &Value) -> Option<Finding> {
     }
     if sick.is_empty() {
         let edit = format!("kubectl edit {}pdb/{}", in_namespace(budget), object::name(budget));
-        return Some(finding.note().advise(format!(
-            "it leaves no room at all: raise the replicas, or lower minAvailable (raise maxUnavailable): {edit}"
-        )));
+        let least = budget.pointer("/spec/minAvailable");
+        let remedy = match least.map(|least| least.as_str().unwrap_or_default()) {
+            None => "raise maxUnavailable",
+            Some("100%") => "lower minAvailable",
+            Some(_) => "raise the replicas, or lower minAvailable",
+        };
+        return Some(finding.note().advise(format!("it leaves no room at all: {remedy}: {edit}")));
     }
     let names: Vec<&str> = sick.iter().map(|pod| object::name(pod)).collect();
     let finding = finding.detail(format!("{} not healthy: {}", plural(sick.len(), "pod"), named(&names)));

@@ -1,39 +1,15 @@
 //! Claims without a volume: first the volumes that are there, then the class that could make one.
 
 use ferry_meta::object;
-use ferry_meta::quantity::Quantity;
-use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
+use super::misfit::{Misfit, explained, misfits};
 use super::{Finding, Reason, fit, is_soon, is_young, named, said};
 use crate::gather::ALL_PODS;
 use crate::world::{World, standing, time_at};
 
 const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
-
-/// Why a volume that is there is not for a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Misfit {
-    Class {
-        has: String,
-    },
-    TooSmall {
-        has: String,
-    },
-    AccessMode {
-        has: String,
-    },
-    Mode {
-        has: String,
-    },
-    Selector,
-    /// Its former claim is gone, and what is on it was kept.
-    Released,
-    Taken {
-        by: String,
-    },
-}
 
 pub(super) fn findings(world: &World, claim: &Value) -> Option<Finding> {
     let (name, namespace) = (object::name(claim), object::namespace(claim));
@@ -85,111 +61,7 @@ fn named_volume(world: &World, claim: &Value) -> Option<Finding> {
         return Some(finding.advise(format!("create the PersistentVolume {name}, or a claim without volumeName")));
     };
     let misfits = misfits(claim, volume);
-    (!misfits.is_empty()).then(|| explained(world, claim, volume, &misfits))
-}
-
-/// All that keeps a volume from a claim.
-pub(super) fn misfits(claim: &Value, volume: &Value) -> Vec<Misfit> {
-    let mut found = Vec::new();
-    let class = object::text(claim, "/spec/storageClassName");
-    let has = object::text(volume, "/spec/storageClassName");
-    if class != has {
-        found.push(Misfit::Class { has: has.to_owned() });
-    }
-    let bound = volume.pointer("/spec/claimRef").filter(|bound| {
-        let same = object::text(bound, "/name") == object::name(claim)
-            && object::text(bound, "/namespace") == object::namespace(claim);
-        let uid = object::text(bound, "/uid");
-        !(same && (uid.is_empty() || uid == object::uid(claim)))
-    });
-    if matches!(object::text(volume, "/status/phase"), "Released" | "Failed") {
-        found.push(Misfit::Released);
-    } else if let Some(bound) = bound {
-        let by = format!("{}/{}", object::text(bound, "/namespace"), object::text(bound, "/name"));
-        found.push(Misfit::Taken { by });
-    }
-    let size = |item: &Value, pointer: &str| Quantity::parse(object::text(item, pointer)).ok();
-    let (wanted, capacity) = (size(claim, "/spec/resources/requests/storage"), size(volume, "/spec/capacity/storage"));
-    if let (Some(wanted), Some(capacity)) = (wanted, capacity)
-        && capacity.as_f64() < wanted.as_f64()
-    {
-        found.push(Misfit::TooSmall { has: capacity.to_string() });
-    }
-    let modes = |item: &Value| -> Vec<String> {
-        object::items(item, "/spec/accessModes").iter().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let (wanted, offered) = (modes(claim), modes(volume));
-    if !wanted.iter().all(|mode| offered.contains(mode)) {
-        found.push(Misfit::AccessMode { has: offered.join(", ") });
-    }
-    let mode = |item: &Value| match object::text(item, "/spec/volumeMode") {
-        "" => "Filesystem".to_owned(),
-        mode => mode.to_owned(),
-    };
-    if mode(claim) != mode(volume) {
-        found.push(Misfit::Mode { has: mode(volume) });
-    }
-    if let Some(selector) = claim.pointer("/spec/selector")
-        && !LabelSelector::from_object(selector).is_ok_and(|selector| selector.matches(object::labels(volume)))
-    {
-        found.push(Misfit::Selector);
-    }
-    found
-}
-
-/// What is to be said of the volume that comes nearest.
-fn explained(_: &World, claim: &Value, volume: &Value, misfits: &[Misfit]) -> Finding {
-    let name = object::name(volume);
-    let wanted = object::text(claim, "/spec/resources/requests/storage");
-    let class = object::text(claim, "/spec/storageClassName");
-    let modes: Vec<&str> = object::items(claim, "/spec/accessModes").iter().filter_map(Value::as_str).collect();
-    let modes = modes.join(", ");
-    let sentence = |misfit: &Misfit| match misfit {
-        Misfit::Class { has } => format!("is of class {has:?}, and the claim wants {class:?}"),
-        Misfit::TooSmall { has } => format!("is too small: it has {has}, and the claim asks for {wanted}"),
-        Misfit::AccessMode { has } => format!("has the access mode {has}, and the claim asks for {modes}"),
-        Misfit::Mode { has } => format!("has volumeMode {has}, and the claim asks for the other"),
-        Misfit::Selector => "does not have the labels of the claim's selector".to_owned(),
-        Misfit::Released => {
-            "is Released: it belonged to a claim that is gone, and is kept for what is on it".to_owned()
-        }
-        Misfit::Taken { by } => format!("belongs to the claim {by}"),
-    };
-    let (reason, remedy) = match misfits.first() {
-        Some(Misfit::TooSmall { .. }) => (
-            Reason::VolumeTooSmall,
-            format!(
-                "ask for less than {wanted}, or create a larger PersistentVolume; a claim's request cannot shrink: delete it and create it anew"
-            ),
-        ),
-        Some(Misfit::Released) => (
-            Reason::VolumeReleased,
-            format!(
-                "if what is on it may be used again: kubectl patch pv {name} --type=merge -p '{{\"spec\":{{\"claimRef\":null}}}}'"
-            ),
-        ),
-        Some(Misfit::AccessMode { has }) => (
-            Reason::VolumeAccessMode,
-            format!("create the claim with the access mode {has}, or a volume that offers {modes}"),
-        ),
-        Some(Misfit::Class { has }) => (
-            Reason::VolumeClass,
-            format!("create the claim with storageClassName: {has:?}, or the volume with {class:?}"),
-        ),
-        Some(Misfit::Mode { has }) => (Reason::VolumeMode, format!("create the claim with volumeMode: {has}")),
-        Some(Misfit::Selector) => (
-            Reason::VolumeSelector,
-            format!("correct spec.selector of the claim, or label the volume: kubectl get pv {name} --show-labels"),
-        ),
-        Some(Misfit::Taken { by }) => (
-            Reason::VolumeTaken,
-            format!("delete the claim {by} if it is not needed, or create another PersistentVolume"),
-        ),
-        None => (Reason::NoVolume, String::new()),
-    };
-    let all: Vec<String> = misfits.iter().map(sentence).collect();
-    Finding::new(reason, claim, format!("no free PersistentVolume fits: the nearest, {name}, {}", all.join("; it ")))
-        .advise(remedy)
+    (!misfits.is_empty()).then(|| explained(claim, volume, &misfits))
 }
 
 /// The volume that nothing keeps from the claim.
@@ -197,17 +69,26 @@ fn fitting<'a>(world: &'a World, claim: &Value) -> Option<&'a Value> {
     world.seen("persistentvolumes")?.iter().find(|volume| misfits(claim, volume).is_empty())
 }
 
-/// Where no volume fits: the one of the claim's class with the least against it; without a class of its own, of any.
+/// Where no volume fits: the one of the claim's class with the least against it. A free one comes before one that is taken.
 fn nearest<'a>(world: &'a World, claim: &Value) -> Option<(&'a Value, Vec<Misfit>)> {
     let all = world.seen("persistentvolumes")?.iter().map(|volume| (volume, misfits(claim, volume)));
-    let taken = |list: &[Misfit]| list.iter().any(|one| matches!(one, Misfit::Taken { .. }));
-    let mut candidates: Vec<(&Value, Vec<Misfit>)> = all.filter(|(_, list)| !taken(list)).collect();
-    if candidates.iter().any(|(_, list)| list.is_empty()) {
-        return None;
-    }
-    candidates.sort_by_key(|(_, list)| list.len());
+    let of_class = |list: &[Misfit]| !list.iter().any(|one| matches!(one, Misfit::Class { .. }));
+    let taken = |list: &[Misfit]| list.iter().any(|one| matches!(one, Misfit::Taken { .. } | Misfit::Kept { .. }));
+    let mut candidates: Vec<(&Value, Vec<Misfit>)> = all.filter(|(_, list)| of_class(list)).collect();
+    candidates.sort_by_key(|(_, list)| (taken(list), list.len()));
     // A volume that has nothing in common with the claim is not what was meant.
-    candidates.into_iter().next().filter(|(_, list)| list.len() <= 2)
+    candidates.into_iter().next().filter(|(_, list)| !list.is_empty() && list.len() <= 2)
+}
+
+/// A volume that only its class keeps from the claim: it may be the one that was meant.
+fn of_other_class(world: &World, claim: &Value) -> String {
+    let only_class = |volume: &&Value| matches!(misfits(claim, volume).as_slice(), [Misfit::Class { .. }]);
+    let found = world.all("persistentvolumes").iter().find(only_class);
+    let told = found.map(|volume| {
+        let class = object::text(volume, "/spec/storageClassName");
+        format!("the PersistentVolume {} would fit, but is of class {class:?}", object::name(volume))
+    });
+    told.unwrap_or_default()
 }
 
 fn by_class(world: &World, claim: &Value) -> Option<Finding> {
@@ -236,16 +117,13 @@ fn by_class(world: &World, claim: &Value) -> Option<Finding> {
     }
     // Where nobody makes volumes, the ones that are there are what counts.
     if by_hand && let Some((volume, misfits)) = nearest(world, claim) {
-        let of_class = !misfits.iter().any(|one| matches!(one, Misfit::Class { .. }));
-        if of_class || asked.is_none_or(str::is_empty) || misfits.len() == 1 {
-            let found = explained(world, claim, volume, &misfits);
-            return Some(match asked {
-                Some(name) if class.is_none() && !name.is_empty() => {
-                    found.detail(format!("there is no StorageClass {name:?}, and so nobody makes a volume for it"))
-                }
-                _ => found,
-            });
-        }
+        let found = explained(claim, volume, &misfits);
+        return Some(match asked {
+            Some(name) if class.is_none() && !name.is_empty() => {
+                found.detail(format!("there is no StorageClass {name:?}, and so nobody makes a volume for it"))
+            }
+            _ => found,
+        });
     }
     let none = match world.seen("persistentvolumes") {
         Some(_) => format!("no free PersistentVolume of {size} is there for it"),
@@ -254,6 +132,7 @@ fn by_class(world: &World, claim: &Value) -> Option<Finding> {
     match asked {
         Some("") => Some(
             finding(Reason::NoVolume, format!("it wants a volume without a class, and {none}"))
+                .detail(of_other_class(world, claim))
                 .advise("create a PersistentVolume without storageClassName, or name a class in the claim"),
         ),
         _ if classes.is_none() => {
@@ -264,26 +143,27 @@ fn by_class(world: &World, claim: &Value) -> Option<Finding> {
             Some(finding(Reason::ClassUnseen, cause).underway_if(is_young(world, claim)).detail(told).advise(ask))
         }
         None => {
-            let default = classes.and_then(|classes| classes.iter().find(|class| is_default(class)));
-            let (cause, advice) = match default {
-                Some(class) => (
-                    "it names no class and was made before there was a default one".to_owned(),
-                    format!("delete it and create it anew: it gets the class {}", object::name(class)),
-                ),
-                None => (
-                    "it names no storageClassName, and the cluster has no default class".to_owned(),
-                    match classes.and_then(<[Value]>::first) {
-                        Some(class) => format!(
-                            "make one the default: kubectl annotate storageclass {} {DEFAULT}=true",
-                            object::name(class)
-                        ),
-                        None => {
-                            "create a StorageClass with its provisioner, or a PersistentVolume that fits".to_owned()
-                        }
-                    },
-                ),
+            // The controller gives a claim without a class the default one, also one that became the default later.
+            if let Some(class) = classes.unwrap_or_default().iter().find(|class| is_default(class)) {
+                let name = object::name(class);
+                let cause = format!("it names no class, and has not been given the default one yet, {name}");
+                return Some(
+                    finding(Reason::NoDefaultClass, cause)
+                        .underway_if(is_young(world, claim) || is_young(world, class))
+                        .advise("see that the controllers run: ferry up, ferry controller-manager or kube-controller-manager"),
+                );
+            }
+            let cause = "it names no storageClassName, and the cluster has no default class".to_owned();
+            let advice = match classes.and_then(<[Value]>::first) {
+                Some(class) => {
+                    format!(
+                        "make one the default: kubectl annotate storageclass {} {DEFAULT}=true --overwrite",
+                        object::name(class)
+                    )
+                }
+                None => "create a StorageClass with its provisioner, or a PersistentVolume that fits".to_owned(),
             };
-            Some(finding(Reason::NoDefaultClass, cause).advise(advice))
+            Some(finding(Reason::NoDefaultClass, cause).detail(of_other_class(world, claim)).advise(advice))
         }
         Some(name) if class.is_none() && classes.is_some() => {
             let names: Vec<&str> = classes.unwrap_or_default().iter().map(object::name).collect();
@@ -295,6 +175,7 @@ fn by_class(world: &World, claim: &Value) -> Option<Finding> {
             Some(
                 finding(Reason::ClassMissing, format!("its StorageClass {name:?} does not exist, and {none}"))
                     .detail(there)
+                    .detail(of_other_class(world, claim))
                     .advise("create the claim with a class that exists, or create the class with its provisioner"),
             )
         }
@@ -308,7 +189,10 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
     let size = object::text(claim, "/spec/resources/requests/storage");
     let waits = class.is_some_and(waits_for_pod);
     let asked = world.event(claim, &["ExternalProvisioning", "Provisioning", "ProvisioningFailed"]);
-    if waits && asked.is_none() {
+    // Where nobody makes volumes and none is there, a pod that uses the claim finds no node either.
+    let used = users(world, claim).is_some_and(|users| !users.is_empty());
+    let in_vain = provisioner == NO_PROVISIONER && used && world.seen("persistentvolumes").is_some();
+    if waits && asked.is_none() && !(in_vain && fitting(world, claim).is_none()) {
         let cause = format!("its class {name} makes or chooses the volume when the first pod that uses it has a node");
         let found = finding(Reason::WaitForFirstConsumer, cause);
         return match users(world, claim).as_deref() {
@@ -333,6 +217,7 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
             ),
         };
         return finding(Reason::NoVolume, cause)
+            .detail(of_other_class(world, claim))
             .advise(format!("create a PersistentVolume with storageClassName: {name}"));
     }
     if let Some(failed) = asked.filter(|event| object::text(event, "/reason") == "ProvisioningFailed") {

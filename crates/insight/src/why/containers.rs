@@ -7,7 +7,7 @@ use super::{Finding, Reason, references, said};
 use crate::world::{World, number, title};
 
 const STATUSES: [&str; 2] = ["/status/initContainerStatuses", "/status/containerStatuses"];
-const SPECS: [&str; 2] = ["/spec/initContainers", "/spec/containers"];
+pub(super) const SPECS: [&str; 2] = ["/spec/initContainers", "/spec/containers"];
 
 /// Init containers first, as they run.
 pub(super) fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
@@ -139,6 +139,8 @@ pub(super) enum StartFailure {
     NoFolder,
     /// A volume was to be mounted where the image has a file, or the other way round.
     MountKind,
+    /// A volume could not be mounted; the message says no more than that.
+    Mount,
     Other,
 }
 
@@ -149,7 +151,9 @@ impl StartFailure {
         let links: Vec<&str> = plain.split(": ").map(str::trim).collect();
         let has = |texts: &[&str]| links.iter().any(|link| texts.iter().any(|text| link.starts_with(text)));
         let runs = has(&["exec", "unable to start container process", "starting container process caused"]);
-        if has(&["error mounting"])
+        if has(&["error mounting"]) && has(&["it cannot be put there"]) {
+            Self::Mount
+        } else if has(&["error mounting"])
             && (plain.ends_with("not a directory") || has(&["not a directory", "is a directory"]))
         {
             Self::MountKind
@@ -157,7 +161,7 @@ impl StartFailure {
             Self::NoFolder
         } else if has(&["executable file not found"]) || (runs && has(&["no such file or directory", "stat"])) {
             Self::NotFound
-        } else if runs && has(&["permission denied"]) {
+        } else if runs && has(&["permission denied", "is a directory"]) {
             Self::NotExecutable
         } else if has(&["exec format error"]) {
             Self::WrongFormat
@@ -178,6 +182,29 @@ pub(super) fn command(pod: &Value, name: &str) -> String {
     if words.is_empty() { "the one of its image".to_owned() } else { format!("`{}`", words.join(" ")) }
 }
 
+/// `$(NAME)` in a command stands there as it is where the container has no such variable.
+fn unset_variable(pod: &Value, name: &str) -> String {
+    let Some(spec) = spec(pod, name) else { return String::new() };
+    let words = ["/command", "/args"].into_iter().flat_map(|list| object::items(spec, list)).filter_map(Value::as_str);
+    let mut named = words.filter_map(|word| {
+        let (before, rest) = word.split_once("$(")?;
+        (!before.ends_with('$')).then(|| rest.split(')').next()).flatten()
+    });
+    let known = |variable: &str| object::items(spec, "/env").iter().any(|one| object::text(one, "/name") == variable);
+    // What comes from elsewhere is not looked up.
+    let elsewhere = !object::items(spec, "/envFrom").is_empty();
+    let unset = named.find(|variable| !elsewhere && !known(variable));
+    unset
+        .map(|variable| format!("$({variable}) is left as it is: the container's env names no variable {variable}"))
+        .unwrap_or_default()
+}
+
+/// The file with the seccomp profile of a container.
+fn profile<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
+    let of = |at: &'a Value| at.pointer("/securityContext/seccompProfile/localhostProfile").and_then(Value::as_str);
+    spec(pod, name).and_then(of).or_else(|| of(&pod["spec"]))
+}
+
 /// A program that the runtime could not start.
 pub(super) fn not_started(world: &World, pod: &Value, name: &str, message: &str) -> Finding {
     let (who, command, edit) = (called(pod, name), command(pod, name), edit(world, pod));
@@ -185,6 +212,7 @@ pub(super) fn not_started(world: &World, pod: &Value, name: &str, message: &str)
     match StartFailure::read(message) {
         StartFailure::NotFound => {
             finding(format!("{who} cannot be started: its command {command} is not in the image"))
+                .detail(unset_variable(pod, name))
                 .advise(format!("correct command and args: {edit}"))
         }
         StartFailure::NotExecutable => {
@@ -197,19 +225,30 @@ pub(super) fn not_started(world: &World, pod: &Value, name: &str, message: &str)
         }
         StartFailure::NoFolder => finding(format!("{who} cannot be started: its working directory cannot be used"))
             .advise(format!("correct workingDir: {edit}")),
-        StartFailure::MountKind => {
+        failure @ (StartFailure::MountKind | StartFailure::Mount) => {
             let mounts = spec(pod, name).map(|spec| object::items(spec, "/volumeMounts")).unwrap_or_default();
             let path = |mount: &&Value| message.contains(&format!("{:?}", object::text(mount, "/mountPath")));
             let (volume, path) = mounts
                 .iter()
                 .find(path)
                 .map_or(("", ""), |mount| (object::text(mount, "/name"), object::text(mount, "/mountPath")));
-            let cause = format!(
-                "{who} cannot be started: its volume {volume:?} cannot be mounted at {path}, since one of the two is a file and the other a folder"
-            );
+            let since = match failure {
+                StartFailure::MountKind => ", since one of the two is a file and the other a folder",
+                _ => "",
+            };
+            let cause = format!("{who} cannot be started: its volume {volume:?} cannot be mounted at {path}{since}");
             Finding::new(Reason::ContainerConfiguration, pod, cause)
                 .detail(message)
                 .advise(format!("mount it at a folder, or one file of it with subPath: {edit}"))
+        }
+        StartFailure::Other if profile(pod, name).is_some_and(|profile| message.contains(profile)) => {
+            let (profile, node) = (profile(pod, name).unwrap_or_default(), object::text(pod, "/spec/nodeName"));
+            let cause =
+                format!("{who} cannot be started: its seccomp profile {profile:?} cannot be had on node {node}");
+            Finding::new(Reason::ContainerConfiguration, pod, cause)
+                .detail(message)
+                .advise(format!("put the file into the kubelet's folder for seccomp on {node}"))
+                .advise(format!("or use the type RuntimeDefault: {edit}"))
         }
         StartFailure::Other => Finding::new(Reason::ContainerConfiguration, pod, format!("{who} cannot be started"))
             .detail(message)
@@ -310,6 +349,11 @@ mod tests {
             (
                 r#"error during container init: error mounting "/a/v" to rootfs at "/etc/passwd": mount /a/v:/etc/passwd (via /proc/self/fd/6), flags: 0x5001: not a directory"#,
                 MountKind,
+            ),
+            (r#"failed to create the container's process: exec: "/etc": is a directory"#, NotExecutable),
+            (
+                r#"failed to create the container's process: error mounting "/a/v" to rootfs at "/etc": it cannot be put there: Invalid argument (os error 22)"#,
+                Mount,
             ),
             (r#"cannot find volume "permission denied" to mount into container "c""#, Other),
             ("", Other),

@@ -66,7 +66,14 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
     let (name, restarts) = (object::text(status, "/name"), number(status, "/restartCount"));
     let (who, code, reason) = (called(pod, name), number(ended, "/exitCode"), object::text(ended, "/reason"));
     let again = if restarts > 0 { format!(" again and again ({restarts} restarts)") } else { String::new() };
-    let ends = format!("{who} ends{again}, last with exit code {code}{}", meaning(code));
+    let never = object::text(pod, "/spec/restartPolicy") == "Never" && role(pod, name) != Role::Sidecar;
+    let ends = match never && restarts == 0 {
+        true => format!(
+            "{who} ended with exit code {code}{}, and restartPolicy Never does not start it again",
+            meaning(code)
+        ),
+        false => format!("{who} ends{again}, last with exit code {code}{}", meaning(code)),
+    };
     let previous = status.pointer("/state/terminated").is_none();
     let began = time_at(ended, "/startedAt");
     if matches!(reason, "StartError" | "ContainerCannotRun") {
@@ -127,8 +134,13 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
         let cause =
             format!("the postStart hook of {who} fails, and so it is ended each time ({restarts} restarts so far)");
         let words: Vec<&str> = object::items(hook, "/exec/command").iter().filter_map(Value::as_str).collect();
-        let what =
-            if words.is_empty() { String::new() } else { format!("the hook is the command `{}`", words.join(" ")) };
+        let port =
+            hook.pointer("/httpGet/port").map(|port| port.as_str().map_or_else(|| port.to_string(), str::to_owned));
+        let what = match (words.is_empty(), port) {
+            (false, _) => format!("the hook is the command `{}`", words.join(" ")),
+            (true, Some(port)) => format!("the hook is GET {} on port {port}", object::text(hook, "/httpGet/path")),
+            (true, None) => String::new(),
+        };
         return Finding::new(Reason::HookFailed, pod, cause)
             .detail(what)
             .detail(said(event))

@@ -48,13 +48,16 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     if let Some(held) = forbidden(world, target, &jobs, &schedule, &zone) {
         return vec![held];
     }
+    // A Job that has just begun tells nothing yet: the last one that ended does.
+    let over = |job: &&&Value| standing(job, "Complete", "True").or_else(|| standing(job, "Failed", "True")).is_some();
+    let ended = jobs.iter().filter(over).max_by_key(|job| time_at(job, "/metadata/creationTimestamp"));
+    if let Some(last) = ended.filter(|job| standing(job, "Failed", "True").is_some())
+        && let Some(inner) = job::findings(world, last).into_iter().next()
+    {
+        let cause = format!("its last Job that ended, {}, failed", object::name(last));
+        return vec![finding(Reason::CronFailed, cause).because_of(inner)];
+    }
     if let Some(newest) = newest {
-        let inner = job::findings(world, newest);
-        if standing(newest, "Failed", "True").is_some()
-            && let Some(inner) = inner.into_iter().next()
-        {
-            return vec![finding(Reason::CronFailed, "its last Job failed".into()).because_of(inner)];
-        }
         // A Job at work is as it should be; one that is stuck is not.
         let stuck = job::findings(world, newest).into_iter();
         let stuck: Vec<Finding> = stuck.filter(|inner| !inner.underway && !inner.note).collect();

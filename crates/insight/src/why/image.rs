@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::containers::{called, change_image, waiting};
+use super::containers::{SPECS, called, change_image, edit, waiting};
 use super::pull_failure::PullFailure;
 use super::references::{self, Place};
 use super::{Finding, Reason, named};
@@ -23,19 +23,28 @@ const REASONS: [&str; 7] = [
 pub(super) fn image(world: &World, pod: &Value) -> Option<Finding> {
     let (status, state) = waiting(pod, &REASONS)?;
     let container = object::text(status, "/name");
-    let image = asked(pod, container).unwrap_or(object::text(status, "/image"));
+    // A container also waits for the images that its volumes are made of.
+    let volume = of_volume(pod, object::text(state, "/message"));
+    let (image, user) = match volume {
+        Some((volume, image)) => (image, format!("volume {volume:?}")),
+        None => (asked(pod, container).unwrap_or(object::text(status, "/image")), called(pod, container)),
+    };
     let why = told(world, pod, container, image, state);
     let finding = |reason: Reason, why: &str| {
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-        Finding::new(reason, pod, format!("the image {image} of {} cannot be pulled{why}", called(pod, container)))
+        Finding::new(reason, pod, format!("the image {image} of {user} cannot be pulled{why}"))
     };
-    let correct = format!("correct the image: {}", change_image(world, pod));
+    let correct = match volume {
+        Some(_) => format!("correct the image: {}", edit(world, pod)),
+        None => format!("correct the image: {}", change_image(world, pod)),
+    };
     let host = registry(image);
     let found = match object::text(state, "/reason") {
         "InvalidImageName" => finding(Reason::ImageName, "that is no name of an image").advise(correct),
         "ErrImageNeverPull" => {
             finding(Reason::ImageNeverPulled, "imagePullPolicy is Never, and the node does not have it")
-                .advise("load the image on the node, or change imagePullPolicy to IfNotPresent")
+                .advise(format!("load the image on node {}", object::text(pod, "/spec/nodeName")))
+                .advise(format!("or change imagePullPolicy to IfNotPresent: {}", edit(world, pod)))
         }
         "SignatureValidationFailed" => finding(Reason::ImagePull, "its signature could not be validated"),
         _ => match PullFailure::read(&why) {
@@ -99,9 +108,26 @@ pub(super) fn image(world: &World, pod: &Value) -> Option<Finding> {
     Some(found.detail(why))
 }
 
+/// The volume, and its image, that the kubelet's message is about: it names the image in quotes.
+fn of_volume<'a>(pod: &'a Value, message: &str) -> Option<(&'a str, &'a str)> {
+    let begins = |image: &str| {
+        let quoted = format!("{image:?}");
+        ["Back-off pulling image ", "Failed to pull image ", "failed to pull and unpack image "]
+            .iter()
+            .filter_map(|words| message.find(words).map(|at| &message[at + words.len()..]))
+            .any(|rest| rest.starts_with(&quoted))
+    };
+    let used =
+        SPECS.into_iter().flat_map(|list| object::items(pod, list)).any(|one| begins(object::text(one, "/image")));
+    let volumes = object::items(pod, "/spec/volumes").iter().filter(|_| !used);
+    volumes
+        .map(|volume| (object::text(volume, "/name"), object::text(volume, "/image/reference")))
+        .find(|(_, image)| !image.is_empty() && begins(image))
+}
+
 /// As the pod names it, not as the runtime does.
 fn asked<'a>(pod: &'a Value, container: &str) -> Option<&'a str> {
-    let lists = ["/spec/initContainers", "/spec/containers"].into_iter().flat_map(|list| object::items(pod, list));
+    let lists = SPECS.into_iter().flat_map(|list| object::items(pod, list));
     lists.into_iter().find(|one| object::text(one, "/name") == container).map(|one| object::text(one, "/image"))
 }
 
@@ -146,39 +172,70 @@ fn denied(
     let (host, namespace) = (registry(image), object::namespace(pod));
     let secrets: Vec<String> =
         references::of_pod(pod).into_iter().filter(|one| one.place == Place::PullSecret).map(|one| one.name).collect();
-    let absent: Vec<&String> = secrets.iter().filter(|name| world.is_absent("secrets", name)).collect();
-    if let Some(name) = absent.first() {
+    let fits = |name: &String| match world.presence("secrets", name) {
+        Presence::Present(content) => content.registries.iter().any(|known| serves(known, host)),
+        _ => false,
+    };
+    let create = |name: &str| {
+        format!(
+            "kubectl create secret docker-registry -n {namespace} {name} --docker-server={host} --docker-username=USER --docker-password=PASSWORD"
+        )
+    };
+    let fitting = secrets.iter().find(|name| fits(name));
+    let absent = secrets.iter().find(|name| world.is_absent("secrets", name)).filter(|_| fitting.is_none());
+    if let Some(name) = absent {
         let cause = format!(
             "the registry {host} wants credentials, and the Secret {name:?} of spec.imagePullSecrets does not exist in namespace {namespace}"
         );
-        return finding(Reason::PullSecretMissing, &cause).detail(why).advise(format!(
-            "kubectl create secret docker-registry -n {namespace} {name} --docker-server={host} --docker-username=USER --docker-password=PASSWORD"
-        ));
+        return finding(Reason::PullSecretMissing, &cause).detail(why).advise(create(name));
     }
-    let cause = format!(
-        "the registry {host} does not give it to this caller: it wants other credentials, or has no such repository"
-    );
+    let seen = |name: &&String| matches!(world.presence("secrets", name), Presence::Present(_));
+    let none_fits = !secrets.is_empty() && fitting.is_none() && secrets.iter().all(|name| seen(&name));
+    let cause = match (none_fits, secrets.as_slice()) {
+        (true, [one]) => format!(
+            "the registry {host} wants credentials, and the Secret {one:?} of spec.imagePullSecrets has none for {host}"
+        ),
+        (true, _) => format!(
+            "the registry {host} wants credentials, and none of the Secrets of spec.imagePullSecrets has any for {host}"
+        ),
+        _ => format!(
+            "the registry {host} does not give it to this caller: it wants other credentials, or has no such repository"
+        ),
+    };
     let mut found = finding(Reason::PullUnauthorized, &cause).detail(why);
     for name in &secrets {
-        if let Presence::Present(content) = world.presence("secrets", name) {
-            if content.registries.is_empty() {
+        match world.presence("secrets", name) {
+            Presence::Present(content) if content.registries.is_empty() => {
                 found = found.detail(format!(
                     "the pull Secret {name:?} is of type {:?} and has no credentials for any registry",
                     content.kind
                 ));
-            } else if !content.registries.iter().any(|known| serves(known, host)) {
+            }
+            Presence::Present(content) if !fits(name) => {
                 found = found.detail(format!(
                     "the pull Secret {name:?} has credentials for {}, not for {host}",
                     named(&content.registries)
                 ));
             }
+            Presence::Unknown => {
+                found = found.detail(format!("the pull Secret {name:?} could not be looked at"));
+            }
+            _ => {}
         }
     }
     if secrets.is_empty() {
-        found = found.detail("the pod names no imagePullSecrets, and neither does its ServiceAccount").advise(format!(
-            "kubectl create secret docker-registry -n {namespace} pull-secret --docker-server={host} --docker-username=USER --docker-password=PASSWORD"
-        ));
-        found = found.advise("and name it in spec.imagePullSecrets of the pod, or of its ServiceAccount");
+        found = found
+            .detail(
+                "the pod names no imagePullSecrets; those of its ServiceAccount are copied into it when it is created",
+            )
+            .advise(create("pull-secret"))
+            .advise(
+                "and name it in spec.imagePullSecrets of the pod, or of its ServiceAccount before the pod is created",
+            );
+    } else if none_fits {
+        found = found
+            .advise(create("pull-secret"))
+            .advise(format!("and name it in spec.imagePullSecrets: {}", edit(world, pod)));
     } else {
         found = found.advise(format!("see that the Secret has the right user and password for {host}"));
     }

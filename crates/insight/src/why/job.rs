@@ -3,8 +3,8 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, plural, pod, workload};
-use crate::world::{World, is_true, number, standing, title};
+use super::{Finding, Reason, plural, pod, said, workload};
+use crate::world::{World, event_time, is_true, number, standing, time_at, title};
 
 pub(super) fn findings(world: &World, job: &Value) -> Vec<Finding> {
     if standing(job, "Complete", "True").or_else(|| standing(job, "SuccessCriteriaMet", "True")).is_some() {
@@ -51,15 +51,76 @@ pub(super) fn findings(world: &World, job: &Value) -> Vec<Finding> {
     let at_work = current.iter().any(|pod| is_true(pod, "Ready") || object::text(pod, "/status/phase") == "Running");
     let cause = format!("{done} of {wanted} are done, {active} at work");
     let mut finding = finding(Reason::JobRunning, cause).underway();
+    if let Some(told) = runs_on(&current) {
+        finding = finding.detail(told).advise(
+            "a helper that must not hold up the end is an init container with restartPolicy: Always (a sidecar)",
+        );
+    }
     if failures > 0 {
         let limit = limit(job);
         finding = finding.detail(format!("{} so far; backoffLimit is {limit}", plural(failures, "failed attempt")));
-        let last = pods.iter().rfind(|pod| is_over(pod)).and_then(|pod| pod::first(world, pod));
+        let last = pods
+            .iter()
+            .filter(|pod| is_over(pod))
+            .max_by_key(|pod| time_at(pod, "/metadata/creationTimestamp"))
+            .and_then(|pod| pod::first(world, pod));
         if let Some(last) = last.filter(|_| !at_work) {
-            return vec![finding.because_of(last)];
+            // One attempt may fail; where each of several did, the next one will too.
+            let all = failures > 1 && done == 0;
+            if all {
+                finding.cause =
+                    format!("each of its {failures} pods so far has failed, and the next one waits its turn");
+            }
+            return vec![Finding { underway: !all, ..finding.because_of(last) }];
         }
     }
     vec![finding]
+}
+
+/// What Events tell of pods that the controller has deleted: the newest warning about one of them.
+fn told_of_gone(world: &World, job: &Value) -> Vec<String> {
+    let start = format!("{}-", object::name(job));
+    let of = |event: &&Value, field: &str| object::text(event, &format!("/involvedObject/{field}")).to_owned();
+    let gone = |event: &&Value| {
+        let name = of(event, "name");
+        // Made of the Job's name and five characters, with an index before them where it has those.
+        let rest = name.strip_prefix(&start).unwrap_or_default();
+        let own = rest.rsplit('-').next().is_some_and(|end| end.len() == 5)
+            && rest.split('-').rev().skip(1).all(|index| index.parse::<u32>().is_ok());
+        of(event, "kind") == "Pod" && own && world.find("pods", &name).is_none()
+    };
+    let warnings = world.all("events").iter().filter(|event| object::text(event, "/type") == "Warning");
+    let since = time_at(job, "/metadata/creationTimestamp");
+    let is = |event: &Value, reason: &str| object::text(event, "/reason") == reason;
+    // A pod that got a node after all did not end for want of one.
+    let placed = |event: &Value| {
+        let same = |other: &&Value| of(other, "uid") == of(&event, "uid");
+        is(event, "FailedScheduling") && world.all("events").iter().filter(same).any(|other| is(other, "Scheduled"))
+    };
+    // The error itself says more than that it was tried again.
+    let newest = warnings
+        .filter(gone)
+        .filter(|event| event_time(event) >= since && !placed(event))
+        .max_by_key(|event| (!is(event, "BackOff"), object::text(event, "/message").len() > 40, event_time(event)));
+    newest
+        .map(|event| format!("Events tell of its pod {}, which is gone: {}", of(&event, "name"), said(event)))
+        .into_iter()
+        .collect()
+}
+
+/// A container that has done its work beside one that runs on: the pod is over when all have ended.
+fn runs_on(pods: &[&Value]) -> Option<String> {
+    pods.iter().find_map(|pod| {
+        let statuses = object::items(pod, "/status/containerStatuses");
+        let name = |status: Option<&Value>| status.map(|status| object::text(status, "/name").to_owned());
+        let ended = |status: &&Value| status.pointer("/state/terminated/exitCode").and_then(Value::as_i64) == Some(0);
+        let runs = |status: &&Value| status.pointer("/state/running").is_some();
+        let (ended, runs) = (name(statuses.iter().find(ended))?, name(statuses.iter().find(runs))?);
+        Some(format!(
+            "container {ended} of pod/{} has done its work, and {runs} still runs: the pod is over when all its containers have ended",
+            object::name(pod)
+        ))
+    })
 }
 
 fn limit(job: &Value) -> i64 {
@@ -86,6 +147,9 @@ fn failed_job(world: &World, job: &Value, failed: &Value) -> Finding {
     let broken = world.owned("pods", job).filter_map(|pod| pod::first(world, pod)).find(|finding| !finding.underway);
     match broken {
         Some(broken) => finding = finding.because_of(broken),
+        None if !told_of_gone(world, job).is_empty() => {
+            finding = told_of_gone(world, job).into_iter().fold(finding, Finding::detail);
+        }
         None if reason == Reason::JobDeadline => {}
         None if world.seen("pods").is_none() => finding = finding.detail("its pods could not be looked at"),
         None => finding = finding.detail("its pods are gone, and their logs with them"),

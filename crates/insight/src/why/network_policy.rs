@@ -39,8 +39,8 @@ pub(super) fn isolated(world: &World, pod: &Value, traffic: Traffic) -> Option<F
     }
     let policies: Vec<&Value> = world.all("networkpolicies").iter().filter(|policy| selects(policy, pod)).collect();
     for (kind, rules, what) in [
-        ("Ingress", "/spec/ingress", "it can be reached from its own node alone"),
-        ("Egress", "/spec/egress", "it may open no connection beyond its own node, not even to DNS"),
+        ("Ingress", "/spec/ingress", "no pod reaches it, only its own node does, as for probes"),
+        ("Egress", "/spec/egress", "it may open no connection, except to its own node"),
     ] {
         if kind == "Egress" && traffic == Traffic::Ingress {
             continue;

@@ -53,7 +53,10 @@ pub(super) fn findings(world: &World, node: &Value) -> Vec<Finding> {
         ("NetworkUnavailable", "network"),
     ] {
         if let Some(short) = standing(node, kind, "True") {
-            let cause = format!("it is short of {what}: new pods stay away, and some may be evicted");
+            let cause = match kind {
+                "NetworkUnavailable" => "its network is not set up: new pods stay away".to_owned(),
+                _ => format!("it is short of {what}: new pods stay away, and some may be evicted"),
+            };
             let do_that = match kind {
                 "NetworkUnavailable" => "see that the network plug-in or the routes of the cloud are set up".to_owned(),
                 "DiskPressure" => format!("remove images and files on {name}, or end pods there"),

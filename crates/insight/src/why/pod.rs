@@ -83,6 +83,16 @@ fn ended(world: &World, pod: &Value) -> Option<Finding> {
                 edit(world, pod)
             ))
         }
+        "Evicted" if over_storage(pod, message).is_some() => {
+            let limit = over_storage(pod, message).unwrap_or_default();
+            let cause = format!(
+                "node {node} evicted it: it wrote more to its own disk than its ephemeral-storage limit of {limit}"
+            );
+            finding(Reason::Evicted, cause).advise(format!(
+                "raise limits.ephemeral-storage, or let the program write less, or into a volume: {}",
+                edit(world, pod)
+            ))
+        }
         "Evicted" => finding(
             Reason::Evicted,
             format!("node {node} evicted it, for want of resources or because it used more than it may"),
@@ -106,6 +116,27 @@ fn ended(world: &World, pod: &Value) -> Option<Finding> {
                 .detail("the node was chosen without the scheduler, or what it has changed since")
                 .advise(replace(world, pod))
         }
+        "SysctlForbidden"
+        | "AppArmor"
+        | "PodOSNotSupported"
+        | "PodOSSelectorNodeLabelDoesNotMatch"
+        | "TopologyAffinityError"
+        | "InitContainerRestartPolicyForbidden"
+        | "PodFeatureUnsupported" => {
+            // The same pod would be refused there again.
+            let remedy = match reason {
+                "SysctlForbidden" => format!(
+                    "take it out of securityContext.sysctls, or allow it on {node} (the kubelet's allowedUnsafeSysctls): {}",
+                    edit(world, pod)
+                ),
+                "AppArmor" => format!(
+                    "take appArmorProfile away, load the profile on {node}, or choose nodes that have AppArmor: {}",
+                    edit(world, pod)
+                ),
+                _ => format!("correct what the message names, or choose other nodes: {}", edit(world, pod)),
+            };
+            finding(Reason::PodRejected, format!("the kubelet of {node} refused it: {reason}")).advise(remedy)
+        }
         other => finding(Reason::PodFailed, format!("it failed: {other}")).advise(replace(world, pod)),
     })
 }
@@ -116,6 +147,15 @@ fn over_size<'a>(pod: &'a Value, message: &str) -> Option<(&'a str, &'a str)> {
         let (name, limit) = (object::text(volume, "/name"), object::text(volume, "/emptyDir/sizeLimit"));
         (!limit.is_empty() && message.contains(&format!("{name:?}"))).then_some((name, limit))
     })
+}
+
+/// The limit of what containers write to their own disk, where the kubelet says that it was exceeded.
+fn over_storage<'a>(pod: &'a Value, message: &str) -> Option<&'a str> {
+    let told = message.starts_with("Pod ephemeral local storage usage exceeds")
+        || message.contains("exceeded its local ephemeral storage limit");
+    let limits = object::items(pod, "/spec/containers").iter();
+    let mut limits = limits.map(|one| object::text(one, "/resources/limits/ephemeral-storage"));
+    limits.find(|limit| told && !limit.is_empty() && message.contains(*limit))
 }
 
 fn lost_node(world: &World, pod: &Value) -> Option<Finding> {

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::containers::{called, edit, logs, spec, statuses};
+use super::containers::{Role, called, edit, logs, role, spec, statuses};
 use super::{Finding, Reason, named};
 use crate::world::{World, event_time, number, time_at};
 
@@ -114,9 +114,31 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
     let finding = Finding::new(Reason::ProbeFails, pod, format!("{who} runs, but its {which} fails"))
         .detail(described(probe))
         .detail(message);
+    // A startup probe is there to fail until the container has started. What time does not mend is told apart below.
+    let tries = number(status, "/restartCount") == 0 && kind == ProbeKind::Startup;
+    let finding = match (kind, tries) {
+        (ProbeKind::Startup, true) => finding.detail(patience(probe)),
+        _ => finding,
+    };
+    let finding = match role(pod, name) {
+        Role::Sidecar if kind == ProbeKind::Startup => {
+            finding.detail("the containers after it wait until this sidecar has started")
+        }
+        _ => finding,
+    };
     let port = port_of(probe);
+    // The kubelet asks the pod, unless the probe names somebody else.
+    if let Some(host) = host_of(probe) {
+        return Some(
+            finding
+                .detail(format!("the probe asks the host {host}, not the pod"))
+                .advise(format!("take host out of the probe, so that it asks the pod itself: {}", edit(world, pod))),
+        );
+    }
     let secure = object::text(probe, "/httpGet/scheme") == "HTTPS";
-    Some(match Met::read(message) {
+    let met = Met::read(message);
+    let finding = finding.underway_if(tries && !matches!(met, Met::NoCommand | Met::Status(400..=499)));
+    Some(match met {
         Met::NoCommand => finding.detail("the command of the probe is not in the image").advise(format!(
             "use a command that the image has, or an httpGet or tcpSocket probe: {}",
             edit(world, pod)
@@ -135,7 +157,9 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
             ))
             .advise(logs(pod, name, false)),
         Met::Refused => finding
-            .detail(format!("nothing listens on port {port} of the container"))
+            .detail(format!(
+                "nothing listens on port {port} of the pod's address; a program that listens on 127.0.0.1 alone is not reached"
+            ))
             .advise(format!("correct the port of the probe, or let the program listen there: {}", edit(world, pod)))
             .advise(logs(pod, name, false)),
         Met::Status(404) => finding.advise(format!(
@@ -154,6 +178,21 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
         )),
         Met::Other => finding.advise(logs(pod, name, false)),
     })
+}
+
+/// The host that a probe asks instead of the pod.
+fn host_of(probe: &Value) -> Option<&str> {
+    ["/httpGet/host", "/tcpSocket/host"]
+        .into_iter()
+        .map(|pointer| object::text(probe, pointer))
+        .find(|host| !host.is_empty())
+}
+
+/// How long a startup probe may fail before the kubelet restarts the container.
+fn patience(probe: &Value) -> String {
+    let or = |pointer: &str, default: i64| if number(probe, pointer) > 0 { number(probe, pointer) } else { default };
+    let (times, period) = (or("/failureThreshold", 3), or("/periodSeconds", 10));
+    format!("it may fail {times} times, one every {period} s, before the kubelet restarts the container")
 }
 
 fn port_of(probe: &Value) -> String {
@@ -185,9 +224,11 @@ pub(super) fn described(probe: &Value) -> String {
     let port = port_of(probe);
     let what = if probe.get("httpGet").is_some() {
         let over = if object::text(probe, "/httpGet/scheme") == "HTTPS" { " over HTTPS" } else { "" };
-        format!("GET {} on port {port}{over}", object::text(probe, "/httpGet/path"))
+        let of = host_of(probe).map(|host| format!(" of the host {host}")).unwrap_or_default();
+        format!("GET {} on port {port}{of}{over}", object::text(probe, "/httpGet/path"))
     } else if probe.get("tcpSocket").is_some() {
-        format!("a connection to port {port}")
+        let of = host_of(probe).map(|host| format!(" of the host {host}")).unwrap_or_default();
+        format!("a connection to port {port}{of}")
     } else if probe.get("grpc").is_some() {
         format!("gRPC health on port {port}")
     } else {

@@ -159,6 +159,7 @@ reasons! {
         PortMismatch "port-mismatch" Endpoints,
         EndpointsLate "endpoints-late" Endpoints,
         ExternalNameAddress "external-name-address" Endpoints,
+        ExternalNameMissing "external-name-missing" Endpoints,
         LoadBalancerClass "load-balancer-class" Endpoints,
         LoadBalancerPending "load-balancer-pending" Endpoints,
         LoadBalancerPort "load-balancer-port" Endpoints,

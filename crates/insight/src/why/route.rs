@@ -22,7 +22,14 @@ pub(super) fn findings(world: &World, route: &Value) -> Vec<Finding> {
         backend::add(&mut found, parent(world, route, reference));
     }
     for (place, rule) in object::items(route, "/spec/rules").iter().enumerate() {
-        for reference in object::items(rule, "/backendRefs") {
+        let references = object::items(rule, "/backendRefs");
+        if !references.is_empty() && references.iter().all(|one| one.get("weight").and_then(Value::as_i64) == Some(0)) {
+            let cause = format!("rule {} sends requests nowhere: all its backendRefs have weight 0", place + 1);
+            let finding = Finding::new(Reason::RouteBackend, route, cause).note();
+            backend::add(&mut found, Some(finding.advise(format!("if requests are to arrive: {}", edit(route)))));
+            continue;
+        }
+        for reference in references {
             backend::add(&mut found, service(world, route, place, rule, reference));
         }
     }
@@ -118,7 +125,20 @@ fn parent(world: &World, route: &Value, reference: &Value) -> Option<Finding> {
     };
     if let Some(refused) = failing("Accepted") {
         let cause = format!("its parent, the {place}, does not take it: {}", said(refused));
-        let finding = Finding::new(Reason::RouteNotAttached, route, cause).advise(edit(route));
+        let own = format!("kubectl edit -n {namespace} gateway/{name}");
+        let finding = Finding::new(Reason::RouteNotAttached, route, cause);
+        let finding = match object::text(refused, "/reason") {
+            "NotAllowedByListeners" => finding.advise(format!(
+                "allow it in allowedRoutes of a listener (namespaces.from: All, or a selector): {own}"
+            )),
+            "NoMatchingListenerHostname" => finding
+                .advise(format!("correct spec.hostnames: {}", edit(route)))
+                .advise(format!("or the hostname of a listener: {own}")),
+            "NoMatchingParent" => finding
+                .advise(format!("correct sectionName and port of the parentRef: {}", edit(route)))
+                .advise(format!("or add that listener: {own}")),
+            _ => finding.advise(edit(route)),
+        };
         return Some(match found {
             Some(gateway) => finding.detail(listeners(gateway)),
             None => finding,
@@ -126,7 +146,16 @@ fn parent(world: &World, route: &Value, reference: &Value) -> Option<Finding> {
     }
     let unresolved = failing("ResolvedRefs").map(|unresolved| {
         let cause = format!("what it names cannot be used: {}", said(unresolved));
-        Finding::new(Reason::RouteReferences, route, cause).advise(edit(route))
+        let finding = Finding::new(Reason::RouteReferences, route, cause);
+        let finding = match object::text(unresolved, "/reason") {
+            "RefNotPermitted" => finding.advise(format!(
+                "create a ReferenceGrant in the other namespace: from {} of namespace {}, to what it names there",
+                object::text(route, "/kind"),
+                object::namespace(route)
+            )),
+            _ => finding,
+        };
+        finding.advise(edit(route))
     });
     unresolved.or(held)
 }

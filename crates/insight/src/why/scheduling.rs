@@ -6,7 +6,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::containers::edit;
-use super::{Finding, Reason, claim, deletion, fit, named, plural, said};
+use super::{Finding, Reason, claim, deletion, fit, named, pairs, plural, said};
 use crate::world::{World, ago, condition, standing, time_at};
 
 pub(super) fn gated(_: &World, pod: &Value) -> Option<Finding> {
@@ -93,6 +93,7 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
     };
     let checked = checked.unwrap_or_default();
     let looked = fit::lines(&checked);
+    let overhead = object::map(pod, "/spec/overhead");
     let devices = !object::items(pod, "/spec/resourceClaims").is_empty();
     let reason = if devices && looked.is_empty() { Reason::DeviceClaim } else { Reason::NoNodeFits };
     let cause = match looked.as_slice() {
@@ -101,6 +102,13 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
         many => format!("no node can take it: {}", many.join("; ")),
     };
     let mut finding = Finding::new(reason, pod, cause);
+    if !overhead.is_empty() {
+        finding = finding.detail(format!(
+            "the RuntimeClass {:?} adds {} to what its containers ask for (spec.overhead)",
+            object::text(pod, "/spec/runtimeClassName"),
+            pairs(overhead)
+        ));
+    }
     if groups.is_empty() {
         finding = finding.detail(format!("the scheduler says: {message}"));
     }
@@ -130,6 +138,9 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
     }
     for text in fit::advice(world, &checked, &edit(world, pod)) {
         finding = finding.advise(text);
+    }
+    if !overhead.is_empty() {
+        finding = finding.advise(format!("or use a RuntimeClass with less overhead: {}", edit(world, pod)));
     }
     if finding.advice.is_empty() {
         finding = finding.advise("compare what the scheduler says with the nodes: kubectl describe nodes");
@@ -173,6 +184,17 @@ pub(super) fn devices(world: &World, pod: &Value) -> Option<Finding> {
             let place = if kind == "ResourceClaim" { "/spec/devices" } else { "/spec/spec/devices" };
             if let Some(missing) = missing_class(world, found, place) {
                 return Some(missing.detail(format!("{} waits for the {kind} {name}", crate::world::title(pod))));
+            }
+            let allocated = found.pointer("/status/allocation").is_some();
+            if world.seen("resourceslices").is_some_and(<[Value]>::is_empty) && !allocated {
+                let cause = format!(
+                    "its resource {:?} ({kind} {name}) asks for devices, and no node offers any: the cluster has no ResourceSlice",
+                    object::text(entry, "/name")
+                );
+                return Some(
+                    Finding::new(Reason::DeviceClaim, pod, cause)
+                        .advise("see that the driver of these devices runs on a node: it writes the ResourceSlices"),
+                );
             }
         }
     }

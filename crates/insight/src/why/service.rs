@@ -1,19 +1,17 @@
 //! Services that lead nowhere.
 
-use std::net::IpAddr;
-
 use ferry_meta::object;
 use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
 use super::network_policy::{self, Traffic};
-use super::{Finding, Reason, in_namespace, is_young, named, pairs, plural, pod, said, slices};
+use super::{Finding, Reason, external, in_namespace, is_young, named, pairs, plural, pod, said, slices};
 use crate::world::{World, ago, time_at, title};
 
 pub(super) fn findings(world: &World, service: &Value) -> Vec<Finding> {
     let kind = object::text(service, "/spec/type");
     if kind == "ExternalName" {
-        return external(service).into_iter().collect();
+        return external::finding(world, service).into_iter().collect();
     }
     if is_dark(world, service)
         && let Some(finding) = dark(world, service)
@@ -37,26 +35,6 @@ pub(super) fn findings(world: &World, service: &Value) -> Vec<Finding> {
         found.extend(serving.iter().find_map(isolated));
     }
     found
-}
-
-/// A name in DNS that must be a name.
-fn external(service: &Value) -> Option<Finding> {
-    let name = object::text(service, "/spec/externalName");
-    let edit = format!("kubectl edit {}{}", in_namespace(service), title(service));
-    let finding = |cause: String| Finding::new(Reason::ExternalNameAddress, service, cause);
-    if name.trim_end_matches('.').parse::<IpAddr>().is_ok() {
-        let cause =
-            format!("its externalName {name} is an address: DNS answers with a name (CNAME), and an address is none");
-        return Some(
-            finding(cause)
-                .advise(format!("put a name there: {edit}"))
-                .advise("or make it a Service without selector, and an EndpointSlice with that address"),
-        );
-    }
-    if name.is_empty() {
-        return Some(finding("its type is ExternalName, and externalName is empty".into()).advise(edit));
-    }
-    None
 }
 
 fn balancer(world: &World, service: &Value) -> Finding {

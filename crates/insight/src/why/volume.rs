@@ -57,8 +57,13 @@ pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
             None => found.advise("see the claims of the pod: kubectl get pvc,volumeattachments"),
         });
     }
+    let told_of = |volume: &&Value| told.contains(&format!("volume {:?}", object::text(volume, "/name")));
+    let which = match object::items(pod, "/spec/volumes").iter().find(told_of) {
+        Some(volume) => format!("its volume {:?}", object::text(volume, "/name")),
+        None => "a volume".to_owned(),
+    };
     Some(
-        finding(format!("a volume cannot be mounted on node {node}"))
+        finding(format!("{which} cannot be mounted on node {node}"))
             .advise(format!("correct what the message names: {}", edit(world, pod))),
     )
 }
@@ -143,7 +148,7 @@ pub(super) fn persistent(world: &World, volume: &Value) -> Option<Finding> {
             let cause = match there {
                 None => format!("it is kept for the claim {}, which does not exist yet", claimed.unwrap_or_default()),
                 Some(claim) => {
-                    let misfits = super::claim::misfits(claim, volume);
+                    let misfits = super::misfit::misfits(claim, volume);
                     return (!misfits.is_empty()).then(|| super::claim::findings(world, claim)).flatten();
                 }
             };

@@ -83,7 +83,17 @@ pub(super) fn configuration(world: &World, target: &Value) -> Vec<Finding> {
 
 /// A CustomResourceDefinition: how it says that it is, and the webhook that turns its versions into each other.
 pub(super) fn conversion(world: &World, target: &Value) -> Vec<Finding> {
-    let mut found: Vec<Finding> = cluster_objects::other(world, target).into_iter().collect();
+    // What is established follows from the names.
+    let names = is_failing(target, "NamesAccepted").map(|refused| {
+        let cause = format!("its names are not accepted: {}", said(refused));
+        Finding::new(Reason::Condition, target, cause)
+            .detail(
+                "another CustomResourceDefinition of the group has one of them; until then its objects are not served",
+            )
+            .advise(format!("choose other names, or delete the other one: kubectl edit crd {}", object::name(target)))
+            .advise(format!("see all of the group: kubectl get crd | grep '{}'", object::text(target, "/spec/group")))
+    });
+    let mut found: Vec<Finding> = names.or_else(|| cluster_objects::other(world, target)).into_iter().collect();
     let why = target.pointer("/spec/conversion/webhook/clientConfig/service").and_then(|service| dead(world, service));
     if let Some(why) = why {
         let cause = format!("the webhook that converts its objects between versions cannot be called: {why}");

@@ -136,6 +136,13 @@ fn governing_service(world: &World, target: &Value) -> Option<Finding> {
         Some(service) => {
             let selector = object::map(service, "/spec/selector");
             let selects = LabelSelector::from_map(selector).matches(labels);
+            let address = object::text(service, "/spec/clusterIP");
+            if selects && !selector.is_empty() && !matches!(address, "" | "None") {
+                let cause = format!("its Service {name:?} has an address of its own (clusterIP {address}): only a headless one gives each pod a name in DNS");
+                return Some(finding(cause).note().advise(format!(
+                    "if pods are to be reached by name, delete it and create it headless (clusterIP: None): kubectl delete -n {namespace} service/{name}"
+                )));
+            }
             (!selector.is_empty() && !selects).then(|| {
                 finding(format!("its Service {name:?} selects {}, and its pods have {}: they have no names in DNS", pairs(selector), pairs(labels)))
                     .advise(format!("correct the selector: kubectl edit -n {namespace} service/{name}"))

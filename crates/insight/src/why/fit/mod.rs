@@ -27,6 +27,8 @@ pub(super) enum Obstacle {
     Taint {
         key: String,
         taint: String,
+        /// What the pod's toleration of that key is for instead.
+        near: Option<String>,
     },
     /// The labels of `nodeSelector` that the node does not have.
     Selector {
@@ -56,6 +58,10 @@ pub(super) enum Obstacle {
         key: String,
         namespaces: Vec<String>,
     },
+    /// The node is in no domain of the key by which pods stand together.
+    AffinityLabel {
+        key: String,
+    },
     /// Pods that it must not stand beside are there.
     AntiAffinity {
         selector: String,
@@ -75,6 +81,8 @@ pub(super) enum Obstacle {
         here: usize,
         least: usize,
         most: i64,
+        /// How many domains there must be, and how many there are, where these are too few.
+        few: Option<(i64, usize)>,
     },
     VolumeAffinity {
         volume: String,
@@ -91,12 +99,18 @@ impl Obstacle {
     pub(super) fn sentence(&self) -> String {
         match self {
             Self::Cordoned => "is cordoned (unschedulable)".into(),
-            Self::Taint { taint, .. } => format!("has the taint {taint}, which the pod does not tolerate"),
+            Self::Taint { taint, near: Some(near), .. } => {
+                format!("has the taint {taint}, which the pod does not tolerate: its toleration is for {near}")
+            }
+            Self::Taint { taint, near: None, .. } => format!("has the taint {taint}, which the pod does not tolerate"),
             Self::Selector { missing } => format!("does not have the label {} of nodeSelector", missing.join(", ")),
             Self::Affinity { asks } => format!("is not what nodeAffinity asks for: {asks}"),
             Self::Ports { port, by } => format!("has the hostPort {port} taken by {by}"),
             Self::Room { resource, wanted, free, total, ever: true } => {
                 format!("has {free} of {total} {resource} left, and the pod asks for {wanted}")
+            }
+            Self::Room { resource, wanted, total, .. } if total == "0" => {
+                format!("has no {resource}, and the pod asks for {wanted}")
             }
             Self::Room { resource, wanted, total, .. } => {
                 format!("has {total} {resource} in all, and the pod asks for {wanted}: it will never fit")
@@ -105,6 +119,9 @@ impl Obstacle {
             Self::PodAffinity { selector, key, .. } => {
                 format!("has no pod with {selector} in its {key}, which podAffinity asks for")
             }
+            Self::AffinityLabel { key } => {
+                format!("does not have the label {key}, which is the topologyKey of podAffinity")
+            }
             Self::AntiAffinity { selector, key, pod } => {
                 format!("has {pod} in its {key}, and podAntiAffinity keeps the pod away from {selector}")
             }
@@ -112,7 +129,10 @@ impl Obstacle {
             Self::SpreadLabel { key } => {
                 format!("does not have the label {key}, which topologySpreadConstraints needs on every node")
             }
-            Self::SpreadSkew { key, domain, here, least, most } => format!(
+            Self::SpreadSkew { key, domain, here, most, few: Some((wanted, there)), .. } => format!(
+                "is in {key}={domain}, which has {here} of these pods already: minDomains={wanted} is not reached, since the nodes for it have {there} values of {key}, and so no domain may have more than maxSkew={most}"
+            ),
+            Self::SpreadSkew { key, domain, here, least, most, few: None } => format!(
                 "is in {key}={domain}, which has {here} of these pods already while another has {least}: one more would be over maxSkew={most}"
             ),
             Self::VolumeAffinity { volume, claim } => {
@@ -213,7 +233,8 @@ fn by_itself(pod: &Value, spec: Option<&PodSpec>, node: &Value) -> Vec<Obstacle>
         let counts = effect != taints::PREFER_NO_SCHEDULE && !(cordoned && key == taints::UNSCHEDULABLE);
         if counts && !tolerates(taint) {
             let value = if value.is_empty() { String::new() } else { format!("={value}") };
-            found.push(Obstacle::Taint { key: key.to_owned(), taint: format!("{key}{value}:{effect}") });
+            let near = near_toleration(tolerations, taint);
+            found.push(Obstacle::Taint { key: key.to_owned(), taint: format!("{key}{value}:{effect}"), near });
         }
     }
     let labels = object::labels(node);
@@ -231,6 +252,21 @@ fn by_itself(pod: &Value, spec: Option<&PodSpec>, node: &Value) -> Vec<Obstacle>
         found.push(Obstacle::Affinity { asks: affinity::text(pod) });
     }
     found
+}
+
+/// A toleration of the same key that is for another value or effect.
+fn near_toleration(tolerations: &[Value], taint: &Value) -> Option<String> {
+    // The cluster gives every pod tolerations of its own for these, which nobody wrote.
+    if object::text(taint, "/key").starts_with("node.kubernetes.io/") {
+        return None;
+    }
+    let same = |one: &&Value| object::text(one, "/key") == object::text(taint, "/key");
+    let near = tolerations.iter().find(same)?;
+    let (value, effect) = (object::text(near, "/value"), object::text(near, "/effect"));
+    if !effect.is_empty() && effect != object::text(taint, "/effect") {
+        return Some(format!("the effect {effect}"));
+    }
+    (object::text(near, "/operator") != "Exists").then(|| format!("the value {value:?}"))
 }
 
 /// What is to be said of all nodes: one line for those that have the same in their way.
@@ -261,8 +297,14 @@ pub(super) fn advice(world: &World, checked: &[Checked<'_>], edit: &str) -> Vec<
     let candidates: Vec<&Checked<'_>> = if meant.is_empty() { checked.iter().collect() } else { meant };
     let least = candidates.iter().map(|one| one.obstacles.len()).filter(|count| *count > 0).min().unwrap_or(0);
     let mut found: Vec<String> = Vec::new();
+    // What is in the way on several nodes is told for the first of them.
+    let mut told: Vec<&Obstacle> = Vec::new();
     for one in candidates.iter().filter(|one| one.obstacles.len() == least) {
         for obstacle in &one.obstacles {
+            if told.contains(&obstacle) {
+                continue;
+            }
+            told.push(obstacle);
             for text in remedy(world, one.node, obstacle, edit) {
                 if !found.contains(&text) {
                     found.push(text);
@@ -287,7 +329,13 @@ fn remedy(world: &World, node: &str, obstacle: &Obstacle, edit: &str) -> Vec<Str
         Obstacle::Selector { missing } => {
             let near = missing.iter().filter_map(|pair| near_label(world, pair));
             let mut found: Vec<String> = near.collect();
-            found.push(format!("give a node the label: kubectl label node {node} {}", missing.join(" ")));
+            // A label that is there with another value is not changed without being told so.
+            let labels = world.find("nodes", node).map(object::labels);
+            let has = |pair: &String| {
+                pair.split_once('=').is_some_and(|(key, _)| labels.is_some_and(|all| all.contains_key(key)))
+            };
+            let over = if missing.iter().any(has) { " --overwrite" } else { "" };
+            found.push(format!("give a node the label: kubectl label node {node} {}{over}", missing.join(" ")));
             found.push(format!("or correct nodeSelector: {edit}"));
             found
         }
@@ -296,6 +344,10 @@ fn remedy(world: &World, node: &str, obstacle: &Obstacle, edit: &str) -> Vec<Str
             "compare it with the names and labels of the nodes: kubectl get nodes --show-labels".to_owned(),
         ],
         Obstacle::Ports { port, by } => one(format!("use another hostPort than {port}, or none, or end {by}: {edit}")),
+        Obstacle::Room { resource, total, .. } if total == "0" && resource.contains('/') => vec![
+            format!("a device plug-in on a node brings {resource}: see that it runs there, or add such a node"),
+            format!("or take {resource} out of the containers' resources: {edit}"),
+        ],
         Obstacle::Room { resource, ever: false, .. } => {
             one(format!("ask for less {resource} in resources.requests, or add a larger node: {edit}"))
         }
@@ -310,12 +362,23 @@ fn remedy(world: &World, node: &str, obstacle: &Obstacle, edit: &str) -> Vec<Str
                 format!("or correct podAffinity: {edit}"),
             ]
         }
+        Obstacle::AffinityLabel { key } => vec![
+            format!("correct topologyKey in podAffinity (kubernetes.io/hostname is each node by itself): {edit}"),
+            format!("or give the nodes that label: kubectl label node {node} {key}=a"),
+        ],
+        Obstacle::AntiAffinity { key, .. } if key != "kubernetes.io/hostname" => one(format!(
+            "add a node with another value of {key}, or turn the podAntiAffinity into a preferred one: {edit}"
+        )),
         Obstacle::AntiAffinity { .. } | Obstacle::OthersAntiAffinity { .. } => {
             one(format!("add a node, or turn the podAntiAffinity into a preferred one: {edit}"))
         }
         Obstacle::SpreadLabel { key } => vec![
             format!("give every node the label {key}, as in: kubectl label node {node} {key}=a"),
             format!("or use another topologyKey, or whenUnsatisfiable: ScheduleAnyway: {edit}"),
+        ],
+        Obstacle::SpreadSkew { key, few: Some((wanted, _)), .. } => vec![
+            format!("add nodes with other values of {key}, until there are {wanted} (kubectl get nodes -L {key})"),
+            format!("or lower minDomains, raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway: {edit}"),
         ],
         Obstacle::SpreadSkew { key, .. } => vec![
             format!("make room where there are fewer of these pods (kubectl get nodes -L {key}), or add a node there"),

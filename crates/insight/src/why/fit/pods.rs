@@ -60,9 +60,13 @@ pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obs
     }
     let together = |other: &Value, key: &str| domain(node, key).is_some() && domain(node, key) == domain(other, key);
     for term in terms(pod, "podAffinity") {
+        if domain(node, term.key).is_none() {
+            found.push(Obstacle::AffinityLabel { key: term.key.to_owned() });
+            continue;
+        }
         let mut meant = taken.placed.iter().filter(|(other, _)| term.means(other)).peekable();
         // The first of a group that stands together with itself may go anywhere.
-        let first = meant.peek().is_none() && term.means(pod) && domain(node, term.key).is_some();
+        let first = meant.peek().is_none() && term.means(pod);
         if !first && !meant.any(|(_, there)| together(there, term.key)) {
             let namespaces = term.namespaces.iter().map(|name| (*name).to_owned()).collect();
             found.push(Obstacle::PodAffinity { selector: term.text, key: term.key.to_owned(), namespaces });
@@ -95,6 +99,8 @@ pub(super) struct Spread<'a> {
     least: usize,
     own: usize,
     most: i64,
+    /// How many domains there must be, where there are fewer.
+    wanted: Option<i64>,
 }
 
 impl<'a> Spread<'a> {
@@ -141,10 +147,11 @@ impl<'a> Spread<'a> {
                 *count += 1;
             }
         }
-        let few = (domains.len() as i64) < number(constraint, "/minDomains");
+        let wanted = Some(number(constraint, "/minDomains")).filter(|wanted| (domains.len() as i64) < *wanted);
         Self {
+            wanted,
             key: key.to_owned(),
-            least: if few { 0 } else { domains.values().min().copied().unwrap_or(0) },
+            least: if wanted.is_some() { 0 } else { domains.values().min().copied().unwrap_or(0) },
             domains,
             own: usize::from(selector.is_some_and(|selector| selector.matches(object::labels(pod)))),
             most: number(constraint, "/maxSkew").max(1),
@@ -164,6 +171,7 @@ impl<'a> Spread<'a> {
             here: count,
             least: self.least,
             most: self.most,
+            few: self.wanted.map(|wanted| (wanted, self.domains.len())),
         })
     }
 }

@@ -44,7 +44,11 @@ fn scheduling() {
     );
     let devices = json!({ "spec": { "resourceClaims": [{ "name": "g", "resourceClaimName": "gpu" }] } });
     let request = json!({ "kind": "ResourceClaim", "metadata": { "name": "gpu", "namespace": "d" }, "spec": { "devices": { "requests": [{ "name": "r", "exactly": { "deviceClassName": "gone" } }] } } });
-    let beside = json!({ "spec": { "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{ "topologyKey": "kubernetes.io/hostname", "namespaces": ["other"], "labelSelector": { "matchLabels": { "app": "cache" } } }] } } } });
+    let beside = json!({ "spec": { "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{ "topologyKey": "zone", "namespaces": ["other"], "labelSelector": { "matchLabels": { "app": "cache" } } }] } } } });
+    let mut in_zone = around(pending(beside, "0/2 nodes are available"), &[]);
+    let mut zoned = node("n", "True");
+    merge(&mut zoned, &json!({ "metadata": { "labels": { "zone": "a" } } }));
+    in_zone.put("nodes", vec![zoned]);
     let rows: Vec<Situation<'_>> = vec![
         (
             "greater",
@@ -109,7 +113,7 @@ fn scheduling() {
         ),
         (
             "beside pods of another namespace",
-            around(pending(beside, "0/2 nodes are available"), &[]),
+            in_zone,
             Reason::NoNodeFits,
             &["kubectl get pods -n other -l 'app=cache'"],
         ),

@@ -38,7 +38,7 @@ fn what_is_wanted_is_a_note() {
             "no egress",
             world(ready_pod(), &[nodes.clone(), policy(egress)]),
             Reason::PoliciesSelect,
-            &[FINE, "not even to DNS", "note", "to change"],
+            &[FINE, "it may open no connection, except to its own node", "note", "to change"],
         ),
         (
             "policy before the pods",

@@ -78,7 +78,7 @@ fn jobs() {
             "failed",
             cron(json!({ "schedule": "* * * * *" }), broken, json!({ "lastScheduleTime": "2026-01-01T11:59:30Z" })),
             Reason::CronFailed,
-            &["its last Job failed", "backoffLimit"],
+            &["its last Job that ended, j, failed", "backoffLimit"],
         ),
         (
             "missed",

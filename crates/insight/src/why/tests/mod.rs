@@ -11,6 +11,7 @@ mod healthy;
 mod images;
 mod intended;
 mod jobs;
+mod looked_up;
 mod network;
 mod others;
 mod pods;
@@ -20,6 +21,7 @@ mod scheduling;
 mod servers;
 mod slices;
 mod storage;
+mod truth;
 mod unseen;
 mod workloads;
 

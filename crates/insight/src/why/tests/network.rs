@@ -116,7 +116,7 @@ fn network() {
             Reason::PoliciesSelect,
             &[
                 "nothing holds it up",
-                "from its own node alone: the NetworkPolicy deny selects it and allows no ingress",
+                "no pod reaches it, only its own node does, as for probes: the NetworkPolicy deny selects it and allows no ingress",
             ],
         ),
         (

@@ -38,7 +38,7 @@ fn workloads() {
                 &[quota],
             ),
             Reason::QuotaUsedUp,
-            &["the ResourceQuota \"q\" of namespace d is used up", "pods: 2 of 2 are used"],
+            &["the ResourceQuota \"q\" of namespace d has no room for another one", "pods: 2 of 2 are used"],
         ),
         (
             "quota wants",

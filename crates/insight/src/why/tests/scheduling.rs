@@ -152,7 +152,7 @@ fn nodes_are_looked_at() {
                 json!([]),
             ),
             Reason::NoNodeFits,
-            &["has 0 example.com/gpu in all"],
+            &["has no example.com/gpu, and the pod asks for 1", "a device plug-in on a node brings example.com/gpu"],
         ),
         (
             "too many pods",

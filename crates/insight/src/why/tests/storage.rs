@@ -64,8 +64,8 @@ fn storage() {
         (
             "other class",
             claim(json!({ "storageClassName": "" }), &[none.clone(), volume(json!({}))]),
-            Reason::VolumeClass,
-            &["is of class \"manual\""],
+            Reason::NoVolume,
+            &["the PersistentVolume pv would fit, but is of class \"manual\""],
         ),
         (
             "mode",

@@ -58,7 +58,10 @@ fn workloads() {
         (
             "quota",
             workload("ReplicaSet", failure("pods \"w\" is forbidden: exceeded quota: q"), &[]),
-            Some((Hop::Admission, &["\"q\" of namespace d is used up", "kubectl edit -n d resourcequota/q"])),
+            Some((
+                Hop::Admission,
+                &["\"q\" of namespace d has no room for another one", "kubectl edit -n d resourcequota/q"],
+            )),
         ),
         (
             "security",
