@@ -88,7 +88,7 @@ fn blocking(world: &World, budget: &Value) -> Option<Finding> {
         || budget.pointer("/spec/minAvailable").is_some_and(Value::is_string);
     let bare =
         |pod: &&Value| !object::items(pod, "/metadata/ownerReferences").iter().any(|owner| owner["controller"] == true);
-    if share && expected == 0 && !pods.is_empty() && pods.iter().all(|pod| bare(pod)) {
+    if share && expected == 0 && !pods.is_empty() && pods.iter().all(bare) {
         let names: Vec<&str> = pods.iter().map(|pod| object::name(pod)).collect();
         let cause = format!(
             "nobody may be evicted: it is counted from the replicas of controllers, and its pods ({}) have none",

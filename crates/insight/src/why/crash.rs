@@ -105,10 +105,11 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
     for kind in [ProbeKind::Liveness, ProbeKind::Startup] {
         let probe = spec(pod, name).and_then(|spec| spec.get(kind.field()));
         // An API server keeps few Events of one pod: those of the latest restarts may be missing. That the kubelet killed
-        // the container, its exit code tells too.
-        let killed = matches!(code, 137 | 143) && restarts > 0;
-        let event = probes::unhealthy(world, pod, name, kind, began)
-            .or_else(|| probes::unhealthy(world, pod, name, kind, None).filter(|_| killed));
+        // the container, its exit code tells too; a program that ends in good order when it is told to ends with 0.
+        let killed = matches!(code, 0 | 137 | 143) && restarts > 0;
+        let told = probes::unhealthy(world, pod, name, kind, began);
+        let earlier = told.is_none() && code == 0;
+        let event = told.or_else(|| probes::unhealthy(world, pod, name, kind, None).filter(|_| killed));
         if let (Some(probe), Some(event)) = (probe, event) {
             let cause = format!(
                 "{who} is restarted by its kubelet because its {} fails{}",
@@ -126,6 +127,12 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
                 "correct the probe, or give it more time (initialDelaySeconds, failureThreshold): {}",
                 edit(world, pod)
             );
+            let finding = match earlier {
+                true => {
+                    finding.probably().detail("no Event tells of the last restart; those before it were for this probe")
+                }
+                false => finding,
+            };
             return finding.advise(more).advise(logs(pod, name, previous));
         }
     }

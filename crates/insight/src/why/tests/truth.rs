@@ -49,7 +49,23 @@ fn containers_and_images() {
     let mut wrong_kind = on_node(denied.clone(), json!([]));
     let content = Content { keys: vec!["password".into()], kind: "Opaque".into(), registries: Vec::new() };
     wrong_kind.note("secrets", "opaque", Presence::Present(content));
+    let orderly = pod(
+        json!({ "spec": { "containers": [{ "name": "c", "livenessProbe": { "exec": { "command": ["false"] } } }] }, "status": { "containerStatuses": [{
+        "name": "c", "ready": false, "restartCount": 4, "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+        "lastState": { "terminated": { "exitCode": 0, "reason": "Completed", "startedAt": "2026-01-01T11:59:40Z", "finishedAt": "2026-01-01T11:59:45Z" } } }] } }),
+    );
+    let earlier = event(&orderly, "Unhealthy", "Liveness probe failed: ");
     let rows: Vec<Situation<'_>> = vec![
+        (
+            "restarted by a probe, ended in good order, and the last Events are missing",
+            on_node(orderly, json!([earlier])),
+            Reason::LivenessRestarts,
+            &[
+                "probably",
+                "restarted by its kubelet because its livenessProbe fails",
+                "no Event tells of the last restart",
+            ],
+        ),
         (
             "the image of a volume",
             on_node(from_volume, json!([])),
