@@ -170,7 +170,7 @@ fn numbers(schema: &Schema, number: &Number, path: &Path, errors: &mut FieldErro
     }
     // A limit that the type cannot have is told, and holds as it is. One that it can have loses its fraction where the value is
     // an integer.
-    let mut limit = |errors: &mut FieldErrors, limit: f64, what: &str| match unfit(schema, limit, what, name) {
+    let limit = |errors: &mut FieldErrors, limit: f64, what: &str| match unfit(schema, limit, what, name) {
         Some(problem) => {
             errors.push(problem);
             limit
