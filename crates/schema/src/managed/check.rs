@@ -199,6 +199,7 @@ fn literal(value: &Value) -> String {
                 map.iter().map(|(k, v)| format!("{}:{}", crate::text::quote(k), literal(v))).collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
+        Value::Null => "interface {}(nil)".to_owned(),
         other => other.to_string(),
     }
 }

@@ -1,6 +1,7 @@
 //! Lists of type set and map have every item once.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::hash::Hash;
 
 use ferry_meta::{FieldError, FieldErrors, Path};
 use serde_json::{Map, Value};
@@ -30,19 +31,11 @@ fn walk(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
             match schema.list_type {
                 ListType::Atomic => {}
                 ListType::Set => {
-                    let mut seen = HashSet::new();
-                    for (index, item) in items.iter().enumerate().filter(|(_, item)| !seen.insert(*item)) {
-                        errors.push(FieldError::duplicate(&path.index(index), item.clone()));
+                    for index in second_times(items.iter()) {
+                        errors.push(FieldError::duplicate(&path.index(index), items[index].clone()));
                     }
                 }
-                ListType::Map => {
-                    let mut seen = HashSet::new();
-                    for (index, item) in
-                        items.iter().enumerate().filter(|(_, item)| !seen.insert(known_by(schema, item)))
-                    {
-                        errors.push(FieldError::duplicate(&path.index(index), key_of(schema, item)));
-                    }
-                }
+                ListType::Map => maps(schema, items, path, errors),
             }
             if let Some(of) = &schema.items {
                 for (index, item) in items.iter().enumerate() {
@@ -52,6 +45,33 @@ fn walk(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
         }
         _ => {}
     }
+}
+
+/// Items of a list with keys: maps alone have some, and nothing else is said where one is none.
+fn maps(schema: &Schema, items: &[Value], path: &Path, errors: &mut FieldErrors) {
+    let stray = items.iter().position(|item| !item.is_object() && !item.is_null());
+    if let Some(index) = stray {
+        let detail = "must be an object for an array of list-type map";
+        errors.push(FieldError::invalid(&path.index(index), items[index].clone(), detail));
+        return;
+    }
+    for index in second_times(items.iter().map(|item| known_by(schema, item))) {
+        errors.push(FieldError::duplicate(&path.index(index), key_of(schema, &items[index])));
+    }
+}
+
+/// Where something stands for the second time. A third time is not told.
+fn second_times<T: Eq + Hash>(items: impl Iterator<Item = T>) -> Vec<usize> {
+    let mut seen: HashMap<T, usize> = HashMap::new();
+    let mut found = Vec::new();
+    for (index, item) in items.enumerate() {
+        let times = seen.entry(item).or_default();
+        *times += 1;
+        if *times == 2 {
+            found.push(index);
+        }
+    }
+    found
 }
 
 /// The part of an item that tells it from others.

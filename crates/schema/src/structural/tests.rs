@@ -75,6 +75,10 @@ fn values_are_refused_with_upstreams_words() {
         "one": {"type": "object", "oneOf": [{"required": ["p"]}, {"required": ["q"]}]},
         "nt": {"type": "string", "not": {"enum": ["no"]}},
         "set": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+        "half": {"type": "number", "multipleOf": 2.5, "maximum": 3.5},
+        "int": {"type": "integer", "minimum": -2.5, "maximum": 2.5},
+        "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "properties": {"k": {"type": "string"}}}},
     }));
     let check = |spec: Value, want: &[&str]| {
         let object = json!({"spec": spec});
@@ -101,6 +105,43 @@ fn values_are_refused_with_upstreams_words() {
     );
     check(json!({"min": 2}), &["spec.min: Invalid value: 2: spec.min in body should be greater than or equal to 3"]);
     check(json!({"num": 0.7}), &["spec.num: Invalid value: 0.7: spec.num in body should be a multiple of 0.5"]);
+    // An integer is held to limits without their fractions; an integer's type has no fractions at all.
+    check(
+        json!({"num": 1}),
+        &["spec.num: Invalid value: 0: factor MultipleOf declared for spec.num must be positive: 0"],
+    );
+    check(json!({"half": 2.5}), &[]);
+    check(json!({"half": 4}), &["spec.half: Invalid value: 4: spec.half in body should be less than or equal to 3"]);
+    check(
+        json!({"half": 5}),
+        &[
+            "spec.half: Invalid value: 5: spec.half in body should be a multiple of 2",
+            "spec.half: Invalid value: 5: spec.half in body should be less than or equal to 3",
+        ],
+    );
+    check(
+        json!({"int": 3}),
+        &[
+            "<nil>: Invalid value: \"\": Minimum boundary value must be of type integer (default format) in spec.int",
+            "<nil>: Invalid value: \"\": Maximum boundary value must be of type integer (default format) in spec.int",
+            "spec.int: Invalid value: 3: spec.int in body should be less than or equal to 2.5",
+        ],
+    );
+    check(json!({"set": ["a", "a", "b", "a"]}), &["spec.set[1]: Duplicate value: \"a\""]);
+    check(
+        json!({"map": [{"k": "x"}, null, {"k": "x"}, {"k": "x"}]}),
+        &[
+            "spec.map[1]: Invalid value: \"null\": spec.map[1] in body must be of type object: \"null\"",
+            "spec.map[2]: Duplicate value: {\"k\":\"x\"}",
+        ],
+    );
+    check(
+        json!({"map": [{"k": "x"}, false, {"k": "x"}]}),
+        &[
+            "spec.map[1]: Invalid value: \"boolean\": spec.map[1] in body must be of type object: \"boolean\"",
+            "spec.map[1]: Invalid value: false: must be an object for an array of list-type map",
+        ],
+    );
     check(json!({"len": "abcde"}), &["spec.len: Too long: may not be more than 4 bytes"]);
     check(json!({"pat": "xyz"}), &["spec.pat: Invalid value: \"xyz\": spec.pat in body should match '^x+$'"]);
     check(

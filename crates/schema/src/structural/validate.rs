@@ -165,45 +165,66 @@ fn strings(schema: &Schema, text: &str, path: &Path, errors: &mut FieldErrors) {
 fn numbers(schema: &Schema, number: &Number, path: &Path, errors: &mut FieldErrors) {
     let (limits, name) = (&schema.limits, path.as_str());
     let Some(value) = number.as_f64() else { return };
-    if &*schema.kind == "integer" && !schema.int_or_string {
-        let small = i32::MIN as f64..=i32::MAX as f64;
-        let fits = is_whole(number) && (&*schema.format != "int32" || small.contains(&value));
-        if !fits {
-            let format = match &*schema.format {
-                "" => "(default format)".to_owned(),
-                format => format!("with format {format}"),
-            };
-            errors.push(placeless(format!("Checked value must be of type integer {format} in {name}")));
-        }
+    if let Some(problem) = unfit(schema, value, "Checked", name) {
+        errors.push(problem);
     }
+    // A limit that the type cannot have is told, and holds as it is. One that it can have loses its fraction where the value is
+    // an integer.
+    let limit = |errors: &mut FieldErrors, limit: f64, what: &str| match unfit(schema, limit, what, name) {
+        Some(problem) => {
+            errors.push(problem);
+            limit
+        }
+        None if number.is_f64() => limit,
+        None => limit.trunc(),
+    };
     let shown = |limit: f64| crate::encode::go_float(limit);
-    let mut refuse = |detail: String| {
-        errors.push(FieldError::invalid(
-            path,
-            Value::Number(number.clone()),
-            format!("{name} in body should be {detail}"),
-        ));
+    let refuse = |errors: &mut FieldErrors, detail: String| {
+        let detail = format!("{name} in body should be {detail}");
+        errors.push(FieldError::invalid(path, Value::Number(number.clone()), detail));
     };
     if let Some(factor) = limits.multiple_of.filter(|factor| *factor > 0.0) {
+        let factor = limit(errors, factor, "MultipleOf");
         let times = value / factor;
-        if (times - times.round()).abs() > 1e-9 * times.abs().max(1.0) {
-            refuse(format!("a multiple of {}", shown(factor)));
-        }
-    }
-    if let Some(most) = limits.maximum {
-        if limits.exclusive_maximum && value >= most {
-            refuse(format!("less than {}", shown(most)));
-        } else if value > most {
-            refuse(format!("less than or equal to {}", shown(most)));
+        if factor == 0.0 {
+            let detail = format!("factor MultipleOf declared for {name} must be positive: 0");
+            errors.push(FieldError::invalid(path, 0, detail));
+        } else if (times - times.round()).abs() > 1e-9 * times.abs().max(1.0) {
+            refuse(errors, format!("a multiple of {}", shown(factor)));
         }
     }
     if let Some(least) = limits.minimum {
+        let least = limit(errors, least, "Minimum boundary");
         if limits.exclusive_minimum && value <= least {
-            refuse(format!("greater than {}", shown(least)));
+            refuse(errors, format!("greater than {}", shown(least)));
         } else if value < least {
-            refuse(format!("greater than or equal to {}", shown(least)));
+            refuse(errors, format!("greater than or equal to {}", shown(least)));
         }
     }
+    if let Some(most) = limits.maximum {
+        let most = limit(errors, most, "Maximum boundary");
+        if limits.exclusive_maximum && value >= most {
+            refuse(errors, format!("less than {}", shown(most)));
+        } else if value > most {
+            refuse(errors, format!("less than or equal to {}", shown(most)));
+        }
+    }
+}
+
+/// A number that an integer's type or format has no room for: a value, or a limit of the schema.
+fn unfit(schema: &Schema, value: f64, what: &str, name: &str) -> Option<FieldError> {
+    if &*schema.kind != "integer" || schema.int_or_string {
+        return None;
+    }
+    let small = f64::from(i32::MIN)..=f64::from(i32::MAX);
+    if value.fract() == 0.0 && (&*schema.format != "int32" || small.contains(&value)) {
+        return None;
+    }
+    let format = match &*schema.format {
+        "" => "(default format)".to_owned(),
+        format => format!("with format {format}"),
+    };
+    Some(placeless(format!("{what} value must be of type integer {format} in {name}")))
 }
 
 fn arrays(schema: &Schema, items: &[Value], old: Option<&Value>, at: &At<'_>, errors: &mut FieldErrors) {

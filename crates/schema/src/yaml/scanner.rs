@@ -202,7 +202,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    fn to_next_token(&mut self) {
+    fn skip_to_token(&mut self) {
         loop {
             let tabs = self.flow_level > 0 || !self.key_allowed;
             while self.cursor.byte(0) == b' ' || (tabs && self.cursor.byte(0) == b'\t') {
@@ -218,7 +218,7 @@ impl<'t> Scanner<'t> {
     }
 
     fn fetch(&mut self) -> Result<(), Mistake> {
-        self.to_next_token();
+        self.skip_to_token();
         let start = self.cursor.place;
         self.unroll(column(start));
         if self.cursor.at_end() {
