@@ -30,6 +30,9 @@ pub struct Client {
     verbosity: i64,
 }
 
+/// When an answer that goes on must have ended, where `--request-timeout` says so.
+pub type Deadline = Option<tokio::time::Instant>;
+
 pub struct Call<'a> {
     pub method: Method,
     pub path: String,
@@ -176,6 +179,16 @@ impl Client {
         let body = self.bytes(call).await?;
         serde_json::from_slice(&body)
             .map_err(|error| Error::say(format!("the server's answer cannot be read: {error}")))
+    }
+
+    /// How many different warnings the server gave.
+    pub fn warned(&self) -> usize {
+        self.warned.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn deadline(&self) -> Deadline {
+        let limit = std::time::Duration::from_nanos(self.timeout.unsigned_abs());
+        (self.timeout > 0).then(|| tokio::time::Instant::now() + limit)
     }
 
     /// An answer that goes on, as of a watch or of logs.

@@ -79,6 +79,8 @@ pub struct Parsed {
     pub shadowed: Vec<&'static str>,
     /// How many words stood before `--`.
     pub dash: Option<usize>,
+    /// Asked for help; a mistake in the line is told first.
+    help: bool,
 }
 
 impl Parsed {
@@ -99,6 +101,9 @@ impl Parsed {
                 parsed.words.push(argument.clone());
             }
         }
+        if parsed.help {
+            return Err(HELP.to_owned());
+        }
         Ok(parsed)
     }
 
@@ -113,7 +118,14 @@ impl Parsed {
         // Underscores are read as dashes.
         let wanted = name.replace('_', "-");
         let Some(flag) = self.specs.iter().find(|flag| flag.name == wanted).copied() else {
-            return Err(if name == "help" { HELP.to_owned() } else { format!("unknown flag: --{name}") });
+            if name != "help" {
+                return Err(format!("unknown flag: --{name}"));
+            }
+            let value = value.unwrap_or_else(|| "true".to_owned());
+            check(Kind::Bool, &value)
+                .map_err(|why| format!("invalid argument {value:?} for \"-h, --help\" flag: {why}"))?;
+            self.help = is_true(&value);
+            return Ok(());
         };
         let value = match (value, flag.bare) {
             (Some(value), _) => value,
@@ -128,12 +140,15 @@ impl Parsed {
         while let Some(letter) = left.chars().next() {
             let after = &left[letter.len_utf8()..];
             let Some(flag) = self.specs.iter().find(|flag| flag.short == Some(letter)).copied() else {
-                return Err(match letter {
-                    'h' => HELP.to_owned(),
-                    _ => format!("unknown shorthand flag: {letter:?} in -{left}"),
-                });
+                if letter == 'h' {
+                    self.help = true;
+                    left = after;
+                    continue;
+                }
+                return Err(format!("unknown shorthand flag: {letter:?} in -{left}"));
             };
-            if let Some(value) = after.strip_prefix('=') {
+            // `-o=` alone has `=` as its value.
+            if let Some(value) = after.strip_prefix('=').filter(|value| !value.is_empty()) {
                 return self.set(flag, value);
             }
             if let Some(bare) = flag.bare {
@@ -194,7 +209,7 @@ impl Parsed {
     }
 
     pub fn is(&self, name: &str) -> bool {
-        matches!(self.text(name), "true" | "1" | "t" | "T" | "TRUE" | "True")
+        is_true(self.text(name))
     }
 
     pub fn list(&self, name: &str) -> Vec<String> {
@@ -222,6 +237,10 @@ impl Parsed {
     pub fn changed(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
+}
+
+fn is_true(value: &str) -> bool {
+    matches!(value, "true" | "1" | "t" | "T" | "TRUE" | "True")
 }
 
 /// Told instead of a complaint where help is asked for.
@@ -272,11 +291,20 @@ mod tests {
     }
 
     #[test]
+    fn an_equals_sign_alone_is_a_value() {
+        assert_eq!(parse(&["-o="]).unwrap().text("output"), "=");
+        assert!(parse(&["--help=false"]).is_ok());
+    }
+
+    #[test]
     fn complaints_are_the_librarys() {
         for (line, complaint) in [
             (&["--nope"][..], "unknown flag: --nope"),
             (&["-x"], "unknown shorthand flag: 'x' in -x"),
             (&["-o"], "flag needs an argument: 'o' in -o"),
+            (&["-h-x"], "unknown shorthand flag: '-' in --x"),
+            (&["-h", "--nope"], "unknown flag: --nope"),
+            (&["-h"], HELP),
             (&["--output"], "flag needs an argument: --output"),
             (
                 &["--watch=perhaps"],

@@ -54,6 +54,21 @@ pub fn group(path: &str, command: &Command, below: &[Command]) -> String {
     )
 }
 
+/// The help of the command that a path names.
+pub fn of_path(path: &str) {
+    let (mut known, mut found): (&[Command], Option<&Command>) = (COMMANDS, None);
+    for name in path.split(' ').skip(1) {
+        found = known.iter().find(|command| command.name == name);
+        known = match found.map(|command| command.run) {
+            Some(Run::Group(below) | Run::Both(_, below)) => below,
+            _ => &[],
+        };
+    }
+    if let Some(found) = found {
+        command(path, found);
+    }
+}
+
 pub fn command(path: &str, command: &Command) {
     line(format!("{}.\n", command.about));
     if !command.aliases.is_empty() {

@@ -124,6 +124,15 @@ impl Context {
         self.client.get_or_try_init(make).await
     }
 
+    /// Warnings of the server are an error where that is asked for.
+    pub fn warned(&self) -> Result<()> {
+        let count = self.client.get().map_or(0, Client::warned);
+        if count == 0 || !self.flags.is("warnings-as-errors") {
+            return Ok(());
+        }
+        Err(Error::say(format!("{count} warning{} received", if count == 1 { "" } else { "s" })))
+    }
+
     pub fn cache_folder(&self) -> PathBuf {
         match self.flags.global("cache-dir") {
             Some(folder) => PathBuf::from(folder),

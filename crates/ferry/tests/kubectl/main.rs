@@ -1,6 +1,5 @@
-//! `ferry kubectl` against upstream's kubectl: the lines of `testdata/kubectl/lines.txt`, `more-lines.txt` and `odd-lines.txt`, one after the other
-//! on a server of their own, must say and end with what kubectl v1.37 did on another (`recorded.txt` and so on). Times, UIDs and versions are made
-//! equal first.
+//! `ferry kubectl` against upstream's kubectl: the lines of each `testdata/kubectl/*lines.txt`, one after the other on a server of their own, must say
+//! and end with what kubectl v1.37 did on another (`*recorded.txt`). Times, UIDs and versions are made equal first.
 //!
 //! `FERRY_KUBECTL_RECORD=/path/to/kubectl cargo test -p ferry --test kubectl` records anew.
 
@@ -31,6 +30,30 @@ fn says_what_kubectl_says_of_mistakes_and_preferences() {
 #[test]
 fn says_what_kubectl_says_of_odd_lines() {
     compare("odd-lines.txt", "odd-recorded.txt");
+}
+
+/// What people and their scripts type every day.
+#[test]
+fn says_what_kubectl_says_every_day() {
+    compare("daily-lines.txt", "daily-recorded.txt");
+}
+
+/// Everything that `create`, `run` and `apply` make.
+#[test]
+fn says_what_kubectl_says_of_new_objects() {
+    compare("made-lines.txt", "made-recorded.txt");
+}
+
+/// Own kinds, templates, selectors, pages, marks, deletions and waiting.
+#[test]
+fn says_what_kubectl_says_when_asked() {
+    compare("asked-lines.txt", "asked-recorded.txt");
+}
+
+/// Configurations, pods without a node, global flags, changes of fields, nodes.
+#[test]
+fn says_what_kubectl_says_of_changes() {
+    compare("changed-lines.txt", "changed-recorded.txt");
 }
 
 fn compare(lines: &str, answers: &str) {

@@ -63,12 +63,19 @@ async fn run(context: &Context) -> Result<()> {
         "json" | "yaml" => {
             let resources: Vec<serde_json::Value> = found.iter().map(entry).collect();
             let list = serde_json::json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "", "resources": resources});
-            print(if output == "json" { crate::print::json(&list) } else { ferry_schema::yaml::to_yaml(&list) });
+            match output {
+                "json" => line(crate::print::in_order(&list, &[LIST, ENTRY], 0, 4)),
+                _ => print(ferry_schema::yaml::to_yaml(&list)),
+            }
         }
         _ => print(table(&found, output == "wide", flags.is("no-headers"))),
     }
     Ok(())
 }
+
+const LIST: &[&str] = &["kind", "apiVersion", "groupVersion", "resources"];
+const ENTRY: &[&str] =
+    &["name", "singularName", "namespaced", "group", "version", "kind", "verbs", "shortNames", "categories"];
 
 fn entry(resource: &Resource) -> serde_json::Value {
     let mut entry = serde_json::json!({

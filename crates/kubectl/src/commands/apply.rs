@@ -279,7 +279,11 @@ pub fn merged(info: &Info, kind: &str, current: &Value, body: &Value) -> Value {
         merge(&mut object, body);
         return object;
     };
-    let kind = if kind == STRATEGIC { PatchKind::Strategic } else { PatchKind::Merge };
+    let kind = match kind {
+        STRATEGIC => PatchKind::Strategic,
+        common::JSON_PATCH => PatchKind::Json,
+        _ => PatchKind::Merge,
+    };
     let text = body.to_string();
     match apply(kind, &ty, current, text.as_bytes(), ferry_schema::Validation::Ignore) {
         Ok(decoded) => decoded.object,

@@ -11,6 +11,8 @@ pub const COMMAND: Command =
         Box::pin(run(c))
     });
 
+pub const RECORDED: &str = "All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt.";
+
 async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
     let [word] = context.words() else {
@@ -26,7 +28,8 @@ async fn run(context: &Context) -> Result<()> {
     }
     let container = pods::container(&pod, flags.given("container"), flags.is("quiet"))
         .map_err(|error| Error::say(format!("cannot attach to the container: {}", error.inner())))?;
-    if !flags.is("quiet") && flags.is("stdin") {
+    if !flags.is("quiet") {
+        warn(RECORDED);
         warn("If you don't see a command prompt, try pressing enter.");
     }
     let streams = Streams { stdin: flags.is("stdin"), tty: flags.is("tty"), quiet: flags.is("quiet") };

@@ -93,6 +93,9 @@ async fn can_i(context: &Context) -> Result<()> {
     };
     let known: &[&str] = if target.starts_with('/') { &URL_VERBS } else { &VERBS };
     let strange = !known.contains(&&**verb);
+    if target.starts_with('/') && flags.given("subresource").is_some() {
+        return Err(Error::say("--subresource can not be used with NonResourceURL"));
+    }
     let spec = if target.starts_with('/') {
         json!({"nonResourceAttributes": {"path": target, "verb": verb}})
     } else {
@@ -217,6 +220,7 @@ async fn whoami(context: &Context) -> Result<()> {
             }
             out(tabs::align(&text, 6, 3));
         }
+        Format::Json { .. } => out(print::typed_json(&answer).unwrap_or_else(|| print::json(&answer))),
         format => out(format.object(&answer, true)?),
     }
     Ok(())

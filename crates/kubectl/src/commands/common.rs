@@ -5,14 +5,14 @@ use serde_json::Value;
 
 use crate::client::{Call, query};
 use crate::error::{Error, Result};
-use crate::flags::{Flag, Kind, Parsed, array, switch, text};
+use crate::flags::{Flag, Kind, Parsed, slice, switch, text};
 use crate::print::{self, Format};
 use crate::resource::Info;
 use crate::session::Context;
 use crate::text::{line, print};
 
 pub const FILES: [Flag; 3] = [
-    array("filename", "File, folder or - for standard input.").short('f'),
+    slice("filename", "File, folder or - for standard input.").short('f'),
     switch("recursive", "Read folders recursively.").short('R'),
     text("kustomize", "Process a kustomization folder.").short('k'),
 ];
@@ -78,7 +78,12 @@ pub fn validation(flags: &Parsed) -> Result<&'static str> {
         "true" | "strict" => "Strict",
         "warn" => "Warn",
         "false" | "ignore" => "Ignore",
-        other => return Err(Error::say(format!("invalid - validate option {}", crate::text::quote(other)))),
+        other => {
+            let other = crate::text::quote(other);
+            return Err(Error::say(format!(
+                "invalid - validate option {other}; must be one of: strict (or true), warn, ignore (or false)"
+            )));
+        }
     })
 }
 
@@ -200,6 +205,18 @@ pub fn normalized(mut object: Value) -> Value {
         object["kind"] = kind.into();
     }
     object
+}
+
+/// Whether kubectl has a Go type of this kind.
+pub fn is_built_in(info: &Info) -> bool {
+    let r = &info.resource;
+    ferry_schema::builtin().kind(&ferry_meta::GroupVersionKind::new(&*r.group, &*r.version, &*r.kind)).is_some()
+}
+
+/// What kubectl says of other kinds where it needs one.
+pub fn not_registered(info: &Info) -> Error {
+    let (kind, version) = (crate::text::quote(&info.resource.kind), crate::text::quote(&info.resource.api_version()));
+    Error::say(format!("no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:111\""))
 }
 
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

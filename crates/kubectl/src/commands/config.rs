@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
 use serde_json::{Value, json};
 
+use super::config_entries::{cluster_flags, context_flags, set_cluster, set_context, set_user, user_flags};
 use super::config_set::{SET, UNSET};
 use super::config_view::{view, view_flags};
 use super::{Command, group, leaf};
@@ -82,11 +82,17 @@ pub fn read(path: &Path) -> Result<Value> {
     Ok(config)
 }
 
-fn one_name(context: &Context) -> Result<String> {
+pub fn one_name(context: &Context) -> Result<String> {
     match context.words() {
         [name] => Ok(name.clone()),
-        words => Err(context.usage(format!("Unexpected args: [{}]", words.join(" ")))),
+        _ => Err(misused(context)),
     }
+}
+
+/// Words that do not fit: the help on standard output, and what does not.
+pub fn misused(context: &Context) -> Error {
+    crate::help::of_path(&context.path);
+    Error::say(format!("Unexpected args: [{}]", context.words().join(" ")))
 }
 
 async fn current(context: &Context) -> Result<()> {
@@ -120,7 +126,9 @@ async fn contexts(context: &Context) -> Result<()> {
     let loaded = context.loaded().await?;
     let output = flags.text("output");
     if !matches!(output, "" | "name") {
-        return Err(Error::say(format!("output must be one of '' or 'name': {output}")));
+        return Err(Error::say(format!(
+            "--output {output} is not available in kubectl config get-contexts; resetting to default output format"
+        )));
     }
     let current = loaded.current_context(flags);
     let all = loaded.merged["contexts"].as_array().cloned().unwrap_or_default();
@@ -175,7 +183,14 @@ async fn switch_to(context: &Context) -> Result<()> {
 }
 
 async fn delete(context: &Context, list: &str, kind: &str) -> Result<()> {
-    let name = one_name(context)?;
+    let name = match context.words() {
+        [name] => name.clone(),
+        _ if list == "users" => return Err(context.usage("user to delete is required")),
+        _ => {
+            crate::help::of_path(&context.path);
+            return Ok(());
+        }
+    };
     let path = place(context, list, &name);
     let mut config = read(&path)?;
     let Some(entries) = config[list].as_array_mut() else { return Ok(()) };
@@ -194,7 +209,7 @@ async fn delete(context: &Context, list: &str, kind: &str) -> Result<()> {
 
 async fn rename(context: &Context) -> Result<()> {
     let [old, new] = context.words() else {
-        return Err(context.usage(format!("Unexpected args: [{}]", context.words().join(" "))));
+        return Err(misused(context));
     };
     let loaded = context.loaded().await?;
     if entry(&loaded.merged, "contexts", old).is_none() {
@@ -251,148 +266,4 @@ pub fn change(context: &Context, list: &str, part: &str, name: &str, fields: &[(
     }
     file::write(&path, &config)?;
     Ok(there)
-}
-
-/// A path as it is, or what the file has, for `--embed-certs`.
-fn certificate(
-    context: &Context,
-    flag: &str,
-    fields: &mut Vec<(&'static str, Value)>,
-    plain: &'static str,
-    data: &'static str,
-) -> Result<()> {
-    let Some(path) = context.flags.given(flag) else { return Ok(()) };
-    if context.flags.is("embed-certs") {
-        let body = std::fs::read(path).map_err(|error| {
-            Error::say(format!(
-                "could not read {flag} data from {path}: {}",
-                file::go_error("open", path.as_ref(), &error)
-            ))
-        })?;
-        fields.push((data, base64::engine::general_purpose::STANDARD.encode(body).into()));
-        fields.push((plain, Value::Null));
-    } else {
-        let whole = std::path::absolute(path).map_err(|error| Error::say(error.to_string()))?;
-        fields.push((plain, whole.display().to_string().into()));
-        fields.push((data, Value::Null));
-    }
-    Ok(())
-}
-
-fn cluster_flags() -> Vec<Flag> {
-    vec![
-        text("server", "The address of the API server.").short('s'),
-        text("tls-server-name", "The name the server's certificate must have."),
-        switch("insecure-skip-tls-verify", "Do not check the server's certificate."),
-        text("certificate-authority", "Path to the certificates of the authority."),
-        switch("embed-certs", "Keep the certificates in the kubeconfig."),
-        text("proxy-url", "A proxy for the cluster."),
-    ]
-}
-
-async fn set_cluster(context: &Context) -> Result<()> {
-    let (flags, name) = (&context.flags, one_name(context)?);
-    let mut fields: Vec<(&'static str, Value)> = Vec::new();
-    for field in ["server", "tls-server-name", "proxy-url"] {
-        if flags.changed(field) {
-            fields.push((field, flags.text(field).into()));
-        }
-    }
-    if flags.changed("insecure-skip-tls-verify") {
-        let on = flags.is("insecure-skip-tls-verify");
-        fields.push(("insecure-skip-tls-verify", if on { json!(true) } else { Value::Null }));
-        if on {
-            fields.push(("certificate-authority", Value::Null));
-            fields.push(("certificate-authority-data", Value::Null));
-        }
-    }
-    certificate(context, "certificate-authority", &mut fields, "certificate-authority", "certificate-authority-data")?;
-    change(context, "clusters", "cluster", &name, &fields)?;
-    line(format!("Cluster {} set.", quote(&name)));
-    Ok(())
-}
-
-fn context_flags() -> Vec<Flag> {
-    vec![
-        switch("current", "Modify the current context."),
-        text("cluster", "The cluster of the context."),
-        text("user", "The user of the context."),
-        text("namespace", "The namespace of the context.").short('n'),
-    ]
-}
-
-async fn set_context(context: &Context) -> Result<()> {
-    let flags = &context.flags;
-    let name = match (flags.is("current"), context.words()) {
-        (true, []) => {
-            let name = context.loaded().await?.merged["current-context"].as_str().unwrap_or_default().to_owned();
-            if name.is_empty() {
-                return Err(Error::say("no current context is set"));
-            }
-            name
-        }
-        (false, [name]) => name.clone(),
-        (true, _) => return Err(Error::say("you cannot specify both a context name and --current")),
-        (false, _) => return Err(Error::say("you must specify a non-empty context name or --current")),
-    };
-    let given = ["cluster", "user", "namespace"].into_iter().filter(|field| flags.changed(field));
-    let mut fields: Vec<(&str, Value)> = given.map(|field| (field, flags.text(field).into())).collect();
-    if entry(&context.loaded().await?.merged, "contexts", &name).is_none() {
-        for field in ["cluster", "user"] {
-            if !flags.changed(field) {
-                fields.push((field, "".into()));
-            }
-        }
-    }
-    let there = change(context, "contexts", "context", &name, &fields)?;
-    line(format!("Context {} {}.", quote(&name), if there { "modified" } else { "created" }));
-    Ok(())
-}
-
-fn user_flags() -> Vec<Flag> {
-    vec![
-        text("client-certificate", "Path to a client certificate."),
-        text("client-key", "Path to the key of it."),
-        switch("embed-certs", "Keep the certificates in the kubeconfig."),
-        text("token", "A bearer token."),
-        text("username", "The name for basic authentication."),
-        text("password", "The password for basic authentication."),
-        text("exec-command", "The program of an exec credential plug-in."),
-        text("exec-api-version", "The version it speaks."),
-        crate::flags::array("exec-arg", "Its arguments."),
-        crate::flags::array("exec-env", "Its environment, as key=value."),
-    ]
-}
-
-async fn set_user(context: &Context) -> Result<()> {
-    let (flags, name) = (&context.flags, one_name(context)?);
-    if flags.given("token").is_some() && (flags.given("username").is_some() || flags.given("password").is_some()) {
-        return Err(Error::say(
-            "you cannot specify more than one authentication method at the same time: --token, --username/--password",
-        ));
-    }
-    let mut fields: Vec<(&'static str, Value)> = Vec::new();
-    for field in ["token", "username", "password"] {
-        if flags.changed(field) {
-            fields.push((field, flags.text(field).into()));
-        }
-    }
-    certificate(context, "client-certificate", &mut fields, "client-certificate", "client-certificate-data")?;
-    certificate(context, "client-key", &mut fields, "client-key", "client-key-data")?;
-    if let Some(command) = flags.given("exec-command") {
-        let environment: Vec<Value> = flags
-            .list("exec-env")
-            .iter()
-            .filter_map(|pair| pair.split_once('='))
-            .map(|(key, value)| json!({"name": key, "value": value}))
-            .collect();
-        fields.push((
-            "exec",
-            json!({"command": command, "apiVersion": flags.text("exec-api-version"), "args": flags.list("exec-arg"),
-                "env": environment, "interactiveMode": "IfAvailable", "provideClusterInfo": false}),
-        ));
-    }
-    change(context, "users", "user", &name, &fields)?;
-    line(format!("User {} set.", quote(&name)));
-    Ok(())
 }

@@ -3,7 +3,7 @@
 use base64::Engine;
 use serde_json::{Value, json};
 
-use super::config::{place, read};
+use super::config::{misused, place, read};
 use super::{Command, leaf};
 use crate::config::{entry, file};
 use crate::error::{Error, Result};
@@ -145,7 +145,7 @@ fn value(kind: Kind, text: &str, raw: bool) -> Result<Value> {
 
 async fn set(context: &Context) -> Result<()> {
     let [path, text] = context.words() else {
-        return Err(context.usage(format!("Unexpected args: [{}]", context.words().join(" "))));
+        return Err(misused(context));
     };
     if text.is_empty() {
         return Err(Error::say("you cannot use set to unset a property"));
@@ -175,7 +175,7 @@ async fn set(context: &Context) -> Result<()> {
 
 async fn unset(context: &Context) -> Result<()> {
     let [path] = context.words() else {
-        return Err(context.usage(format!("Unexpected args: [{}]", context.words().join(" "))));
+        return Err(misused(context));
     };
     if path.is_empty() {
         return Err(Error::say("you must specify a property"));

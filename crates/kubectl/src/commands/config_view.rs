@@ -25,7 +25,7 @@ pub fn view_flags() -> Vec<Flag> {
 pub async fn view(context: &Context) -> Result<()> {
     let flags = &context.flags;
     if !context.words().is_empty() {
-        return Err(Error::say(format!("unexpected arguments: [{}]", context.words().join(" "))));
+        return Err(context.usage(format!("unexpected arguments: [{}]", context.words().join(" "))));
     }
     if !flags.is("merge") && flags.global("kubeconfig").is_none() {
         return Err(Error::say("if merge==false a precise file must be specified"));
@@ -64,10 +64,41 @@ pub async fn view(context: &Context) -> Result<()> {
     }
     out(match Format::for_reading(flags)? {
         Format::Human { .. } => ferry_schema::yaml::to_yaml(&config),
+        Format::Json { .. } => crate::print::in_order(&config, &ORDERS, 0, 4) + "\n",
+        Format::Name => "config/<unknown>\n".to_owned(),
         format => format.object(&config, true)?,
     });
     Ok(())
 }
+
+/// The fields of a kubeconfig as kubectl's JSON has them: the file, its entries, what is in them.
+const ORDERS: [&[&str]; 4] = [
+    &["kind", "apiVersion", "preferences", "clusters", "users", "contexts", "current-context", "extensions"],
+    &["name"],
+    &[
+        "server",
+        "tls-server-name",
+        "insecure-skip-tls-verify",
+        "certificate-authority",
+        "certificate-authority-data",
+        "proxy-url",
+        "disable-compression",
+        "client-certificate",
+        "client-certificate-data",
+        "client-key",
+        "client-key-data",
+        "token",
+        "tokenFile",
+        "username",
+        "password",
+        "auth-provider",
+        "exec",
+        "cluster",
+        "user",
+        "namespace",
+    ],
+    &["command", "args", "env", "apiVersion", "provideClusterInfo", "interactiveMode"],
+];
 
 fn redact(config: &mut Value) {
     for (list, part) in [("clusters", "cluster"), ("users", "user")] {

@@ -6,7 +6,7 @@ use super::common::{self, DryRun, STRATEGIC};
 use super::{Command, leaf};
 use crate::error::{Error, Result};
 use crate::flags::Flag;
-use crate::resource::{Builder, Info, read_all};
+use crate::resource::{Builder, Info, Target, read_all};
 use crate::session::Context;
 use crate::text::line;
 
@@ -33,6 +33,10 @@ pub async fn nodes(context: &Context) -> Result<(Vec<Info>, Vec<Error>)> {
         false => all,
     };
     let built = Builder::of(context).words(&words).build(context).await?;
+    if let Some(other) = built.targets.iter().map(Target::resource).find(|resource| resource.plural != "nodes") {
+        let other = crate::text::quote(&format!("{}/{}, Resource={}", other.group, other.version, other.plural));
+        return Err(Error::say(format!("expected resource of type node, got {other}")));
+    }
     Ok(read_all(context, &built.targets, 500).await)
 }
 
@@ -54,7 +58,10 @@ pub async fn mark(context: &Context, info: &Info, cordon: bool, dry_run: DryRun)
 async fn run(context: &Context, cordon: bool) -> Result<()> {
     let dry_run = DryRun::of(&context.flags)?;
     let (infos, mut errors) = nodes(context).await?;
-    errors.truncate(1);
+    // One that is not there, and none is touched.
+    if let Some(first) = errors.drain(..).next() {
+        return Err(first);
+    }
     for info in infos {
         if let Err(error) = mark(context, &info, cordon, dry_run).await {
             errors.push(error);

@@ -64,6 +64,9 @@ async fn run(context: &Context) -> Result<()> {
     let validation = common::validation(flags)?;
     let built = Builder::of(context).build(context).await?;
     let mut errors = built.errors;
+    if built.targets.is_empty() && errors.is_empty() {
+        return Err(Error::say("no objects passed to create"));
+    }
     for target in &built.targets {
         let Target::File(info) = target else { continue };
         if flags.is("edit") {

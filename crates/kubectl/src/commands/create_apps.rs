@@ -48,13 +48,9 @@ pub const CRON_JOB: Command = leaf(
 /// The name, and the command behind `--`.
 fn words(context: &Context) -> Result<(String, Vec<String>)> {
     let all = context.words();
-    let before = context.flags.dash.unwrap_or(1).min(all.len());
+    let before = context.flags.dash.unwrap_or(all.len()).min(all.len());
     match &all[..before] {
         [name] => Ok((name.clone(), all[before..].to_vec())),
-        [] if context.flags.dash.is_none() && all.is_empty() => {
-            Err(context.usage("exactly one NAME is required, got 0"))
-        }
-        _ if context.flags.dash.is_none() => Ok((all[0].clone(), all[1..].to_vec())),
         names => Err(context.usage(format!("exactly one NAME is required, got {}", names.len()))),
     }
 }
@@ -77,9 +73,6 @@ async fn deployment(context: &Context) -> Result<()> {
         return Err(Error::say("required flag(s) \"image\" not set"));
     }
     let (name, command) = words(context)?;
-    if flags.dash.is_none() && !command.is_empty() {
-        return Err(context.usage(format!("exactly one NAME is required, got {}", command.len() + 1)));
-    }
     let images: Vec<String> =
         flags.list("image").iter().flat_map(|image| image.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
     if images.is_empty() {
@@ -87,9 +80,6 @@ async fn deployment(context: &Context) -> Result<()> {
     }
     if images.len() > 1 && !command.is_empty() {
         return Err(Error::say("cannot specify multiple --image options and command"));
-    }
-    if flags.int("replicas") < 0 {
-        return Err(Error::say(format!("invalid --replicas value {}", flags.int("replicas"))));
     }
     let mut containers: Vec<Value> = Vec::new();
     for image in &images {
@@ -149,6 +139,9 @@ async fn job(context: &Context) -> Result<()> {
 async fn job_from(context: &Context, name: &str, from: &str) -> Result<()> {
     let kind_name = from.split_once('/').unwrap_or((from, ""));
     let resource = context.resource(kind_name.0).await?;
+    if kind_name.1.is_empty() {
+        return Err(Error::say("resource(s) were provided, but no name was specified"));
+    }
     if resource.kind != "CronJob" {
         return Err(Error::say(format!("unknown object type *{}.{}", resource.version, resource.kind)));
     }

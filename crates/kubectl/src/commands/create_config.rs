@@ -75,18 +75,18 @@ fn read(path: &str) -> Result<Vec<u8>> {
     })
 }
 
-fn check_key(key: &str) -> Result<()> {
+fn check_key(key: &str, of_secret: bool) -> Result<()> {
     let reasons = ferry_meta::names::config_key(key);
+    let (key, reasons) = (quote(key), reasons.join(","));
     match reasons.is_empty() {
         true => Ok(()),
-        false => {
-            Err(Error::say(format!("{} is not a valid key name for a ConfigMap: {}", quote(key), reasons.join(","))))
-        }
+        false if of_secret => Err(Error::say(format!("{key} is not valid key name for a Secret {reasons}"))),
+        false => Err(Error::say(format!("{key} is not a valid key name for a ConfigMap: {reasons}"))),
     }
 }
 
 /// Keys and contents, in the order in which they are given.
-fn collect(context: &Context) -> Result<Vec<(String, Vec<u8>)>> {
+fn collect(context: &Context, of_secret: bool) -> Result<Vec<(String, Vec<u8>)>> {
     let flags = &context.flags;
     let (files, literals, env) = (flags.list("from-file"), flags.list("from-literal"), flags.list("from-env-file"));
     if !env.is_empty() && (!files.is_empty() || !literals.is_empty()) {
@@ -94,8 +94,11 @@ fn collect(context: &Context) -> Result<Vec<(String, Vec<u8>)>> {
     }
     let mut found: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |key: String, value: Vec<u8>| -> Result<()> {
-        check_key(&key)?;
+        check_key(&key, of_secret)?;
         if found.iter().any(|(known, _)| *known == key) {
+            if of_secret {
+                return Err(Error::say(format!("cannot add key {key}, another key by that name already exists")));
+            }
             return Err(Error::say(format!(
                 "cannot add key {}, another key by that name already exists in Data for ConfigMap {}",
                 quote(&key),
@@ -139,6 +142,10 @@ fn collect(context: &Context) -> Result<Vec<(String, Vec<u8>)>> {
         add(key.to_owned(), value.as_bytes().to_vec())?;
     }
     for path in &env {
+        if Path::new(path).is_dir() {
+            let kind = if of_secret { "secret" } else { "config" };
+            return Err(Error::say(format!("env {kind} file cannot be a directory")));
+        }
         for line in String::from_utf8_lossy(&read(path)?).lines() {
             let line = line.trim_start();
             if line.is_empty() || line.starts_with('#') {
@@ -156,7 +163,7 @@ fn collect(context: &Context) -> Result<Vec<(String, Vec<u8>)>> {
 async fn config_map(context: &Context) -> Result<()> {
     let name = generate::name(context)?;
     let (mut data, mut binary) = (Map::new(), Map::new());
-    for (key, value) in collect(context)? {
+    for (key, value) in collect(context, false)? {
         match String::from_utf8(value) {
             Ok(text) => data.insert(key, text.into()),
             Err(error) => binary.insert(key, STANDARD.encode(error.as_bytes()).into()),
@@ -194,7 +201,7 @@ fn secret(name: &str, kind: &str, data: Vec<(String, Vec<u8>)>) -> Value {
 
 async fn generic(context: &Context) -> Result<()> {
     let name = generate::name(context)?;
-    let data = collect(context)?;
+    let data = collect(context, true)?;
     finish(context, secret(&name, context.flags.text("type"), data)).await
 }
 

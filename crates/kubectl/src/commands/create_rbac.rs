@@ -113,7 +113,16 @@ async fn resource(context: &Context, name: &str, verbs: &[String]) -> Result<(St
     if plain == "*" {
         return Ok((plain.to_owned(), group.to_owned()));
     }
-    let (found, missing) = match context.resource(name).await {
+    // Only names and groups can stand here.
+    let looked_up = context.resource(name).await.and_then(|found| match group.is_empty() || found.group == group {
+        true => Ok(found),
+        false => Err(Error::say(format!(
+            "the server doesn't have a resource type {} in group {}",
+            crate::text::quote(plain),
+            crate::text::quote(group)
+        ))),
+    });
+    let (found, missing) = match looked_up {
         Ok(resource) => ((resource.plural, resource.group), None),
         Err(Error::Message(text)) => ((plain.to_owned(), group.to_owned()), Some(Error::Exit { code: 1, text })),
         Err(other) => return Err(other),
@@ -259,7 +268,7 @@ async fn binding(context: &Context, kind: &str) -> Result<()> {
     for account in unique(flags.list("serviceaccount")) {
         let (namespace, account) = account
             .split_once(':')
-            .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
+            .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains(':'))
             .ok_or_else(|| Error::say("serviceaccount must be <namespace>:<name>"))?;
         subjects.push(json!({"kind": "ServiceAccount", "name": account, "namespace": namespace}));
     }

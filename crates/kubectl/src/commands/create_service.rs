@@ -99,17 +99,24 @@ pub fn selector(text: &str) -> Result<Value> {
     Ok(selector)
 }
 
-fn port_number(text: &str) -> Result<i64> {
-    let number: i64 = text
-        .parse()
-        .map_err(|_| Error::say(format!("strconv.Atoi: parsing {}: invalid syntax", crate::text::quote(text))))?;
-    if number > 65535 {
-        let why = format!("strconv.ParseUint: parsing {}: value out of range", crate::text::quote(text));
-        return Err(Error::say(why));
-    }
-    match (1..=65535).contains(&number) {
-        true => Ok(number),
-        false => Err(Error::say("must be between 1 and 65535, inclusive")),
+/// The port of the service is only read as a number here; whether it can be one, the server says.
+fn port_number(text: &str) -> Result<u16> {
+    text.parse().map_err(|_| {
+        let digits = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        let why = if digits { "value out of range" } else { "invalid syntax" };
+        Error::say(format!("strconv.ParseUint: parsing {}: {why}", crate::text::quote(text)))
+    })
+}
+
+/// A number or the name of a port, checked only where it is written apart.
+fn target_port(text: &str) -> Result<Value> {
+    match text.parse::<i64>() {
+        Ok(number) if (1..=65535).contains(&number) => Ok(number.into()),
+        Ok(_) => Err(Error::say("must be between 1 and 65535, inclusive")),
+        Err(_) => match &*ferry_meta::names::port_name(text) {
+            [] => Ok(text.into()),
+            reasons => Err(Error::say(reasons.join(","))),
+        },
     }
 }
 
@@ -120,10 +127,7 @@ async fn service(context: &Context, kind: &str) -> Result<()> {
     for pair in flags.list("tcp") {
         let (port, target) = pair.split_once(':').unwrap_or((&pair, &pair));
         let number = port_number(port)?;
-        let target_value: Value = match target.parse::<i64>() {
-            Ok(_) => port_number(target)?.into(),
-            Err(_) => target.into(),
-        };
+        let target_value = if pair.contains(':') { target_port(target)? } else { number.into() };
         let label = if port == target { port.to_owned() } else { format!("{port}-{target}") };
         let mut entry = json!({"name": label, "port": number, "protocol": "TCP", "targetPort": target_value});
         if kind == "NodePort" && flags.int("node-port") != 0 {
@@ -147,7 +151,11 @@ async fn service(context: &Context, kind: &str) -> Result<()> {
         if flags.text("external-name").is_empty() {
             return Err(Error::say("required flag(s) \"external-name\" not set"));
         }
-        spec["externalName"] = flags.text("external-name").into();
+        let external = flags.text("external-name");
+        if !ferry_meta::names::dns1123_subdomain(external).is_empty() {
+            return Err(Error::say(format!("invalid service external name {external}")));
+        }
+        spec["externalName"] = external.into();
     }
     let object = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": {"app": name}}, "spec": spec,

@@ -79,6 +79,9 @@ pub const TOKEN: Command =
 
 async fn namespace(context: &Context) -> Result<()> {
     let name = generate::name(context)?;
+    if name.is_empty() {
+        return Err(Error::say("name must be specified"));
+    }
     generate::finish(context, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await
 }
 

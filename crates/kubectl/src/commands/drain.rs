@@ -152,8 +152,11 @@ async fn drain(context: &Context, node: &Info, dry_run: DryRun) -> Result<()> {
     }
     for pod in &leaving {
         let place = format!("{}/{}", pod.namespace.as_deref().unwrap_or_default(), pod.name);
-        let how = if flags.is("disable-eviction") { "deleting" } else { "evicting" };
-        line(format!("{how} pod {place}{}", dry_run.suffix()));
+        let deletes = flags.is("disable-eviction") && dry_run != DryRun::Client;
+        match deletes {
+            true => line(format!("pod/{} deletion started{}", pod.name, dry_run.suffix())),
+            false => line(format!("evicting pod {place}{}", dry_run.suffix())),
+        }
     }
     if dry_run == DryRun::Client {
         return Ok(());
@@ -217,6 +220,6 @@ async fn evict(context: &Context, pod: &Info, dry_run: DryRun) -> Result<()> {
     }
     let uid = pod.object["metadata"]["uid"].as_str();
     wait::until_gone(context, pod, uid, wait::LONG).await?;
-    line(format!("pod/{} evicted", pod.name));
+    line(format!("pod/{} {}", pod.name, if flags.is("disable-eviction") { "deleted" } else { "evicted" }));
     Ok(())
 }

@@ -76,6 +76,7 @@ fn selector(info: &Info) -> Result<Value> {
             }
             Ok(object["spec"]["selector"]["matchLabels"].clone())
         }
+        _ if !common::is_built_in(info) => Err(common::not_registered(info)),
         kind => Err(Error::say(format!("cannot expose a {}", crate::discovery::qualified(kind, &info.resource.group)))),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::common::{self, DryRun, Report, VALIDATE, with, with_last_applied};
+use super::common::{self, DryRun, Report, VALIDATE, with};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, switch};
 use crate::resource::Info;
@@ -43,6 +43,8 @@ pub async fn finish_with(context: &Context, report: &Report, object: Value, what
         _ => context.kind(&text("apiVersion"), &text("kind")).await?,
     };
     let mut object = common::normalized(object);
+    // As it was made, before the namespace of the context came to it.
+    let asked = object.clone();
     let namespace = if resource.namespaced { Some(context.namespace().await?) } else { None };
     if let Some(namespace) =
         namespace.as_ref().filter(|_| context.namespace_is_explicit() || report.dry_run != DryRun::Client)
@@ -50,7 +52,12 @@ pub async fn finish_with(context: &Context, report: &Report, object: Value, what
         object["metadata"]["namespace"] = namespace.clone().into();
     }
     if context.flags.is("save-config") {
-        object = with_last_applied(&object);
+        let mut asked = asked;
+        if let Some(namespace) = namespace.as_ref().filter(|_| context.namespace_is_explicit()) {
+            asked["metadata"]["namespace"] = namespace.clone().into();
+        }
+        let text = crate::print::typed_line(&asked).unwrap_or_default();
+        object["metadata"]["annotations"][common::LAST_APPLIED] = text.into();
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let info = Info { resource, namespace, name, object, source: String::new() };

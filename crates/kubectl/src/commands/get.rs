@@ -6,7 +6,7 @@ use super::{Command, get_live, get_watch, leaf};
 use crate::client::{Call, JSON, TABLE, query};
 use crate::discovery::Resource;
 use crate::error::{Error, Result};
-use crate::flags::{Flag, Kind, array, slice, switch, text};
+use crate::flags::{Flag, Kind, slice, switch, text};
 use crate::print::table::{Options, Printer};
 use crate::print::{self, Format, sort};
 use crate::resource::{Builder, Info, Pages, Selection, Target, name_kind, read_all};
@@ -40,7 +40,7 @@ fn flags() -> Vec<Flag> {
         switch("show-labels", "Show all labels as the last column."),
         switch("show-kind", "Show the kind of the objects."),
         slice("label-columns", "Labels to show as columns.").short('L'),
-        array("filename", "File, folder or - for standard input.").short('f'),
+        slice("filename", "File, folder or - for standard input.").short('f'),
         switch("recursive", "Read folders recursively.").short('R'),
         text("kustomize", "Process a kustomization folder.").short('k'),
     ];
@@ -116,6 +116,9 @@ async fn raw(context: &Context, path: &str) -> Result<()> {
     if flags.given("output").is_some() {
         return Err(Error::say("--raw and --output are mutually exclusive"));
     }
+    if !context.words().is_empty() {
+        return Err(Error::say("arguments may not be passed when --raw is specified"));
+    }
     if !path.starts_with('/') {
         return Err(Error::say(format!("--raw must be a valid URL path: parse {path:?}: invalid URI for request")));
     }
@@ -157,6 +160,12 @@ async fn human(context: &Context, targets: &[Target], wide: bool) -> Result<()> 
     let include = if sort_by.is_some() { "Object" } else { "" };
     let limit = if sort_by.is_some() { 0 } else { flags.int("chunk-size") };
     let accept = if flags.is("server-print") { TABLE } else { JSON };
+    // Several tables have no field that they could be sorted by.
+    if let Some(by) = sort_by.filter(|_| targets.len() > 1) {
+        let text = print::jsonpath::Template::relaxed(by)?.text().to_owned();
+        let text = crate::text::quote(&text);
+        return Err(Error::say(format!("couldn't find any field with path {text} in the list of objects")));
+    }
     let mut tables = Tables { context, wide, several, printer: None, separate: false, written: false };
     let (mut errors, mut all_namespaced) = (Vec::new(), !flags.is("all-namespaces"));
     if targets.iter().all(|target| matches!(target, Target::One { .. })) {
@@ -165,7 +174,7 @@ async fn human(context: &Context, targets: &[Target], wide: bool) -> Result<()> 
         all_namespaced &= targets.iter().all(|target| target.resource().namespaced);
         tables.several = found.iter().any(|(resource, _)| *resource != found[0].0);
         for (resource, mut table) in joined(found) {
-            tables.show(&resource, &mut table);
+            tables.show(&resource, &mut table)?;
         }
     }
     for target in targets {
@@ -174,7 +183,7 @@ async fn human(context: &Context, targets: &[Target], wide: bool) -> Result<()> 
         let mut pages = Pages::new(selection, limit, include);
         loop {
             match pages.next(context, accept).await {
-                Ok(Some(mut page)) => tables.show(&selection.resource, &mut page),
+                Ok(Some(mut page)) => tables.show(&selection.resource, &mut page)?,
                 Ok(None) => break,
                 Err(error) => {
                     errors.push(error);
@@ -199,7 +208,15 @@ async fn named(context: &Context, targets: &[Target], accept: &str, include: &st
     let (mut found, mut errors) = (Vec::new(), Vec::new());
     for target in targets {
         let path = query(&object_path(context, target), &[("includeObject", include)]);
-        match context.client().await?.json(Call::get(path).accept(accept)).await {
+        let namespace = match target {
+            Target::One { namespace, .. } => namespace.as_deref(),
+            _ => None,
+        };
+        let answer = match context.client().await?.json(Call::get(path).accept(accept)).await {
+            Err(error) => Err(crate::resource::missing(context, namespace, error).await),
+            found => found,
+        };
+        match answer {
             Ok(table) => found.push((target.resource().clone(), table)),
             Err(error) if error.is_not_found() && context.flags.is("ignore-not-found") => {}
             Err(error) => errors.push(error),
@@ -237,13 +254,15 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    fn show(&mut self, resource: &Resource, table: &mut Value) {
+    fn show(&mut self, resource: &Resource, table: &mut Value) -> Result<()> {
         let flags = &self.context.flags;
         // A table that cannot be sorted is not shown.
-        if let Some(by) = flags.given("sort-by")
-            && sort_rows(table, by).is_err()
-        {
-            return;
+        if let Some(by) = flags.given("sort-by") {
+            match sort_rows(table, by) {
+                Err(error @ Error::Exit { .. }) => return Err(error),
+                Err(_) => return Ok(()),
+                Ok(()) => {}
+            }
         }
         if self.printer.as_ref().is_none_or(|(known, _)| known != resource) {
             self.separate |= self.printer.is_some() && !flags.is("no-headers") && self.written;
@@ -254,7 +273,7 @@ impl Tables<'_> {
             }
             self.printer = Some((resource.clone(), Printer::new(options)));
         }
-        let Some((_, printer)) = &mut self.printer else { return };
+        let Some((_, printer)) = &mut self.printer else { return Ok(()) };
         let text = printer.print(table, None);
         if !text.is_empty() {
             if std::mem::take(&mut self.separate) {
@@ -263,6 +282,7 @@ impl Tables<'_> {
             print(text);
             self.written = true;
         }
+        Ok(())
     }
 }
 

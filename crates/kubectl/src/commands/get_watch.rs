@@ -4,7 +4,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use crate::client::{Call, JSON, TABLE, query};
+use crate::client::{Call, Deadline, JSON, TABLE, query};
 use crate::error::{Error, Result};
 use crate::print::Format;
 use crate::print::table::Printer;
@@ -120,9 +120,11 @@ pub async fn watch(
             ("resourceVersion", version),
         ],
     );
-    let mut body = context.client().await?.stream(Call::get(path).accept(accept)).await?;
+    let client = context.client().await?;
+    let deadline = client.deadline();
+    let mut body = client.stream(Call::get(path).accept(accept)).await?;
     let mut buffer = Vec::new();
-    while let Some(part) = next_part(&mut body).await? {
+    while let Some(part) = by(deadline, next_part(&mut body)).await? {
         buffer.extend_from_slice(&part);
         let mut start = 0;
         while let Some(end) = buffer[start..].iter().position(|byte| *byte == b'\n') {
@@ -149,6 +151,14 @@ pub async fn watch(
     Ok(())
 }
 
+/// A watch that took as long as a request may take has ended; that is no error.
+async fn by<T>(deadline: Deadline, next: impl Future<Output = Result<Option<T>>>) -> Result<Option<T>> {
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, next).await.unwrap_or(Ok(None)),
+        None => next.await,
+    }
+}
+
 pub async fn next_part(body: &mut Body) -> Result<Option<bytes::Bytes>> {
     loop {
         match body.frame().await {
@@ -168,4 +178,19 @@ pub async fn copy(body: &mut Body, mut to: impl FnMut(&[u8])) -> Result<()> {
         to(&part);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_ends_with_the_time_of_its_request() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let ended = runtime.block_on(async {
+            let past = tokio::time::Instant::now();
+            by(Some(past), std::future::pending::<Result<Option<()>>>()).await
+        });
+        assert!(matches!(ended, Ok(None)));
+    }
 }

@@ -36,7 +36,7 @@ pub fn flags(manager: &'static str) -> Vec<Flag> {
 
 /// Resources first, then pairs; the first word with `=` or a dash at its end begins them.
 fn split(words: &[String], one: &str) -> Result<(Vec<String>, Vec<String>)> {
-    let is_pair = |word: &String| word.contains('=') || word.ends_with('-');
+    let is_pair = |word: &String| (word.contains('=') && !word.starts_with('=')) || word.ends_with('-');
     let at = words.iter().position(is_pair).unwrap_or(words.len());
     let (resources, pairs) = words.split_at(at);
     if let Some(stray) = pairs.iter().find(|word| !is_pair(word)) {
@@ -52,7 +52,7 @@ fn parse(pairs: &[String], words: &Words) -> Result<Pairs> {
     for pair in pairs {
         match pair.split_once('=') {
             Some((key, value)) => {
-                if key.is_empty() {
+                if words.field == "labels" && value.contains('=') {
                     return Err(Error::say(format!("invalid {} spec: {pair}", words.one)));
                 }
                 if words.field == "labels" {
@@ -101,7 +101,9 @@ pub async fn run(context: &Context, words: &Words) -> Result<()> {
         return Err(Error::say(format!("at least one {} update is required", words.one)));
     }
     let mut builder = Builder::of(context).words(&resources);
+    // Names may stand beside it, and are meant then.
     builder.empty_selector = flags.is("all");
+    builder.all = false;
     builder.latest = !flags.is("local");
     let built = builder.build(context).await?;
     if !built.single && flags.given("resource-version").is_some() {
@@ -183,7 +185,9 @@ async fn one(
     let object = if !added && !removed && words.field == "labels" {
         info.object.clone()
     } else if local {
-        super::apply::merged(info, MERGE, &info.object, &body)
+        let mut object = info.object.clone();
+        super::apply::merge(&mut object, &body);
+        object
     } else {
         common::patch(context, info, MERGE, &body, report.dry_run).await?
     };

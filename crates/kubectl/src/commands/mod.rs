@@ -17,6 +17,7 @@ mod cluster_info_dump;
 mod common;
 pub mod completion;
 mod config;
+mod config_entries;
 mod config_set;
 mod config_view;
 mod cordon;
@@ -204,5 +205,5 @@ pub const GLOBAL: &[Flag] = &[
     text("profile-output", "Where the profile goes."),
     text("log-flush-frequency", "Kept for old scripts."),
     text("vmodule", "Kept for old scripts."),
-    Flag::new("v", Kind::Text, "0", "Log level.").short('v'),
+    Flag::new("v", Kind::Int, "0", "Log level.").short('v'),
 ];

@@ -71,7 +71,7 @@ async fn run(context: &Context) -> Result<()> {
     };
     let text = if is_json { text } else { patch.to_string().into_bytes() };
     let mut builder = Builder::of(context);
-    builder.latest = true;
+    builder.latest = !flags.is("local");
     let built = builder.build(context).await?;
     let (infos, mut errors) = read_all(context, &built.targets, 500).await;
     errors.extend(built.errors);
@@ -91,7 +91,14 @@ async fn one(context: &Context, info: &Info, kind: &str, patch: &Value, text: &[
     let object = if context.flags.is("local") || report.dry_run == DryRun::Client {
         apply::merged(info, kind, &info.object, patch)
     } else {
-        common::patch_bytes(context, &path, kind, text.to_vec(), report.dry_run).await?
+        let sent = common::patch_bytes(context, &path, kind, text.to_vec(), report.dry_run).await;
+        sent.map_err(|error| match error.reason() {
+            "UnsupportedMediaType" => {
+                let (version, what) = (info.resource.api_version(), &info.resource.kind);
+                Error::say(format!("{kind} is not supported by {version}, Kind={what}: {}", error.inner()))
+            }
+            _ => error,
+        })?
     };
     let changed =
         object["metadata"]["resourceVersion"] != info.object["metadata"]["resourceVersion"] || object != info.object;

@@ -139,10 +139,19 @@ pub async fn resolve(context: &Context, word: &str) -> Result<(Value, Vec<Value>
     if resource.kind == "Pod" {
         return Ok((object.clone(), vec![object]));
     }
+    let info = crate::resource::of_object(&resource, object.clone());
+    if !super::common::is_built_in(&info) {
+        return Err(super::common::not_registered(&info));
+    }
     let Some(labels) = selector_of(&object) else {
         return Err(Error::say(format!(
-            "cannot attach to *v1.{}: selector for {} not implemented",
-            resource.kind, resource.kind
+            "{}: selector for *{}.{} not implemented",
+            match context.path.ends_with("logs") {
+                true => format!("cannot get the logs from *{}.{}", resource.version, resource.kind),
+                false => format!("cannot attach to *{}.{}", resource.version, resource.kind),
+            },
+            resource.version,
+            resource.kind
         )));
     };
     let pods = list_pods(context, Some(namespace), &labels, "").await?;

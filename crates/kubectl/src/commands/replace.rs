@@ -52,6 +52,10 @@ async fn run(context: &Context) -> Result<()> {
     let validation = common::validation(flags)?;
     let built = Builder::of(context).build(context).await?;
     let mut errors = built.errors;
+    for target in built.targets.iter().filter(|_| flags.is("force")) {
+        let Target::File(info) = target else { continue };
+        delete(context, info).await?;
+    }
     for target in &built.targets {
         let Target::File(info) = target else { continue };
         if let Err(error) = one(context, info, &report, validation).await {
@@ -61,6 +65,29 @@ async fn run(context: &Context) -> Result<()> {
     Error::all(errors)
 }
 
+/// What is there goes first, all of it: then nothing new meets anything old.
+async fn delete(context: &Context, info: &Info) -> Result<()> {
+    let (flags, client) = (&context.flags, context.client().await?);
+    let mut options = json!({"propagationPolicy": "Background"});
+    let grace = flags.int("grace-period").max(0);
+    options["gracePeriodSeconds"] = grace.into();
+    match client.json(Call::new(Method::DELETE, info.path()).json(&options)).await {
+        Ok(answer) => {
+            let uid = answer["details"]["uid"].as_str().or(answer["metadata"]["uid"].as_str()).map(str::to_owned);
+            crate::text::line(format!(
+                "{} \"{}\" deleted from {} namespace",
+                info.resource.kind_name(),
+                info.name,
+                info.namespace.clone().unwrap_or_default()
+            ));
+            wait::until_gone(context, info, uid.as_deref(), wait::LONG).await?;
+        }
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
 async fn one(context: &Context, info: &Info, report: &Report, validation: &str) -> Result<()> {
     let flags = &context.flags;
     let keeps = flags.is("save-config") || !info.object["metadata"]["annotations"][common::LAST_APPLIED].is_null();
@@ -68,33 +95,16 @@ async fn one(context: &Context, info: &Info, report: &Report, validation: &str) 
     if report.dry_run == DryRun::Client {
         return report.done(info, &object, "replaced");
     }
-    let client = context.client().await?;
     if flags.is("force") {
-        let mut options = json!({"propagationPolicy": "Background"});
-        let grace = flags.int("grace-period").max(0);
-        options["gracePeriodSeconds"] = grace.into();
-        match client.json(Call::new(Method::DELETE, info.path()).json(&options)).await {
-            Ok(answer) => {
-                let uid = answer["details"]["uid"].as_str().or(answer["metadata"]["uid"].as_str()).map(str::to_owned);
-                crate::text::line(format!(
-                    "{} \"{}\" deleted from {} namespace",
-                    info.resource.kind_name(),
-                    info.name,
-                    info.namespace.clone().unwrap_or_default()
-                ));
-                wait::until_gone(context, info, uid.as_deref(), wait::LONG).await?;
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
-        }
         let made = common::create(context, info, &object, report.dry_run, validation).await?;
         return report.done(info, &made, "replaced");
     }
+    let client = context.client().await?;
     // Without a version, that of the moment is replaced.
     let mut object = object;
-    if object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty) {
-        let current =
-            client.json(Call::get(info.path())).await.map_err(|error| error.with_source("replacing", &info.source))?;
+    if object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty)
+        && let Ok(current) = client.json(Call::get(info.path())).await
+    {
         object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
     }
     let mut path = info.path();

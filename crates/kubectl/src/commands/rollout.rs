@@ -77,7 +77,10 @@ pub async fn targets(context: &Context) -> Result<(Vec<Info>, Vec<Error>)> {
     builder.latest = true;
     builder.empty_selector = true;
     let built = builder.build(context).await?;
-    Ok(read_all(context, &built.targets, 500).await)
+    let (infos, mut errors) = read_all(context, &built.targets, 500).await;
+    let (infos, unknown): (Vec<Info>, Vec<Info>) = infos.into_iter().partition(common::is_built_in);
+    errors.extend(unknown.iter().map(common::not_registered));
+    Ok((infos, errors))
 }
 
 #[derive(Clone, Copy)]

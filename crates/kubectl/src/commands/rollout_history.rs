@@ -60,7 +60,8 @@ async fn pasts(context: &Context, info: &Info) -> Result<Vec<Past>> {
             .collect()
         }
         kind => {
-            return Err(Error::say(format!("no history viewer has been implemented for {}", crate::text::quote(kind))));
+            let what = if context.path.ends_with("undo") { "rollbacker" } else { "history viewer" };
+            return Err(Error::say(format!("no {what} has been implemented for {}", crate::text::quote(kind))));
         }
     };
     found.sort_by_key(|past| past.revision);

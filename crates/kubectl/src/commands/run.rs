@@ -39,6 +39,9 @@ fn flags() -> Vec<Flag> {
         switch("quiet", "Suppress prompt messages.").short('q'),
         switch("leave-stdin-open", "Leave stdin open after the first attach ends."),
         Flag::new("timeout", Kind::Duration, "0s", "How long to wait for a deletion."),
+        Flag::new("cascade", Kind::Text, "background", "How dependents are deleted.").bare("background"),
+        Flag::new("grace-period", Kind::Int, "-1", "Seconds the pod has to end."),
+        switch("force", "With --grace-period=0: delete at once."),
         switch("wait", "Wait for deletions."),
         switch("expose", "Create a ClusterIP service with the pod."),
         Flag::new("pod-running-timeout", Kind::Duration, "1m0s", "How long to wait until the pod runs."),
@@ -57,9 +60,18 @@ async fn run(context: &Context) -> Result<()> {
     let (Some(name), rest) = (words.first(), words.get(1..).unwrap_or_default()) else {
         return Err(Error::say("NAME is required for run"));
     };
+    if !flags.changed("image") {
+        return Err(Error::say("required flag(s) \"image\" not set"));
+    }
+    if !["background", "foreground", "orphan"].contains(&flags.text("cascade")) {
+        let cascade = flags.text("cascade");
+        return Err(Error::say(format!(
+            "invalid cascade value ({cascade}). Must be \"background\", \"foreground\", or \"orphan\""
+        )));
+    }
     let image = flags.text("image");
     if image.is_empty() {
-        return Err(Error::say("required flag(s) \"image\" not set"));
+        return Err(Error::say("--image is required"));
     }
     if !is_reference(image) {
         return Err(Error::say(format!("invalid image name {}: invalid reference format", crate::text::quote(image))));
@@ -80,6 +92,9 @@ async fn run(context: &Context) -> Result<()> {
     }
     if flags.given("port").is_some_and(|port| port.parse::<i64>().is_err()) {
         return Err(Error::say("--port must be a number"));
+    }
+    if attach && flags.duration("pod-running-timeout") <= 0 {
+        return Err(Error::say("--pod-running-timeout must be higher than zero"));
     }
     if attach && super::common::DryRun::of(flags)? != super::common::DryRun::No {
         return Err(Error::say(
@@ -152,7 +167,10 @@ fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Va
     }
     let mut environment = Vec::new();
     for pair in flags.list("env") {
-        let (key, value) = pair.split_once('=').ok_or_else(|| Error::say(format!("invalid env: {pair}")))?;
+        let (key, value) = pair
+            .split_once('=')
+            .filter(|(key, _)| !key.is_empty())
+            .ok_or_else(|| Error::say(format!("invalid env: {pair}")))?;
         environment.push(json!({"name": key, "value": value}));
     }
     if !environment.is_empty() {
@@ -202,7 +220,9 @@ fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Va
                 object = ferry_schema::patch::json_patch(object, &patch)
                     .map_err(|error| Error::say(format!("unable to apply the overrides: {error}")))?;
             }
-            "merge" | "strategic" => super::apply::merge(&mut object, &patch),
+            _ if !patch.is_object() => return Err(Error::say("Invalid JSON Patch")),
+            "merge" => super::apply::merge(&mut object, &patch),
+            "strategic" => object = strategic(&object, text)?,
             other => return Err(Error::say(format!("invalid override type: {other}"))),
         }
         if object["apiVersion"] != "v1" || object["kind"] != "Pod" {
@@ -213,6 +233,16 @@ fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Va
         }
     }
     Ok(object)
+}
+
+/// The pod with a strategic merge patch: containers are merged by their names.
+fn strategic(object: &Value, text: &str) -> Result<Value> {
+    use ferry_schema::patch::{PatchKind, apply};
+    let gvk = ferry_meta::GroupVersionKind::new("", "v1", "Pod");
+    let ty = ferry_schema::builtin().kind(&gvk).ok_or_else(|| Error::say("pods are not known"))?;
+    apply(PatchKind::Strategic, &ty, object, text.as_bytes(), ferry_schema::Validation::Ignore)
+        .map(|patched| patched.object)
+        .map_err(|_| Error::say("Invalid JSON Patch"))
 }
 
 /// Creates an object, without a word.
@@ -249,7 +279,8 @@ async fn attached(context: &Context, name: &str, object: Value, service: Option<
         tokio::time::timeout(limit, running).await.map_err(|_| Error::say("timed out waiting for the condition"))??;
     let container = pods::default_container(&pod, true)?;
     let result = if pod["status"]["phase"] == "Running" {
-        if flags.is("stdin") && !flags.is("quiet") {
+        if !flags.is("quiet") {
+            warn(super::attach::RECORDED);
             warn("If you don't see a command prompt, try pressing enter.");
         }
         let streams = Streams { stdin: flags.is("stdin"), tty: flags.is("tty"), quiet: flags.is("quiet") };

@@ -74,10 +74,14 @@ async fn one(context: &Context, info: &Info, report: &Report) -> Result<()> {
     let path = format!("{}/scale", info.path());
     let wanted = flags.int("current-replicas");
     let version = flags.text("resource-version");
-    if flags.changed("current-replicas") && wanted >= 0 {
+    if (flags.changed("current-replicas") && wanted >= 0) || !version.is_empty() {
         let current = client.json(Call::get(&*path)).await?;
         let replicas = current["spec"]["replicas"].as_i64().unwrap_or(0);
-        if replicas != wanted {
+        let found = current["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        if !version.is_empty() && found != version {
+            return Err(Error::say(format!("Expected resource version to be {version}, was {found}")));
+        }
+        if wanted >= 0 && replicas != wanted {
             return Err(Error::say(format!("Expected replicas to be {wanted}, was {replicas}")));
         }
     }
@@ -106,5 +110,7 @@ async fn wait_for(context: &Context, info: &Info, replicas: i64, nanos: i64) -> 
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         }
     };
-    tokio::time::timeout(limit, reached).await.map_err(|_| Error::say("timed out waiting for the condition"))?
+    tokio::time::timeout(limit, reached)
+        .await
+        .map_err(|_| Error::say(format!("timed out waiting for {} to be synced", crate::text::quote(&info.name))))?
 }

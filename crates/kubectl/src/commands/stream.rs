@@ -106,13 +106,8 @@ pub async fn ended(status: Option<impl Future<Output = Option<Status>>>) -> Resu
 pub fn failed(error: &kube::Error) -> Error {
     match error {
         kube::Error::Api(status) => match serde_json::to_value(&**status) {
-            // What is no Status is a text of the node.
-            Ok(status) if status["reason"] == "Failed to parse error data" => {
+            Ok(status) => {
                 Error::say(format!("unable to upgrade connection: {}", status["message"].as_str().unwrap_or_default()))
-            }
-            Ok(mut status) => {
-                status["kind"] = "Status".into();
-                Error::Status(Box::new(status))
             }
             Err(error) => Error::say(error.to_string()),
         },

@@ -85,7 +85,9 @@ async fn run(context: &Context) -> Result<()> {
     if resources.is_empty() {
         return Err(Error::say("one or more resources must be specified as <resource> <name>"));
     }
-    if !["node", "nodes", "no"].contains(&resources[0].split('/').next().unwrap_or_default()) {
+    let kind = resources[0].split('/').next().unwrap_or_default();
+    if !["node", "nodes", "no"].contains(&kind) {
+        context.resource(kind).await.map_err(Error::plain)?;
         return Err(Error::say(format!(
             "invalid resource type {}, only node types are supported",
             resources[0].split('/').next().unwrap_or_default()
@@ -106,6 +108,8 @@ async fn run(context: &Context) -> Result<()> {
         )));
     }
     let report = Report::of(context)?.like_a_real_run();
+    // All of them, whatever names stand there too.
+    let resources = if context.flags.is("all") { &resources[..1] } else { resources };
     let mut builder = Builder::of(context).words(resources);
     builder.empty_selector = context.flags.is("all");
     let built = builder.build(context).await?;

@@ -7,7 +7,7 @@ use crate::client::Call;
 use crate::error::{Error, Result};
 use crate::flags::{Flag, switch, text};
 use crate::session::Context;
-use crate::text::{line, print, warn};
+use crate::text::{line, warn};
 
 pub const COMMAND: Command =
     leaf("version", "", "Print the client and server version information", flags, |c| Box::pin(run(c)));
@@ -44,8 +44,8 @@ async fn run(context: &Context) -> Result<()> {
         }
     }
     match output {
-        "json" => print(two_spaces(&whole)),
-        "yaml" => print(ferry_schema::yaml::to_yaml(&whole)),
+        "json" => line(crate::print::in_order(&whole, &[&[], ORDER], 0, 2)),
+        "yaml" => line(ferry_schema::yaml::to_yaml(&whole)),
         _ => {
             line("Client Version: v1.37.0");
             line("Kustomize Version: v5.8.1");
@@ -58,9 +58,21 @@ async fn run(context: &Context) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
-fn two_spaces(value: &Value) -> String {
-    String::from_utf8(ferry_schema::encode::encode_any(value, true)).unwrap_or_default() + "\n"
-}
+const ORDER: &[&str] = &[
+    "major",
+    "minor",
+    "emulationMajor",
+    "emulationMinor",
+    "minCompatibilityMajor",
+    "minCompatibilityMinor",
+    "gitVersion",
+    "gitCommit",
+    "gitTreeState",
+    "buildDate",
+    "goVersion",
+    "compiler",
+    "platform",
+];
 
 /// One minor version apart is what is supported.
 fn skew(server: &Value) {

@@ -112,6 +112,10 @@ impl Condition {
     }
 }
 
+/// How often a selector that finds nothing is asked again.
+const AGAIN: Duration = Duration::from_millis(500);
+const NO_CREATION: &str = "timed out waiting for the condition";
+
 async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
     let condition = Condition::parse(flags.text("for"))?;
@@ -122,6 +126,21 @@ async fn run(context: &Context) -> Result<()> {
     let deadline = Instant::now() + timeout;
     let built = Builder::of(context).build(context).await?;
     let (infos, mut errors) = named(context, &built.targets).await;
+    if infos.is_empty() && errors.is_empty() && matches!(condition, Condition::Create) {
+        let (mut infos, mut errors) = (infos, errors);
+        while infos.is_empty() && errors.is_empty() && Instant::now() < deadline {
+            tokio::time::sleep_until(deadline.min(Instant::now() + AGAIN)).await;
+            (infos, errors) = named(context, &built.targets).await;
+        }
+        return match errors.is_empty() {
+            true if infos.is_empty() => Err(Error::say(NO_CREATION)),
+            true => {
+                infos.iter().for_each(|info| line(format!("{} condition met", info.shown())));
+                Ok(())
+            }
+            false => Error::all(errors),
+        };
+    }
     if infos.is_empty() && errors.is_empty() && !matches!(condition, Condition::Delete) {
         return Err(Error::say("no matching resources found"));
     }
@@ -201,7 +220,12 @@ async fn until(context: &Context, info: &Info, condition: &Condition, deadline: 
         let mut gone = false;
         let mut there = false;
         if once {
-            let current = context.client().await?.json(Call::get(info.path())).await?;
+            let current = match context.client().await?.json(Call::get(info.path())).await {
+                Err(error) if error.is_not_found() && matches!(condition, Condition::Create) => {
+                    return Err(Error::say(NO_CREATION));
+                }
+                answer => answer?,
+            };
             return match condition.holds(&current) {
                 true => Ok(()),
                 false => Err(not_met(info)),
@@ -223,6 +247,10 @@ async fn until(context: &Context, info: &Info, condition: &Condition, deadline: 
             Ok(!met && !gone)
         });
         match tokio::time::timeout_at(deadline, watching).await {
+            // Of what is not there, nothing is said.
+            Err(_) if matches!(condition, Condition::Create) => {
+                return Err(Error::say(NO_CREATION));
+            }
             Err(_) => return Err(timed_out(info)),
             Ok(Err(error)) if error.reason() != "Expired" => return Err(error),
             Ok(_) => {}

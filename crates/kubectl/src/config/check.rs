@@ -19,6 +19,22 @@ pub fn readable(cluster_name: &str, cluster: &Value, user_name: &str, user: &Val
     if asks && user["as"].as_str().is_none_or(str::is_empty) {
         missing.push(format!("requesting uid, groups or user-extra for {user_name} without impersonating a user"));
     }
+    let given = |field: &str| user[field].as_str().is_some_and(|text| !text.is_empty());
+    let methods: Vec<&str> = [("token", given("token")), ("basicAuth", given("username") || given("password"))]
+        .into_iter()
+        .filter_map(|(name, there)| there.then_some(name))
+        .collect();
+    if methods.len() > 1 {
+        let methods = methods.join(" ");
+        missing.push(format!(
+            "more than one authentication method found for {user_name}; found [{methods}], only one is allowed"
+        ));
+    }
+    if certificate.is_some() && !given("client-key") && !given("client-key-data") {
+        missing.push(format!(
+            "client-key-data or client-key must be specified for {user_name} to use the clientCert authentication method."
+        ));
+    }
     one_or_many(missing)?;
     let is_pem = |body: &[u8]| body.windows(11).any(|window| window == b"-----BEGIN ");
     if authority.is_some_and(|body| !is_pem(&body)) {

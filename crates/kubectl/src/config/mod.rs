@@ -157,11 +157,10 @@ fn overlay(flags: &Parsed, cluster: &mut Value, user: &mut Value) {
             cluster[field] = value.into();
         }
     }
-    if flags.changed("insecure-skip-tls-verify") && !flags.shadowed.contains(&"insecure-skip-tls-verify") {
-        cluster["insecure-skip-tls-verify"] = flags.is("insecure-skip-tls-verify").into();
-        if flags.is("insecure-skip-tls-verify") {
-            remove(cluster, &["certificate-authority", "certificate-authority-data"]);
-        }
+    // A false one is as none: what the file says stays.
+    if flags.is("insecure-skip-tls-verify") && !flags.shadowed.contains(&"insecure-skip-tls-verify") {
+        cluster["insecure-skip-tls-verify"] = true.into();
+        remove(cluster, &["certificate-authority", "certificate-authority-data"]);
     }
     if let Some(path) = flags.global("certificate-authority") {
         remove(cluster, &["certificate-authority-data"]);

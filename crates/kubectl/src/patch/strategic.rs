@@ -41,11 +41,10 @@ fn diff(ty: Option<&Type>, from: &Value, to: &Value, mode: Mode) -> Map<String, 
         let child = ty.and_then(|ty| ty.child(key));
         match (before, after) {
             (Value::Object(_), Value::Object(after_map)) => {
+                // As upstream's library has it: such a field is sent whether it differs or not.
                 if known.is_some_and(|field| field.patch.replace) {
-                    if mode.changes && before != after {
-                        let mut whole = after_map.clone();
-                        whole.insert("$patch".into(), "replace".into());
-                        patch.insert(key.clone(), whole.into());
+                    if mode.changes {
+                        patch.insert(key.clone(), after_map.clone().into());
                     }
                     continue;
                 }
@@ -166,6 +165,15 @@ fn join(ty: Option<&Type>, into: &mut Map<String, Value>, from: Map<String, Valu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_replaced_is_always_sent() {
+        let gvk = ferry_meta::GroupVersionKind::new("policy", "v1", "PodDisruptionBudget");
+        let ty = ferry_schema::builtin().kind(&gvk).unwrap();
+        let budget = json!({"spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+        let patch = three_way(&ty, &budget, &budget, &budget);
+        assert_eq!(patch, json!({"spec": {"selector": {"matchLabels": {"app": "web"}}}}));
+    }
 
     #[test]
     fn containers_are_merged_by_name() {

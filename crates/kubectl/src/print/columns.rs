@@ -29,7 +29,9 @@ impl Columns {
     pub fn of_file(text: &str, no_headers: bool) -> Result<Self> {
         let mut lines = text.lines();
         let (Some(headers), Some(paths)) = (lines.next(), lines.next()) else {
-            return Err(Error::say("format file has no path specs"));
+            return Err(Error::say(
+                "invalid template, missing spec line. Expected format is one line of space separated headers, one line of space separated column specs.",
+            ));
         };
         let (headers, paths): (Vec<&str>, Vec<&str>) =
             (headers.split_whitespace().collect(), paths.split_whitespace().collect());

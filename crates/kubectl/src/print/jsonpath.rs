@@ -234,6 +234,9 @@ fn slice<'a>(
     }
     let (mut at, end) = (place(from.unwrap_or(0)).max(0), place(to.unwrap_or(length)).min(length));
     let step = step.unwrap_or(1);
+    if at > end {
+        return Err(format!("starting index {at} is greater than ending index {end}"));
+    }
     if step <= 0 {
         return Err("step must be > 0".into());
     }

@@ -76,6 +76,16 @@ fn unquote(text: &str) -> Result<String, String> {
                 Some('n') => out.push('\n'),
                 Some('t') => out.push('\t'),
                 Some('r') => out.push('\r'),
+                Some(kind @ ('x' | 'u' | 'U')) => {
+                    let digits = match kind {
+                        'x' => 2,
+                        'u' => 4,
+                        _ => 8,
+                    };
+                    let code: String = chars.by_ref().take(digits).collect();
+                    let found = u32::from_str_radix(&code, 16).ok().filter(|_| code.len() == digits);
+                    out.push(found.and_then(char::from_u32).ok_or("invalid syntax")?);
+                }
                 Some(c) => out.push(c),
                 None => return Err("invalid syntax".into()),
             },

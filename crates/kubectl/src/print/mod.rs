@@ -186,6 +186,41 @@ pub fn typed_json(object: &Value) -> Option<String> {
     Some(four_spaces(ferry_schema::encode_json_pretty(&ty, &object)))
 }
 
+/// The same in one line.
+pub fn typed_line(object: &Value) -> Option<String> {
+    let api_version = object["apiVersion"].as_str()?;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let gvk = ferry_meta::GroupVersionKind::new(group, version, object["kind"].as_str()?);
+    let ty = ferry_schema::builtin().kind(&gvk)?;
+    String::from_utf8(ferry_schema::encode_json(&ty, object)).ok().map(|text| text + "\n")
+}
+
+/// JSON with its fields in a given order at each depth, and the others behind them by name: as Go writes its structs.
+pub fn in_order(value: &Value, orders: &[&[&str]], indent: usize, step: usize) -> String {
+    let (open, close) = (" ".repeat(indent + step), " ".repeat(indent));
+    match value {
+        Value::Array(items) if !items.is_empty() => {
+            let items: Vec<String> =
+                items.iter().map(|item| open.clone() + &in_order(item, orders, indent + step, step)).collect();
+            format!("[\n{}\n{close}]", items.join(",\n"))
+        }
+        Value::Object(map) if !map.is_empty() => {
+            let (order, below) = orders.split_first().map_or((&[][..], &[][..]), |(first, rest)| (*first, rest));
+            let mut fields: Vec<(&String, &Value)> = map.iter().collect();
+            let place = |name: &str| order.iter().position(|known| *known == name).unwrap_or(order.len());
+            fields.sort_by_key(|(name, _)| place(name));
+            let fields: Vec<String> = fields
+                .into_iter()
+                .map(|(name, value)| {
+                    format!("{open}{}: {}", compact(&name.as_str().into()), in_order(value, below, indent + step, step))
+                })
+                .collect();
+            format!("{{\n{}\n{close}}}", fields.join(",\n"))
+        }
+        other => compact(other),
+    }
+}
+
 /// JSON as Go indents it, by four spaces, with its escapes.
 pub fn json(value: &Value) -> String {
     four_spaces(ferry_schema::encode::encode_any(value, true))

@@ -16,6 +16,10 @@ pub fn sort<T>(items: &mut Vec<T>, by: &str, object: impl Fn(&T) -> &Value) -> R
         let key = template.find(object(&item)).map_err(Error::say)?.first().map(|value| (*value).clone());
         keyed.push((key, item));
     }
+    // kubectl ends without a word to the user where it finds what has no order.
+    if keyed.iter().any(|(key, _)| matches!(key, Some(Value::Array(_) | Value::Object(_)))) && keyed.len() > 1 {
+        return Err(Error::quiet());
+    }
     if !keyed.is_empty() && keyed.iter().all(|(key, _)| key.is_none()) {
         let path = template.text().to_owned();
         items.extend(keyed.into_iter().map(|(_, item)| item));

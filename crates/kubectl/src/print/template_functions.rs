@@ -103,7 +103,18 @@ pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
             need(1)?;
             (!truth(&arguments[0])).into()
         }
-        "print" => arguments.iter().map(text).collect::<String>().into(),
+        // Spaces stand only between what is no text.
+        "print" => {
+            let is_text = |slot: &Slot| matches!(slot, Some(Value::String(_)));
+            let mut out = String::new();
+            for (index, argument) in arguments.iter().enumerate() {
+                if index > 0 && !is_text(argument) && !is_text(&arguments[index - 1]) {
+                    out.push(' ');
+                }
+                out.push_str(&text(argument));
+            }
+            out.into()
+        }
         "println" => (arguments.iter().map(text).collect::<Vec<_>>().join(" ") + "\n").into(),
         "printf" => {
             need(1)?;
@@ -199,7 +210,12 @@ fn format(pattern: &str, arguments: &[Slot]) -> String {
                 let text = if verb == 'q' { crate::text::quote(&display(value)) } else { display(value) };
                 let wide: i64 = width.split('.').next().unwrap_or_default().parse().unwrap_or(0);
                 let size = usize::try_from(wide.unsigned_abs()).unwrap_or(0).min(4096);
-                out.push_str(&if wide < 0 { format!("{text:<size$}") } else { format!("{text:>size$}") });
+                let zeros = width.starts_with('0') && verb == 'd';
+                out.push_str(&match wide < 0 {
+                    true => format!("{text:<size$}"),
+                    false if zeros => format!("{text:0>size$}"),
+                    false => format!("{text:>size$}"),
+                });
             }
             None => out.push_str("%!(NOVERB)"),
         }

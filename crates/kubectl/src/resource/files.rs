@@ -191,6 +191,12 @@ pub fn flattened(mut document: Value) -> Vec<Value> {
 async fn info(context: &Context, mut object: Value, source: &str) -> Result<Info> {
     let unable = |why: String| Error::say(format!("unable to decode {}: {why}", quote(source)));
     if !object.is_object() {
+        if !matches!(context.flags.text("validate"), "" | "false" | "ignore") {
+            return Err(Error::say(format!(
+                "error validating {}: error validating data: invalid object to validate; if you choose to ignore these errors, turn validation off with --validate=false",
+                quote(source)
+            )));
+        }
         return Err(unable("json: cannot unmarshal into Go value of type struct".into()));
     }
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();

@@ -40,7 +40,23 @@ impl Info {
 
 /// One object of the server, by name.
 pub async fn get(context: &Context, resource: &Resource, namespace: Option<&str>, name: &str) -> Result<Value> {
-    context.client().await?.json(Call::get(resource.object(namespace, name))).await
+    match context.client().await?.json(Call::get(resource.object(namespace, name))).await {
+        Err(error) => Err(missing(context, namespace, error).await),
+        found => found,
+    }
+}
+
+/// Where an object is not there, perhaps its namespace is not: then that is what is said.
+pub async fn missing(context: &Context, namespace: Option<&str>, error: Error) -> Error {
+    let Some(namespace) = namespace.filter(|name| !name.is_empty() && *name != "default" && error.is_not_found())
+    else {
+        return error;
+    };
+    let Ok(client) = context.client().await else { return error };
+    match client.json(Call::get(format!("/api/v1/namespaces/{namespace}"))).await {
+        Err(other) if other.is_not_found() => other,
+        _ => error,
+    }
 }
 
 /// All objects that a selection means, chunk by chunk.
