@@ -1,6 +1,7 @@
 //! The one cluster of a machine has its files where storage drivers and collectors of logs look for them. In a mount namespace
 //! whose `/var/lib`, `/var/log` and `/etc` lead to folders of the test, so that nothing of the machine is touched.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -158,9 +159,11 @@ impl Drop for Machine {
     }
 }
 
+/// Of files, links and folders. What the machine had before and the test took out of its sight is a device to an overlay.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    let there = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_char_device()));
+    there.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 pub fn others_find_the_files_of_the_node() {
