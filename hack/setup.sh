@@ -59,13 +59,17 @@ ensure_kubectl() {
 package main
 
 import (
-	"os"
-
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
 )
 
-func main() { os.Exit(cli.Run(cmd.NewDefaultKubectlCommand())) }
+// As the released kubectl: errors of the command line, too, are told by CheckErr.
+func main() {
+	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
+		util.CheckErr(err)
+	}
+}
 GO
   # The version that the program tells: a plain build would say v0.0.0.
   local stamp="-X k8s.io/component-base/version.gitVersion=v1${kubectl_version#v0} -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37"
