@@ -156,7 +156,7 @@ pub async fn guard(
     node.extend(api_port.map(|port| ("tcp", port)));
     let guard = Guard {
         nft: Nft::new(vec![tool("nft")?]),
-        script: rules(&table, &settings.cluster_cidr),
+        script: rules(&table, &config.bridge, &settings.cluster_cidr),
         table,
         other_tables: vec![
             proxy_table(&config.bridge),
@@ -185,11 +185,14 @@ fn host_ports(network: ferry_bridge::Settings) -> ferry_nft::Repaired {
 /// Pods reach the world beyond the cluster with the node's address, and nobody reaches the node's loopback from a wire. The
 /// kernel sees to that by itself until a host port lets packets of 127.0.0.0/8 cross the bridge. Looked at
 /// before any address is translated, which is how such packets may come in rightly.
-fn rules(table: &str, pods: &Ranges) -> String {
+///
+/// Only what comes from this node's own bridge is masqueraded: other bridges of the machine may carry packets of another
+/// cluster's pods (`ferry cluster`), whose range is the same more often than not, and the kernel shows those to the rules, too.
+fn rules(table: &str, bridge: &str, pods: &Ranges) -> String {
     let mut out = String::new();
     for range in pods.iter() {
         let ip = if ranges::is_ipv4(&range) { "ip" } else { "ip6" };
-        let _ = writeln!(out, "  {ip} saddr {range} {ip} daddr != {range} masquerade");
+        let _ = writeln!(out, "  iifname \"{bridge}\" {ip} saddr {range} {ip} daddr != {range} masquerade");
     }
     // An earlier version had a table of that name for IPv4 alone.
     format!(
