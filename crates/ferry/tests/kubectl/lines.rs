@@ -127,6 +127,8 @@ static VARIES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     vec![
         of(r"(?m)^[EWI]\d{4} .*\n", ""),
         of(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
+        // The API server's Lease is named after the machine.
+        of(r"apiserver-[a-z2-7]{26}", "apiserver-ID"),
         of(r#"resourceVersion"?: "\d+""#, "resourceVersion: \"N\""),
         of(r"Resource Version:( *)\d+", "Resource Version:${1}N"),
         of(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
