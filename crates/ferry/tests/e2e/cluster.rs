@@ -12,6 +12,9 @@ use serde_json::Value;
 /// How long a state that must come may take to come. Long: a loaded machine is slow, and no test asserts on time.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Where its pods have their addresses.
+pub const POD_RANGE: &str = "10.207.0.0/16";
+
 pub struct Cluster {
     folder: tempfile::TempDir,
     run_dir: tempfile::TempDir,
@@ -64,7 +67,7 @@ impl Cluster {
             ("secure-port", port.to_string()),
             ("kubelet-port", free_port().to_string()),
             ("dns-port", free_port().to_string()),
-            ("cluster-cidr", "10.207.0.0/16".into()),
+            ("cluster-cidr", POD_RANGE.into()),
             ("service-cluster-ip-range", "10.208.0.0/16".into()),
             ("bridge", "ferrytest0".into()),
             ("cgroup-root", "/ferrytest".into()),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, until};
+use crate::cluster::{Cluster, POD_RANGE, until};
 use crate::cluster_bed::{Bed, is};
 
 /// A web server for both families on one node, that says its name.
@@ -45,11 +45,11 @@ fn addresses(bed: &Bed, name: &str) -> Vec<String> {
     })
 }
 
-/// Beside a cluster of this machine with the same ranges, whose packet rules must not take these pods for its own.
+/// Beside a cluster of this machine with the same range for its pods, whose packet rules must not take these for its own.
 pub fn pods_and_services_have_both_families(_beside: &mut Cluster) {
     let bed = Bed::new("dual");
     let config = bed.folder.path().join("cluster.yaml");
-    let subnets = "podSubnet: '10.244.0.0/16,fd00:10:244::/56', serviceSubnet: '10.96.0.0/16,fd00:10:96::/112'";
+    let subnets = format!("podSubnet: '{POD_RANGE},fd00:10:244::/56', serviceSubnet: '10.96.0.0/16,fd00:10:96::/112'");
     let file = format!(
         "apiVersion: ferry.dev/v1alpha1\nkind: Cluster\nservers: [{{}}]\nnodes: [{{}}, {{}}]\nnetworking: {{{subnets}, podNetwork: vxlan}}\n"
     );
