@@ -25,6 +25,7 @@ use crate::plugins::Plugins;
 use crate::probes;
 use crate::runtime::{self, Abilities, PodState, Runtime, RuntimeError};
 use crate::sources::Sources;
+use crate::user_namespaces::UserNamespaces;
 use crate::volumes::Volumes;
 
 pub(crate) struct Context {
@@ -38,6 +39,8 @@ pub(crate) struct Context {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) runtime_state: RuntimeState,
     pub(crate) hardware: Hardware,
+    /// The users of pods that have their own.
+    pub(crate) users: Arc<UserNamespaces>,
     pub(crate) pressure: PressureState,
     pub(crate) images: Images,
     pub(crate) sources: Arc<Sources>,

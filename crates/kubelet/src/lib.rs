@@ -42,6 +42,7 @@ mod spec;
 mod status;
 mod sysctls;
 mod termination;
+mod user_namespaces;
 mod volumes;
 mod worker;
 
@@ -175,6 +176,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         },
         runtime_state: Default::default(),
         hardware: Hardware { groups, plugins, devices, dra },
+        users: Arc::new(user_namespaces::UserNamespaces::new(&config.root_dir)),
         pressure: PressureState {
             measures: Default::default(),
             signals: Default::default(),

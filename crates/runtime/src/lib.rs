@@ -19,6 +19,7 @@ mod spec;
 mod state;
 mod stats;
 mod streaming;
+mod users;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -3,12 +3,23 @@
 //! No process has to stay for them, so that an ordinary pod has none but its containers and its shim.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rustix::mount::mount_bind;
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
+
+use crate::container::system::{self, Birth, Clone};
+use crate::container::{become_root, trees};
+use crate::users::{Users, lines};
+
+const DONE: u8 = b'D';
+const FAILED: u8 = b'E';
+const LONGEST_REASON: u64 = 4096;
 
 /// What is wanted; handed over as the helper's one argument.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
@@ -19,6 +30,12 @@ pub(crate) struct Wanted {
     pub(crate) uts: bool,
     pub(crate) hostname: String,
     pub(crate) sysctls: BTreeMap<String, String>,
+    /// A user namespace that owns the others.
+    #[serde(default)]
+    pub(crate) users: Option<Users>,
+    /// Nothing is kept: it is only tried whether files of this folder can be shown as those of the users.
+    #[serde(default)]
+    pub(crate) probe: Option<PathBuf>,
 }
 
 /// Makes namespaces and ends. `argument` is what is wanted.
@@ -34,16 +51,33 @@ pub fn main(argument: &str) -> ExitCode {
 }
 
 fn make(wanted: &Wanted) -> Result<(), String> {
+    if let Some(users) = &wanted.users {
+        return make_for(users, wanted);
+    }
+    leave(wanted)?;
+    fill(wanted)?;
+    keep(wanted, "thread-self")
+}
+
+fn parts(wanted: &Wanted) -> impl Iterator<Item = (UnshareFlags, &'static str)> {
     let parts = [
         (wanted.network, UnshareFlags::NEWNET, "net"),
         (wanted.ipc, UnshareFlags::NEWIPC, "ipc"),
         (wanted.uts, UnshareFlags::NEWUTS, "uts"),
+        (wanted.users.is_some(), UnshareFlags::NEWUSER, "user"),
     ];
-    let parts: Vec<_> = parts.into_iter().filter(|(wanted, ..)| *wanted).collect();
-    let flags = parts.iter().fold(UnshareFlags::empty(), |all, (_, flag, _)| all | *flag);
+    parts.into_iter().filter(|(wanted, ..)| *wanted).map(|(_, flag, name)| (flag, name))
+}
+
+fn leave(wanted: &Wanted) -> Result<(), String> {
+    let flags = parts(wanted).fold(UnshareFlags::empty(), |all, (flag, _)| all | flag);
     #[expect(unsafe_code, reason = "leaving a namespace has no other form")]
     // SAFETY: only namespaces are left, no file descriptors or memory that other threads would miss.
-    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|e| format!("cannot make namespaces: {e}"))?;
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|e| format!("cannot make namespaces: {e}"))
+}
+
+/// What the new namespaces have in them from the start.
+fn fill(wanted: &Wanted) -> Result<(), String> {
     if wanted.uts && !wanted.hostname.is_empty() {
         rustix::system::sethostname(wanted.hostname.as_bytes())
             .map_err(|e| format!("cannot set the host name: {e}"))?;
@@ -55,13 +89,74 @@ fn make(wanted: &Wanted) -> Result<(), String> {
     for (name, value) in &wanted.sysctls {
         set(name, value).map_err(|e| format!("cannot set sysctl {name}={value}: {e}"))?;
     }
-    for (_, _, name) in parts {
+    Ok(())
+}
+
+/// Keeps the namespaces of a process by a mount of each.
+fn keep(wanted: &Wanted, process: &str) -> Result<(), String> {
+    for (_, name) in parts(wanted) {
         let pin = wanted.folder.join(name);
         std::fs::File::create(&pin).map_err(|e| format!("cannot make {}: {e}", pin.display()))?;
-        mount_bind(Path::new("/proc/thread-self/ns").join(name), &pin)
+        mount_bind(Path::new("/proc").join(process).join("ns").join(name), &pin)
             .map_err(|e| format!("cannot keep the {name} namespace: {e}"))?;
     }
     Ok(())
+}
+
+/// Whoever makes a user namespace is somebody in it alone. So a copy of this process makes it, and this one gives it its users
+/// and keeps it.
+fn make_for(users: &Users, wanted: &Wanted) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot make a user namespace: {error}");
+    let (mut ours, mut theirs) = UnixStream::pair().map_err(failed)?;
+    let pid = match system::clone(Birth::default()).map_err(failed)? {
+        Clone::Parent(pid) => pid,
+        Clone::Child => {
+            drop(ours);
+            if let Err(error) = be_inside(wanted, &mut theirs) {
+                let _ = theirs.write_all(&[&[FAILED], error.as_bytes()].concat());
+            }
+            system::end(0)
+        }
+    };
+    drop(theirs);
+    heard(&mut ours)?;
+    for (file, ranges) in [("uid_map", &users.uids), ("gid_map", &users.gids)] {
+        std::fs::write(format!("/proc/{pid}/{file}"), lines(ranges))
+            .map_err(|error| format!("cannot give the user namespace its users ({file}): {error}"))?;
+    }
+    ours.write_all(&[DONE]).map_err(failed)?;
+    heard(&mut ours)?;
+    if let Some(folder) = &wanted.probe {
+        let namespace = std::fs::File::open(format!("/proc/{pid}/ns/user")).map_err(failed)?;
+        return trees::try_mapping(folder, namespace.as_fd());
+    }
+    keep(wanted, &pid.to_string())
+}
+
+/// The copy: it ends when the other side has done its part.
+fn be_inside(wanted: &Wanted, channel: &mut UnixStream) -> Result<(), String> {
+    let gone = |error: std::io::Error| error.to_string();
+    leave(wanted)?;
+    channel.write_all(&[DONE]).map_err(gone)?;
+    channel.read_exact(&mut [0; 1]).map_err(gone)?;
+    become_root()?;
+    fill(wanted)?;
+    channel.write_all(&[DONE]).map_err(gone)?;
+    let _ = channel.read(&mut [0; 1]);
+    Ok(())
+}
+
+fn heard(channel: &mut UnixStream) -> Result<(), String> {
+    let mut letter = [0; 1];
+    match channel.read(&mut letter) {
+        Ok(1) if letter[0] == DONE => Ok(()),
+        Ok(1) => {
+            let mut why = String::new();
+            let _ = channel.take(LONGEST_REASON).read_to_string(&mut why);
+            Err(why)
+        }
+        _ => Err("the process that made the user namespace ended".to_owned()),
+    }
 }
 
 fn set(name: &str, value: &str) -> std::io::Result<()> {

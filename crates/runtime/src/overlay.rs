@@ -2,10 +2,13 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
+
+use crate::container::trees;
 
 /// What a container writes goes to `upper`; without one the result is read-only. `lower` is bottom first.
 pub(crate) fn assemble(lower: &[PathBuf], upper: Option<(&Path, &Path)>, extra: &str, target: &Path) -> io::Result<()> {
@@ -35,6 +38,42 @@ pub(crate) fn assemble(lower: &[PathBuf], upper: Option<(&Path, &Path)>, extra: 
         let why = io::Error::from(error);
         io::Error::new(why.kind(), format!("cannot put {} layers on top of each other: {why}", lower.len()))
     })
+}
+
+/// The same for a pod with users of its own: its root owns what root owns in the layers. What is written is owned by ids of
+/// the machine that are the pod's alone.
+pub(crate) fn assemble_for(
+    users: BorrowedFd<'_>,
+    lower: &[PathBuf],
+    upper: Option<(&Path, &Path)>,
+    extra: &str,
+    target: &Path,
+) -> io::Result<()> {
+    let folder = target.parent().unwrap_or(target);
+    let places: Vec<PathBuf> = (0..lower.len()).map(|number| folder.join(format!("layer-{number}"))).collect();
+    let mut trees = Vec::with_capacity(lower.len());
+    let mut made = || -> io::Result<()> {
+        for (layer, place) in lower.iter().zip(&places) {
+            let failed = |why: String| io::Error::other(format!("layer {}: {why}", layer.display()));
+            let tree = trees::clone_tree(rustix::fs::CWD, layer, false).map_err(failed)?;
+            trees::map_owners(tree.as_fd(), false, users).map_err(failed)?;
+            std::fs::create_dir_all(place)?;
+            // Older kernels take layers from places alone.
+            trees::put(tree.as_fd(), place).map_err(failed)?;
+            trees.push(tree);
+        }
+        // The options are one page; names of descriptors are short.
+        let names: Vec<PathBuf> =
+            trees.iter().map(|tree| PathBuf::from(format!("/proc/thread-self/fd/{}", tree.as_raw_fd()))).collect();
+        assemble(&names, upper, extra, target)
+    };
+    let made = made();
+    // The overlay has copies of its own.
+    for place in &places {
+        take_away(place);
+        let _ = std::fs::remove_dir(place);
+    }
+    made
 }
 
 pub(crate) fn shared_memory(target: &Path, size: u64) -> io::Result<()> {

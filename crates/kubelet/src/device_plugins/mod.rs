@@ -1,12 +1,14 @@
 //! Device plug-ins: who has registered, which devices there are, and which container has which of them.
 //!
 //! [`ledger`] keeps the books and is pure, [`registration`] meets plug-ins, [`allocate`] gets devices for a pod,
-//! [`checkpoint`] carries the books over a restart, [`given`] is what a container gets by them.
+//! [`paced`] hears what they tell, [`checkpoint`] carries the books over a restart, [`given`] is what a container gets by
+//! them.
 
 mod allocate;
 mod checkpoint;
 mod given;
 mod ledger;
+mod paced;
 mod registration;
 
 use std::collections::BTreeMap;

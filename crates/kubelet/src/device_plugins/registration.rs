@@ -9,6 +9,7 @@ use ferry_plugins::deviceplugin::{DevicePluginOptions, Empty, RegisterRequest};
 use ferry_plugins::{DevicePlugin, Request, Response, Routes, Status};
 
 use super::checkpoint;
+use super::paced::Paced;
 use super::{Devices, Endpoint, VERSION};
 
 const SOCKET: &str = "kubelet.sock";
@@ -127,14 +128,13 @@ impl Devices {
     /// Gives why nothing comes any more.
     async fn listen(&self, resource: &str, plugin: &DevicePlugin, generation: u64) -> String {
         let mut told = match plugin.devices().await {
-            Ok(told) => told,
+            Ok(told) => Paced::new(told),
             Err(status) => return status.message().to_owned(),
         };
         loop {
-            let devices = match told.message().await {
-                Ok(Some(message)) => message.devices,
-                Ok(None) => return "it has no more to tell".to_owned(),
-                Err(status) => return status.message().to_owned(),
+            let devices = match told.next().await {
+                Ok(devices) => devices,
+                Err(why) => return why,
             };
             if !self.is_current(resource, generation) {
                 return "another has taken its place".to_owned();

@@ -22,6 +22,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// While the node is not ready: it should not have to wait for the next period once it is.
 const UNREADY_PERIOD: Duration = Duration::from_millis(250);
 const REPORT_AT_LEAST: Duration = Duration::from_secs(300);
+/// Plug-ins tell one after the other what they have.
+const DEVICES_TOGETHER: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(300);
 
 pub(crate) fn api(client: &Client) -> Api<Node> {
@@ -136,7 +138,8 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
         tokio::select! {
             _ = pressures.changed() => {}
             _ = in_use.changed() => {}
-            _ = devices.changed() => {}
+            // Those of all plug-ins in one.
+            _ = devices.changed() => tokio::time::sleep(DEVICES_TOGETHER).await,
             () = tokio::time::sleep(wait) => {}
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ferry_cri::v1::{
-    ContainerConfig, ContainerMetadata, Device, ImageSpec, KeyValue, LinuxContainerConfig, Mount, Signal,
+    ContainerConfig, ContainerMetadata, Device, ImageSpec, KeyValue, LinuxContainerConfig, Mount, Signal, UserNamespace,
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -21,6 +21,8 @@ pub(crate) struct Prepared<'a> {
     /// The image as the runtime names it.
     pub(crate) image_ref: String,
     pub(crate) image_user: ImageUser,
+    /// The users of a pod that has its own.
+    pub(crate) users: Option<&'a UserNamespace>,
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) devices: Vec<Device>,
@@ -37,7 +39,7 @@ pub(crate) fn config(prepared: Prepared<'_>) -> Result<ContainerConfig, String> 
         let list = list.iter().flatten();
         list.map(|text| expand(text, |name| variables.get(name).map(|v| (*v).to_owned()))).collect()
     };
-    let mut context = security::context(pod, container, &prepared.image_user, &prepared.seccomp_root)?;
+    let mut context = security::context(pod, container, &prepared.image_user, prepared.users, &prepared.seccomp_root)?;
     if let (Some(target), Some(namespaces)) = (prepared.target, context.namespace_options.as_mut()) {
         namespaces.pid = ferry_cri::v1::NamespaceMode::Target.into();
         namespaces.target_id = target;
@@ -85,4 +87,12 @@ pub(crate) fn config(prepared: Prepared<'_>) -> Result<ContainerConfig, String> 
         }),
         ..ContainerConfig::default()
     })
+}
+
+/// The files of every mount are the pod's users', as they would be the machine's without a user namespace.
+pub(crate) fn show_as(users: &UserNamespace, mounts: &mut [Mount]) {
+    for mount in mounts.iter_mut().filter(|mount| mount.image.is_none()) {
+        mount.uid_mappings.clone_from(&users.uids);
+        mount.gid_mappings.clone_from(&users.gids);
+    }
 }

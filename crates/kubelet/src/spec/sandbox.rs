@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ferry_cri::v1::{
     DnsConfig, Int64Value, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxConfig, PodSandboxMetadata,
-    PortMapping, Protocol, SecurityProfile, security_profile::ProfileType,
+    PortMapping, Protocol, SecurityProfile, UserNamespace, security_profile::ProfileType,
 };
 use k8s_openapi::api::core::v1::Pod;
 
@@ -21,6 +21,7 @@ pub(crate) fn log_folder(root: &std::path::Path, pod: &Pod) -> PathBuf {
 pub(crate) fn config(
     pod: &Pod,
     attempt: u32,
+    users: Option<&UserNamespace>,
     dns: DnsConfig,
     cluster_domain: &str,
     log_root: &std::path::Path,
@@ -38,7 +39,7 @@ pub(crate) fn config(
         .chain(pod::init_containers(pod))
         .any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
     let context = LinuxSandboxSecurityContext {
-        namespace_options: Some(security::namespaces(pod)),
+        namespace_options: Some(security::namespaces(pod, users)),
         selinux_options: security::selinux(shared.se_linux_options.as_ref()),
         run_as_user: shared.run_as_user.map(|value| Int64Value { value }),
         run_as_group: shared.run_as_group.map(|value| Int64Value { value }),

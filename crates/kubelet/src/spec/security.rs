@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use ferry_cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SeLinuxOption,
-    SecurityProfile, SupplementalGroupsPolicy, security_profile::ProfileType,
+    SecurityProfile, SupplementalGroupsPolicy, UserNamespace, security_profile::ProfileType,
 };
 use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions, SeccompProfile};
 
@@ -46,7 +46,8 @@ fn throttling() -> &'static [String] {
     &FOUND
 }
 
-pub(crate) fn namespaces(pod: &Pod) -> NamespaceOption {
+/// `users` are those of a pod that has its own.
+pub(crate) fn namespaces(pod: &Pod, users: Option<&UserNamespace>) -> NamespaceOption {
     let spec = pod::spec(pod);
     let node_or_pod = |node: Option<bool>| if node == Some(true) { NamespaceMode::Node } else { NamespaceMode::Pod };
     let processes = if spec.host_pid == Some(true) {
@@ -60,6 +61,7 @@ pub(crate) fn namespaces(pod: &Pod) -> NamespaceOption {
         network: node_or_pod(spec.host_network).into(),
         ipc: node_or_pod(spec.host_ipc).into(),
         pid: processes.into(),
+        userns_options: users.cloned(),
         ..NamespaceOption::default()
     }
 }
@@ -110,6 +112,7 @@ pub(crate) fn context(
     pod: &Pod,
     container: &Container,
     image: &ImageUser,
+    users: Option<&UserNamespace>,
     seccomp_root: &str,
 ) -> Result<LinuxContainerSecurityContext, String> {
     let own = container.security_context.clone().unwrap_or_default();
@@ -132,7 +135,7 @@ pub(crate) fn context(
             add_ambient_capabilities: Vec::new(),
         }),
         privileged,
-        namespace_options: Some(namespaces(pod)),
+        namespace_options: Some(namespaces(pod, users)),
         selinux_options: selinux(own.se_linux_options.as_ref().or(shared.se_linux_options.as_ref())),
         run_as_user: user.or(image.uid).map(|value| Int64Value { value }),
         run_as_username: if user.or(image.uid).is_none() { image.name.clone() } else { String::new() },
@@ -194,7 +197,7 @@ mod tests {
     #[test]
     fn the_containers_own_context_wins() {
         let pod = pod(json!({"runAsUser": 1, "fsGroup": 7, "supplementalGroups": [8]}), json!({"runAsUser": 2}));
-        let made = context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), "/x").expect("a context");
+        let made = context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), None, "/x").expect("a context");
         assert_eq!(made.run_as_user.map(|v| v.value), Some(2));
         assert_eq!(made.supplemental_groups, [7, 8]);
         assert!(!made.privileged);
@@ -207,7 +210,7 @@ mod tests {
     fn root_is_refused_where_it_is_forbidden() {
         let check = |user: serde_json::Value, image: ImageUser, fine: bool| {
             let pod = pod(json!({"runAsNonRoot": true}), user);
-            assert_eq!(context(&pod, &pod::containers(&pod)[0], &image, "/x").is_ok(), fine);
+            assert_eq!(context(&pod, &pod::containers(&pod)[0], &image, None, "/x").is_ok(), fine);
         };
         let named = || ImageUser { uid: None, name: "web".into() };
         check(json!({"runAsUser": 0}), ImageUser::default(), false);
@@ -224,7 +227,7 @@ mod tests {
     fn namespaces_are_the_pods_or_the_nodes() {
         let check = |spec: serde_json::Value, want: [NamespaceMode; 3]| {
             let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).expect("a pod");
-            let made = namespaces(&pod);
+            let made = namespaces(&pod, None);
             assert_eq!([made.network(), made.ipc(), made.pid()], want, "{spec}");
         };
         let (pod, node, container) = (NamespaceMode::Pod, NamespaceMode::Node, NamespaceMode::Container);
@@ -253,7 +256,8 @@ mod tests {
     fn windows_says_nothing_here() {
         let options = json!({"windowsOptions": {"runAsUserName": "x", "hostProcess": true}});
         let (plain, with) = (pod(json!({}), json!({})), pod(options.clone(), options));
-        let made = |pod: &Pod| context(pod, &pod::containers(pod)[0], &ImageUser::default(), "/x").expect("a context");
+        let made =
+            |pod: &Pod| context(pod, &pod::containers(pod)[0], &ImageUser::default(), None, "/x").expect("a context");
         assert_eq!(made(&plain), made(&with));
     }
 
@@ -261,7 +265,7 @@ mod tests {
     fn unmasked_is_what_it_says() {
         let made = |own: serde_json::Value| {
             let pod = pod(json!({}), own);
-            context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), "/x").expect("a context")
+            context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), None, "/x").expect("a context")
         };
         let (usual, unmasked) = (made(json!({"procMount": "Default"})), made(json!({"procMount": "Unmasked"})));
         assert!(!usual.masked_paths.is_empty() && !usual.readonly_paths.is_empty());

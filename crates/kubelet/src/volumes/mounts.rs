@@ -1,6 +1,7 @@
 //! The mounts of one container: its volumes, `/etc/hosts` and the file for its last words.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,14 +31,7 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
     let container = &input.container;
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let part = match (&mount.sub_path, &mount.sub_path_expr) {
-            (Some(part), _) if !part.is_empty() => part.clone(),
-            (_, Some(expression)) if !expression.is_empty() => {
-                let find = |name: &str| input.variables.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
-                expand(expression, find)
-            }
-            _ => String::new(),
-        };
+        let part = part_of(mount, &input.variables)?;
         if let Some(image) = input.images.get(&mount.name) {
             mounts.push(Mount {
                 container_path: absolute(&mount.mount_path),
@@ -56,10 +50,10 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
         } else {
             let place = input.pod_folder.join("volume-subpaths").join(&mount.name).join(&container.name);
             subpath::bind(path, &part, &place.join(index.to_string())).map_err(|error| {
-                format!(
-                    "failed to prepare subPath for volumeMount {:?} of container {:?}: {error}",
-                    mount.name, container.name
-                )
+                // What is wrong may tell of the node's files.
+                tracing::warn!(container = container.name, volume = mount.name, "subPath {part:?}: {error}");
+                let (volume, name) = (&mount.name, &container.name);
+                format!("failed to prepare subPath for volumeMount {volume:?} of container {name:?}")
             })?
         };
         let propagation = match mount.mount_propagation.as_deref() {
@@ -92,6 +86,36 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
     }
     mounts.extend(own);
     Ok(mounts)
+}
+
+/// The part of a volume that is mounted; empty for all of it. An expression whose variables are not all there says nothing of
+/// where the container is to be: it must not get all of the volume, or a folder that is called after the expression.
+fn part_of(mount: &VolumeMount, variables: &[(String, String)]) -> Result<String, String> {
+    let part = match mount.sub_path_expr.as_deref().filter(|expression| !expression.is_empty()) {
+        None => mount.sub_path.clone().unwrap_or_default(),
+        Some(expression) => {
+            let missing = RefCell::new(BTreeSet::new());
+            let expanded = expand(expression, |name| {
+                let found = variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+                found.filter(|value| !value.is_empty()).or_else(|| {
+                    missing.borrow_mut().insert(name.to_owned());
+                    None
+                })
+            });
+            let missing: Vec<String> = missing.into_inner().into_iter().collect();
+            if !missing.is_empty() {
+                return Err(format!("missing value for {}", missing.join(", ")));
+            }
+            expanded
+        }
+    };
+    if part.starts_with('/') {
+        return Err(format!("error SubPath `{part}` must not be an absolute path"));
+    }
+    if part.split('/').any(|step| step == "..") {
+        return Err(format!("unable to provision SubPath `{part}`: must not contain '..'"));
+    }
+    Ok(part)
 }
 
 /// Whether what is mounted below a mount is read-only too. Where that is wanted and cannot be, the container is not made.
@@ -174,6 +198,32 @@ mod tests {
         let image = made[0].image.as_ref().map(|image| image.image.as_str());
         assert_eq!((image, made[0].image_sub_path.as_str(), made[0].readonly), (Some("sha256:0"), "etc", true));
         assert!(container_mounts(&input(mounts)).is_err());
+    }
+
+    /// A folder called `$(NAME)` would be shared by all containers whose variable is missing.
+    #[test]
+    fn a_sub_path_is_known_or_the_container_waits() {
+        let variables = [("NAME", "web-0"), ("EMPTY", ""), ("UP", ".."), ("ROOT", "/etc")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()));
+        for (path, expression, want) in [
+            (None, None, Ok("")),
+            (Some("a/b"), None, Ok("a/b")),
+            (None, Some("logs/$(NAME)"), Ok("logs/web-0")),
+            (None, Some("$$(NAME)"), Ok("$(NAME)")),
+            (None, Some("$(ABSENT)"), Err("missing value for ABSENT")),
+            (None, Some("$(NAME)/$(EMPTY)$(ABSENT)"), Err("missing value for ABSENT, EMPTY")),
+            (None, Some("a/$(UP)/b"), Err("unable to provision SubPath `a/../b`: must not contain '..'")),
+            (None, Some("$(ROOT)"), Err("error SubPath `/etc` must not be an absolute path")),
+            (Some("a/../b"), None, Err("unable to provision SubPath `a/../b`: must not contain '..'")),
+        ] {
+            let mount = VolumeMount {
+                sub_path: path.map(str::to_owned),
+                sub_path_expr: expression.map(str::to_owned),
+                ..VolumeMount::default()
+            };
+            let seen = part_of(&mount, &variables);
+            assert_eq!(seen.as_deref().map_err(String::as_str), want, "{path:?} {expression:?}");
+        }
     }
 
     #[test]

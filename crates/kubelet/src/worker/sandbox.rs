@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ferry_client::{Api, EventType};
-use ferry_cri::v1::PodSandboxConfig;
+use ferry_cri::v1::{PodSandboxConfig, UserNamespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::Worker;
@@ -11,19 +11,38 @@ use crate::pod;
 use crate::runtime::PodState;
 use crate::spec::{dns, sandbox};
 use crate::status::WaitReason;
+use crate::volumes;
 
 impl Worker {
-    pub(super) fn sandbox_config(&self, attempt: u32) -> Result<PodSandboxConfig, String> {
-        if pod::spec(&self.pod).host_users == Some(false) {
-            // To run it as the host's users in spite of that would be to say that it is safe when it is not.
-            return Err("can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned());
+    /// The users of a pod that does not want the host's. Where it cannot have them it does not run: to run it as the host's
+    /// users in spite of that would be to say that it is safe when it is not.
+    pub(super) async fn users(&self) -> Result<Option<UserNamespace>, String> {
+        if pod::spec(&self.pod).host_users != Some(false) {
+            return Ok(None);
         }
+        let handler = self.runtime_handler().await?;
+        let abilities = self.context.abilities().await.map_err(|error| error.to_string())?;
+        if !abilities.handler(&handler).user_namespaces {
+            let who =
+                if handler.is_empty() { "runtime".to_owned() } else { format!("RuntimeClass handler {handler:?}") };
+            return Err(format!("can't set `spec.hostUsers: false`, {who} does not support user namespaces"));
+        }
+        let (users, uid) = (self.context.users.clone(), self.uid.clone());
+        volumes::blocking(move || users.of(&uid)).await.map(Some)
+    }
+
+    pub(super) fn sandbox_config(
+        &self,
+        attempt: u32,
+        users: Option<&UserNamespace>,
+    ) -> Result<PodSandboxConfig, String> {
         let config = &self.context.config;
         let host = dns::HostResolver::read(&config.resolv_conf);
         let resolver = dns::config(&self.pod, &config.cluster_dns, &config.cluster_domain, &host);
         sandbox::config(
             &self.pod,
             attempt,
+            users,
             resolver,
             &config.cluster_domain,
             &config.log_dir,
@@ -56,7 +75,8 @@ impl Worker {
             self.events().pod(EventType::Warning, "FailedPrepareDynamicResources", message);
             return self.sandbox_failed();
         }
-        let made = match self.sandbox_config(attempt) {
+        let users = self.users().await;
+        let made = match users.and_then(|users| self.sandbox_config(attempt, users.as_ref())) {
             Ok(config) => {
                 let folder = std::path::PathBuf::from(&config.log_directory);
                 let _ = tokio::fs::create_dir_all(&folder).await;

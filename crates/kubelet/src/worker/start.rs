@@ -39,6 +39,14 @@ impl NotStarted {
     }
 }
 
+/// What the runtime has for a container already.
+struct Given {
+    image: Image,
+    /// The images that it mounts, by volume.
+    volumes: HashMap<String, String>,
+    users: Option<v1::UserNamespace>,
+}
+
 impl Worker {
     pub(super) async fn start(&mut self, state: &PodState, name: &str, role: Role, restart_count: u32) {
         let pod = self.pod.clone();
@@ -75,11 +83,14 @@ impl Worker {
             return Err(NotStarted::new("CreateContainerError", "there is no sandbox"));
         };
         self.pass_network_gate(state, &sandbox.id).await?;
-        let sandbox_config =
-            self.sandbox_config(sandbox.attempt).map_err(|why| NotStarted::new("CreateContainerConfigError", why))?;
+        let users = self.users().await.map_err(|why| NotStarted::new("CreateContainerConfigError", why))?;
+        let sandbox_config = self
+            .sandbox_config(sandbox.attempt, users.as_ref())
+            .map_err(|why| NotStarted::new("CreateContainerConfigError", why))?;
         let image = self.image(container, &sandbox_config).await?;
         let volumes = self.volume_images(container, &sandbox_config).await?;
-        let config = match self.container_config(state, container, role, restart_count, image, volumes).await {
+        let given = Given { image, volumes, users };
+        let config = match self.container_config(state, container, role, restart_count, given).await {
             Ok(config) => config,
             Err(why) => {
                 self.events().container(name, EventType::Warning, "Failed", format!("Error: {why}"));
@@ -206,8 +217,7 @@ impl Worker {
         container: &Container,
         role: Role,
         restart_count: u32,
-        image: Image,
-        volume_images: HashMap<String, String>,
+        of_runtime: Given,
     ) -> Result<v1::ContainerConfig, String> {
         let around = self.surroundings(state);
         let objects = self.env_objects(container).await?;
@@ -218,7 +228,13 @@ impl Worker {
         let recursive_read_only = self.recursive_read_only(container).await?;
         self.check_groups_policy().await?;
         let mounts = self
-            .container_mounts(container, &around.pod_addresses, variables.clone(), volume_images, recursive_read_only)
+            .container_mounts(
+                container,
+                &around.pod_addresses,
+                variables.clone(),
+                of_runtime.volumes,
+                recursive_read_only,
+            )
             .await?;
         let devices = volumes::container_devices(container, &self.mounted.clone().unwrap_or_default())?;
         let target = match role {
@@ -235,8 +251,9 @@ impl Worker {
             pod: &self.pod,
             container,
             restart_count,
-            image_ref: image.id,
-            image_user: image.user,
+            image_ref: of_runtime.image.id,
+            image_user: of_runtime.image.user,
+            users: of_runtime.users.as_ref(),
             variables,
             mounts,
             devices,
@@ -245,6 +262,9 @@ impl Worker {
             target,
         })?;
         given.put_into(&mut config);
+        if let Some(users) = &of_runtime.users {
+            container::show_as(users, &mut config.mounts);
+        }
         Ok(config)
     }
 

@@ -1,6 +1,6 @@
 //! What a container finds in /dev besides what is mounted there.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid};
@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::document::{Device, Document};
 use super::rootfs::{Rootfs, already, because};
+use crate::users::Users;
 
 /// (name, major, minor): every program expects them.
 const USUAL: [(&str, u32, u32); 6] =
@@ -30,30 +31,52 @@ pub(super) fn make(rootfs: &Rootfs, document: &Document) -> Result<(), String> {
     if !own(document) {
         return Ok(());
     }
+    for device in all(document) {
+        make_one(&rootfs.parent_of(&device.path)?, &device)?;
+    }
+    make_links(&rootfs.parent_of(Path::new("/dev/null"))?)
+}
+
+/// The same before the container's users are entered, who can make no device: in a tree that becomes /dev, and in the root
+/// for those that belong elsewhere.
+pub(super) fn make_for(users: &Users, tree: &Rootfs, rootfs: &Rootfs, document: &Document) -> Result<(), String> {
+    for mut device in all(document) {
+        let root = users.root();
+        device.uid = users.uid(device.uid).unwrap_or(root.0);
+        device.gid = users.gid(device.gid).unwrap_or(root.1);
+        let folder = match device.path.strip_prefix("/dev") {
+            Ok(below) => tree.parent_of(&Path::new("/").join(below))?,
+            Err(_) => rootfs.parent_of(&device.path)?,
+        };
+        make_one(&folder, &device)?;
+    }
+    make_links(&tree.parent_of(Path::new("/null"))?)
+}
+
+/// Those that every program expects, and those that are asked for.
+fn all(document: &Document) -> Vec<Device> {
     let listed = |path: &str| document.linux.devices.iter().any(|device| device.path == Path::new(path));
-    for (name, major, minor) in USUAL {
+    let usual = USUAL.into_iter().filter_map(|(name, major, minor)| {
         let path = format!("/dev/{name}");
-        if !listed(&path) {
-            let device =
-                Device { path: path.into(), kind: "c".to_owned(), major, minor, file_mode: 0o666, uid: 0, gid: 0 };
-            make_one(rootfs, &device)?;
-        }
-    }
-    for device in &document.linux.devices {
-        make_one(rootfs, device)?;
-    }
-    let folder = rootfs.parent_of(Path::new("/dev/null"))?;
+        let wanted = !listed(&path);
+        let device = Device { path: path.into(), kind: "c".to_owned(), major, minor, file_mode: 0o666, uid: 0, gid: 0 };
+        wanted.then_some(device)
+    });
+    usual.chain(document.linux.devices.iter().cloned()).collect()
+}
+
+fn make_links(folder: &OwnedFd) -> Result<(), String> {
     for (target, name) in LINKS {
         if name == "ptmx" {
             // One of the machine would be for terminals of the machine.
-            let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
         }
-        rustix::fs::symlinkat(target, &folder, name).or_else(already).map_err(because(format!("/dev/{name}")))?;
+        rustix::fs::symlinkat(target, folder, name).or_else(already).map_err(because(format!("/dev/{name}")))?;
     }
     Ok(())
 }
 
-fn make_one(rootfs: &Rootfs, device: &Device) -> Result<(), String> {
+fn make_one(folder: &OwnedFd, device: &Device) -> Result<(), String> {
     let kind = match device.kind.as_str() {
         "b" => FileType::BlockDevice,
         "c" | "u" => FileType::CharacterDevice,
@@ -61,13 +84,12 @@ fn make_one(rootfs: &Rootfs, device: &Device) -> Result<(), String> {
     };
     let failed = || because::<Errno>(format!("device {}", device.path.display()));
     let name = device.path.file_name().ok_or("a device without a name")?;
-    let folder = rootfs.parent_of(&device.path)?;
     let mode = Mode::from_raw_mode(device.file_mode & 0o777);
     let number = rustix::fs::makedev(device.major, device.minor);
-    match rustix::fs::mknodat(&folder, name, kind, mode, number) {
+    match rustix::fs::mknodat(folder, name, kind, mode, number) {
         // What the image has there is what the container gets only if it is this device.
         Err(Errno::EXIST) => {
-            let about = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed())?;
+            let about = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed())?;
             if FileType::from_raw_mode(about.st_mode) != kind || about.st_rdev != number {
                 return Err(format!("device {}: something else is in its place", device.path.display()));
             }
@@ -75,7 +97,7 @@ fn make_one(rootfs: &Rootfs, device: &Device) -> Result<(), String> {
         made => made.map_err(failed())?,
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let node = rustix::fs::openat(&folder, name, flags, Mode::empty()).map_err(failed())?;
+    let node = rustix::fs::openat(folder, name, flags, Mode::empty()).map_err(failed())?;
     // Whatever the umask is.
     rustix::fs::chmodat(CWD, super::rootfs::own_path(node.as_fd()), mode, AtFlags::empty()).map_err(failed())?;
     let (owner, group) = (Uid::from_raw(device.uid), Gid::from_raw(device.gid));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::seccomp::Profile;
+use crate::users::{Range, Users};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -79,6 +80,11 @@ pub(crate) struct Linux {
     pub(crate) resources: Resources,
     #[serde(default)]
     pub(crate) namespaces: Vec<Namespace>,
+    /// The users of its user namespace, where it has one.
+    #[serde(default)]
+    pub(crate) uid_mappings: Vec<Range>,
+    #[serde(default)]
+    pub(crate) gid_mappings: Vec<Range>,
     #[serde(default)]
     pub(crate) devices: Vec<Device>,
     #[serde(default)]
@@ -102,6 +108,10 @@ impl Document {
     /// A namespace of its own: none, a new one, or one to join.
     pub(crate) fn namespace(&self, kind: &str) -> Option<Option<&Path>> {
         self.linux.namespaces.iter().find(|one| one.kind == kind).map(|one| one.path.as_deref())
+    }
+
+    pub(crate) fn users(&self) -> Users {
+        Users { uids: self.linux.uid_mappings.clone(), gids: self.linux.gid_mappings.clone() }
     }
 }
 

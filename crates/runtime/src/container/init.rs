@@ -18,6 +18,7 @@ use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType, UnshareFlags};
 use super::document::{Document, Process};
 use super::rootfs::{Rootfs, because};
 use super::seccomp::Filter;
+use super::users::Prepared;
 use super::{cgroup::Group, devices, hooks, privileges, system};
 
 /// What is told to the shim.
@@ -25,6 +26,8 @@ pub(super) const READY: u8 = b'R';
 pub(super) const TERMINAL: u8 = b'T';
 pub(super) const HOOKS: u8 = b'H';
 pub(super) const FAILED: u8 = b'E';
+/// Followed by the number of the process that goes on in place of this one, which waits to be told to.
+pub(super) const BORN: u8 = b'B';
 const MULTIPLEXER: &str = "/dev/pts/ptmx";
 const TERMINAL_FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOCTTY).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 /// As of a command that cannot be executed.
@@ -51,6 +54,8 @@ pub(super) struct Joining<'a> {
     pub(super) process: &'a Process,
     /// The container's first process, whose namespaces are joined.
     pub(super) first: BorrowedFd<'a>,
+    /// It is in a user namespace.
+    pub(super) own_users: bool,
     pub(super) group: &'a Group,
     pub(super) filter: Option<&'a Filter>,
     pub(super) streams: Option<Streams>,
@@ -77,34 +82,32 @@ fn leave_shim() -> Result<(), String> {
 pub(super) fn create(new: New<'_>, channel: &mut UnixStream) -> Result<std::convert::Infallible, String> {
     let document = new.document;
     leave_shim()?;
-    system::new_keyring();
     new.group.join().map_err(|error| error.to_string())?;
     score(&document.process)?;
-    for (kind, link) in [
-        ("network", LinkNameSpaceType::Network),
-        ("ipc", LinkNameSpaceType::InterProcessCommunication),
-        ("uts", LinkNameSpaceType::HostNameAndNISDomainName),
-    ] {
-        if let Some(Some(path)) = document.namespace(kind) {
-            let file = std::fs::File::open(path).map_err(because(format!("the pod's {kind} namespace")))?;
-            rustix::thread::move_into_link_name_space(file.as_fd(), Some(link))
-                .map_err(because(format!("cannot join the pod's {kind} namespace")))?;
-        }
+    let namespaces = pod_namespaces(document)?;
+    let prepared = Prepared::make(document)?;
+    if let Some(prepared) = &prepared {
+        prepared.enter()?;
     }
-    let mut flags = UnshareFlags::NEWNS;
-    flags.set(UnshareFlags::NEWCGROUP, document.namespace("cgroup").is_some());
-    for (kind, flag) in
-        [("network", UnshareFlags::NEWNET), ("ipc", UnshareFlags::NEWIPC), ("uts", UnshareFlags::NEWUTS)]
-    {
-        flags.set(flag, document.namespace(kind) == Some(None));
+    for (kind, link, file) in namespaces {
+        rustix::thread::move_into_link_name_space(file.as_fd(), Some(link))
+            .map_err(because(format!("cannot join the pod's {kind} namespace")))?;
     }
-    #[expect(unsafe_code, reason = "leaving a namespace has no other form")]
-    // SAFETY: only namespaces are left, no file descriptors or memory.
-    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(because("cannot make namespaces"))?;
+    if let Some(prepared) = &prepared {
+        prepared.be_born(channel)?;
+    }
+    system::new_keyring();
+    leave_machine(document)?;
     let last = privileges::last_capability();
-    let rootfs = Rootfs::begin(document)?;
+    let own_users = prepared.is_some();
+    let rootfs = match prepared {
+        Some(prepared) => Rootfs::prepared(document, prepared.root, prepared.trees)?,
+        None => Rootfs::begin(document)?,
+    };
     rootfs.mount_all(document, &new.group.hierarchies())?;
-    devices::make(&rootfs, document)?;
+    if !own_users {
+        devices::make(&rootfs, document)?;
+    }
     if hooks::wait_for_runtime(document) {
         tell(channel, HOOKS)?;
         listen(channel)?;
@@ -128,19 +131,54 @@ pub(super) fn create(new: New<'_>, channel: &mut UnixStream) -> Result<std::conv
     finish(&document.process, new.filter, last, channel)
 }
 
+type PodNamespace = (&'static str, LinkNameSpaceType, std::fs::File);
+
+/// Those of the pod that the container joins.
+fn pod_namespaces(document: &Document) -> Result<Vec<PodNamespace>, String> {
+    let kinds = [
+        ("network", LinkNameSpaceType::Network),
+        ("ipc", LinkNameSpaceType::InterProcessCommunication),
+        ("uts", LinkNameSpaceType::HostNameAndNISDomainName),
+    ];
+    let kept = kinds.into_iter().filter_map(|(kind, link)| Some((kind, link, document.namespace(kind)??)));
+    kept.map(|(kind, link, path)| {
+        let file = std::fs::File::open(path).map_err(because(format!("the pod's {kind} namespace")))?;
+        Ok((kind, link, file))
+    })
+    .collect()
+}
+
+/// Leaves the machine's namespaces for new ones of the container.
+fn leave_machine(document: &Document) -> Result<(), String> {
+    let mut flags = UnshareFlags::NEWNS;
+    flags.set(UnshareFlags::NEWCGROUP, document.namespace("cgroup").is_some());
+    for (kind, flag) in
+        [("network", UnshareFlags::NEWNET), ("ipc", UnshareFlags::NEWIPC), ("uts", UnshareFlags::NEWUTS)]
+    {
+        flags.set(flag, document.namespace(kind) == Some(None));
+    }
+    #[expect(unsafe_code, reason = "leaving a namespace has no other form")]
+    // SAFETY: only namespaces are left, no file descriptors or memory.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(because("cannot make namespaces"))
+}
+
 pub(super) fn join(joining: Joining<'_>, channel: &mut UnixStream) -> Result<std::convert::Infallible, String> {
     leave_shim()?;
-    system::new_keyring();
     joining.group.join().map_err(|error| error.to_string())?;
     score(joining.process)?;
     let last = privileges::last_capability();
-    let kinds = ThreadNameSpaceType::MOUNT
+    let mut kinds = ThreadNameSpaceType::MOUNT
         | ThreadNameSpaceType::NETWORK
         | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
         | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME
         | ThreadNameSpaceType::CONTROL_GROUP;
+    kinds.set(ThreadNameSpaceType::USER, joining.own_users);
     rustix::thread::move_into_thread_name_spaces(joining.first, kinds)
         .map_err(because("cannot join the container's namespaces"))?;
+    if joining.own_users {
+        privileges::become_root()?;
+    }
+    system::new_keyring();
     match joining.streams {
         Some(streams) => take_streams(streams)?,
         None => {
@@ -205,7 +243,7 @@ fn tell(channel: &mut UnixStream, letter: u8) -> Result<(), String> {
 }
 
 /// Waits until the shim says to go on.
-fn listen(channel: &mut UnixStream) -> Result<(), String> {
+pub(super) fn listen(channel: &mut UnixStream) -> Result<(), String> {
     channel.read_exact(&mut [0; 1]).map_err(because("the shim is gone"))
 }
 

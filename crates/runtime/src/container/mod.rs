@@ -13,7 +13,9 @@ mod options;
 mod privileges;
 mod rootfs;
 mod seccomp;
-mod system;
+pub(crate) mod system;
+pub(crate) mod trees;
+mod users;
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,9 +32,10 @@ pub(crate) use document::Hook;
 use document::{Document, Process, Resources};
 pub(crate) use hooks::in_shim as run_hooks;
 pub(crate) use init::Streams;
+pub(crate) use privileges::become_root;
 use seccomp::Filter;
-use system::Clone;
 pub(crate) use system::signal;
+use system::{Birth, Clone};
 
 /// No reason for a failure is longer.
 const LONGEST_REASON: u64 = 64 * 1024;
@@ -58,13 +61,15 @@ impl Plan {
     /// Begins the container's first process. It executes nothing before it is told to.
     pub(crate) fn create(&self, streams: Option<Streams>) -> Result<Begun, String> {
         self.group.make(&self.document.linux.resources).map_err(|error| error.to_string())?;
+        // One with users of its own makes its process namespace as one of them.
+        let own_users = self.document.namespace("user").is_some();
         let other = match self.document.namespace("pid") {
-            Some(Some(path)) => {
+            Some(Some(path)) if !own_users => {
                 Some(std::fs::File::open(path).map_err(|error| format!("the pod's processes: {error}"))?)
             }
             _ => None,
         };
-        let new = self.document.namespace("pid") == Some(None);
+        let new = !own_users && self.document.namespace("pid") == Some(None);
         spawn(new, other.as_ref().map(|file| (file.as_fd(), Target::Namespace)), |channel| {
             let new = init::New {
                 id: &self.id,
@@ -91,6 +96,7 @@ impl Plan {
             let joining = init::Joining {
                 process: &process,
                 first: first.as_fd(),
+                own_users: self.document.namespace("user").is_some(),
                 group: &self.group,
                 filter: self.filter.as_ref(),
                 streams,
@@ -145,7 +151,7 @@ fn spawn(
         }
     };
     joined.map_err(|error| format!("cannot join the processes: {error}"))?;
-    let cloned = system::clone(new_processes);
+    let cloned = system::clone(Birth { new_processes, sibling: false });
     if let Ok(Clone::Child) = cloned {
         drop(ours);
         child(theirs);
@@ -158,10 +164,12 @@ fn spawn(
     let Clone::Parent(pid) = cloned.map_err(failed)? else { return Err("no process was made".to_owned()) };
     ours.set_nonblocking(true).map_err(failed)?;
     let channel = UnixStream::from_std(ours).map_err(failed)?;
-    let handle = Pid::from_raw(pid)
-        .ok_or_else(|| "no process was made".to_owned())
-        .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into())))?;
-    Ok(Begun { pid, handle, channel })
+    Ok(Begun { pid, handle: handle_of(pid)?, channel })
+}
+
+fn handle_of(pid: i32) -> Result<OwnedFd, String> {
+    let pid = Pid::from_raw(pid).ok_or_else(|| "no process was made".to_owned())?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| format!("cannot make a process: {error}"))
 }
 
 /// A process on its way to its program.
@@ -174,6 +182,8 @@ pub(crate) struct Begun {
 
 /// What the process waits for, or has come to.
 pub(crate) enum Step {
+    /// Another process goes on in its place.
+    Born,
     Terminal(OwnedFd),
     Hooks,
     Ready,
@@ -186,6 +196,13 @@ impl Begun {
         match received.map_err(|error| error.to_string())? {
             (Some(init::READY), _) => Ok(Step::Ready),
             (Some(init::HOOKS), _) => Ok(Step::Hooks),
+            (Some(init::BORN), _) => {
+                let mut number = [0; 4];
+                self.channel.read_exact(&mut number).await.map_err(|error| error.to_string())?;
+                self.pid = i32::from_le_bytes(number);
+                self.handle = handle_of(self.pid)?;
+                Ok(Step::Born)
+            }
             (Some(init::TERMINAL), Some(master)) => Ok(Step::Terminal(master)),
             (Some(_), _) => Err(self.reason().await),
             (None, _) => Err("the container's process ended before its program was executed".to_owned()),

@@ -11,6 +11,8 @@ pub(super) struct Options {
     pub(super) recursive: bool,
     /// Bits of `MS_`, and whether they are for all mounts below.
     pub(super) propagation: Option<(u64, bool)>,
+    /// Files are shown as those of the users of the container's namespace, and whether those of all mounts below.
+    pub(super) map_owners: Option<bool>,
     /// What the file system itself understands.
     pub(super) data: Vec<(String, Option<String>)>,
 }
@@ -27,7 +29,15 @@ const NO_LINKS: u64 = 0x20_0000;
 
 impl Options {
     pub(super) fn parse(words: &[String]) -> Result<Self, String> {
-        let mut options = Self { set: 0, clear: 0, set_all: 0, recursive: false, propagation: None, data: Vec::new() };
+        let mut options = Self {
+            set: 0,
+            clear: 0,
+            set_all: 0,
+            recursive: false,
+            propagation: None,
+            map_owners: None,
+            data: Vec::new(),
+        };
         for word in words {
             options.add(word)?;
         }
@@ -65,7 +75,10 @@ impl Options {
                 self.recursive = true;
                 return Ok(());
             }
-            "idmap" | "ridmap" => return Err(format!("mount option {word:?} is not supported")),
+            "idmap" | "ridmap" => {
+                self.map_owners = Some(word == "ridmap");
+                return Ok(());
+            }
             _ => return self.add_other(word),
         };
         self.set = self.set & !clear | set;
@@ -117,6 +130,10 @@ mod tests {
         assert_eq!(strict.data[0], ("mode".to_owned(), Some("755".to_owned())));
         assert_eq!(strict.data[2], ("newinstance".to_owned(), None));
         assert_eq!(parse(&["rro"]).set_all, READ_ONLY);
+        assert_eq!(
+            [&["rbind"][..], &["idmap"], &["ridmap"]].map(|words| parse(words).map_owners),
+            [None, Some(false), Some(true)]
+        );
         assert!(Options::parse(&["=x".to_owned()]).is_err());
     }
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 
 use rustix::fs::{Gid, Uid};
+use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::document::{Capabilities, Process};
@@ -32,6 +33,16 @@ pub(super) fn drop_bounding(capabilities: &Capabilities, last: u32) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Root of the user namespace that was just entered: until then this process is nobody there, with all capabilities.
+pub(crate) fn become_root() -> Result<(), String> {
+    let failed = || because::<rustix::io::Errno>("cannot become root of the user namespace");
+    rustix::thread::set_thread_groups(&[]).map_err(failed())?;
+    rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).map_err(failed())?;
+    rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).map_err(failed())?;
+    // Changes of users may have shown it.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed())
 }
 
 /// Changes user and groups, and leaves no capability but those that are asked for.

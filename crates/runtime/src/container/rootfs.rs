@@ -3,19 +3,19 @@
 //! Every mount is made detached, given its attributes, and only then put into its place, which the kernel resolves inside
 //! the container's root. So nobody can lead a mount out of the root or catch one without its attributes.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
-};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags};
 
 use super::document::{Document, Mount};
 use super::options::Options;
-use super::system;
+use super::trees::{clone_open, clone_open_tree, clone_tree, new_file_system};
+use super::{system, trees};
 
 const HANDLE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const INSIDE: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
@@ -32,36 +32,47 @@ pub(super) fn because<E: std::fmt::Display>(what: impl std::fmt::Display) -> imp
 /// The root while it is put together, in a mount namespace of its own.
 pub(super) struct Rootfs {
     root: OwnedFd,
+    /// Mounts that were made already, by their number.
+    trees: BTreeMap<usize, OwnedFd>,
 }
 
 impl Rootfs {
     /// Keeps what is mounted from now on away from the machine, but for what the container shares with it.
     pub(super) fn begin(document: &Document) -> Result<Self, String> {
-        let flags = match document.linux.rootfs_propagation.as_str() {
-            // Mounts are the machine's already; the root itself lies on a mount that is nobody else's.
-            "rshared" | "shared" => None,
-            "rslave" | "slave" => Some(MountPropagationFlags::DOWNSTREAM),
-            _ => Some(MountPropagationFlags::PRIVATE),
-        };
-        if let Some(flags) = flags {
-            rustix::mount::mount_change("/", flags | MountPropagationFlags::REC)
-                .map_err(because("cannot leave the machine's mounts"))?;
-        }
+        leave_mounts(document)?;
         let path = &document.root.path;
         let root = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(because(format!("the container's root {}", path.display())))?;
-        Ok(Self { root })
+        Ok(Self::of(root))
+    }
+
+    pub(super) fn of(root: OwnedFd) -> Self {
+        Self { root, trees: BTreeMap::new() }
+    }
+
+    /// With trees that took the machine's rights to make. A root has to be in some place before it can be entered: the
+    /// machine's own root is one that everybody gets to.
+    pub(super) fn prepared(
+        document: &Document,
+        root: OwnedFd,
+        trees: BTreeMap<usize, OwnedFd>,
+    ) -> Result<Self, String> {
+        leave_mounts(document)?;
+        trees::put(root.as_fd(), Path::new("/")).map_err(because("the container's root"))?;
+        Ok(Self { root, trees })
     }
 
     pub(super) fn mount_all(&self, document: &Document, groups: &[PathBuf]) -> Result<(), String> {
-        for mount in &document.mounts {
-            let failed = |error: String| {
-                format!("error mounting {:?} to rootfs at {:?}: {error}", mount.source, mount.destination)
-            };
+        for (number, mount) in document.mounts.iter().enumerate() {
+            let failed = |error: String| failure(mount, &error);
+            if let Some(tree) = self.trees.get(&number) {
+                self.put(tree.as_fd(), mount).map_err(failed)?;
+                continue;
+            }
             match mount.kind.as_str() {
                 "cgroup" if !groups.is_empty() => self.mount_groups(mount, groups).map_err(failed)?,
                 "cgroup" => self.mount_kind("cgroup2", mount).map_err(failed)?,
-                "bind" => self.bind(mount).map_err(failed)?,
+                "bind" => trees::bound(mount, None).and_then(|tree| self.put(tree.as_fd(), mount)).map_err(failed)?,
                 kind => self.mount_kind(kind, mount).map_err(failed)?,
             }
         }
@@ -103,22 +114,10 @@ impl Rootfs {
         system::set_mount_attributes(top.as_fd(), false, read_only, 0).map_err(because("attributes"))
     }
 
-    fn bind(&self, mount: &Mount) -> Result<(), String> {
-        let options = Options::parse(&mount.options)?;
-        let tree = clone_tree(CWD, &mount.source, options.recursive)?;
-        let about = rustix::fs::fstat(&tree).map_err(because("its kind"))?;
-        if options.set != 0 || options.clear != 0 {
-            system::set_mount_attributes(tree.as_fd(), false, options.set, options.clear)
-                .map_err(because("attributes"))?;
-        }
-        if options.set_all != 0 {
-            system::set_mount_attributes(tree.as_fd(), true, options.set_all, 0)
-                .map_err(because("attributes of all below"))?;
-        }
-        if let Some((propagation, recursive)) = options.propagation {
-            system::set_mount_propagation(tree.as_fd(), recursive, propagation).map_err(because("propagation"))?;
-        }
-        self.attach(tree.as_fd(), &mount.destination, FileType::from_raw_mode(about.st_mode).is_dir())
+    /// A tree, into the place that a mount says.
+    fn put(&self, tree: BorrowedFd<'_>, mount: &Mount) -> Result<(), String> {
+        let about = rustix::fs::fstat(tree).map_err(because("its kind"))?;
+        self.attach(tree, &mount.destination, FileType::from_raw_mode(about.st_mode).is_dir())
     }
 
     /// Puts a mount into its place.
@@ -288,6 +287,22 @@ impl Rootfs {
     }
 }
 
+fn leave_mounts(document: &Document) -> Result<(), String> {
+    let flags = match document.linux.rootfs_propagation.as_str() {
+        // Mounts are the machine's already; the root itself lies on a mount that is nobody else's.
+        "rshared" | "shared" => return Ok(()),
+        "rslave" | "slave" => MountPropagationFlags::DOWNSTREAM,
+        _ => MountPropagationFlags::PRIVATE,
+    };
+    rustix::mount::mount_change("/", flags | MountPropagationFlags::REC)
+        .map_err(because("cannot leave the machine's mounts"))
+}
+
+/// A mount that is not made, in the words of other runtimes.
+pub(super) fn failure(mount: &Mount, why: &str) -> String {
+    format!("error mounting {:?} to rootfs at {:?}: {why}", mount.source, mount.destination)
+}
+
 pub(super) fn already(error: Errno) -> Result<(), Errno> {
     if error == Errno::EXIST { Ok(()) } else { Err(error) }
 }
@@ -311,41 +326,6 @@ pub(super) fn is_proc(file: BorrowedFd<'_>) -> Result<bool, String> {
 
 pub(super) fn own_path(descriptor: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor))
-}
-
-fn clone_tree(folder: impl AsFd, path: &Path, recursive: bool) -> Result<OwnedFd, String> {
-    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
-    rustix::mount::open_tree(folder, path, flags).map_err(because(path.display()))
-}
-
-fn clone_open(file: BorrowedFd<'_>) -> Result<OwnedFd, String> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    rustix::mount::open_tree(file, c"", flags).map_err(because("it cannot be mounted a second time"))
-}
-
-fn clone_open_tree(file: BorrowedFd<'_>) -> Result<OwnedFd, String> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_RECURSIVE;
-    rustix::mount::open_tree(file, c"", flags).map_err(because("it cannot be mounted a second time"))
-}
-
-fn new_file_system(kind: &str, source: &Path, options: &Options) -> Result<OwnedFd, String> {
-    let failed = |what: &str| because::<Errno>(format!("{kind}{what}"));
-    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed(""))?;
-    rustix::mount::fsconfig_set_string(&context, "source", source).map_err(failed(": its source"))?;
-    for (key, value) in &options.data {
-        let set = match value {
-            Some(value) => rustix::mount::fsconfig_set_string(&context, key.as_str(), value.as_str()),
-            None => rustix::mount::fsconfig_set_flag(&context, key.as_str()),
-        };
-        set.map_err(failed(&format!(": option {key:?}")))?;
-    }
-    rustix::mount::fsconfig_create(&context).map_err(failed(""))?;
-    let attributes = MountAttrFlags::from_bits_retain(u32::try_from(options.set).unwrap_or(0));
-    rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(failed(""))
 }
 
 /// The machine's own: one in the container could be anything.

@@ -19,15 +19,24 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A copy of this process, in a process namespace of its own where `new_processes` says so. The child must never return to
-/// what waits for events here: it executes something else or ends.
-pub(crate) fn clone(new_processes: bool) -> io::Result<Clone> {
+/// Where a copy of this process belongs.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Birth {
+    /// In a process namespace of its own, as its first process.
+    pub(crate) new_processes: bool,
+    /// As a child of this process's parent, which hears of its end.
+    pub(crate) sibling: bool,
+}
+
+/// A copy of this process. It must never return to what waits for events here: it executes something else or ends.
+pub(crate) fn clone(birth: Birth) -> io::Result<Clone> {
     // A folder has a link for itself, one from above, and one from each folder in it.
     let threads = std::os::unix::fs::MetadataExt::nlink(&std::fs::metadata("/proc/self/task")?) - 2;
     if threads != 1 {
         return Err(io::Error::other(format!("this process has {threads} threads, and one of them could hold a lock")));
     }
-    let flags = libc::SIGCHLD | if new_processes { libc::CLONE_NEWPID } else { 0 };
+    let when = |wanted: bool, flag: i32| if wanted { flag } else { 0 };
+    let flags = libc::SIGCHLD | when(birth.new_processes, libc::CLONE_NEWPID) | when(birth.sibling, libc::CLONE_PARENT);
     #[expect(unsafe_code, reason = "a process with a process namespace has no other form")]
     // SAFETY: this process has one thread, so no lock is held by somebody who is not there in the child; without
     // CLONE_VM the child has memory of its own, and a stack of zero means a copy of this one's.
@@ -196,6 +205,13 @@ pub(crate) const SHARED: u64 = 1 << 20;
 
 pub(crate) fn set_mount_propagation(mount: BorrowedFd<'_>, recursive: bool, propagation: u64) -> io::Result<()> {
     mount_attributes(mount, recursive, &MountAttributes { propagation, ..Default::default() })
+}
+
+/// Shows the files of a mount that nobody sees yet as those of the users of a namespace: who is 0 on the disk is its root.
+pub(crate) fn map_owners(mount: BorrowedFd<'_>, recursive: bool, users: BorrowedFd<'_>) -> io::Result<()> {
+    const ID_MAP: u64 = 0x10_0000;
+    let user_namespace = u64::try_from(users.as_raw_fd()).map_err(io::Error::other)?;
+    mount_attributes(mount, recursive, &MountAttributes { set: ID_MAP, user_namespace, ..Default::default() })
 }
 
 fn mount_attributes(mount: BorrowedFd<'_>, recursive: bool, attributes: &MountAttributes) -> io::Result<()> {

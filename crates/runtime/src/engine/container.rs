@@ -1,16 +1,20 @@
 //! Containers: a file system, a bundle, a process in the pod's namespaces.
 
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ferry_cri::v1::{self, ContainerEventType, NamespaceMode};
 use serde_json::Value;
 
+use super::sandbox::options;
 use super::{Engine, Failure, Outcome, now};
 use crate::images::Image;
 use crate::protocol::{Create, Request};
 use crate::spec::{self, user};
 use crate::state::{Container, ContainerRecord, Sandbox, Stage};
+use crate::users::Users;
 
 const TERM: i32 = 15;
 
@@ -120,11 +124,20 @@ impl Engine {
         container.save_config(&folder)?;
         container.save(&folder)?;
         let layers = self.images.folders(&image.layers)?;
-        crate::overlay::assemble(&layers, Some((&upper, &work)), ",index=off", &rootfs)?;
+        let users = Users::of(&options(&sandbox.config)).map_err(Failure::Invalid)?;
+        let namespace = self.user_namespace(&sandbox_id, users.as_ref())?;
+        if let Some((uid, gid)) = users.as_ref().map(Users::root) {
+            std::os::unix::fs::chown(&upper, Some(uid), Some(gid))?;
+        }
+        assemble(namespace.as_ref(), &layers, Some((&upper, &work)), ",index=off", &rootfs)?;
         let context =
             container.config.linux.as_ref().and_then(|linux| linux.security_context.clone()).unwrap_or_default();
         let user = user::find(&rootfs, &context, &image.config.user).map_err(Failure::Invalid)?;
-        let image_mounts = self.mount_images(&container.config, &folder)?;
+        if let Some(users) = &users {
+            let groups: Vec<u32> = user.groups.iter().copied().chain([user.gid]).collect();
+            users.check(user.uid, &groups).map_err(Failure::Invalid)?;
+        }
+        let image_mounts = self.mount_images(&container.config, &folder, namespace.as_ref())?;
         let join_processes = self.processes_to_join(sandbox, &context)?;
         let built = spec::build(&spec::Inputs {
             sandbox_id: &sandbox_id,
@@ -133,6 +146,7 @@ impl Engine {
             image: &image.config,
             rootfs: &rootfs,
             user: &user,
+            users: users.as_ref(),
             cgroup: &container.record.cgroup,
             namespaces: &self.namespaces(&sandbox_id),
             files: &self.sandbox_folder(&sandbox_id),
@@ -177,8 +191,15 @@ impl Engine {
         Ok(Some(found.record.pid))
     }
 
+    /// That of a pod with users of its own.
+    fn user_namespace(&self, sandbox: &str, users: Option<&Users>) -> Outcome<Option<File>> {
+        let open = |_| File::open(self.namespaces(sandbox).join("user"));
+        let opened = users.map(open).transpose();
+        opened.map_err(|error| Failure::Internal(format!("the pod's user namespace: {error}")))
+    }
+
     /// Images mounted as volumes, read-only; one folder for each, in order.
-    fn mount_images(&self, config: &v1::ContainerConfig, folder: &Path) -> Outcome<Vec<PathBuf>> {
+    fn mount_images(&self, config: &v1::ContainerConfig, folder: &Path, users: Option<&File>) -> Outcome<Vec<PathBuf>> {
         let mut places = Vec::new();
         for mount in &config.mounts {
             let Some(wanted) = &mount.image else { continue };
@@ -187,7 +208,7 @@ impl Engine {
                 image.ok_or_else(|| Failure::NotFound(format!("image {:?} of a volume is not here", wanted.image)))?;
             let place = folder.join(format!("image-{}", places.len()));
             std::fs::create_dir_all(&place)?;
-            crate::overlay::assemble(&self.images.folders(&image.layers)?, None, "", &place)?;
+            assemble(users, &self.images.folders(&image.layers)?, None, "", &place)?;
             places.push(if mount.image_sub_path.is_empty() { place } else { inside(&place, &mount.image_sub_path)? });
         }
         Ok(places)
@@ -303,6 +324,19 @@ impl Engine {
             Some(container) if container.record.stage == Stage::Running => Ok((id, container.record.sandbox.clone())),
             _ => Err(Failure::State(format!("container is not running: {id:?}"))),
         }
+    }
+}
+
+fn assemble(
+    users: Option<&File>,
+    lower: &[PathBuf],
+    upper: Option<(&Path, &Path)>,
+    extra: &str,
+    target: &Path,
+) -> std::io::Result<()> {
+    match users {
+        Some(users) => crate::overlay::assemble_for(users.as_fd(), lower, upper, extra, target),
+        None => crate::overlay::assemble(lower, upper, extra, target),
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ferry_cri::v1;
 use ferry_tasks::Tasks;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, OnceCell, broadcast};
 
 use crate::Config;
 use crate::container::cgroup::Group;
@@ -65,6 +65,8 @@ pub(crate) struct Engine {
     /// Told after every change of `state`.
     pub(crate) changed: Notify,
     pub(crate) tasks: Tasks,
+    /// Whether pods can have them, once it was tried.
+    pub(crate) user_namespaces: OnceCell<bool>,
 }
 
 pub(crate) fn now() -> i64 {
@@ -101,6 +103,7 @@ impl Engine {
             events: broadcast::channel(1024).0,
             changed: Notify::new(),
             tasks,
+            user_namespaces: OnceCell::new(),
             config,
         });
         engine.clone().find_again().await;

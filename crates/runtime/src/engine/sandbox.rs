@@ -11,8 +11,11 @@ use crate::cni::Attachment;
 use crate::namespaces::Wanted;
 use crate::protocol::ShimConfig;
 use crate::state::{Sandbox, SandboxRecord, Stage};
+use crate::users::{Range, Users};
 
 const SHARED_MEMORY: u64 = 64 * 1024 * 1024;
+/// Ids that are tried out, with nothing of anybody.
+const PROBED: u32 = 65_536;
 
 pub(crate) fn options(config: &v1::PodSandboxConfig) -> v1::NamespaceOption {
     let context = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
@@ -102,14 +105,13 @@ impl Engine {
     async fn make_namespaces(&self, sandbox: &Sandbox, options: &v1::NamespaceOption) -> Outcome<()> {
         let own_network = options.network() != NamespaceMode::Node;
         let own_ipc = options.ipc() != NamespaceMode::Node;
-        if options.userns_options.as_ref().is_some_and(|o| o.mode() == NamespaceMode::Pod) {
-            return Err(Failure::Invalid("user namespaces are not supported".to_owned()));
-        }
+        let users = Users::of(options).map_err(Failure::Invalid)?;
         let mut sysctls = BTreeMap::new();
         if own_network {
             // Without any capability a container may listen on port 80 and ping, as on any runtime of today.
             sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
-            sysctls.insert("net.ipv4.ping_group_range".to_owned(), "0 2147483647".to_owned());
+            let last_group = users.as_ref().map_or(i32::MAX.cast_unsigned(), Users::last_group);
+            sysctls.insert("net.ipv4.ping_group_range".to_owned(), format!("0 {last_group}"));
         }
         let asked = sandbox.config.linux.iter().flat_map(|linux| linux.sysctls.clone());
         for (name, value) in asked {
@@ -131,18 +133,40 @@ impl Engine {
             uts: own_network,
             hostname: sandbox.config.hostname.clone(),
             sysctls,
+            users,
+            probe: None,
         };
-        let argument = serde_json::to_string(&wanted).map_err(|e| Failure::Internal(e.to_string()))?;
+        self.namespaces_helper(&wanted).await.map_err(Failure::Internal)
+    }
+
+    async fn namespaces_helper(&self, wanted: &Wanted) -> Result<(), String> {
+        let argument = serde_json::to_string(wanted).map_err(|e| e.to_string())?;
         let helper = tokio::process::Command::new(&self.program)
             .arg(crate::NAMESPACES_COMMAND)
             .arg(argument)
             .stdin(Stdio::null())
             .output()
-            .await?;
+            .await
+            .map_err(|e| e.to_string())?;
         if helper.status.success() {
             return Ok(());
         }
-        Err(Failure::Internal(String::from_utf8_lossy(&helper.stderr).trim().to_owned()))
+        Err(String::from_utf8_lossy(&helper.stderr).trim().to_owned())
+    }
+
+    /// Whether pods can have users of their own: the kernel decides, and the file system that images are on.
+    pub(crate) async fn has_user_namespaces(&self) -> bool {
+        let probe = async {
+            let range = Range { container: 0, host: PROBED, size: PROBED };
+            let users = Some(Users { uids: vec![range], gids: vec![range] });
+            let wanted = Wanted { users, probe: Some(self.config.data_dir.clone()), ..Wanted::default() };
+            let tried = self.namespaces_helper(&wanted).await;
+            if let Err(why) = &tried {
+                tracing::info!("pods cannot have user namespaces here: {why}");
+            }
+            tried.is_ok()
+        };
+        *self.user_namespaces.get_or_init(|| probe).await
     }
 
     /// What containers find in /etc and /dev/shm.

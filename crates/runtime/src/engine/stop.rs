@@ -92,7 +92,8 @@ impl Engine {
         let folder = self.container_folder(id);
         crate::overlay::take_away(&folder.join("rootfs"));
         for place in crate::state::folders(&folder) {
-            if place.file_name().is_some_and(|name| name.to_string_lossy().starts_with("image-")) {
+            let name = place.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            if name.starts_with("image-") || name.starts_with("layer-") {
                 crate::overlay::take_away(&place);
             }
         }
@@ -172,7 +173,7 @@ impl Engine {
             let _ = std::fs::remove_file(&shim.socket);
         }
         let namespaces = self.namespaces(id);
-        for name in ["net", "ipc", "uts"] {
+        for name in ["net", "ipc", "uts", "user"] {
             crate::overlay::take_away(&namespaces.join(name));
         }
         let _ = ferry_podfs::remove_all(&namespaces);

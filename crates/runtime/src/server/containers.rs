@@ -264,7 +264,8 @@ impl RuntimeService for Services {
         let network = self.engine.config.network.ready().err();
         let network = network.map(|error| ("NetworkPluginNotReady", format!("Network plugin returns error: {error}")));
         let conditions = vec![condition("RuntimeReady", None), condition("NetworkReady", network)];
-        let features = v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false };
+        let user_namespaces = self.engine.has_user_namespaces().await;
+        let features = v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces };
         let handlers = ["", "runc"].map(|name| v1::RuntimeHandler { name: name.into(), features: Some(features) });
         let response = v1::StatusResponse {
             status: Some(v1::RuntimeStatus { conditions }),

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::Shim;
 use super::log::{Log, Stream};
+use super::reaper::Reaper;
 use super::terminal::Terminal;
 use crate::container::{Begun, Hook, Plan, Step, Streams};
 use crate::protocol::{Create, Exit, Frame, Kind, Report};
@@ -106,13 +107,19 @@ pub(super) fn piped(stdin: bool) -> std::io::Result<(Ends, Streams)> {
 
 /// Waits until a process is ready to execute its program, and takes the terminal that comes meanwhile.
 pub(super) async fn until_ready<H: Future<Output = Result<(), String>>>(
+    reaper: &Reaper,
     begun: &mut Begun,
     ends: &mut Ends,
     hooks: impl Fn(i32) -> H,
 ) -> Result<(), String> {
+    reaper.expect(begun.pid);
     loop {
         match begun.next().await? {
             Step::Ready => return Ok(()),
+            Step::Born => {
+                reaper.expect(begun.pid);
+                begun.go_on().await?;
+            }
             Step::Hooks => {
                 hooks(begun.pid).await?;
                 begun.go_on().await?;
@@ -148,12 +155,11 @@ impl Container {
         };
         let made = async {
             let mut begun = plan.create(streams)?;
-            shim.reaper.expect(begun.pid);
             let hooks = async |pid| {
                 let state = (create.id.as_str(), create.bundle.as_path(), "creating", pid);
                 crate::container::run_hooks(&plan.runtime_hooks(), state, |pid| shim.reaper.wait(pid)).await
             };
-            until_ready(&mut begun, &mut ends, hooks).await?;
+            until_ready(&shim.reaper, &mut begun, &mut ends, hooks).await?;
             Ok(begun)
         };
         let begun = match made.await {

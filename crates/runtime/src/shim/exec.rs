@@ -39,9 +39,8 @@ async fn start(shim: &Shim, exec: &Exec) -> Result<Started, String> {
     };
     let mut begun = container.plan.exec(&container.handle, &exec.process, streams)?;
     let pid = begun.pid;
-    shim.reaper.expect(pid);
     let handle = begun.handle.try_clone().map_err(|e| e.to_string())?;
-    until_ready(&mut begun, &mut ends, async |_| Ok(())).await?;
+    until_ready(&shim.reaper, &mut begun, &mut ends, async |_| Ok(())).await?;
     begun.execute().await?;
     let (outputs, input) = ends;
     Ok(Started { pid, handle, input, outputs })

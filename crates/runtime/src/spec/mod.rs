@@ -14,6 +14,7 @@ use ferry_cri::v1::{self, NamespaceMode};
 use serde_json::{Value, json};
 
 use crate::images::RunConfig;
+use crate::users::Users;
 pub(crate) use resources::resources;
 use user::User;
 
@@ -25,6 +26,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) image: &'a RunConfig,
     pub(crate) rootfs: &'a Path,
     pub(crate) user: &'a User,
+    /// Of a pod with a user namespace.
+    pub(crate) users: Option<&'a Users>,
     pub(crate) cgroup: &'a str,
     /// Where the pod's namespaces are kept, its files and its shared memory.
     pub(crate) namespaces: &'a Path,
@@ -73,6 +76,10 @@ pub(crate) fn build(inputs: &Inputs<'_>) -> Result<Value, String> {
             "rootfsPropagation": mounts::propagation(inputs.config),
         },
     });
+    if let Some(users) = inputs.users {
+        spec["linux"]["uidMappings"] = json!(users.uids);
+        spec["linux"]["gidMappings"] = json!(users.gids);
+    }
     if let Some(profile) = seccomp::profile(&context)? {
         spec["linux"]["seccomp"] = profile;
     }
@@ -169,12 +176,15 @@ fn namespaces(inputs: &Inputs<'_>, context: &v1::LinuxContainerSecurityContext) 
     if options.ipc() != NamespaceMode::Node {
         pod("ipc", "ipc");
     }
+    if inputs.users.is_some() {
+        pod("user", "user");
+    }
     match (options.pid(), inputs.join_processes) {
         (NamespaceMode::Node, _) => {}
         (_, Some(pid)) => list.push(json!({"type": "pid", "path": format!("/proc/{pid}/ns/pid")})),
         _ => list.push(json!({"type": "pid"})),
     }
-    if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() && !context.privileged {
+    if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() && (!context.privileged || inputs.users.is_some()) {
         list.push(json!({"type": "cgroup"}));
     }
     list

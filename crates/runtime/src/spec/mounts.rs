@@ -6,6 +6,7 @@ use ferry_cri::v1::{self, MountPropagation, NamespaceMode};
 use serde_json::{Value, json};
 
 use super::Inputs;
+use crate::users::Users;
 
 fn mount(destination: &str, kind: &str, source: &str, options: &[&str]) -> Value {
     json!({"destination": destination, "type": kind, "source": source, "options": options})
@@ -32,14 +33,14 @@ pub(super) fn mounts(inputs: &Inputs<'_>, context: &v1::LinuxContainerSecurityCo
     let host_memory = options.ipc() == NamespaceMode::Node;
     let memory = if host_memory { Path::new("/dev/shm").to_owned() } else { inputs.files.join("shm") };
     if !asked("/dev/shm") {
-        list.push(mount("/dev/shm", "bind", &memory.to_string_lossy(), &["rbind", "rprivate", "rw"]));
+        list.push(own_bind("/dev/shm", &memory, "rw", inputs.users));
     }
     // The kubelet brings a /etc/hosts of its own to pods with their own network.
     for (path, file) in [("/etc/resolv.conf", "resolv.conf"), ("/etc/hostname", "hostname"), ("/etc/hosts", "hosts")] {
         let source = inputs.files.join(file);
         if !asked(path) && source.exists() {
             let access = if context.readonly_rootfs { "ro" } else { "rw" };
-            list.push(mount(path, "bind", &source.to_string_lossy(), &["rbind", "rprivate", access]));
+            list.push(own_bind(path, &source, access, inputs.users));
         }
     }
     let mut images = inputs.image_mounts.iter();
@@ -57,7 +58,7 @@ pub(super) fn mounts(inputs: &Inputs<'_>, context: &v1::LinuxContainerSecurityCo
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|place| clean(&wanted[*place].container_path).split('/').filter(|p| !p.is_empty()).count());
     for place in order {
-        list.push(bind(wanted[place], &sources[place].1));
+        list.push(bind(wanted[place], &sources[place].1, inputs.users)?);
     }
     wanted.clear();
     Ok(list)
@@ -83,7 +84,14 @@ fn host_source(mount: &v1::Mount) -> Result<String, String> {
     Ok(real.to_string_lossy().into_owned())
 }
 
-fn bind(mount: &v1::Mount, source: &str) -> Value {
+/// A file of the pod's own.
+fn own_bind(destination: &str, source: &Path, access: &str, users: Option<&Users>) -> Value {
+    let mut options = vec!["rbind", "rprivate", access];
+    options.extend(users.map(|_| "idmap"));
+    mount(destination, "bind", &source.to_string_lossy(), &options)
+}
+
+fn bind(mount: &v1::Mount, source: &str, users: Option<&Users>) -> Result<Value, String> {
     let propagation = match mount.propagation() {
         MountPropagation::PropagationPrivate => "rprivate",
         MountPropagation::PropagationHostToContainer => "rslave",
@@ -96,7 +104,13 @@ fn bind(mount: &v1::Mount, source: &str) -> Value {
         options.push("rw");
     }
     options.extend(mount.mount_options.iter().map(String::as_str));
-    json!({"destination": mount.container_path, "type": "bind", "source": source, "options": options})
+    // The layers of an image are shown as the pod's already.
+    let mapped = mount.image.is_none() && !(mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty());
+    if mapped && !users.is_some_and(|users| users.are(&mount.uid_mappings, &mount.gid_mappings)) {
+        return Err(format!("mount of {:?}: its users are not those of the pod", mount.container_path));
+    }
+    options.extend(mapped.then_some("idmap"));
+    Ok(json!({"destination": mount.container_path, "type": "bind", "source": source, "options": options}))
 }
 
 /// Mounts that come and go outside are seen inside only where the root itself lets them through.

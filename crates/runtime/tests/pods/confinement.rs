@@ -67,6 +67,43 @@ pub async fn limits(kubelet: &mut Kubelet) {
     kubelet.remove_pod(&pod).await;
 }
 
+/// The kernel's own judgement of profiles that are compiled here.
+pub async fn profiles(kubelet: &mut Kubelet) {
+    let pod = kubelet.run_pod(kubelet.pod_config("profiles")).await;
+    let conditional = |action: &str| {
+        serde_json::json!({"names": ["kill"], "action": action,
+            "args": [{"index": 1, "value": 18, "op": "SCMP_CMP_EQ"}]})
+    };
+    let certain =
+        serde_json::json!({"names": ["kill", "a_call_of_tomorrow"], "action": "SCMP_ACT_ERRNO", "errnoRet": 17});
+    for (name, rules, sent) in [
+        ("both", serde_json::json!([conditional("SCMP_ACT_LOG"), certain]), false),
+        ("turned", serde_json::json!([certain, conditional("SCMP_ACT_LOG")]), false),
+        ("held", serde_json::json!([conditional("SCMP_ACT_LOG")]), true),
+        ("refused", serde_json::json!([conditional("SCMP_ACT_ERRNO")]), false),
+    ] {
+        let file = kubelet.folder.join(format!("{name}.json"));
+        let profile = serde_json::json!({"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64",
+            "SCMP_ARCH_X86", "SCMP_ARCH_AARCH64"], "syscalls": rules});
+        std::fs::write(&file, profile.to_string()).expect("written");
+        let mut config = kubelet.container_config(name, "sleep 1000");
+        let seccomp = v1::SecurityProfile {
+            profile_type: v1::security_profile::ProfileType::Localhost.into(),
+            localhost_ref: file.to_string_lossy().into_owned(),
+        };
+        config.linux = context(v1::LinuxContainerSecurityContext {
+            namespace_options: Some(own_processes()),
+            run_as_user: Some(v1::Int64Value { value: 0 }),
+            seccomp: Some(seccomp),
+            ..Default::default()
+        });
+        let id = kubelet.run(&pod, config).await;
+        let seen = kubelet.output(&id, "busybox kill -CONT 1 2>/dev/null && echo sent || echo no").await;
+        assert_eq!(seen, if sent { "sent" } else { "no" }, "{name}");
+    }
+    kubelet.remove_pod(&pod).await;
+}
+
 /// Mounts of the node: writable, read-only, read-only with all below, and those that come later.
 pub async fn mounts(kubelet: &mut Kubelet) {
     let folder = kubelet.folder.join("shared-volume");

@@ -8,6 +8,7 @@ mod hostile;
 mod kubelet;
 mod registry;
 mod scenarios;
+mod users;
 mod wire;
 
 use std::panic::AssertUnwindSafe;
@@ -97,8 +98,12 @@ const SCENARIOS: &[Scenario] = &[
     ("programs_are_not_found_by_descriptors", |k| hostile::programs(k).boxed()),
     ("a_container_stays_out_of_the_nodes_namespaces", |k| hostile::namespaces(k).boxed()),
     ("containers_are_confined", |k| confinement::limits(k).boxed()),
+    ("profiles_mean_what_other_runtimes_make_of_them", |k| confinement::profiles(k).boxed()),
     ("mounts_of_the_node_keep_their_promises", |k| confinement::mounts(k).boxed()),
     ("the_program_of_the_node_cannot_be_written", |k| confinement::program(k).boxed()),
+    ("root_of_a_user_namespace_is_nobody_outside", |k| users::root_of_a_user_namespace_is_nobody_outside(k).boxed()),
+    ("a_user_namespace_ends_at_its_pod", |k| users::a_user_namespace_ends_at_its_pod(k).boxed()),
+    ("pods_with_user_namespaces_are_pods", |k| users::pods_with_user_namespaces_are_pods(k).boxed()),
     ("memory_is_limited", |k| scenarios::memory(k).boxed()),
     ("pods_outlive_the_server", |k| scenarios::survival(k).boxed()),
     ("nothing_is_left", |k| scenarios::cleanliness(k).boxed()),

@@ -244,7 +244,7 @@ fn what_cannot_be_had_is_not_left_out(cluster: &mut Cluster) {
     let lack = "Node didn't have enough resource: hugepages-2Mi, requested: 67108864, used: 0, capacity: 0";
     until_refused(cluster, "pages", "OutOfhugepages-2Mi", lack);
     if cluster.is_embedded() {
-        for name in ["strict", "recursive"] {
+        for name in ["strict", "recursive", "users"] {
             until(&format!("{name} runs"), || (get(cluster, name)["status"]["phase"] == "Running").then_some(()));
         }
     } else {
@@ -253,11 +253,11 @@ fn what_cannot_be_had_is_not_left_out(cluster: &mut Cluster) {
         until_refused(cluster, "strict", "SupplementalGroupsPolicyNotSupported", message);
         let message = "Error: volume \"v\" requested recursive read-only mode, but it is not supported by the runtime";
         until_told(cluster, "recursive", "Failed", message);
+        let message = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
+        until_told(cluster, "users", "FailedCreatePodSandBox", message);
     }
     let message = "medium HugePages: hugePages storage requested, but there is no resource request for huge pages";
     until_told(cluster, "huge", "FailedMount", message);
-    let message = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
-    until_told(cluster, "users", "FailedCreatePodSandBox", message);
     until("the image is not pulled", || {
         let waiting = get(cluster, "never")["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
         (waiting == "ErrImageNeverPull").then_some(())

@@ -2,7 +2,8 @@
 //!
 //! Every architecture of the profile gets a binary search over the numbers of its system calls, so that a call costs a
 //! handful of instructions. What differs from libseccomp: calls of the x32 ABI do not exist, and a call that is newer than
-//! all calls the profile names does not exist either, so that programs fall back to older ones.
+//! all calls the profile names does not exist either, so that programs fall back to older ones (as runc has it). Of several
+//! rules with conditions that hold, the first counts.
 
 mod program;
 
@@ -152,11 +153,19 @@ fn leaves(rules: &Rules<'_>, architecture: Architecture, fallback: u32) -> BTree
         let name = columns.next().unwrap_or_default();
         let number = columns.nth(architecture.column - 1).and_then(|number| number.parse::<u32>().ok());
         let (Some(number), Some(known)) = (number, rules.get(name)) else { continue };
-        let certain = known.iter().find(|(conditions, _)| conditions.is_empty());
-        let tried: Vec<_> = known.iter().filter(|(conditions, _)| !conditions.is_empty()).cloned().collect();
-        leaves.insert(number, Leaf { tried, otherwise: certain.map_or(fallback, |(_, action)| *action) });
+        leaves.insert(number, leaf(known, fallback));
     }
     leaves
+}
+
+/// As libseccomp decides, and runc by it: a rule that does what is done anyway is none, and beside a rule without conditions
+/// those with conditions say nothing, wherever they stand.
+fn leaf(known: &[(Vec<Condition>, u32)], fallback: u32) -> Leaf {
+    let counted = || known.iter().filter(|(_, action)| *action != fallback);
+    match counted().find(|(conditions, _)| conditions.is_empty()) {
+        Some((_, action)) => Leaf { tried: Vec::new(), otherwise: *action },
+        None => Leaf { tried: counted().cloned().collect(), otherwise: fallback },
+    }
 }
 
 pub(crate) fn compile(profile: &Profile) -> Result<Filter, String> {
@@ -169,7 +178,9 @@ pub(crate) fn compile(profile: &Profile) -> Result<Filter, String> {
         // The machine's own is always meant.
         if place == 0 || listed(one) {
             let leaves = leaves(&rules, *one, fallback);
-            let newer = if fallback & 0xFFFF_0000 == 0x0005_0000 { 0x0005_0000 | ENOSYS } else { fallback };
+            // Where calls are allowed by default, traced or only told of, newer ones are, too.
+            let lets_through = matches!(fallback & 0xFFFF_0000, 0x7FFF_0000 | 0x7FFC_0000 | 0x7FF0_0000);
+            let newer = if lets_through { fallback } else { 0x0005_0000 | ENOSYS };
             program.architecture(one.audit, &leaves, fallback, newer);
         }
     }

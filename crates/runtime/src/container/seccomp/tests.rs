@@ -84,6 +84,51 @@ fn the_usual_profile_holds() {
     assert_eq!(run(&filter.instructions, X86_64, mount, [0; 6]), ALLOW);
 }
 
+/// What a profile forbids without conditions is not allowed by one with conditions, in either order.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn rules_without_conditions_go_before_those_with() {
+    let mount = 165;
+    let one = |action: &str, errno: Option<u32>, conditional: bool| {
+        let args = if conditional { json!([{"index": 0, "value": 5, "op": "SCMP_CMP_EQ"}]) } else { json!([]) };
+        json!({"names": ["mount"], "action": action, "errnoRet": errno, "args": args})
+    };
+    let (allow, refuse, other) = ("SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_KILL_PROCESS");
+    let check = |default: &str, rules: Value, wanted: [u32; 2]| {
+        let filter = compiled(json!({"defaultAction": default, "syscalls": rules}));
+        let seen = [5, 6].map(|first| run(&filter.instructions, X86_64, mount, [first, 0, 0, 0, 0, 0]));
+        assert_eq!(seen, wanted, "{default}: {rules}");
+    };
+    let (holds, certain) = (|action, errno| one(action, errno, true), |action, errno| one(action, errno, false));
+    check(allow, json!([holds(allow, None), certain(refuse, Some(13))]), [errno(13); 2]);
+    check(other, json!([holds(allow, None), certain(refuse, Some(13))]), [errno(13); 2]);
+    check(other, json!([certain(refuse, Some(13)), holds(allow, None)]), [errno(13); 2]);
+    // The first of two without conditions counts.
+    check(other, json!([certain(allow, None), certain(refuse, None)]), [ALLOW; 2]);
+    // One that says what is done anyway is none: neither hides it the other, nor does it end the search.
+    check(refuse, json!([holds(allow, None), certain(refuse, None)]), [ALLOW, errno(1)]);
+    check(refuse, json!([holds(refuse, None), holds(allow, None)]), [ALLOW, errno(1)]);
+    check(refuse, json!([holds(allow, None), certain(refuse, Some(38))]), [errno(38); 2]);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_newer_than_the_profile_do_not_exist_unless_all_are_let_through() {
+    for (default, wanted) in [
+        ("SCMP_ACT_ERRNO", errno(38)),
+        ("SCMP_ACT_KILL", errno(38)),
+        ("SCMP_ACT_KILL_PROCESS", errno(38)),
+        ("SCMP_ACT_TRAP", errno(38)),
+        ("SCMP_ACT_ALLOW", ALLOW),
+        ("SCMP_ACT_LOG", 0x7FFC_0000),
+    ] {
+        let filter = compiled(json!({"defaultAction": default,
+            "syscalls": [{"names": ["clone3", "read", "not_known_yet"], "action": "SCMP_ACT_ERRNO", "errnoRet": 22}]}));
+        assert_eq!(run(&filter.instructions, X86_64, 436, [0; 6]), wanted, "{default}");
+        assert_eq!(run(&filter.instructions, X86_64, 435, [0; 6]), errno(22), "{default}");
+    }
+}
+
 #[test]
 fn what_cannot_be_followed_is_refused() {
     let refused = |profile: Value| {
