@@ -108,12 +108,6 @@ impl Resource {
             }
         }
         OTHERS.iter().filter(|(group, kind, _)| own(group, kind)).for_each(|(_, _, path)| drop(object, path));
-        // The field of an older version stays where nothing else is changed either.
-        if own("discovery.k8s.io", "EndpointSlice")
-            && old.is_none_or(|old| old.get("endpoints") != object.get("endpoints"))
-        {
-            drop(object, "endpoints.*.deprecatedTopology");
-        }
         // Data of another namespace is taken by claims that had such before alone.
         let elsewhere = |object: &Value| !ferry_meta::object::text(object, "/spec/dataSourceRef/namespace").is_empty();
         let had = old.is_some_and(|old| old.pointer("/spec/dataSourceRef").is_some_and(|from| !from.is_null()));

@@ -75,6 +75,13 @@ pub fn show(name: &str, value: &Value) -> String {
     printer.out
 }
 
+/// Any value on one line, as Go writes JSON.
+pub fn show_json(value: &Value) -> String {
+    let mut printer = Printer { out: String::new(), indent: None };
+    printer.json(value, 0);
+    printer.out
+}
+
 /// The value over several lines, each level one space deeper, as upstream compares old and new specs.
 pub fn show_lines(name: &str, value: &Value) -> String {
     let mut printer = Printer { out: String::new(), indent: Some(1) };

@@ -198,6 +198,12 @@ pub trait Strategy: Send + Sync {
         object
     }
 
+    /// Whether not all of a stored object comes back from the row's version. Then the half that a write leaves alone (status
+    /// for the main resource, spec for `status`) is taken from the store as it lies there.
+    fn loses_in_conversion(&self) -> bool {
+        false
+    }
+
     /// Warnings of what a client sent to create, said before it is prepared.
     fn early_warnings(&self, _object: &Value) -> Vec<String> {
         Vec::new()
@@ -298,19 +304,23 @@ pub mod common {
     /// Takes from `old` the metadata that a write to a subresource leaves alone.
     pub fn keep_metadata(object: &mut Value, old: &Value) {
         let (new, was) = (object::metadata_mut(object), object::map(old, "/metadata"));
-        for key in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "labels",
-            "annotations",
-            "finalizers",
-            "ownerReferences",
-        ] {
+        for key in ["deletionTimestamp", "selfLink", "labels", "annotations", "finalizers", "ownerReferences"] {
             match was.get(key) {
                 Some(value) => new.insert(key.into(), value.clone()),
                 None => new.remove(key),
             };
         }
+    }
+
+    /// Takes all metadata from `old` but who manages what.
+    pub fn keep_all_metadata(object: &mut Value, old: &Value) {
+        let managed = object::metadata_mut(object).remove("managedFields");
+        let metadata = object::metadata_mut(object);
+        *metadata = object::map(old, "/metadata").clone();
+        match managed {
+            Some(managed) => metadata.insert("managedFields".into(), managed),
+            None => metadata.remove("managedFields"),
+        };
     }
 
     /// Takes a top-level field from `old`, absence included.

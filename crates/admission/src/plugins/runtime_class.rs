@@ -95,7 +95,8 @@ impl Plugin for RuntimeClass {
             Some(class) if amounts(pod, "/spec/overhead") != amounts(class, "/overhead/podFixed") => {
                 Err(request.forbidden("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"))
             }
-            None if is_set(pod, "/spec/overhead") => {
+            // An overhead of nothing is one, too.
+            None if pod.pointer("/spec/overhead").is_some_and(|overhead| !overhead.is_null()) => {
                 Err(request
                     .forbidden("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"))
             }
@@ -139,6 +140,10 @@ mod tests {
             (
                 json!({"runtimeClassName": "rc", "overhead": {"cpu": "1"}}),
                 "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
+            ),
+            (
+                json!({"overhead": {}}),
+                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
             ),
             (
                 json!({"overhead": {"cpu": "1"}}),

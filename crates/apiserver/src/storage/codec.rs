@@ -67,9 +67,13 @@ pub(crate) struct OtherVersions<'a> {
 }
 
 impl OtherVersions<'_> {
-    /// The row of a built-in kind in one of its versions.
+    /// The row of a built-in kind in one of its versions. Another group is none of them: what was written there is nobody's
+    /// any more.
     fn version(&self, api_version: &str) -> Option<&Resource> {
         let gvk = GroupVersion::parse(api_version)?.with_kind(&*self.row.gvk.kind);
+        if gvk.group != self.row.gvk.group {
+            return None;
+        }
         let row = self.table.find_kind(&gvk).filter(|row| row.storage_prefix == self.row.storage_prefix)?;
         Some(row)
     }
@@ -303,14 +307,32 @@ fn kind_of(said: &TypeMeta, expected: &GroupVersionKind) -> Result<GroupVersionK
 
 fn unknown_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError {
     ApiError::bad_request(format!(
-        "{} in version {:?} cannot be handled as a {}: no kind {:?} is registered for version {:?} in scheme \
-         \"pkg/api/legacyscheme/scheme.go:30\"",
+        "{} in version {:?} cannot be handled as a {}: no kind {:?} is registered for version {:?} in scheme {:?}",
         kind.kind,
         kind.version,
         expected.kind,
         kind.kind,
-        kind.api_version()
+        kind.api_version(),
+        scheme(&expected.group)
     ))
+}
+
+/// How upstream's errors name the scheme that the kinds of a group are in.
+pub(crate) fn scheme(group: &str) -> &'static str {
+    match group {
+        "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:56",
+        "apiregistration.k8s.io" => "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28",
+        _ => "pkg/api/legacyscheme/scheme.go:30",
+    }
+}
+
+/// How they name the internal form of a kind.
+pub(crate) fn internal_name(kind: &GroupVersionKind) -> String {
+    let package = match kind.group.split('.').next() {
+        None | Some("" | "events") => "core",
+        Some(first) => first,
+    };
+    format!("{package}.{}", kind.kind)
 }
 
 fn other_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError {
@@ -321,19 +343,14 @@ fn other_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError 
             expected.api_version()
         ));
     }
-    let package = |kind: &GroupVersionKind| match kind.group.split('.').next() {
-        None | Some("") => "core".to_owned(),
-        Some(first) => first.to_owned(),
-    };
     ApiError::bad_request(format!(
-        "{} in version {:?} cannot be handled as a {}: converting ({}.{}) to ({}.{}): unknown conversion",
+        "{} in version {:?} cannot be handled as a {}: converting ({}.{}) to ({}): unknown conversion",
         kind.kind,
         kind.version,
         expected.kind,
         kind.version,
         kind.kind,
-        package(expected),
-        expected.kind,
+        internal_name(expected),
     ))
 }
 

@@ -97,7 +97,22 @@ pub(crate) fn to_bytes(row: &Resource, object: &Value) -> Bytes {
     if plain && says("kind", &stored.kind) && says("apiVersion", &stored.api_version()) {
         return codec::encode_stored(&row.storage_gvk, object);
     }
+    let object = row.strategy.to_storage(object.clone());
+    stored_bytes(row, object)
+}
+
+/// The same for a change of what is stored by a row whose version does not carry all of it: the half that the write leaves
+/// alone stays as it lies there.
+pub(crate) fn to_bytes_over(row: &Resource, object: &Value, live: &Bytes, kept: &str) -> Result<Bytes, ApiError> {
     let mut object = row.strategy.to_storage(object.clone());
+    let mut was = codec::decode_stored(live).map_err(ApiError::internal)?;
+    if let (Some(map), Some(half)) = (object.as_object_mut(), was.get_mut(kept)) {
+        map.insert(kept.to_owned(), half.take());
+    }
+    Ok(stored_bytes(row, object))
+}
+
+fn stored_bytes(row: &Resource, mut object: Value) -> Bytes {
     if let Some(map) = object.as_object_mut() {
         map.insert("kind".into(), row.storage_gvk.kind.clone().into());
         map.insert("apiVersion".into(), row.storage_gvk.api_version().into());

@@ -65,7 +65,6 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
         let options = WriteOptions::read(&context.query, "UpdateOptions", None)?;
         let encoding = negotiate::input(&context.headers)?;
         let scale = codec::decode(context, &kind(), encoding, &body, options.field_validation)?;
-        match_name(&scale, &info.name)?;
         (options, Sent::Scale(scale))
     } else {
         let of = context.patch_type()?;
@@ -103,8 +102,8 @@ impl Change for Scaled {
         object::metadata_mut(&mut before).insert("managedFields".into(), shown);
 
         let mut scale = self.wanted(write, &before)?;
-        match_name(&scale, write.name)?;
         write.match_namespace(&mut scale)?;
+        match_name(&scale, write.name)?;
         write.check_uid(&scale, Some(live))?;
         if !matches!(self.0, Sent::Patch(Patch::Apply(..))) {
             let manager = write.options.manager(write.context.agent());
@@ -149,7 +148,7 @@ impl Scaled {
                     now: ferry_meta::time::now(),
                     versions: None,
                 };
-                patch.apply_to(write.context, &scale_type()?, &tracked, Some(before), write.options, write.name)
+                patch.apply_to(write.context, &scale_type()?, &tracked, Some(before), write.options, write.name, None)
             }
         }
     }

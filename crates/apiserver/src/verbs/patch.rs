@@ -51,8 +51,11 @@ impl Change for Patched {
             write.row.strategy.default(&mut object);
             write.track_fields(&mut object, live)?;
         }
-        match_name(&object, write.name)?;
+        if live.is_none() {
+            write.refuse_uid(&object)?;
+        }
         write.match_namespace(&mut object)?;
+        match_name(&object, write.name)?;
         Ok(object)
     }
 }

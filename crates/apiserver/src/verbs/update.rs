@@ -23,9 +23,9 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     row.strategy.default(&mut object);
     context.stages.done(Stage::Decode);
     let info = &context.info;
-    match_name(&object, &info.name)?;
     let write = Write::new(core, context, row, &options);
     write.match_namespace(&mut object)?;
+    match_name(&object, &info.name)?;
     if let Some(json) = write.fast_path(Wanted::Whole(&object)).await? {
         return render::object(context, row, 200, &row.gvk, json);
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::allocate::Allocation;
 use super::{ATTEMPTS, Write, Written};
 use crate::custom_resources::conversion;
+use crate::request::verb::Subresource;
 use crate::storage::objects::{self, Stored};
 
 /// How a transaction ended.
@@ -44,7 +45,8 @@ impl Write<'_> {
             // Who only tries is told nothing of a version that must not be there.
             return self.pretend_create(object, &key, &name).await;
         }
-        if objects::parse_version(object::resource_version(&object)).unwrap_or(1) != 0 {
+        // What is no number is none: it is dropped like one that is not there.
+        if objects::parse_version(object::resource_version(&object)).unwrap_or(0) != 0 {
             return Err(objects::bare_error("resourceVersion should not be set on objects to be created"));
         }
         object::metadata_mut(&mut object).remove("resourceVersion");
@@ -94,7 +96,12 @@ impl Write<'_> {
         for _ in 0..ATTEMPTS {
             // A write that changes nothing is none, not even of the times of its managed fields.
             ferry_schema::managed::keep_times(&live.object, &mut object);
-            let bytes = conversion::to_bytes(self.core, self.row, &object).await?;
+            let bytes = if self.row.strategy.loses_in_conversion() {
+                let kept = if *self.subresource == Subresource::Status { "spec" } else { "status" };
+                objects::to_bytes_over(self.row, &object, &live.bytes, kept)?
+            } else {
+                conversion::to_bytes(self.core, self.row, &object).await?
+            };
             // What an old key protects is written again, so that it gets the new one.
             if bytes == live.bytes && !self.core.store.is_stale(&key).await.map_err(|e| objects::store_error(&e))? {
                 let stored = Some((live.bytes.clone(), live.revision));

@@ -13,6 +13,7 @@ mod hooks;
 pub(crate) mod lease_fast_path;
 pub(crate) mod patching;
 pub(crate) mod quotas;
+mod said;
 mod stages;
 
 use bytes::Bytes;
@@ -112,7 +113,7 @@ impl Write<'_> {
             }
             let object = change.apply(self, live.as_ref()).await?;
             let outcome = match live {
-                None => match self.create_by_update(object, change.creates()).await {
+                None => match self.create_by_update(object).await {
                     // Somebody else made it meanwhile: then it is that one which changes.
                     Err(error) if error.is(Reason::AlreadyExists) => None,
                     outcome => Some(outcome?),
@@ -127,12 +128,16 @@ impl Write<'_> {
     }
 
     /// A PUT or an apply of what does not exist.
-    async fn create_by_update(&self, mut object: Value, applied: bool) -> Result<Written, ApiError> {
+    async fn create_by_update(&self, mut object: Value) -> Result<Written, ApiError> {
         rights::must_create(self.core, self.context).await?;
-        self.refuse_uid(&object, applied)?;
         self.match_namespace(&mut object)?;
         self.mutate(&mut object, None).await?;
-        object::metadata_mut(&mut object).remove("resourceVersion");
+        // A version of what is not there is no matter, but it must be one.
+        objects::parse_version(object::resource_version(&object)).map_err(objects::bare_error)?;
+        // Who only tries gets back what was sent.
+        if !self.options.dry_run {
+            object::metadata_mut(&mut object).remove("resourceVersion");
+        }
         self.create_admitted(object).await
     }
 
@@ -170,13 +175,14 @@ impl Write<'_> {
 
     /// The rest of an update. `None`: another writer was faster, so it is tried again on what that one wrote.
     async fn try_update(&self, mut object: Value, live: Stored) -> Result<Option<Written>, ApiError> {
-        self.check_version(&object, &live)?;
-        objects::set_version(&mut object, live.revision);
         objects::set_kind(&mut object, self.row);
         self.match_namespace(&mut object)?;
+        // Plug-ins see the version that was sent, whether it holds or not.
         if self.admits {
             self.mutate(&mut object, Some(&live.object)).await?;
         }
+        self.check_version(&object, &live)?;
+        objects::set_version(&mut object, live.revision);
         self.check_escalation(&object, Some(&live.object)).await?;
         self.prepare_update(&mut object, &live.object);
         let allocation = self.allocate(&mut object, Some(&live.object))?;

@@ -1,8 +1,9 @@
 //! Patches: the four kinds, read once and applied to whatever the live object is at the time.
 
 use bytes::Bytes;
-use ferry_meta::{ApiError, GroupVersionKind, Reason, time};
+use ferry_meta::{ApiError, Reason, time};
 use ferry_registry::Resource;
+use ferry_schema::decode::TypeMeta;
 use ferry_schema::{Type, managed, patch};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -12,7 +13,7 @@ use crate::request::context::RequestContext;
 use crate::request::negotiate;
 use crate::request::options::{FieldValidation, WriteOptions};
 use crate::storage::codec;
-use crate::write::Write;
+use crate::write::{Write, said};
 
 /// What the content type of a PATCH says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,10 +95,10 @@ impl Patch {
             now: time::now(),
             versions: versions.known(),
         };
-        self.apply_to(write.context, &ty, &tracked, live, options, write.name)
+        self.apply_to(write.context, &ty, &tracked, live, options, write.name, Some(&versions))
     }
 
-    /// The same for an object of any type, such as a Scale.
+    /// The same for an object of any type, such as a Scale. `of` is known where the object is one of a row.
     pub(crate) fn apply_to(
         &self,
         context: &RequestContext,
@@ -106,29 +107,22 @@ impl Patch {
         live: Option<&Value>,
         options: &WriteOptions,
         name: &str,
+        of: Option<&codec::OtherVersions<'_>>,
     ) -> Result<Value, ApiError> {
         let gvk = write.gvk;
         match self {
             Self::Change(kind, body) => {
                 let Some(live) = live else { return Err(ApiError::internal(format!("{name} does not exist"))) };
-                let decoded = patch::apply(*kind, ty, live, body, codec::validation(options.field_validation))?;
+                let read = |meta: &TypeMeta| said::reading(meta, gvk, of);
+                let fields = codec::validation(options.field_validation);
+                let decoded = patch::apply_read(*kind, ty, live, body, fields, &read)?;
                 for warning in decoded.warnings {
                     context.warn(warning);
                 }
                 let mut object = decoded.object;
-                let said = object.get("kind").and_then(Value::as_str).unwrap_or_default();
                 // A strategic merge works on the object's own type, whatever the patch calls it.
-                if *kind != patch::PatchKind::Strategic && !said.is_empty() && said != gvk.kind {
-                    let why = format!("unable to decode {said:?} into {:?}", gvk.kind);
-                    let shown = String::from_utf8_lossy(body).into_owned();
-                    return Err(patch::PatchError::Invalid { shown, why }.into());
-                }
-                let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-                if *kind != patch::PatchKind::Strategic && !version.is_empty() && version != gvk.api_version() {
-                    known_version(&object, gvk)?;
-                }
                 if *kind != patch::PatchKind::Strategic {
-                    past_defaults(&mut object, gvk);
+                    said::turn(&mut object, gvk, of)?;
                 }
                 if let Some(map) = object.as_object_mut() {
                     map.insert("kind".into(), gvk.kind.clone().into());
@@ -143,36 +137,6 @@ impl Patch {
                 Ok(applied)
             }
         }
-    }
-}
-
-/// A version that was never one of the kind cannot be read.
-fn known_version(object: &Value, gvk: &GroupVersionKind) -> Result<(), ApiError> {
-    let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    let of_kind = ferry_meta::GroupVersion::parse(version).map(|version| version.with_kind(gvk.kind.clone()));
-    if of_kind.is_some_and(|gvk| codec::type_of(&gvk).is_some()) {
-        return Ok(());
-    }
-    let why = format!(
-        "no kind {:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-        gvk.kind
-    );
-    Err(patch::PatchError::Invalid { shown: object.to_string(), why }.into())
-}
-
-/// A patch may call its result by a version that is served no more but still read. Some of those gave a workload the
-/// labels of its template where it had none.
-fn past_defaults(object: &mut Value, gvk: &GroupVersionKind) {
-    let said = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    let labels = matches!(
-        (said, &*gvk.group, &*gvk.kind),
-        ("apps/v1beta1", "apps", "Deployment" | "StatefulSet")
-            | ("extensions/v1beta1", "apps", "Deployment" | "DaemonSet" | "ReplicaSet")
-    );
-    let bare = ferry_meta::object::labels(object).is_empty();
-    let template = object.pointer("/spec/template/metadata/labels").filter(|labels| labels.is_object()).cloned();
-    if let (true, true, Some(template)) = (labels, bare, template) {
-        ferry_meta::object::metadata_mut(object).insert("labels".into(), template);
     }
 }
 

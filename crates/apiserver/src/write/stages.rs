@@ -152,26 +152,20 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// PUT carries the uid it means; another one there is a conflict.
+    /// PUT carries the uid it means; another one there is a conflict, and so is none.
     pub(crate) fn check_uid(&self, object: &Value, live: Option<&Stored>) -> Result<(), ApiError> {
         let (given, have) = (object::uid(object), live.map_or("", |l| object::uid(&l.object)));
-        if live.is_some() && !given.is_empty() && given != have {
-            return Err(self.uid_conflict(given, have));
-        }
-        Ok(())
+        if given.is_empty() || given == have { Ok(()) } else { Err(self.uid_conflict(given, have)) }
     }
 
-    /// A uid means one that is there.
-    pub(super) fn refuse_uid(&self, object: &Value, applied: bool) -> Result<(), ApiError> {
-        match object::uid(object) {
-            "" => Ok(()),
-            uid if applied => {
-                let why =
-                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-                Err(ApiError::conflict(&self.row.group_resource(), self.name, &why))
-            }
-            uid => Err(self.uid_conflict(uid, "")),
+    /// The same for an apply that finds nothing there.
+    pub(crate) fn refuse_uid(&self, object: &Value) -> Result<(), ApiError> {
+        let uid = object::uid(object);
+        if uid.is_empty() {
+            return Ok(());
         }
+        let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+        Err(ApiError::conflict(&self.row.group_resource(), self.name, &why))
     }
 
     fn uid_conflict(&self, given: &str, have: &str) -> ApiError {

@@ -173,7 +173,8 @@ async fn fields_are_those_of_the_version_asked_for() {
                 "conversionReviewVersions": ["v1"], "clientConfig": {"url": url, "caBundle": bundle}}}),
             false => json!({"strategy": "None"}),
         };
-        let stored: &[&str] = if converted { &["hostPort"] } else { &["host", "port"] };
+        // Versions that select by different fields have schemas of their own.
+        let stored: &[&str] = if converted { &["hostPort"] } else { &["host", "port", "note"] };
         let mut versions = vec![version("v1", true, stored), version("v2", false, &["host", "port"])];
         if !converted {
             // The stored version can be selected by nothing.

@@ -13,6 +13,7 @@ mod matrix;
 mod pages;
 mod resource_metrics;
 mod rights;
+mod written;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -11,6 +11,8 @@ mod defaults;
 mod guards;
 pub mod json_path;
 pub mod rows;
+#[cfg(test)]
+mod version_tests;
 mod warnings;
 
 pub use guards::approval_condition;
@@ -253,8 +255,12 @@ fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
         }
     }
     let shared = |key: &str| {
-        let first = versions.first().map(|version| version.raw(key));
-        !versions.is_empty() && versions.iter().all(|version| Some(version.raw(key)) == first)
+        // No columns and none at all are the same.
+        let of = |version: &Cursor<'_>| {
+            Some(version.raw(key).clone()).filter(|value| *value != json!([]) && !value.is_null())
+        };
+        let first = versions.first().map(&of);
+        !versions.is_empty() && versions.iter().all(|version| Some(of(version)) == first)
     };
     let mut seen: HashSet<&str> = HashSet::new();
     let mut unique = true;
@@ -278,8 +284,15 @@ fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
         if !shared("additionalPrinterColumns") {
             version.items("additionalPrinterColumns").iter().for_each(|column| one_column(errors, column));
         }
-        if !shared("selectableFields") && own.exists() {
-            paths::selectable_fields(errors, &version.get("selectableFields"), own.value);
+        let fields = version.get("selectableFields");
+        if !shared("selectableFields") && !version.array("selectableFields").is_empty() {
+            // A schema that all versions share is not seen from here, as upstream has it.
+            if own.exists() && !shared("schema") {
+                paths::selectable_fields(errors, &fields, own.value);
+            } else {
+                let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
+                errors.invalid(fields.path.clone(), "", detail);
+            }
         }
     }
     let whole = |detail: &str| {
@@ -317,9 +330,13 @@ fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
                 one_column(errors, &Cursor::new(column, path.index(index)));
             }
         }
-        if shared("selectableFields") && own.exists() {
+        if shared("selectableFields") && !version.array("selectableFields").is_empty() {
             let list = Cursor::new(version.raw("selectableFields"), spec.at("selectableFields"));
-            paths::selectable_fields(errors, &list, own.value);
+            if own.exists() && shared("schema") {
+                paths::selectable_fields(errors, &list, own.value);
+            } else {
+                errors.invalid(list.path.clone(), "", "may only be set when validations.schema is included");
+            }
         }
     }
     conversion(errors, &spec.get("conversion"));
@@ -344,16 +361,19 @@ fn deprecation(errors: &mut FieldErrors, version: &Cursor<'_>) {
     let Some(text) = version.raw("deprecationWarning").as_str() else { return };
     let mut refuse = |detail: &str| errors.invalid(version.at("deprecationWarning"), text, detail);
     if !version.is_true("deprecated") {
-        refuse("can only be set for deprecated versions");
+        return refuse("can only be set for deprecated versions");
+    }
+    if text.len() > 256 {
+        refuse("must be <= 256 characters long");
     }
     if text.is_empty() {
         refuse("must not be an empty string");
     }
-    if text.chars().count() > 256 {
-        refuse("must be <= 256 characters long");
-    }
-    if text.chars().any(char::is_control) {
-        refuse("must only contain printable UTF-8 characters; non-printable characters found at indices");
+    // Of all white space Go prints the plain blank alone.
+    let hidden = |c: char| c.is_control() || (c.is_whitespace() && c != ' ');
+    if let Some((index, _)) = text.char_indices().find(|(_, c)| hidden(*c)) {
+        let detail = "must only contain printable UTF-8 characters; non-printable character found at index";
+        refuse(&format!("{detail} {index}"));
     }
 }
 

@@ -60,15 +60,14 @@ pub fn validate(schema: &Cursor<'_>, has_status: bool) -> FieldErrors {
     let unconvertible = inconvertible(schema.value);
     let mut sound = unconvertible.is_none();
     if sound {
-        let found = structural::validate(schema);
+        let mut found = structural::validate(schema);
+        if found.is_empty() {
+            defaults::validate(&mut found, schema);
+        }
         sound = found.is_empty();
         errors.extend(found);
     }
     properties_of_schema(&mut errors, schema, &Surroundings { root: true, ..Surroundings::default() });
-    if errors.is_empty() && unconvertible.is_none() {
-        defaults::validate(&mut errors, schema);
-        sound = errors.is_empty();
-    }
     if sound {
         rules::check(&mut errors, schema);
     }

@@ -10,7 +10,10 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
-pub(super) const CARRIERS: [&str; 4] = [METRICS, BEHAVIOR, CURRENT, CONDITIONS];
+/// Earlier releases carried these two as well.
+const DOWN: &str = "autoscaling.alpha.kubernetes.io/scale-down-tolerance";
+const UP: &str = "autoscaling.alpha.kubernetes.io/scale-up-tolerance";
+pub(super) const CARRIERS: [&str; 6] = [METRICS, BEHAVIOR, CURRENT, CONDITIONS, DOWN, UP];
 pub(super) const OF_SPEC: [&str; 2] = [METRICS, BEHAVIOR];
 pub(super) const OF_STATUS: [&str; 2] = [CURRENT, CONDITIONS];
 
@@ -48,8 +51,8 @@ pub(super) fn to_v1(mut object: Value) -> Value {
         annotations.insert(BEHAVIOR.into(), text.into());
     }
     if !status.array("conditions").is_empty() {
-        let texts: Vec<String> = status.items("conditions").iter().map(condition_text).collect();
-        annotations.insert(CONDITIONS.into(), format!("[{}]", texts.join(",")).into());
+        let text = internal::show_list("AutoscalingConditionV1", status.raw("conditions"));
+        annotations.insert(CONDITIONS.into(), text.into());
     }
     let share = spec.array("metrics").iter().find_map(|m| cpu_share(m, "target"));
     let now = status.array("currentMetrics").iter().find_map(|m| cpu_share(m, "current"));
@@ -78,15 +81,9 @@ pub(super) fn to_v1(mut object: Value) -> Value {
     object
 }
 
-fn condition_text(condition: &Cursor<'_>) -> String {
-    let keys = ["type", "status", "lastTransitionTime", "reason", "message"];
-    ordered(keys.into_iter().map(|key| (key, condition.raw(key).clone())))
-}
-
-/// JSON with the fields in this order, those that are null left out.
-fn ordered<'a>(fields: impl Iterator<Item = (&'a str, Value)>) -> String {
-    let texts: Vec<String> =
-        fields.filter(|(_, v)| !v.is_null()).map(|(key, value)| format!("\"{key}\":{value}")).collect();
+/// JSON with the fields in this order, those that are not there left out.
+fn ordered<'a>(fields: impl Iterator<Item = (&'a str, Option<String>)>) -> String {
+    let texts: Vec<String> = fields.filter_map(|(key, text)| text.map(|text| format!("\"{key}\":{text}"))).collect();
     format!("{{{}}}", texts.join(","))
 }
 
@@ -98,29 +95,34 @@ fn metric_v1(metric: &Value, side: &str, prefix: &str) -> String {
     let aim = source.get(side);
     let named = |suffix: &str| format!("{prefix}{suffix}");
     let (average, share, value) = (named("AverageValue"), named("AverageUtilization"), named("Value"));
-    let get = |from: &Cursor<'_>, field: &str| from.raw(field).clone();
+    let get = |from: &Cursor<'_>, field: &str| {
+        let value = from.raw(field);
+        (!value.is_null()).then(|| internal::show_json(value))
+    };
+    let or_zero = |amount: Option<String>| amount.or_else(|| Some("\"0\"".to_owned()));
     // What is measured has a number always.
     let measured_amount = |field: &str| match get(&aim, field) {
-        Value::Null if side == "current" => json!("0"),
+        None if side == "current" => or_zero(None),
         amount => amount,
     };
     let measured = source.get("metric");
-    let fields: Vec<(&str, Value)> = match key.as_str() {
+    let selector = || measured.has("selector").then(|| internal::show("LabelSelector", measured.raw("selector")));
+    let fields: Vec<(&str, Option<String>)> = match key.as_str() {
         "pods" => vec![
             ("metricName", get(&measured, "name")),
             (&average, measured_amount("averageValue")),
-            ("selector", get(&measured, "selector")),
+            ("selector", selector()),
         ],
         "object" => vec![
-            ("target", get(&source, "describedObject")),
+            ("target", Some(internal::show("AutoscalingReferenceV1", source.raw("describedObject")))),
             ("metricName", get(&measured, "name")),
-            (&value, if aim.has("value") { get(&aim, "value") } else { json!("0") }),
-            ("selector", get(&measured, "selector")),
+            (&value, or_zero(get(&aim, "value"))),
+            ("selector", selector()),
             ("averageValue", get(&aim, "averageValue")),
         ],
         "external" => vec![
             ("metricName", get(&measured, "name")),
-            ("metricSelector", get(&measured, "selector")),
+            ("metricSelector", selector()),
             (&value, measured_amount("value")),
             (&average, get(&aim, "averageValue")),
         ],
@@ -153,8 +155,8 @@ pub(super) fn to_v2(mut object: Value) -> Value {
         metrics.push(cpu_metric(80));
     }
     spec.insert("metrics".into(), metrics.into());
-    if let Some(behavior) = read(BEHAVIOR) {
-        spec.insert("behavior".into(), lowered(behavior));
+    if let Some(behavior) = read(BEHAVIOR).map(lowered).filter(|b| b.as_object().is_some_and(|b| !b.is_empty())) {
+        spec.insert("behavior".into(), behavior);
     }
     let status = object_at(&mut object, &["status"]);
     // v2 does not tell it where it is none.
@@ -176,17 +178,28 @@ pub(super) fn to_v2(mut object: Value) -> Value {
     if !current.is_empty() {
         status.insert("currentMetrics".into(), current.into());
     }
-    if let Some(conditions) = read(CONDITIONS) {
+    if let Some(mut conditions) = read(CONDITIONS) {
+        // A time that was never set stands there as null.
+        for condition in conditions.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            condition.retain(|_, value| !value.is_null());
+        }
         status.insert("conditions".into(), conditions);
     }
-    if let Some(map) = map_mut(object::metadata_mut(&mut object), "annotations") {
-        map.retain(|key, _| !CARRIERS.contains(&key.as_str()));
-        if map.is_empty() {
-            object::metadata_mut(&mut object).remove("annotations");
-        }
-    }
+    drop_carriers(&mut object);
     object["apiVersion"] = "autoscaling/v2".into();
     object
+}
+
+/// What carries fields of another version is no annotation of the object itself.
+pub(super) fn drop_carriers(object: &mut Value) {
+    if let Some(map) = map_mut(object::metadata_mut(object), "annotations")
+        && CARRIERS.iter().any(|key| map.contains_key(*key))
+    {
+        map.retain(|key, _| !CARRIERS.contains(&key.as_str()));
+        if map.is_empty() {
+            object::metadata_mut(object).remove("annotations");
+        }
+    }
 }
 
 fn metric_v2(metric: &Value, side: &str, prefix: &str) -> Value {
@@ -275,5 +288,36 @@ mod tests {
             json!(r#"[{"type":"Pods","pods":{"metricName":"qps","targetAverageValue":"1k"}}]"#)
         );
         assert_eq!(to_v2(old), object);
+    }
+
+    /// Annotations are compared as text, so the order in them is upstream's.
+    #[test]
+    fn carried_fields_stand_in_the_order_of_upstream() {
+        let object = json!({
+            "metadata": {"name": "a", "annotations": {"mine": "1", DOWN: "0.1"}},
+            "spec": {"maxReplicas": 3, "metrics": [
+                {"type": "Object", "object": {
+                    "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "s"},
+                    "metric": {"name": "m", "selector": {
+                        "matchExpressions": [{"values": ["<"], "operator": "In", "key": "k"}], "matchLabels": {"a": "b"}}},
+                    "target": {"type": "AverageValue", "averageValue": "2"},
+                }},
+            ]},
+            "status": {"conditions": [{"type": "AbleToScale", "status": "True", "observedGeneration": 3}]},
+        });
+        let old = to_v1(object);
+        let annotations = &old["metadata"]["annotations"];
+        assert_eq!(
+            annotations[METRICS],
+            json!(
+                r#"[{"type":"Object","object":{"target":{"kind":"Service","name":"s","apiVersion":"v1"},"metricName":"m","targetValue":"0","selector":{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"k","operator":"In","values":["\u003c"]}]},"averageValue":"2"}}]"#
+            )
+        );
+        assert_eq!(
+            annotations[CONDITIONS],
+            json!(r#"[{"type":"AbleToScale","status":"True","lastTransitionTime":null,"observedGeneration":3}]"#)
+        );
+        assert_eq!(annotations.get(DOWN), None, "carriers of earlier releases are nobody's annotations");
+        assert_eq!(annotations["mine"], json!("1"));
     }
 }

@@ -27,6 +27,7 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 
 fn default_v2(object: &mut Value) {
+    convert::drop_carriers(object);
     let spec = object_at(object, &["spec"]);
     default_to(spec, "minReplicas", 1);
     if spec.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
@@ -101,15 +102,22 @@ fn target(errors: &mut FieldErrors, reference: &Cursor<'_>) {
     }
 }
 
-/// What is scaled is also of a known group.
-fn scaled(errors: &mut FieldErrors, reference: &Cursor<'_>) {
+/// What a metric describes may be of the core group.
+fn described(errors: &mut FieldErrors, reference: &Cursor<'_>) {
     target(errors, reference);
     let version = reference.text("apiVersion");
-    let core = ["ReplicationController", "Pod", "Service", "Node"].contains(&reference.text("kind"));
-    if !version.contains('/') && !core {
-        errors.invalid(reference.at("apiVersion"), version, "apiVersion must specify API group");
-    } else if version.matches('/').count() > 1 {
+    if version.matches('/').count() > 1 {
         errors.invalid(reference.at("apiVersion"), version, format!("unexpected GroupVersion string: {version}"));
+    }
+}
+
+/// What is scaled is of a named group, but for the one kind of the core group that can be.
+fn scaled(errors: &mut FieldErrors, reference: &Cursor<'_>) {
+    described(errors, reference);
+    let version = reference.text("apiVersion");
+    let core = reference.text("kind") == "ReplicationController";
+    if (version.split_once('/').is_none_or(|(group, _)| group.is_empty())) && !core {
+        errors.invalid(reference.at("apiVersion"), version, "apiVersion must specify API group");
     }
 }
 
@@ -149,7 +157,7 @@ fn one_metric(errors: &mut FieldErrors, metric: &Cursor<'_>) {
 fn source(errors: &mut FieldErrors, key: &str, source: &Cursor<'_>) {
     let aim = source.get("target");
     if key == "object" {
-        target(errors, &source.get("describedObject"));
+        described(errors, &source.get("describedObject"));
     }
     if ["object", "external", "pods"].contains(&key) {
         let metric = source.get("metric");
@@ -332,8 +340,11 @@ impl Strategy for HorizontalPodAutoscalerV1 {
         &self.0
     }
 
+    /// What is sent goes through the version that is stored: then a metric is there always, and the annotations that carry
+    /// others have their form.
     fn default(&self, object: &mut Value) {
         default_to(object_at(object, &["spec"]), "minReplicas", 1);
+        *object = convert::to_v1(convert::to_v2(std::mem::take(object)));
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
@@ -346,7 +357,8 @@ impl Strategy for HorizontalPodAutoscalerV1 {
 
     fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
         common::prepare_update(self.has_status(), self.has_generation(), context, object, old);
-        // Half of what this version keeps in annotations is spec, half is status: a write changes its own half only.
+        // Half of what this version keeps in annotations is spec, half is status: a write changes its own half only. What
+        // even the annotations lose, such as the order of metrics, is kept where the object is stored.
         let kept = if context.subresource == "status" { convert::OF_SPEC } else { convert::OF_STATUS };
         for carrier in kept {
             match object::annotations(old).get(carrier).cloned() {
@@ -358,6 +370,12 @@ impl Strategy for HorizontalPodAutoscalerV1 {
                 }
             }
         }
+        // What of the spec is carried counts like the spec.
+        let carried = |of: &Value| convert::OF_SPEC.map(|key| object::annotations(of).get(key).cloned());
+        let counted = common::generation(object) != common::generation(old);
+        if context.subresource.is_empty() && !counted && carried(object) != carried(old) {
+            common::set_generation(object, common::generation(old) + 1);
+        }
     }
 
     fn to_storage(&self, object: Value) -> Value {
@@ -368,6 +386,10 @@ impl Strategy for HorizontalPodAutoscalerV1 {
 
     fn from_storage(&self, object: Value) -> Value {
         convert::to_v1(object)
+    }
+
+    fn loses_in_conversion(&self) -> bool {
+        true
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -421,5 +443,50 @@ mod tests {
         let after = write("", bare(json!({"maxReplicas": 9, "targetCPUUtilizationPercentage": 50}), json!({})));
         assert_eq!(after["status"]["conditions"], stored["status"]["conditions"]);
         assert_eq!(after["spec"]["metrics"], json!([convert::cpu_metric(50)]));
+    }
+
+    /// A metric is there always, whichever version it is sent in, and what is carried counts as the spec that it is.
+    #[test]
+    fn the_first_version_has_a_metric_and_counts_what_it_carries() {
+        let strategy = HorizontalPodAutoscalerV1(Plain {
+            has_status: true,
+            has_generation: true,
+            ..<Plain as Default>::default()
+        });
+        let sent = json!({"metadata": {"name": "a", "generation": 4}, "spec": {"maxReplicas": 2}});
+        let mut old = sent;
+        strategy.default(&mut old);
+        assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], json!(80));
+        let user = UserInfo::new("u", &[]);
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
+        let metrics = r#"[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":"1"}}]"#;
+        for (annotations, generation) in
+            [(json!({"mine": "1"}), 4), (json!({"autoscaling.alpha.kubernetes.io/metrics": metrics}), 5)]
+        {
+            let mut new = old.clone();
+            new["metadata"]["annotations"] = annotations;
+            strategy.default(&mut new);
+            strategy.prepare_update(&context, &mut new, &old);
+            assert_eq!(common::generation(&new), generation, "{new}");
+        }
+    }
+
+    #[test]
+    fn what_is_scaled_names_its_group() {
+        for (reference, wanted) in [
+            (json!({"kind": "ReplicationController", "name": "a"}), ""),
+            (json!({"kind": "ReplicationController", "name": "a", "apiVersion": "v1"}), ""),
+            (json!({"kind": "Pod", "name": "a", "apiVersion": "v1"}), "apiVersion must specify API group"),
+            (json!({"kind": "Deployment", "name": "a", "apiVersion": "/v1"}), "apiVersion must specify API group"),
+            (
+                json!({"kind": "Deployment", "name": "a", "apiVersion": "a/b/c"}),
+                "unexpected GroupVersion string: a/b/c",
+            ),
+        ] {
+            let mut errors = FieldErrors::new();
+            scaled(&mut errors, &Cursor::root(&reference));
+            let details: Vec<&str> = errors.iter().map(|error| &*error.detail).collect();
+            assert_eq!(details, [wanted].into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>(), "{reference}");
+        }
     }
 }

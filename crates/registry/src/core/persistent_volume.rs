@@ -94,7 +94,7 @@ impl Strategy for PersistentVolume {
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        validate_spec(&mut errors, &Cursor::root(object).get("spec"));
+        validate_spec(&mut errors, &Cursor::root(object).get("spec"), false);
         errors
     }
 
@@ -104,7 +104,7 @@ impl Strategy for PersistentVolume {
             return errors;
         }
         let (spec, was) = (Cursor::root(object).get("spec"), Cursor::root(old).get("spec"));
-        validate_spec(&mut errors, &spec);
+        validate_spec(&mut errors, &spec, false);
         let mut munged = spec.value.clone();
         let secret = "controllerExpandSecretRef";
         if was.has("csi")
@@ -216,11 +216,83 @@ fn source_of(spec: &Value) -> Value {
     copy
 }
 
-fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
+/// `inline`: the spec stands in another object, as that of a volume without a claim.
+pub(crate) fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>, inline: bool) {
+    let foreign = |errors: &mut FieldErrors, key: &str| {
+        errors.forbidden(spec.at(key), "may not be specified in the context of inline volumes");
+    };
+    if inline {
+        if spec.has("claimRef") {
+            foreign(errors, "claimRef");
+        }
+        if !spec.map("capacity").is_empty() {
+            foreign(errors, "capacity");
+        }
+        if !spec.has("csi") {
+            errors.required(spec.at("csi"), "has to be specified in the context of inline volumes");
+        }
+    }
     if spec.array("accessModes").is_empty() {
         errors.required(spec.at("accessModes"), "");
     }
     validate_access_modes(errors, spec);
+    if !inline {
+        validate_capacity(errors, spec);
+    }
+    let policies = ["Delete", "Recycle", "Retain"];
+    let policy = spec.text("persistentVolumeReclaimPolicy");
+    if inline && !["", "Retain"].contains(&policy) {
+        let detail = "may only be Retain in the context of inline volumes";
+        errors.forbidden(spec.at("persistentVolumeReclaimPolicy"), detail);
+    } else if !policy.is_empty() && !policies.contains(&policy) {
+        errors.unsupported(spec.at("persistentVolumeReclaimPolicy"), policy, &policies);
+    }
+    let required = spec.get("nodeAffinity").get("required");
+    if spec.has("nodeAffinity") {
+        if inline {
+            foreign(errors, "nodeAffinity");
+        } else if required.exists() {
+            scheduling::node_selector(errors, &required);
+        } else {
+            errors.required(required.path.clone(), "must specify required node constraints");
+        }
+    }
+    validate_volume_source(errors, spec);
+    let path = spec.get("hostPath").text("path");
+    if path == "/" && policy == "Recycle" {
+        errors.forbidden(spec.at("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'");
+    }
+    let class = spec.text("storageClassName");
+    if !class.is_empty() && inline {
+        foreign(errors, "storageClassName");
+    } else if !class.is_empty() {
+        errors.reasons(spec.at("storageClassName"), class, ferry_meta::names::dns1123_subdomain(class));
+    }
+    let mode = spec.text("volumeMode");
+    if inline {
+        if spec.has("volumeMode") && mode != "Filesystem" {
+            let detail = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+            errors.forbidden(spec.at("volumeMode"), detail);
+        }
+        // The class of attributes is not looked at here.
+        return;
+    }
+    if spec.has("volumeMode") && !["Block", "Filesystem"].contains(&mode) {
+        errors.unsupported(spec.at("volumeMode"), mode, &["Block", "Filesystem"]);
+    }
+    let attributes = spec.get("volumeAttributesClassName");
+    if attributes.exists() {
+        match attributes.as_text() {
+            "" => errors.required(attributes.path.clone(), "an empty string is disallowed"),
+            class => errors.reasons(attributes.path.clone(), class, ferry_meta::names::dns1123_subdomain(class)),
+        }
+        if !spec.has("csi") {
+            errors.required(spec.at("csi"), "has to be specified when using volumeAttributesClassName");
+        }
+    }
+}
+
+fn validate_capacity(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let capacity = spec.map("capacity");
     if capacity.is_empty() {
         errors.required(spec.at("capacity"), "");
@@ -235,42 +307,6 @@ fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
         }
         if quantity.is_zero() || quantity.is_negative() {
             errors.invalid(at.path, quantity.to_string(), "must be greater than zero");
-        }
-    }
-    let policies = ["Delete", "Recycle", "Retain"];
-    let policy = spec.text("persistentVolumeReclaimPolicy");
-    if !policy.is_empty() && !policies.contains(&policy) {
-        errors.unsupported(spec.at("persistentVolumeReclaimPolicy"), policy, &policies);
-    }
-    let required = spec.get("nodeAffinity").get("required");
-    if spec.has("nodeAffinity") {
-        if required.exists() {
-            scheduling::node_selector(errors, &required);
-        } else {
-            errors.required(required.path.clone(), "must specify required node constraints");
-        }
-    }
-    validate_volume_source(errors, spec);
-    let path = spec.get("hostPath").text("path");
-    if path == "/" && policy == "Recycle" {
-        errors.forbidden(spec.at("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'");
-    }
-    let class = spec.text("storageClassName");
-    if !class.is_empty() {
-        errors.reasons(spec.at("storageClassName"), class, ferry_meta::names::dns1123_subdomain(class));
-    }
-    let mode = spec.text("volumeMode");
-    if spec.has("volumeMode") && !["Block", "Filesystem"].contains(&mode) {
-        errors.unsupported(spec.at("volumeMode"), mode, &["Block", "Filesystem"]);
-    }
-    let attributes = spec.get("volumeAttributesClassName");
-    if attributes.exists() {
-        match attributes.as_text() {
-            "" => errors.required(attributes.path.clone(), "an empty string is disallowed"),
-            class => errors.reasons(attributes.path.clone(), class, ferry_meta::names::dns1123_subdomain(class)),
-        }
-        if !spec.has("csi") {
-            errors.required(spec.at("csi"), "has to be specified when using volumeAttributesClassName");
         }
     }
 }

@@ -49,10 +49,18 @@ impl Strategy for EndpointSlice {
         }
     }
 
-    /// Labels tell consumers something too, and so move the generation.
+    fn prepare_create(&self, context: &Context<'_>, object: &mut Value) {
+        common::prepare_create(self.has_status(), self.has_generation(), context, object);
+        drop_topology(object);
+    }
+
+    /// Labels tell consumers something too, and so move the generation. So does a field that is dropped afterwards.
     fn prepare_update(&self, _context: &Context<'_>, object: &mut Value, old: &Value) {
         let changed = !common::same_but(object, old, &["metadata"]) || object::labels(object) != object::labels(old);
         common::set_generation(object, common::generation(old) + i64::from(changed));
+        if object.get("endpoints") != old.get("endpoints") {
+            drop_topology(object);
+        }
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
@@ -105,6 +113,14 @@ impl Strategy for EndpointSlice {
             shown(&addresses).into(),
             cells::age(object, now).into(),
         ]
+    }
+}
+
+/// The field of an older version is written by nobody any more.
+fn drop_topology(object: &mut Value) {
+    let none = &mut Map::new();
+    for endpoint in maps_mut(object.as_object_mut().unwrap_or(none), "endpoints") {
+        endpoint.remove("deprecatedTopology");
     }
 }
 
@@ -212,6 +228,37 @@ fn hints(errors: &mut FieldErrors, hints: &Cursor<'_>) {
                 seen.insert(name);
             }
             errors.reasons(item.at("name"), name, check(name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferry_meta::UserInfo;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_moves_the_generation() {
+        let user = UserInfo::new("u", &[]);
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
+        let strategy = EndpointSlice(Plain { has_generation: true, ..<Plain as Default>::default() });
+        let slice = |endpoint: Value, metadata: Value| json!({"metadata": metadata, "addressType": "IPv4", "endpoints": [endpoint]});
+        let mut old = slice(json!({"addresses": ["1.2.3.4"], "deprecatedTopology": {"a": "b"}}), json!({"name": "e"}));
+        strategy.prepare_create(&context, &mut old);
+        assert_eq!(old["endpoints"], json!([{"addresses": ["1.2.3.4"]}]));
+        for (endpoint, metadata, generation) in [
+            (json!({"addresses": ["1.2.3.4"]}), json!({"annotations": {"a": "b"}}), 1),
+            (json!({"addresses": ["1.2.3.4"]}), json!({"labels": {"a": "b"}}), 2),
+            (json!({"addresses": ["1.2.3.4"], "zone": "z"}), json!({}), 2),
+            // It is gone afterwards, and has been a change all the same.
+            (json!({"addresses": ["1.2.3.4"], "deprecatedTopology": {"a": "b"}}), json!({}), 2),
+        ] {
+            let mut new = slice(endpoint, metadata);
+            strategy.prepare_update(&context, &mut new, &old);
+            assert_eq!(common::generation(&new), generation, "{new}");
+            assert_eq!(new["endpoints"][0].get("deprecatedTopology"), None, "{new}");
         }
     }
 }

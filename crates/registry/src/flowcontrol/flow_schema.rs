@@ -7,7 +7,7 @@ use super::conditions;
 use crate::cursor::{Cursor, Report, default_number, object_at};
 use crate::internal;
 use crate::plain::Plain;
-use crate::strategy::{Context, Strategy, label_name, subdomain_name};
+use crate::strategy::{Context, Strategy, common, label_name, subdomain_name};
 
 pub struct FlowSchema(pub Plain);
 
@@ -17,6 +17,13 @@ const LAST_PRECEDENCE: i64 = 10_000;
 impl Strategy for FlowSchema {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        common::prepare_update(self.has_status(), self.has_generation(), context, object, old);
+        if context.subresource == "status" {
+            common::keep_all_metadata(object, old);
+        }
     }
 
     fn default(&self, object: &mut Value) {

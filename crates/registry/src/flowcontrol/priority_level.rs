@@ -7,7 +7,7 @@ use super::conditions;
 use crate::cursor::{Cursor, Report, default_number, default_to, map_mut, object_at};
 use crate::internal;
 use crate::plain::Plain;
-use crate::strategy::{Context, Strategy};
+use crate::strategy::{Context, Strategy, common};
 
 pub struct PriorityLevelConfiguration(pub Plain);
 
@@ -18,6 +18,13 @@ const ROUND_TRIP: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-s
 impl Strategy for PriorityLevelConfiguration {
     fn plain(&self) -> &Plain {
         &self.0
+    }
+
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        common::prepare_update(self.has_status(), self.has_generation(), context, object, old);
+        if context.subresource == "status" {
+            common::keep_all_metadata(object, old);
+        }
     }
 
     fn default(&self, object: &mut Value) {

@@ -99,6 +99,29 @@ fn atomic_value(catalogue: &Catalogue, place: Place<'_>, value: &Value, out: &mu
     }
 }
 
+/// Whether an item of a keyed list does not say its key: then the whole object is beyond what can be tracked.
+pub(super) fn is_keyless(catalogue: &Catalogue, id: TypeId, object: &Value) -> bool {
+    keyless_fields(catalogue, &Merge::Struct(id), object)
+}
+
+fn keyless_fields(catalogue: &Catalogue, merge: &Merge<'_>, value: &Value) -> bool {
+    let keyless = |(key, value): (&String, &Value)| {
+        child(catalogue, merge, key).is_some_and(|place| keyless_value(catalogue, place, value))
+    };
+    value.as_object().into_iter().flatten().any(keyless)
+}
+
+fn keyless_value(catalogue: &Catalogue, place: Place<'_>, value: &Value) -> bool {
+    let merge = place.merge(catalogue);
+    match (&merge, value) {
+        (Merge::List(inner), Value::Array(items)) => items.iter().any(|item| {
+            place.element(catalogue, inner, item).is_err() || keyless_value(catalogue, Place::of_item(inner), item)
+        }),
+        (Merge::Struct(_), Value::Object(_)) => keyless_fields(catalogue, &merge, value),
+        _ => false,
+    }
+}
+
 fn structure(catalogue: &Catalogue, id: TypeId, value: &Value, out: &mut Finds) {
     let map = match value {
         Value::Object(map) => map,

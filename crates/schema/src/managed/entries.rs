@@ -21,6 +21,16 @@ pub(super) struct Entry {
     pub(super) time: Option<String>,
 }
 
+/// Whether these are entries as far as they can be read; what cannot is taken for none.
+pub(super) fn are_some(fields: &Value) -> bool {
+    const TEXTS: [&str; 6] = ["manager", "operation", "apiVersion", "time", "fieldsType", "subresource"];
+    let entry = |item: &Value| {
+        let text = |key: &str| item.get(key).is_none_or(|value| value.is_string() || value.is_null());
+        item.is_object() && TEXTS.iter().all(|key| text(key))
+    };
+    fields.as_array().is_some_and(|items| items.iter().all(entry))
+}
+
 impl Entry {
     fn operation(&self) -> &'static str {
         if self.applied { "Apply" } else { "Update" }

@@ -109,6 +109,9 @@ pub fn update(ty: &Type, write: &Write<'_>, live: Option<&Value>, new: &mut Valu
 fn create(ty: &Type, write: &Write<'_>, new: &mut Value) {
     set_managed_fields(new, Value::Null);
     let fields = created::fields(write, new, || {
+        if check::is_keyless(ty.catalogue(), ty.id(), new) {
+            return Value::Null;
+        }
         let nothing = crate::zero::structure(ty.catalogue(), ty.id());
         let managers = after_update(ty, write, &nothing, new, Managers::new(), write.manager).unwrap_or_default();
         managers.into_values().next().map(|entry| entry.set.to_fields()).unwrap_or_default()
@@ -256,7 +259,7 @@ fn check_config(ty: &Type, write: &Write<'_>, config: &Value) -> Result<(), Appl
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         return Err(ApplyError::BadRequest(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
-    if object::at(config, "/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
+    if object::at(config, "/metadata/managedFields").is_some_and(entries::are_some) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     match check::complaints(ty.catalogue(), ty.id(), config) {

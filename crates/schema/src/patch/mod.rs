@@ -5,6 +5,7 @@ mod index;
 mod json;
 mod merge;
 mod order;
+mod reading;
 mod shown;
 mod strategic;
 
@@ -13,11 +14,12 @@ use ferry_meta::{ApiError, FieldError, GroupKind, Path, Reason};
 use serde_json::Value;
 
 use crate::catalogue::Type;
-use crate::decode::{self, DecodeError, Decoded, Validation};
+use crate::decode::{self, DecodeError, Decoded, TypeMeta, Validation};
 
 pub(crate) use convert::{first_error, go_print, truncate};
 pub use json::{JsonPatcher, json_patch};
 pub use merge::merge_patch;
+pub use reading::Reading;
 pub use strategic::strategic_merge;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,13 +80,26 @@ impl From<PatchError> for ApiError {
     }
 }
 
-/// Applies a patch to an object and checks that the result is of its type.
+/// Applies a patch to an object and checks that the result is of its type, whatever it says it is.
 pub fn apply(
     kind: PatchKind,
     ty: &Type,
     current: &Value,
     body: &[u8],
     validation: Validation,
+) -> Result<Decoded, PatchError> {
+    apply_read(kind, ty, current, body, validation, &|_| Reading::Own)
+}
+
+/// The same where the patch may change what the object says it is: then `read` tells what it is read as. A strategic merge
+/// works on the object's own type always.
+pub fn apply_read(
+    kind: PatchKind,
+    ty: &Type,
+    current: &Value,
+    body: &[u8],
+    validation: Validation,
+    read: &dyn Fn(&TypeMeta) -> Reading,
 ) -> Result<Decoded, PatchError> {
     let (mut patch, duplicates) =
         decode::free_form(body, validation != Validation::Ignore).map_err(|error| match error {
@@ -97,11 +112,18 @@ pub fn apply(
             let mut strict = json::check_operations(&patch, validation)?;
             strict.extend(duplicates.iter().map(|d| format!("json patch {d}")));
             let patched = json_patch(current.clone(), &patch)?;
-            finish(ty, &patched, validation, strict, || shown::text(ty, current, &patched))
+            if patched.is_null() {
+                return Err(PatchError::DoesNotApply("nothing is left of the object".to_owned()));
+            }
+            let shown = || shown::text(ty, current, &patched);
+            let reading = read_as(current, &patched, read, &shown)?;
+            finish(reading, ty, &patched, validation, strict, &shown)
         }
         PatchKind::Merge => {
             let patched = merge_patch(current.clone(), &patch)?;
-            finish(ty, &patched, validation, duplicates, || shown::text(ty, current, &patched))
+            let shown = || shown::text(ty, current, &patched);
+            let reading = read_as(current, &patched, read, &shown)?;
+            finish(reading, ty, &patched, validation, duplicates, &shown)
         }
         PatchKind::Strategic => {
             if !patch.is_object() && !patch.is_null() {
@@ -114,28 +136,34 @@ pub fn apply(
             if ty.schema().is_none() {
                 truncate(ty, &mut patched);
             }
-            finish(ty, &patched, validation, duplicates, || go_print(&patch))
+            finish(Reading::Own, ty, &patched, validation, duplicates, &|| go_print(&patch))
         }
     }
 }
 
+fn read_as(
+    current: &Value,
+    patched: &Value,
+    read: &dyn Fn(&TypeMeta) -> Reading,
+    shown: &dyn Fn() -> String,
+) -> Result<Reading, PatchError> {
+    reading::of(current, patched, read).map_err(|why| PatchError::Invalid { shown: shown(), why })
+}
+
 /// Checks the result, and joins what the patch text and the result have of unknown and duplicate fields.
 fn finish(
+    reading: Reading,
     ty: &Type,
     patched: &Value,
     validation: Validation,
     mut strict: Vec<String>,
-    shown: impl Fn() -> String,
+    shown: &dyn Fn() -> String,
 ) -> Result<Decoded, PatchError> {
-    let refuse = |why: String| PatchError::Invalid { shown: shown(), why };
-    let reading = if validation == Validation::Strict { Validation::Warn } else { validation };
-    let decoded = decode::decode_value(ty, patched, reading).map_err(|error| match error {
-        DecodeError::TooLarge(excess) => PatchError::TooLarge(excess.to_string()),
-        other => refuse(other.to_string()),
-    })?;
+    let lenient = if validation == Validation::Strict { Validation::Warn } else { validation };
+    let decoded = reading::decode(reading, ty, patched, lenient, shown)?;
     strict.extend(decoded.warnings);
     if validation == Validation::Strict && !strict.is_empty() {
-        return Err(refuse(DecodeError::Strict(strict).to_string()));
+        return Err(PatchError::Invalid { shown: shown(), why: DecodeError::Strict(strict).to_string() });
     }
     Ok(Decoded { object: decoded.object, warnings: strict })
 }
