@@ -78,6 +78,8 @@ async fn main() {
             annotations: Vec::new(),
             reinvoked: false,
             calls: Vec::new(),
+            equivalents: None,
+            requested: None,
         };
         if let Err(error) = black_box(plugin.validate(&mut request).await) {
             println!("{}", json!({"what": "policies", "error": error.0.message}));

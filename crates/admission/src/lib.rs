@@ -14,6 +14,7 @@
 //! upstream's, and its tests are cases of `testing::Case`.
 
 mod chain;
+mod equivalents;
 mod plugins;
 mod pod;
 mod policy;
@@ -27,6 +28,7 @@ use ferry_meta::{ApiError, GroupVersionKind, GroupVersionResource, UserInfo};
 use serde_json::{Value, json};
 
 pub use chain::{Chain, Dependencies, NodeLabels};
+pub use equivalents::{Equivalent, Equivalents};
 pub use policy::{Kinds, PolicyOptions};
 pub use quota_store::QuotaStore;
 pub use webhook::{Defaulter, WebhookOptions, Webhooks};
@@ -74,6 +76,10 @@ pub struct Request<'a> {
     pub reinvoked: bool,
     /// The webhooks that were asked, and how long each took.
     pub calls: Vec<(String, std::time::Duration)>,
+    /// The other versions of the resource; rules for those may mean this request too.
+    pub equivalents: Option<&'a dyn Equivalents>,
+    /// What the client asked for, where the objects are in another version.
+    pub requested: Option<(&'a GroupVersionKind, &'a GroupVersionResource)>,
 }
 
 impl Request<'_> {
@@ -100,11 +106,18 @@ impl Request<'_> {
 
     /// What webhooks and expressions are told of it alike.
     fn describe(&self) -> Value {
-        let kind = json!({"group": self.kind.group, "version": self.kind.version, "kind": self.kind.kind});
-        let (group, version, resource) = (&self.resource.group, &self.resource.version, &self.resource.resource);
-        let resource = json!({"group": group, "version": version, "resource": resource});
+        let of = |kind: &GroupVersionKind, resource: &GroupVersionResource| {
+            let (group, version, plural) = (&resource.group, &resource.version, &resource.resource);
+            (
+                json!({"group": kind.group, "version": kind.version, "kind": kind.kind}),
+                json!({"group": group, "version": version, "resource": plural}),
+            )
+        };
+        let (kind, resource) = of(self.kind, self.resource);
+        let (request_kind, request_resource) =
+            self.requested.map_or_else(|| (kind.clone(), resource.clone()), |(kind, resource)| of(kind, resource));
         let mut described = json!({
-            "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+            "kind": kind, "resource": resource, "requestKind": request_kind, "requestResource": request_resource,
             "operation": self.operation.as_str(), "userInfo": self.user, "dryRun": self.dry_run,
         });
         for (field, value) in [

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 pub(crate) use ferry_auth::testing::Objects;
 
-use crate::{Operation, Plugin, Request};
+use crate::{Equivalent, Equivalents, Operation, Plugin, Request};
 
 /// One request to admit.
 pub(crate) struct Case {
@@ -19,6 +19,7 @@ pub(crate) struct Case {
     object: Option<Value>,
     old: Option<Value>,
     kind: String,
+    equivalents: Option<Box<dyn Equivalents>>,
 }
 
 impl Case {
@@ -34,7 +35,14 @@ impl Case {
             object: None,
             old: None,
             kind: "Kind".into(),
+            equivalents: None,
         }
+    }
+
+    /// The other versions of the resource.
+    pub(crate) fn also_in(mut self, equivalents: impl Equivalents + 'static) -> Self {
+        self.equivalents = Some(Box::new(equivalents));
+        self
     }
 
     pub(crate) fn of_kind(mut self, kind: &str) -> Self {
@@ -122,6 +130,8 @@ impl Case {
             annotations: Vec::new(),
             reinvoked: false,
             calls: Vec::new(),
+            equivalents: self.equivalents.as_deref(),
+            requested: None,
         };
         if !plugin.handles(self.operation) {
             return Ok(Vec::new());
@@ -132,5 +142,34 @@ impl Case {
             plugin.mutate(&mut request).await?
         }
         Ok(request.warnings)
+    }
+}
+
+/// ConfigMaps that are served in `v2` too, where `data` is called `content`.
+pub(crate) struct SecondVersion([Equivalent; 1]);
+
+impl SecondVersion {
+    pub(crate) fn new(kind: &str) -> Self {
+        Self([Equivalent {
+            resource: GroupVersionResource::new("", "v2", "configmaps"),
+            kind: GroupVersionKind::new("", "v2", kind),
+        }])
+    }
+}
+
+#[async_trait::async_trait]
+impl Equivalents for SecondVersion {
+    fn list(&self) -> &[Equivalent] {
+        &self.0
+    }
+
+    async fn convert(&self, object: &Value, from: &GroupVersionKind, to: &GroupVersionKind) -> Result<Value, ApiError> {
+        let field = |kind: &GroupVersionKind| if kind.version == "v1" { "data" } else { "content" };
+        let mut object = object.clone();
+        let map = object.as_object_mut().ok_or_else(|| ApiError::internal("no object"))?;
+        let data = map.remove(field(from)).unwrap_or_default();
+        map.insert(field(to).into(), data);
+        map.insert("apiVersion".into(), to.api_version().into());
+        Ok(object)
     }
 }

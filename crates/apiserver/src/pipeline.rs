@@ -146,6 +146,9 @@ async fn run(
     if !decision.is_allowed() {
         return Err(ferry_auth::forbidden(&wanted, decision.reason()));
     }
+    if let Some(fence) = &context.stages.fence {
+        fence.check_rights(core, &context.user).await?;
+    }
     context.stages.done(Stage::Authorization);
 
     // Another server may be meant.

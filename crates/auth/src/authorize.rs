@@ -7,10 +7,13 @@ use ferry_meta::error::StatusDetails;
 use ferry_meta::user::MASTERS;
 use ferry_meta::{ApiError, GroupResource, Reason, UserInfo};
 
-/// What is to be decided on. `resource` is empty for paths such as `/healthz`.
+/// What is to be decided on.
 #[derive(Clone, Debug)]
 pub struct Attributes<'a> {
     pub user: &'a UserInfo,
+    /// False for paths such as `/healthz`. Told by the path alone: `/apis/a/v1//x` is a request for a resource that has no
+    /// name, and no rule for paths allows it.
+    pub is_resource: bool,
     /// get, list, watch, create, update, patch, delete, deletecollection, …; the lower-case method for plain paths.
     pub verb: &'a str,
     pub namespace: &'a str,
@@ -27,13 +30,14 @@ pub struct Attributes<'a> {
 impl<'a> Attributes<'a> {
     /// A request for a resource; the parts that are rarely needed are left empty.
     pub fn resource(user: &'a UserInfo, verb: &'a str, group: &'a str, resource: &'a str) -> Self {
-        Self { group, resource, ..Self::path(user, verb, "") }
+        Self { is_resource: true, group, resource, ..Self::path(user, verb, "") }
     }
 
     /// A request for a plain path.
     pub fn path(user: &'a UserInfo, verb: &'a str, path: &'a str) -> Self {
         Self {
             user,
+            is_resource: false,
             verb,
             namespace: "",
             group: "",
@@ -193,10 +197,10 @@ impl Authorizer for AlwaysDeny {
 
 /// The 403 for a request that was not allowed.
 pub fn forbidden(attributes: &Attributes<'_>, reason: &str) -> ApiError {
-    let Attributes { user, verb, namespace, group, resource, subresource, name, path, .. } = attributes;
+    let Attributes { user, is_resource, verb, namespace, group, resource, subresource, name, path, .. } = attributes;
     let user = ferry_meta::field::quote(&user.name);
     let end = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    if resource.is_empty() {
+    if !is_resource {
         let message = format!("forbidden: User {user} cannot {verb} path {}{end}", ferry_meta::field::quote(path));
         return ApiError::new(403, Reason::Forbidden, message).with_details(StatusDetails::default());
     }

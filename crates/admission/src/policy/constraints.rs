@@ -6,7 +6,8 @@ use ferry_meta::selector::LabelSelector;
 use serde_json::{Map, Value};
 
 use crate::Request;
-use crate::webhook::matching::{Rule, namespace_labels};
+use crate::equivalents::Version;
+use crate::webhook::matching::{Rule, matching_version, namespace_labels};
 
 pub(super) struct Constraints {
     rules: Vec<Rule>,
@@ -38,30 +39,31 @@ impl Constraints {
         }
     }
 
-    fn any(&self, rules: &[Rule], request: &Request<'_>) -> bool {
-        rules.iter().any(|rule| rule.matches(request) || (self.equivalent && rule.matches_equivalent(request)))
-    }
-
-    /// Whether the request is seen; without rules, every resource is.
+    /// The version in which the request is seen, if it is; without rules, every resource is.
     pub fn match_request(
         &self,
         reader: &dyn ObjectReader,
         request: &Request<'_>,
         cached: &mut NamespaceLabels,
-    ) -> bool {
-        if (!self.rules.is_empty() && !self.any(&self.rules, request)) || self.any(&self.excluded, request) {
-            return false;
+    ) -> Option<Version> {
+        let version = match self.rules.as_slice() {
+            [] => Version::Requested,
+            rules => matching_version(rules, self.equivalent, request)?,
+        };
+        if matching_version(&self.excluded, self.equivalent, request).is_some() {
+            return None;
         }
         if !self.namespaces.is_everything() {
             let labels = cached.get_or_insert_with(|| namespace_labels(reader, request));
             if labels.as_ref().is_some_and(|labels| !self.namespaces.matches(labels)) {
-                return false;
+                return None;
             }
         }
-        self.objects.is_everything()
+        let selected = self.objects.is_everything()
             || [request.object.as_deref(), request.old]
                 .into_iter()
                 .flatten()
-                .any(|object| self.objects.matches(labels(object)))
+                .any(|object| self.objects.matches(labels(object)));
+        selected.then_some(version)
     }
 }

@@ -40,10 +40,12 @@ impl Facts {
             _ if own => None,
             name => reader.get(&NAMESPACES, "", name),
         };
+        // The rights asked for are those to what the client asked for.
+        let resource = request.requested.map_or(request.resource, |(_, resource)| resource);
         let requested = Check::Resource(Resource {
             authority: Authority::Requester,
-            group: request.resource.group.clone(),
-            resource: request.resource.resource.clone(),
+            group: resource.group.clone(),
+            resource: resource.resource.clone(),
             subresource: request.subresource.to_owned(),
             namespace: request.namespace.to_owned(),
             name: request.name.to_owned(),

@@ -10,9 +10,11 @@ use ferry_schema::{Type, Validation, managed, patch};
 use serde_json::{Map, Value as Json};
 
 use super::compiled::{Expression, Mutation, Policies, Policy};
+use super::constraints::Constraints;
 use super::evaluation::{Decisions, Facts, Run, Stop, decided};
 use super::types::Types;
 use super::{PolicyOptions, Shared, is_exempt, refusal};
+use crate::equivalents::{Version, View};
 use crate::webhook::Defaulter;
 use crate::{Operation, Plugin, Request};
 
@@ -64,11 +66,10 @@ impl MutatingPolicies {
             let policy = &*bound.policy;
             // Labels may have changed since the policy before.
             let mut labels = None;
-            if !policy.constraints.match_request(reader, request, &mut labels) {
-                continue;
-            }
+            let Some(version) = policy.constraints.match_request(reader, request, &mut labels) else { continue };
             for (binding_index, binding) in bound.bindings.iter().enumerate() {
-                let seen = binding.constraints.as_ref().is_none_or(|c| c.match_request(reader, request, &mut labels));
+                let mut sees = |c: &Constraints| c.match_request(reader, request, &mut labels).is_some();
+                let seen = binding.constraints.as_ref().is_none_or(&mut sees);
                 let chosen = again.is_none_or(|again| {
                     again.iter().any(|one| one.policy == policy_index && one.binding == binding_index)
                 });
@@ -88,7 +89,7 @@ impl MutatingPolicies {
                     }
                 };
                 for params in params {
-                    if let Err(why) = self.run(policy, params.as_deref(), request, &mut decisions).await
+                    if let Err(why) = self.run(policy, &version, params.as_deref(), request, &mut decisions).await
                         && !policy.ignore_failure
                     {
                         errors.push(refused(&why));
@@ -103,8 +104,25 @@ impl MutatingPolicies {
         errors
     }
 
-    /// One policy with one parameter.
+    /// One policy with one parameter, in the version that it names.
     async fn run(
+        &self,
+        policy: &Policy,
+        version: &Version,
+        params: Option<&Json>,
+        request: &mut Request<'_>,
+        decisions: &mut Decisions,
+    ) -> Result<(), String> {
+        let Version::Other(other) = version else { return self.run_in(policy, params, request, decisions).await };
+        let failed = |error: ApiError| format!("failed to convert object version: {}", error.0.message);
+        let mut view = View::of(request, other.clone()).await.map_err(failed)?;
+        let outcome = self.run_in(policy, params, &mut view.request(request), decisions).await;
+        // A mutation that fails does not undo those before it.
+        view.write_back(request).await.map_err(failed)?;
+        outcome
+    }
+
+    async fn run_in(
         &self,
         policy: &Policy,
         params: Option<&Json>,

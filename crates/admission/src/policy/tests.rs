@@ -7,7 +7,7 @@ use ferry_meta::{ApiError, GroupResource};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{Case, Objects};
+use crate::testing::{Case, Objects, SecondVersion};
 
 fn kinds() -> Kinds {
     Arc::new(|kind| match kind.kind.as_str() {
@@ -241,4 +241,36 @@ async fn variables_may_build_on_each_other_a_thousandfold() {
     };
     assert_eq!(validated(spec(1000), json!({})).await.ok(), Some(vec![]));
     assert!(validated(spec(1001), json!({})).await.is_err());
+}
+
+/// A policy for another version gets the object in that one, and what it changes comes back in the request's.
+#[tokio::test]
+async fn policies_see_the_version_that_they_name() {
+    let constraints = |policy: &str| {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v2"], "operations": ["*"], "resources": ["configmaps"]});
+        json!({"matchPolicy": policy, "resourceRules": [rule]})
+    };
+    let case = || {
+        let case = Case::create("", "configmaps", "ns", config_map("a")).of_kind("ConfigMap");
+        case.also_in(SecondVersion::new("ConfigMap"))
+    };
+    let expression = "has(object.content) && request.kind.version == 'v2' && request.requestKind.version == 'v1'";
+    for (policy, expression, refused) in
+        [("Equivalent", expression, false), ("Equivalent", "has(object.data)", true), ("Exact", "false", false)]
+    {
+        let spec = json!({"matchConstraints": constraints(policy), "validations": [{"expression": expression}]});
+        let objects = cluster("validating", spec, json!({}));
+        let plugin = ValidatingPolicies::new(objects, Arc::new(AlwaysDeny), &options());
+        let outcome = case().validate(&plugin).await;
+        assert_eq!(outcome.is_err(), refused, "{policy} {expression}: {outcome:?}");
+    }
+    for (policy, want) in [("Equivalent", json!({"a": "c"})), ("Exact", json!({"a": "b"}))] {
+        let patch = "[JSONPatch{op: 'replace', path: '/content/a', value: 'c'}]";
+        let spec = json!({"matchConstraints": constraints(policy), "reinvocationPolicy": "Never", "mutations": [
+            {"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}]});
+        let objects = cluster("mutating", spec, json!({}));
+        let plugin = MutatingPolicies::new(objects, Arc::new(AlwaysDeny), &options(), Vec::new());
+        let made = case().mutate(&plugin).await.expect("admitted");
+        assert_eq!((&made["data"], &made["apiVersion"]), (&want, &json!("v1")), "{policy}");
+    }
 }

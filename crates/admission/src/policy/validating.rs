@@ -8,8 +8,10 @@ use ferry_meta::{ApiError, ObjectReader, Reason, UserInfo};
 use serde_json::{Value as Json, json};
 
 use super::compiled::{Binding, Bound, Policies, Policy, Validation};
+use super::constraints::Constraints;
 use super::evaluation::{Decisions, Facts, Run, Stop, decided};
 use super::{PolicyOptions, Shared, is_exempt, refusal};
+use crate::equivalents::{Version, View};
 use crate::{Operation, Plugin, Request};
 
 /// Longer messages of expressions are not used.
@@ -92,12 +94,11 @@ impl ValidatingPolicies {
     async fn validate_by(&self, policies: &[Bound], request: &mut Request<'_>) -> Result<(), ApiError> {
         let reader = &*self.shared.reader;
         let (mut labels, mut facts, mut decisions) = (None, None, Decisions::new());
+        let mut views: Vec<(View, Facts)> = Vec::new();
         let mut outcome = Outcome::default();
         for bound in policies {
             let policy = &*bound.policy;
-            if !policy.constraints.match_request(reader, request, &mut labels) {
-                continue;
-            }
+            let Some(version) = policy.constraints.match_request(reader, request, &mut labels) else { continue };
             if let Some(why) = self.shared.unknown_params(policy) {
                 if !policy.ignore_failure {
                     let (name, why) = (&policy.name, format!("failed to configure policy: {why}"));
@@ -107,8 +108,8 @@ impl ValidatingPolicies {
                 continue;
             }
             for binding in &bound.bindings {
-                let seen = binding.constraints.as_ref().is_none_or(|c| c.match_request(reader, request, &mut labels));
-                if !seen {
+                let mut sees = |c: &Constraints| c.match_request(reader, request, &mut labels).is_some();
+                if !binding.constraints.as_ref().is_none_or(&mut sees) {
                     continue;
                 }
                 let params = match self.shared.params(policy, binding, request) {
@@ -120,11 +121,21 @@ impl ValidatingPolicies {
                         continue;
                     }
                 };
-                let facts = facts.get_or_insert_with(|| Facts::of(reader, request));
+                if let Err(why) = view(reader, request, &version, &mut views).await {
+                    if !policy.ignore_failure {
+                        let message = format!("failed to configure binding: failed to convert object version: {why}");
+                        outcome.refuse(policy, binding, &message, Reason::Invalid);
+                    }
+                    continue;
+                }
+                let own = facts.get_or_insert_with(|| Facts::of(reader, request));
                 for params in params {
+                    let (facts, object, old) = match views.iter().find(|(view, _)| view.is(&version)) {
+                        Some((view, facts)) => (facts, view.object(), view.old()),
+                        None => (&*own, request.object.as_deref(), request.old),
+                    };
                     let result = decided(&*self.shared.authorizer, request.user, &mut decisions, |decisions| {
-                        let object = request.object.as_deref();
-                        let run = Run::new(facts, object, request.old, params.as_deref(), &policy.variables, decisions);
+                        let run = Run::new(facts, object, old, params.as_deref(), &policy.variables, decisions);
                         evaluate(policy, &run)
                     })
                     .await;
@@ -146,6 +157,23 @@ impl ValidatingPolicies {
         };
         Err(refusal(request, &message, reason, code, std::slice::from_ref(&message)))
     }
+}
+
+/// Sees to it that the objects are there in this version.
+async fn view(
+    reader: &dyn ObjectReader,
+    request: &Request<'_>,
+    version: &Version,
+    views: &mut Vec<(View, Facts)>,
+) -> Result<(), String> {
+    let Version::Other(other) = version else { return Ok(()) };
+    if views.iter().any(|(view, _)| view.is(version)) {
+        return Ok(());
+    }
+    let mut view = View::of(request, other.clone()).await.map_err(|error| error.0.message.clone())?;
+    let facts = Facts::of(reader, &view.request(request));
+    views.push((view, facts));
+    Ok(())
 }
 
 /// What the actions of a binding make of findings.

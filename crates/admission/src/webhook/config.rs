@@ -21,6 +21,8 @@ pub(super) struct Hook {
     pub(super) target: Target,
     pub(super) ca_bundle: String,
     pub(super) rules: Vec<Rule>,
+    /// Requests in other versions of a resource count too.
+    pub(super) equivalent: bool,
     pub(super) namespaces: LabelSelector,
     pub(super) objects: LabelSelector,
     pub(super) conditions: Vec<Condition>,
@@ -70,6 +72,7 @@ impl Hook {
             target,
             ca_bundle: text(client, "/caBundle").to_owned(),
             rules: items(hook, "/rules").iter().map(Rule::read).collect(),
+            equivalent: text(hook, "/matchPolicy") != "Exact",
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
             conditions: items(hook, "/matchConditions").iter().map(|c| Condition::compile(c, false)).collect(),

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use ferry_meta::ObjectReader;
 use ferry_meta::object::{items, labels, text};
+use ferry_meta::{GroupVersionResource, ObjectReader};
 use serde_json::{Map, Value};
 
 use super::config::Hook;
 use crate::Request;
+use crate::equivalents::Version;
 use crate::resources::NAMESPACES;
 
 pub(crate) struct Rule {
@@ -40,16 +41,13 @@ impl Rule {
         }
     }
 
-    pub(crate) fn matches(&self, request: &Request<'_>) -> bool {
-        self.matches_equivalent(request) && listed(&self.versions, &request.resource.version)
-    }
-
-    /// Whether it matches in some version of the resource.
-    pub(crate) fn matches_equivalent(&self, request: &Request<'_>) -> bool {
+    /// Whether it matches a request as if it were for this resource.
+    fn matches(&self, request: &Request<'_>, resource: &GroupVersionResource) -> bool {
         listed(&self.operations, request.operation.as_str())
-            && listed(&self.groups, &request.resource.group)
+            && listed(&self.groups, &resource.group)
+            && listed(&self.versions, &resource.version)
             && (self.names.is_empty() || self.names.iter().any(|name| name == request.name))
-            && self.resources.iter().any(|rule| resource_matches(rule, request))
+            && self.resources.iter().any(|rule| resource_matches(rule, &resource.resource, request.subresource))
             && match self.scope.as_str() {
                 "Namespaced" => is_namespaced(request),
                 "Cluster" => !is_namespaced(request),
@@ -58,19 +56,25 @@ impl Rule {
     }
 }
 
+/// The version in which some rule matches: that of the request, or the first of the others where these count too.
+pub(crate) fn matching_version(rules: &[Rule], equivalent: bool, request: &Request<'_>) -> Option<Version> {
+    let matches = |resource: &GroupVersionResource| rules.iter().any(|rule| rule.matches(request, resource));
+    if matches(request.resource) {
+        return Some(Version::Requested);
+    }
+    let others = request.equivalents.filter(|_| equivalent && !rules.is_empty())?;
+    others.list().iter().find(|other| matches(&other.resource)).cloned().map(Version::Other)
+}
+
 /// A Namespace is not in a namespace, although requests for it name one.
 fn is_namespaced(request: &Request<'_>) -> bool {
     !request.namespace.is_empty() && !request.concerns("", "namespaces")
 }
 
 /// `*` is every resource, `*/*` every subresource too, `pods/*` those of pods.
-fn resource_matches(rule: &str, request: &Request<'_>) -> bool {
-    let (resource, subresource) = rule.split_once('/').unwrap_or((rule, ""));
-    let sub = match (subresource, request.subresource) {
-        ("*", _) => true,
-        (rule, own) => rule == own,
-    };
-    sub && (resource == "*" || resource == request.resource.resource)
+fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
+    let (rule, rule_subresource) = rule.split_once('/').unwrap_or((rule, ""));
+    (rule_subresource == "*" || rule_subresource == subresource) && (rule == "*" || rule == resource)
 }
 
 /// The configurations of admission itself are never admitted by webhooks: a broken one could not be removed.
@@ -78,30 +82,33 @@ pub(super) fn is_exempt(request: &Request<'_>) -> bool {
     request.resource.group == "admissionregistration.k8s.io"
 }
 
-/// The hooks of the list that the request goes to.
-pub(super) fn matching(reader: &dyn ObjectReader, hooks: &[Arc<Hook>], request: &Request<'_>) -> Vec<Arc<Hook>> {
+/// The hooks of the list that the request goes to, and the version that each sees it in.
+pub(super) fn matching(
+    reader: &dyn ObjectReader,
+    hooks: &[Arc<Hook>],
+    request: &Request<'_>,
+) -> Vec<(Arc<Hook>, Version)> {
     if hooks.is_empty() || is_exempt(request) {
         return Vec::new();
     }
     let mut namespace = None;
     hooks
         .iter()
-        .filter(|hook| hook.rules.iter().any(|rule| rule.matches(request)))
-        .filter(|hook| {
+        .filter_map(|hook| Some((hook.clone(), matching_version(&hook.rules, hook.equivalent, request)?)))
+        .filter(|(hook, _)| {
             if hook.namespaces.is_everything() {
                 return true;
             }
             let labels = namespace.get_or_insert_with(|| namespace_labels(reader, request));
             labels.as_ref().is_none_or(|labels| hook.namespaces.matches(labels))
         })
-        .filter(|hook| {
+        .filter(|(hook, _)| {
             hook.objects.is_everything()
                 || [request.object.as_deref(), request.old]
                     .into_iter()
                     .flatten()
                     .any(|object| hook.objects.matches(labels(object)))
         })
-        .cloned()
         .collect()
 }
 

@@ -21,6 +21,7 @@ use ferry_meta::{ApiError, GroupVersionResource, ObjectReader, UserInfo};
 use ferry_tasks::Tasks;
 use serde_json::Value;
 
+use crate::equivalents::{Equivalent, Version, View};
 use crate::{Operation, Plugin, Request, policy};
 use client::WebhookClient;
 use config::{Hook, Hooks};
@@ -133,7 +134,21 @@ impl MutatingWebhooks {
         Self { caller: Caller::new(reader, authorizer, options), hooks, defaulter: options.defaulter.clone(), before }
     }
 
-    async fn run(&self, hook: &Hook, request: &mut Request<'_>) -> Result<(), ApiError> {
+    /// Asks a hook in the version that it names.
+    async fn run(&self, hook: &Hook, version: Version, request: &mut Request<'_>) -> Result<(), ApiError> {
+        let Version::Other(other) = version else { return self.ask(hook, request).await };
+        let mut view = View::of(request, other).await?;
+        let mut seen = view.request(request);
+        let outcome = self.ask(hook, &mut seen).await;
+        let Request { warnings, annotations, calls, .. } = seen;
+        request.warnings.extend(warnings);
+        request.annotations.extend(annotations);
+        request.calls.extend(calls);
+        outcome?;
+        view.write_back(request).await
+    }
+
+    async fn ask(&self, hook: &Hook, request: &mut Request<'_>) -> Result<(), ApiError> {
         if !self.caller.wanted(hook, request).await? {
             return Ok(());
         }
@@ -192,10 +207,10 @@ impl MutatingWebhooks {
         let mut seen: HashMap<String, Option<Value>> = HashMap::new();
         // Selected one by one: an earlier webhook may have changed the labels that select a later one.
         for hook in hooks {
-            if matching(&*self.caller.reader, std::slice::from_ref(hook), request).is_empty() {
+            let Some((_, version)) = matching(&*self.caller.reader, std::slice::from_ref(hook), request).pop() else {
                 continue;
-            }
-            self.run(hook, request).await?;
+            };
+            self.run(hook, version, request).await?;
             if hook.reinvoke {
                 seen.insert(hook.id.clone(), request.object.as_deref().cloned());
             }
@@ -210,8 +225,9 @@ impl MutatingWebhooks {
         }
         for hook in hooks.iter().filter(|hook| hook.reinvoke) {
             let changed = seen.get(&hook.id).is_some_and(|left| left.as_ref() != request.object.as_deref());
-            if changed && !matching(&*self.caller.reader, std::slice::from_ref(hook), request).is_empty() {
-                self.run(hook, request).await?;
+            let mut matching = matching(&*self.caller.reader, std::slice::from_ref(hook), request);
+            if let Some((_, version)) = matching.pop().filter(|_| changed) {
+                self.run(hook, version, request).await?;
             }
         }
         Ok(())
@@ -260,17 +276,34 @@ impl Plugin for ValidatingWebhooks {
 }
 
 impl ValidatingWebhooks {
-    async fn validate_by(&self, matching: Vec<Arc<Hook>>, request: &mut Request<'_>) -> Result<(), ApiError> {
-        let mut wanted = Vec::new();
-        for hook in matching {
-            if self.caller.wanted(&hook, request).await? {
-                wanted.push(hook);
+    async fn validate_by(
+        &self,
+        matching: Vec<(Arc<Hook>, Version)>,
+        request: &mut Request<'_>,
+    ) -> Result<(), ApiError> {
+        let mut views: Vec<View> = Vec::new();
+        for (_, version) in &matching {
+            if let Version::Other(other) = version
+                && !views.iter().any(|view| view.other == *other)
+            {
+                views.push(View::of(request, other.clone()).await?);
             }
         }
-        let shared: &Request<'_> = request;
-        let calls = wanted.iter().map(|hook| async move {
+        let requests: Vec<Request<'_>> = views.iter_mut().map(|view| view.request(request)).collect();
+        let mut wanted = Vec::new();
+        for (hook, version) in matching {
+            let in_version = |other: &Equivalent| requests.iter().find(|seen| *seen.resource == other.resource);
+            let seen: &Request<'_> = match &version {
+                Version::Requested => request,
+                Version::Other(other) => in_version(other).unwrap_or(request),
+            };
+            if self.caller.wanted(&hook, seen).await? {
+                wanted.push((hook, seen));
+            }
+        }
+        let calls = wanted.iter().map(|(hook, seen)| async move {
             let started = Instant::now();
-            let outcome = self.caller.call(hook, shared, false).await;
+            let outcome = self.caller.call(hook, seen, false).await;
             (hook, outcome, started.elapsed())
         });
         let mut first_error = None;
@@ -291,6 +324,8 @@ impl ValidatingWebhooks {
             };
             first_error.get_or_insert(error);
         }
+        drop(wanted);
+        drop(requests);
         request.warnings.extend(warnings);
         request.annotations.extend(notes);
         request.calls.extend(times);

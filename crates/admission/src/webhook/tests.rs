@@ -1,7 +1,7 @@
 //! Against real HTTPS servers on loopback.
 
 use super::*;
-use crate::testing::{Case, Objects};
+use crate::testing::{Case, Objects, SecondVersion};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferry_meta::object::text;
@@ -280,4 +280,68 @@ async fn selectors_and_rules_let_requests_pass() {
             .expect_err("refused")
     };
     assert_eq!(error.0.message, "admission webhook \"h.example.com\" does not support dry run");
+}
+
+fn of_another_version(more: &Value) -> Value {
+    let mut all = json!({"rules": [
+        {"apiGroups": [""], "apiVersions": ["v2"], "operations": ["CREATE", "DELETE"], "resources": ["configmaps"]}]});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        all[key] = value.clone();
+    }
+    all
+}
+
+fn with_data() -> Case {
+    let object = json!({"apiVersion": "v1", "metadata": {"name": "m", "labels": {}}, "data": {"a": "b"}});
+    Case::create("", "configmaps", "a", object).also_in(SecondVersion::new("Kind"))
+}
+
+/// A webhook for one version of a resource is not evaded by a request in another.
+#[tokio::test]
+async fn a_request_goes_to_webhooks_for_other_versions_of_its_resource() {
+    let tasks = Tasks::new("servers");
+    let (url, ca) = serve(&tasks, |r| {
+        let shown = json!([
+            r["kind"]["version"],
+            r["requestKind"]["version"],
+            r["resource"]["version"],
+            r["requestResource"]["version"],
+            r["object"],
+            r["oldObject"]["content"],
+        ]);
+        reply(r, json!({"allowed": true, "warnings": [shown.to_string()]}))
+    })
+    .await;
+    let validate = async |more: Value, case: Case| {
+        let hooks = json!([hook("h.example.com", &url, &ca, of_another_version(&more))]);
+        let (objects, options) = cluster("validatingwebhookconfigurations", hooks);
+        let plugin = ValidatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options);
+        case.validate(&plugin).await.expect("allowed")
+    };
+    let object = json!({"apiVersion": "v2", "metadata": {"name": "m", "labels": {}}, "content": {"a": "b"}});
+    let want = json!(["v2", "v1", "v2", "v1", object, null]).to_string();
+    assert_eq!(validate(json!({}), with_data()).await, [&*want]);
+    assert_eq!(validate(json!({"matchPolicy": "Equivalent"}), with_data()).await, [&*want]);
+    assert!(validate(json!({"matchPolicy": "Exact"}), with_data()).await.is_empty());
+    // Conditions see the object that the webhook would.
+    let condition = |text: &str| json!({"matchConditions": [{"name": "c", "expression": text}]});
+    assert_eq!(validate(condition("has(object.content)"), with_data()).await, [&*want]);
+    assert!(validate(condition("has(object.data)"), with_data()).await.is_empty());
+    let deletion = Case::delete("", "configmaps", "a", "m").of(json!({"metadata": {"name": "m"}, "data": {"o": "p"}}));
+    let want = json!(["v2", "v1", "v2", "v1", null, {"o": "p"}]).to_string();
+    assert_eq!(validate(json!({}), deletion.also_in(SecondVersion::new("Kind"))).await, [&*want]);
+}
+
+#[tokio::test]
+async fn what_a_webhook_changes_in_another_version_is_converted_back() {
+    let tasks = Tasks::new("servers");
+    let (url, ca) = serve(&tasks, |r| patch(r, json!([{"op": "add", "path": "/content/c", "value": "d"}]))).await;
+    for (more, want) in [(json!({}), json!({"a": "b", "c": "d"})), (json!({"matchPolicy": "Exact"}), json!({"a": "b"}))]
+    {
+        let hooks = json!([hook("h.example.com", &url, &ca, of_another_version(&more))]);
+        let (objects, options) = cluster("mutatingwebhookconfigurations", hooks);
+        let plugin = MutatingWebhooks::new(objects, Arc::new(ferry_auth::AlwaysDeny), &options, Vec::new());
+        let made = with_data().mutate(&plugin).await.expect("admitted");
+        assert_eq!((&made["data"], &made["apiVersion"], made.get("content")), (&want, &json!("v1"), None));
+    }
 }

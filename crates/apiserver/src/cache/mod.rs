@@ -193,7 +193,7 @@ impl Cache {
             before.close();
         }
         let found = self.store.range(Range { prefix, ..Range::default() }).await?;
-        resource.load(found.revision, &found.entries);
+        resource.load_new(found.revision, &found.entries);
         self.wait_for(found.revision).await?;
         Ok(resource)
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use ferry_store::{Entry, Event, EventKind, Revision};
 use imbl::OrdMap;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::log::{Channel, LogEntry, Topic, Woken};
 use super::object::CachedObject;
@@ -90,9 +90,25 @@ impl ResourceCache {
 
     /// Starts over from the whole state at a revision. Watchers of the old state end: they cannot be told what they missed.
     pub(super) fn load(&self, revision: Revision, entries: &[Entry]) {
-        let objects: Objects =
-            entries.iter().filter_map(|entry| Some((entry.key.clone(), self.ingest(entry)?))).collect();
-        let mut inner = self.inner.write();
+        let objects = self.objects_of(entries);
+        self.start_over(self.inner.write(), revision, objects);
+    }
+
+    /// The same for a resource that is new. The hub may have loaded it meanwhile: it goes on from there, so that what was
+    /// read here must not take the place of something newer.
+    pub(super) fn load_new(&self, revision: Revision, entries: &[Entry]) {
+        let objects = self.objects_of(entries);
+        let inner = self.inner.write();
+        if inner.loading.is_some() {
+            self.start_over(inner, revision, objects);
+        }
+    }
+
+    fn objects_of(&self, entries: &[Entry]) -> Objects {
+        entries.iter().filter_map(|entry| Some((entry.key.clone(), self.ingest(entry)?))).collect()
+    }
+
+    fn start_over(&self, mut inner: RwLockWriteGuard<'_, Inner>, revision: Revision, objects: Objects) {
         inner.newest = objects.values().map(|object| object.revision).max().unwrap_or(0).max(inner.newest);
         inner.objects = objects;
         inner.loaded = revision;

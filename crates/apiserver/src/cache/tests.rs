@@ -7,11 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use ferry_meta::selector::{FieldSelector, LabelSelector};
 use ferry_meta::{GroupResource, ObjectReader};
-use ferry_store::{EmbeddedStore, Op, Options, Revision, Store, Transaction};
+use ferry_store::{EmbeddedStore, Op, Options, Range, Revision, Store, Transaction};
 use ferry_tasks::Tasks;
 use futures::StreamExt;
 use serde_json::{Value, json};
 
+use super::resource::ResourceCache;
 use super::{Cache, CacheError, CachedObject, FrameKind, Frames, Registration, StartFrom, WatchFrame, WatchOptions};
 
 struct Kit {
@@ -389,4 +390,23 @@ async fn concurrent_writers_and_watchers_agree() {
             last = frame.revision;
         }
     }
+}
+
+/// A new resource is read from the store, and meanwhile the hub starts over: the older of the two states does not win.
+#[tokio::test]
+async fn a_new_resource_does_not_go_back_behind_the_hub() {
+    let kit = Kit::new().await;
+    let before =
+        kit.store.range(Range { prefix: "/registry/pods/".into(), ..Range::default() }).await.expect("a range");
+    kit.put("late", &pod("late", "n", "red")).await;
+    let after = kit.store.range(Range { prefix: "/registry/pods/".into(), ..Range::default() }).await.expect("a range");
+    let resource = ResourceCache::new(pods(), Arc::default());
+    resource.load(after.revision, &after.entries);
+    resource.load_new(before.revision, &before.entries);
+    assert!(resource.get("ns", "late").is_some());
+    // What the hub has not loaded yet is taken as it was read.
+    let resource = ResourceCache::new(pods(), Arc::default());
+    resource.load_new(after.revision, &after.entries);
+    assert!(resource.get("ns", "late").is_some());
+    kit.tasks.stop(Duration::from_secs(10)).await;
 }

@@ -104,6 +104,20 @@ pub(crate) async fn to_bytes(core: &Core, row: &Resource, object: &Value) -> Res
     Ok(codec::encode_stored(&row.storage_gvk, &object))
 }
 
+/// An object in another version of its resource, as admission shows it to whoever asks for that version.
+pub(crate) async fn between(core: &Core, from: &Resource, to: &Resource, mut object: Value) -> Result<Value, String> {
+    objects::set_kind(&mut object, from);
+    if let Some(webhook) = from.strategy.conversion() {
+        let converted = convert(core, from, webhook, &to.gvk.api_version(), vec![object]).await?;
+        object = converted.into_iter().next().unwrap_or_default();
+        fit(to, &mut object);
+    } else if from.strategy.custom_type().is_none() {
+        object = to.strategy.from_storage(from.strategy.to_storage(object));
+    }
+    objects::set_kind(&mut object, to);
+    Ok(object)
+}
+
 /// Sees to it that these objects know their form in the row's version, so that reading them needs no webhook.
 pub(crate) async fn prepare<'a>(
     core: &Core,

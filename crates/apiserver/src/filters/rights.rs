@@ -16,6 +16,7 @@ pub(crate) fn attributes<'a>(context: &'a RequestContext, fields: &'a [(String, 
     }
     Attributes {
         user: &context.user,
+        is_resource: true,
         verb: info.verb.as_str(),
         namespace: &info.namespace,
         group: &info.group,

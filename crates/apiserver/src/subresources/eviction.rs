@@ -22,6 +22,8 @@ use crate::write::admission::{self, Attributes};
 
 /// More pods than this on their way out, and the budget's controller is not keeping up.
 const MAX_DISRUPTED: usize = 2000;
+/// A pod that changes more often while it is evicted is asked for again by the client.
+const ATTEMPTS: usize = 20;
 
 pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     let Call { core, context, row, body } = call;
@@ -59,8 +61,31 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     let mut delete_options = DeleteOptions::from_object(eviction.get("deleteOptions").unwrap_or(&json!({})))?;
     delete_options.dry_run |= options.dry_run;
 
+    for _ in 0..ATTEMPTS {
+        if let Evicted::Gone = evict(core, context, row, &delete_options).await? {
+            return super::status(&objects::success(201));
+        }
+    }
+    Err(ApiError::modified(&row.group_resource(), name))
+}
+
+enum Evicted {
+    Gone,
+    /// It is not the pod any more that was free to go.
+    ChangedMeanwhile,
+}
+
+async fn evict(
+    core: &Core,
+    context: &RequestContext,
+    row: &Resource,
+    delete_options: &DeleteOptions,
+) -> Result<Evicted, ApiError> {
+    let (namespace, name) = (&context.info.namespace, &context.info.name);
     let pod = objects::must_load(core, row, namespace, name).await?;
-    delete::check_preconditions(row, &pod, &delete_options)?;
+    delete::check_preconditions(row, &pod, delete_options)?;
+    let mut options = delete_options.clone();
+    let mut spent = false;
     if !ignores_budgets(&pod.object)
         && let Some(budget) = budget_of(core, namespace, &pod.object)?
     {
@@ -68,11 +93,35 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
         let budgets = rows.find("policy", "v1", "poddisruptionbudgets").cloned();
         let budgets = budgets.ok_or_else(|| ApiError::internal("poddisruptionbudgets are not served"))?;
         if !unhealthy_may_go(&budget, &pod.object) {
-            spend(core, context, &budgets, object::name(&budget), name, delete_options.dry_run).await?;
+            spend(core, context, &budgets, object::name(&budget), name, options.dry_run).await?;
+            spent = true;
         }
     }
-    if !delete_options.dry_run {
-        modify(core, row, namespace, name, Some(&context.stages), |pod| {
+    // What goes for nothing goes as it was seen: a pod may become ready in between, and then its budget counts.
+    let pinned = !spent && !is_going(&pod.object) && options.precondition_version.is_none();
+    if pinned {
+        options.precondition_version = Some(pod.revision.to_string());
+    }
+    let outcome = mark_and_delete(core, context, row, &mut options).await;
+    match outcome {
+        Err(error) if pinned && error.is(Reason::Conflict) => Ok(Evicted::ChangedMeanwhile),
+        outcome => outcome.map(|()| Evicted::Gone),
+    }
+}
+
+async fn mark_and_delete(
+    core: &Core,
+    context: &RequestContext,
+    row: &Resource,
+    options: &mut DeleteOptions,
+) -> Result<(), ApiError> {
+    let (namespace, name) = (&context.info.namespace, &context.info.name);
+    if !options.dry_run {
+        let wanted = options.precondition_version.clone();
+        let marked = modify(core, row, namespace, name, Some(&context.stages), |pod| {
+            if wanted.as_deref().is_some_and(|wanted| wanted != object::resource_version(pod)) {
+                return Err(ApiError::modified(&row.group_resource(), name));
+            }
             set_condition(
                 pod,
                 json!({
@@ -83,12 +132,13 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
             Ok(())
         })
         .await?;
+        if wanted.is_some() {
+            options.precondition_version = Some(object::resource_version(&marked).to_owned());
+        }
     }
-    delete::delete(core, context, row, namespace, name, name, &delete_options).await?;
-    super::status(&objects::success(201))
+    delete::delete(core, context, row, namespace, name, name, options).await.map(drop)
 }
 
-/// Pods that serve nobody any more, or not yet, disturb nobody by going.
 /// `v1`, or `v1beta1` where the body says so.
 fn version_sent(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
@@ -100,8 +150,14 @@ fn version_sent(body: &[u8]) -> String {
     if said == "policy/v1beta1" { "v1beta1" } else { "v1" }.to_owned()
 }
 
+/// Pods that serve nobody any more, or not yet, disturb nobody by going.
 fn ignores_budgets(pod: &Value) -> bool {
-    matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed" | "Pending") || object::is_being_deleted(pod)
+    is_going(pod) || object::text(pod, "/status/phase") == "Pending"
+}
+
+/// It will not serve anybody again.
+fn is_going(pod: &Value) -> bool {
+    matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed") || object::is_being_deleted(pod)
 }
 
 fn budget_of(core: &Core, namespace: &str, pod: &Value) -> Result<Option<Value>, ApiError> {

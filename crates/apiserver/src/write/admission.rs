@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::request::context::RequestContext;
 use crate::server::Core;
+use crate::write::equivalents::OtherVersions;
 
 /// What the plug-ins are told of a write besides the objects.
 pub(crate) struct Attributes<'a> {
@@ -50,6 +51,7 @@ async fn run(
 ) -> Result<(), ApiError> {
     let resource =
         GroupVersionResource::new(&*attributes.row.gvk.group, &*attributes.row.gvk.version, &*attributes.row.plural);
+    let other_versions = OtherVersions::new(core, attributes);
     let mut request = Request {
         operation: attributes.operation,
         kind: attributes.kind,
@@ -66,6 +68,8 @@ async fn run(
         annotations: Vec::new(),
         reinvoked: false,
         calls: Vec::new(),
+        equivalents: Some(&other_versions),
+        requested: None,
     };
     let whole_object = !validating && *attributes.kind == attributes.row.gvk;
     let schema = attributes.row.strategy.custom_type().filter(|_| whole_object).and_then(ferry_schema::Type::schema);

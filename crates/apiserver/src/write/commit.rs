@@ -68,7 +68,7 @@ impl Write<'_> {
                     }
                     return Err(error);
                 }
-                Commit::Taken(key) => allocation.lost(self.core, self.row, &mut object, &key)?,
+                Commit::Taken(key) => allocation.lost(self.core, self.row, &mut object, &key).await?,
             }
         }
         Err(contended())
@@ -121,7 +121,7 @@ impl Write<'_> {
                 }
                 // A request that names a version finds on its next try that it is no longer the one.
                 Commit::Lost(_) => return Ok(None),
-                Commit::Taken(key) => allocation.lost(self.core, self.row, &mut object, &key)?,
+                Commit::Taken(key) => allocation.lost(self.core, self.row, &mut object, &key).await?,
             }
         }
         Err(contended())

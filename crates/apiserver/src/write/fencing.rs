@@ -3,7 +3,11 @@
 //! A leader that was stopped for longer than its lease may have a write under way when it goes on. So a request that names
 //! a Lease and its holder is committed in one transaction with a look at that Lease: whoever took it over in between, on
 //! whichever server, is not written over.
+//!
+//! The answer tells who holds a Lease, so only who may know that may ask.
 
+use ferry_auth::Attributes;
+use ferry_meta::{ApiError, UserInfo};
 use ferry_store::{Commit, Entry, Op, Revision, StoreError, Transaction};
 use http::HeaderMap;
 use serde_json::Value;
@@ -30,6 +34,26 @@ impl Fence {
         let mut parts = text.splitn(3, '/').map(str::to_owned);
         let mut part = || parts.next().unwrap_or_default();
         Some(Self { namespace: part(), name: part(), holder: part() })
+    }
+
+    /// Refuses whoever may not read the Lease.
+    pub(crate) async fn check_rights(&self, core: &Core, user: &UserInfo) -> Result<(), ApiError> {
+        if self.is_of_component(user) {
+            return Ok(());
+        }
+        let get = Attributes {
+            version: "v1",
+            namespace: &self.namespace,
+            name: &self.name,
+            ..Attributes::resource(user, "get", "coordination.k8s.io", "leases")
+        };
+        core.authorization.check(&get).await
+    }
+
+    /// The parts of a component write as service accounts of its Lease's namespace, which need no rights to that Lease.
+    fn is_of_component(&self, user: &UserInfo) -> bool {
+        let group = format!("system:serviceaccounts:{}", self.namespace);
+        user.name.starts_with("system:kube-") || user.groups.contains(&group)
     }
 
     fn key(&self) -> String {

@@ -8,6 +8,7 @@ pub(crate) mod admission;
 pub(crate) mod allocate;
 mod commit;
 mod device_rights;
+mod equivalents;
 pub(crate) mod fencing;
 mod hooks;
 pub(crate) mod lease_fast_path;

@@ -6,14 +6,18 @@ mod audit;
 mod bad_input;
 mod conversion;
 mod custom_resources;
+mod evictions;
 mod fairness;
 mod health;
 mod leases;
 mod matrix;
+mod node_ports;
 mod pages;
+mod refusals;
 mod resource_metrics;
 mod rights;
 mod written;
+mod versions;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

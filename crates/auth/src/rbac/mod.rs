@@ -60,7 +60,7 @@ impl Rbac {
     pub fn decide(&self, attributes: &Attributes<'_>) -> Decision {
         let index = self.index();
         // Bindings in a namespace never reach plain paths.
-        let namespace = if attributes.resource.is_empty() { "" } else { attributes.namespace };
+        let namespace = if attributes.is_resource { attributes.namespace } else { "" };
         let mut errors = Vec::new();
         for binding in index.bindings(attributes.user, namespace) {
             match &binding.rules {

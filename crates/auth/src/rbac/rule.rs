@@ -43,7 +43,7 @@ impl PolicyRule {
         if !listed(&self.verbs, attributes.verb) {
             return false;
         }
-        if attributes.resource.is_empty() {
+        if !attributes.is_resource {
             return self.non_resource_urls.iter().any(|url| url_matches(url, attributes.path));
         }
         listed(&self.api_groups, attributes.group)
@@ -114,6 +114,19 @@ mod tests {
         check(&PolicyRule::new(&["*"], &["apps"], &["*"]), "list", "pods", "", false);
         let named = PolicyRule { resource_names: vec!["y".into()], ..base };
         check(&named, "get", "secrets", "", false);
+    }
+
+    #[test]
+    fn rules_for_paths_allow_no_resource_without_a_name() {
+        let user = UserInfo::default();
+        let rule = PolicyRule {
+            verbs: vec!["get".into()],
+            non_resource_urls: vec!["/apis/*".into()],
+            ..PolicyRule::default()
+        };
+        let path = "/apis/example.com/v1//namespaces/x/things";
+        assert!(!rule.allows(&Attributes { path, ..Attributes::resource(&user, "get", "example.com", "") }));
+        assert!(rule.allows(&Attributes::path(&user, "get", path)));
     }
 
     #[test]

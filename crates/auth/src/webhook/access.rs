@@ -78,7 +78,7 @@ fn question(version: &str, attributes: &Attributes<'_>) -> Value {
             spec[field] = value;
         }
     }
-    if attributes.resource.is_empty() {
+    if !attributes.is_resource {
         spec["nonResourceAttributes"] = json!({"path": attributes.path, "verb": attributes.verb});
     } else {
         let mut resource = serde_json::Map::new();

@@ -65,7 +65,7 @@ impl AccessConditions {
 fn describe(attributes: &Attributes<'_>) -> Value {
     let user = attributes.user;
     let mut request = json!({ "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra });
-    if attributes.resource.is_empty() {
+    if !attributes.is_resource {
         request["nonResourceAttributes"] = json!({ "path": attributes.path, "verb": attributes.verb });
         return request;
     }

@@ -111,7 +111,10 @@ impl Builder {
 
     /// Keeps an event for the aliases of what it belongs to.
     fn keep(&mut self, step: &Step, anchor: usize, line: usize) -> Result<(), Error> {
-        let length = if let Step::Scalar { text, .. } = step { text.len() } else { 0 };
+        let length = match step {
+            Step::Scalar { text, tag, .. } => text.len() + tag.as_ref().map_or(0, Tag::len),
+            _ => 0,
+        };
         self.weigh(KEPT + length)?;
         let start = self.kept.len();
         self.kept.push((step.clone(), line));

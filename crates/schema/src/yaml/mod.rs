@@ -229,6 +229,30 @@ mod tests {
         }
     }
 
+    /// Each tag is made from its declared prefix: many directives, and long ones, would cost as much for every tag.
+    #[test]
+    fn declared_prefixes_of_tags_are_few_and_short() {
+        let declared = |count: usize| (0..count).map(|i| format!("%TAG !a{i}! !\n")).collect::<String>();
+        let long = |length: usize| format!("%TAG !a! {}\n---\n{}", "x".repeat(length), "- !a!x 1\n".repeat(1000));
+        let core = format!("%TAG !a! tag:yaml.org,2002:{}\n---\n", "x".repeat(900));
+        for (text, why) in [
+            (declared(101) + "---\na: b\n", "found more than 100 %TAG directives"),
+            (declared(240_000), "found more than 100 %TAG directives"),
+            (long(1025), "found a %TAG directive of more than 1024 bytes"),
+            (format!("{core}&a [{}]\n", vec!["!a!x 1"; 100_000].join(",")), "too large"),
+        ] {
+            let error = parse(text.as_bytes()).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(error.contains(why), "{error}: {}", &text[..40]);
+        }
+        check(&(declared(100) + "---\na: !a99!x 5\n"), json!({"a": "5"}));
+        assert!(parse(long(1024).as_bytes()).is_ok());
+        check("%TAG !a! tag:yaml.org,2002:\n---\na: !a!str 5\n", json!({"a": "5"}));
+        // A long tag that many aliases share.
+        let text = format!("a: &a !!{} x\nb: [{}]\n", "x".repeat(1 << 20), vec!["*a"; 250_000].join(","));
+        let document = parse(text.as_bytes()).map(|d| d.value).unwrap_or_default();
+        assert_eq!(document["b"].as_array().map(Vec::len), Some(250_000));
+    }
+
     #[test]
     fn documents_with_anchors_go_on_working() {
         // An anchor within an anchor, a redefinition, keys and texts that have one.

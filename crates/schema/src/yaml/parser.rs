@@ -1,5 +1,7 @@
 //! From tokens to the events of a document.
 
+use std::collections::HashMap;
+
 use super::cursor::{Finder, Mistake, Place};
 use super::event::{Event, TAG_PREFIX, Tag};
 use super::scanner::{Kind, Scanner, Token};
@@ -35,13 +37,18 @@ enum State {
     },
 }
 
+/// As many prefixes of tags may be declared, of as many bytes: every tag is made from one. Upstream has no bound.
+const MOST_PREFIXES: usize = 100;
+const LONGEST_PREFIX: usize = 1024;
+
 pub(super) struct Parser<'t> {
     pub(super) scanner: Scanner<'t>,
     state: State,
     states: Vec<State>,
     /// Where the open collections began.
     starts: Vec<Place>,
-    tag_prefixes: Vec<(String, String)>,
+    /// By handle.
+    tag_prefixes: HashMap<String, String>,
 }
 
 /// An event and the line it begins in, from one; none behind the document.
@@ -54,7 +61,7 @@ impl<'t> Parser<'t> {
             state: State::DocumentStart,
             states: Vec::new(),
             starts: Vec::new(),
-            tag_prefixes: Vec::new(),
+            tag_prefixes: HashMap::new(),
         }
     }
 
@@ -144,10 +151,16 @@ impl<'t> Parser<'t> {
                 Kind::Version(1, 1) => version = true,
                 Kind::Version(..) => return refuse("found incompatible YAML document"),
                 Kind::TagPrefix { handle, prefix } => {
-                    if self.tag_prefixes.iter().any(|(known, _)| *known == handle) {
+                    if self.tag_prefixes.contains_key(&handle) {
                         return refuse("found duplicate %TAG directive");
                     }
-                    self.tag_prefixes.push((handle, prefix));
+                    if self.tag_prefixes.len() == MOST_PREFIXES {
+                        return refuse(&format!("found more than {MOST_PREFIXES} %TAG directives"));
+                    }
+                    if prefix.len() > LONGEST_PREFIX {
+                        return refuse(&format!("found a %TAG directive of more than {LONGEST_PREFIX} bytes"));
+                    }
+                    self.tag_prefixes.insert(handle, prefix);
                 }
                 _ => return Ok(()),
             }
@@ -228,7 +241,7 @@ impl<'t> Parser<'t> {
         if handle.is_empty() {
             return Ok(suffix);
         }
-        let declared = self.tag_prefixes.iter().find(|(known, _)| known == handle).map(|(_, prefix)| &**prefix);
+        let declared = self.tag_prefixes.get(handle).map(String::as_str);
         let prefix = declared.or(match handle {
             "!" => Some("!"),
             "!!" => Some(TAG_PREFIX),

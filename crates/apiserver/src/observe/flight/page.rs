@@ -63,6 +63,7 @@ pub(crate) async fn verdict(
 pub(crate) async fn may_get(core: &Core, context: &RequestContext, info: &RequestInfo) -> Result<(), ApiError> {
     let wanted = Attributes {
         user: &context.user,
+        is_resource: true,
         verb: "get",
         namespace: &info.namespace,
         group: &info.group,

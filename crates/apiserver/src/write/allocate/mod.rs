@@ -2,19 +2,19 @@
 //!
 //! What is handed out is written in the same transaction as the Service: an IPAddress object per address and a marker key
 //! per port. Two writers that choose the same one collide on that key, so there is no state in memory that could go stale,
-//! and nothing to repair after a crash: only what was deleted by hand.
+//! and nothing to repair after a crash: only what was deleted by hand, and what an earlier release forgot.
 
 mod ranges;
 mod repair;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ferry_meta::{ApiError, FieldError, GroupResource, GroupVersionKind, ObjectReader, Path, object, time};
 use ferry_registry::Resource;
 use ferry_registry::core::service as service_rules;
 use ferry_registry::cursor::Cursor;
-use ferry_store::Op;
+use ferry_store::{Entry, Op, Range};
 use rand::Rng;
 use serde_json::{Value, json};
 
@@ -60,8 +60,7 @@ fn addresses(service: &Value) -> BTreeSet<String> {
 
 fn ports(service: &Value) -> BTreeSet<i64> {
     let listed = object::items(service, "/spec/ports").iter().filter_map(|p| p.get("nodePort")?.as_i64());
-    let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64);
-    listed.chain(health).filter(|p| *p > 0).collect()
+    listed.chain([health_port(service)]).filter(|p| *p > 0).collect()
 }
 
 /// Fills in what a Service needs and does not have. `old` is None for a new one.
@@ -98,16 +97,37 @@ fn default_families(core: &Core, row: &Resource, service: &mut Value, old: Optio
 
 /// What the deletion of a Service gives back.
 pub(super) async fn releases(core: &Core, old: &Value) -> Result<Vec<Op>, ApiError> {
-    release(core, &addresses(old), &ports(old)).await
+    release(core, old, &addresses(old), &ports(old)).await
 }
 
-/// A marker that is gone already needs no release.
-async fn release(core: &Core, addresses: &BTreeSet<String>, ports: &BTreeSet<i64>) -> Result<Vec<Op>, ApiError> {
+/// Whose a port is: the value of its marker.
+fn owner(service: &Value) -> String {
+    format!("{}/{}", object::namespace(service), object::name(service))
+}
+
+/// Whether the IPAddress or the marker is there for this Service.
+fn is_own(entry: &Entry, service: &Value) -> bool {
+    if entry.key.starts_with(PORT_PREFIX) {
+        return entry.value == owner(service).as_bytes();
+    }
+    let Ok(address) = codec::decode_stored(&entry.value) else { return true };
+    let parent = |field: &str| object::text(&address, &format!("/spec/parentRef/{field}")).to_owned();
+    format!("{}/{}", parent("namespace"), parent("name")) == owner(service)
+}
+
+/// A marker that is gone already needs no release, and one of another Service stays.
+async fn release(
+    core: &Core,
+    service: &Value,
+    addresses: &BTreeSet<String>,
+    ports: &BTreeSet<i64>,
+) -> Result<Vec<Op>, ApiError> {
     let keys = addresses.iter().map(|a| format!("{ADDRESS_PREFIX}{a}"));
     let mut ops = Vec::new();
     for key in keys.chain(ports.iter().map(|p| format!("{PORT_PREFIX}{p}"))) {
         let got = core.store.get(&key).await.map_err(|e| objects::store_error(&e))?;
-        ops.extend(got.entry.map(|entry| Op::Delete { key, expected: entry.modified }));
+        let own = got.entry.filter(|entry| is_own(entry, service));
+        ops.extend(own.map(|entry| Op::Delete { key, expected: entry.modified }));
     }
     Ok(ops)
 }
@@ -115,23 +135,25 @@ async fn release(core: &Core, addresses: &BTreeSet<String>, ports: &BTreeSet<i64
 impl Allocation {
     /// Fills in what the Service needs and does not have.
     fn choose(&mut self, core: &Core, row: &Resource, service: &mut Value) -> Result<(), ApiError> {
-        let kind = object::text(service, "/spec/type").to_owned();
-        let needs_address = matches!(&*kind, "ClusterIP" | "NodePort" | "LoadBalancer");
+        let needs_address = matches!(object::text(service, "/spec/type"), "ClusterIP" | "NodePort" | "LoadBalancer");
         if needs_address && object::text(service, "/spec/clusterIP") != "None" {
             self.choose_addresses(core, row, service)?;
         }
-        let wants_ports = kind == "NodePort"
-            || (kind == "LoadBalancer"
-                && service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false)));
-        if wants_ports {
+        if wants_ports(service) {
             check_ports(core, row, service)?;
-            self.choose_ports(core, service);
         }
-        let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0);
-        if health == 0 && service_rules::needs_health_check_port(&Cursor::root(service)) {
+        self.choose_ports(core, service)
+    }
+
+    /// Node ports for those that have none, then the port of the health check. Asked again after a port was lost.
+    fn choose_ports(&mut self, core: &Core, service: &mut Value) -> Result<(), ApiError> {
+        if wants_ports(service) {
+            self.choose_listed_ports(core, service)?;
+        }
+        if health_port(service) == 0 && service_rules::needs_health_check_port(&Cursor::root(service)) {
             let mut used = ports(service);
             used.extend(&self.avoid);
-            let port = self.free_port(core, &used);
+            let port = self.free_port(core, &used)?;
             object::child_mut(service, "spec").insert("healthCheckNodePort".into(), port.into());
         }
         Ok(())
@@ -196,14 +218,14 @@ impl Allocation {
         Err(refused(row, service, address, "the provided network does not match the current range"))
     }
 
-    fn choose_ports(&mut self, core: &Core, service: &mut Value) {
+    fn choose_listed_ports(&mut self, core: &Core, service: &mut Value) -> Result<(), ApiError> {
         let mut used: BTreeSet<i64> = ports(service);
         used.extend(&self.avoid);
-        let mut by_port: Vec<(i64, i64, String)> = Vec::new();
-        let Some(list) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else { return };
+        let mut given = NodePorts::default();
+        let Some(list) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else { return Ok(()) };
         for entry in list.iter() {
             if let Some(node_port) = entry.get("nodePort").and_then(Value::as_i64).filter(|p| *p > 0) {
-                by_port.push((port_of(entry), node_port, protocol_of(entry)));
+                given.add(port_of(entry), protocol_of(entry), node_port);
             }
         }
         for entry in list.iter_mut() {
@@ -212,21 +234,25 @@ impl Allocation {
             }
             // The same port under TCP and UDP shares one node port.
             let (port, protocol) = (port_of(entry), protocol_of(entry));
-            let shared = by_port.iter().find(|(p, _, other)| *p == port && *other != protocol).map(|(_, n, _)| *n);
-            let node_port = shared.unwrap_or_else(|| self.free_port(core, &used));
+            let node_port = match given.of_another_protocol(port, &protocol) {
+                Some(port) => port,
+                None => self.free_port(core, &used)?,
+            };
             used.insert(node_port);
-            by_port.push((port, node_port, protocol));
+            given.add(port, protocol, node_port);
             entry["nodePort"] = node_port.into();
         }
+        Ok(())
     }
 
     /// A port that is not known to be in use; the transaction has the last word.
-    fn free_port(&mut self, core: &Core, used: &BTreeSet<i64>) -> i64 {
+    fn free_port(&mut self, core: &Core, used: &BTreeSet<i64>) -> Result<i64, ApiError> {
         let (first, last) = core.node_ports;
-        let mut random = rand::rng();
-        let port = (0..256).map(|_| random.random_range(first..=last)).find(|p| !used.contains(p)).unwrap_or(first);
+        let start = rand::rng().random_range(first..=last);
+        let port = (start..=last).chain(first..start).find(|port| !used.contains(port));
+        let port = port.ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
         self.chosen_ports.insert(port);
-        port
+        Ok(port)
     }
 
     /// What stands beside the Service in its transaction.
@@ -235,7 +261,7 @@ impl Allocation {
         if none && self.released_addresses.is_empty() && self.released_ports.is_empty() {
             return Ok(Vec::new());
         }
-        let owner = format!("{}/{}", object::namespace(service), object::name(service));
+        let owner = owner(service);
         let taken = self.taken_addresses.iter().map(|address| Op::Create {
             key: format!("{ADDRESS_PREFIX}{address}"),
             value: address_object(address, service).into(),
@@ -247,14 +273,24 @@ impl Allocation {
             lease: None,
         });
         let mut ops: Vec<Op> = taken.chain(ports).collect();
-        ops.extend(release(core, &self.released_addresses, &self.released_ports).await?);
+        ops.extend(release(core, service, &self.released_addresses, &self.released_ports).await?);
         Ok(ops)
     }
 
     /// The key was taken: chooses another, or says that the one the client wants is not free.
-    pub(crate) fn lost(&mut self, core: &Core, row: &Resource, service: &mut Value, key: &str) -> Result<(), ApiError> {
+    pub(crate) async fn lost(
+        &mut self,
+        core: &Core,
+        row: &Resource,
+        service: &mut Value,
+        key: &str,
+    ) -> Result<(), ApiError> {
         self.lost += 1;
         if let Some(address) = key.strip_prefix(ADDRESS_PREFIX) {
+            // What was to be given back changed meanwhile.
+            if self.released_addresses.contains(address) {
+                return Ok(());
+            }
             if self.chosen_addresses.remove(address) && self.lost < 1000 {
                 self.lost_addresses.insert(address.to_owned());
                 let family = if address.contains(':') { "IPv6" } else { "IPv4" };
@@ -270,16 +306,23 @@ impl Allocation {
         let Some(port) = key.strip_prefix(PORT_PREFIX).and_then(|p| p.parse::<i64>().ok()) else {
             return Err(ApiError::internal(format!("the write lost a race for {key}")));
         };
-        self.avoid.insert(port);
+        if self.released_ports.contains(&port) {
+            return Ok(());
+        }
         if self.chosen_ports.remove(&port) && self.lost < 1000 {
+            self.avoid.insert(port);
+            self.avoid.extend(ports_in_use(core).await?);
             self.taken_ports.remove(&port);
+            if health_port(service) == port {
+                object::child_mut(service, "spec").remove("healthCheckNodePort");
+            }
             for entry in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
                 if entry.get("nodePort").and_then(Value::as_i64) == Some(port) {
                     entry["nodePort"] = 0.into();
                 }
             }
             let before = ports(service);
-            self.choose_ports(core, service);
+            self.choose_ports(core, service)?;
             self.taken_ports.extend(ports(service).difference(&before));
             return Ok(());
         }
@@ -291,6 +334,44 @@ impl Allocation {
         let errors = FieldError::invalid(&path, port, "provided port is already allocated").into();
         Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors))
     }
+}
+
+/// The node ports of a Service by port, with their protocols. Two of each port are enough to find one of another protocol:
+/// how many ports there are is checked later.
+#[derive(Default)]
+struct NodePorts(BTreeMap<i64, Vec<(String, i64)>>);
+
+impl NodePorts {
+    fn add(&mut self, port: i64, protocol: String, node_port: i64) {
+        let known = self.0.entry(port).or_default();
+        if known.len() < 2 && known.iter().all(|(other, _)| *other != protocol) {
+            known.push((protocol, node_port));
+        }
+    }
+
+    fn of_another_protocol(&self, port: i64, protocol: &str) -> Option<i64> {
+        self.0.get(&port)?.iter().find(|(other, _)| other != protocol).map(|(_, node_port)| *node_port)
+    }
+}
+
+/// All that have a marker: a second choice is made from the others, however few these are.
+async fn ports_in_use(core: &Core) -> Result<Vec<i64>, ApiError> {
+    let range = Range { prefix: PORT_PREFIX.to_owned(), ..Range::default() };
+    let markers = core.store.range(range).await.map_err(|e| objects::store_error(&e))?;
+    Ok(markers.entries.iter().filter_map(|entry| entry.key.strip_prefix(PORT_PREFIX)?.parse().ok()).collect())
+}
+
+/// Whether each of its ports gets a node port.
+fn wants_ports(service: &Value) -> bool {
+    match object::text(service, "/spec/type") {
+        "NodePort" => true,
+        "LoadBalancer" => service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false)),
+        _ => false,
+    }
+}
+
+fn health_port(service: &Value) -> i64 {
+    service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0)
 }
 
 /// Ports that people choose must be in the range; those they keep were checked when they were chosen.
