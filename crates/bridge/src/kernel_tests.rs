@@ -195,6 +195,30 @@ fn host_ports_lead_to_the_pod() {
     lab.ask("ADD", "c", &ports).expect("the port is free");
 }
 
+/// A pod names an address that others are behind, and the way to it leads over this node.
+#[test]
+fn host_ports_take_nothing_from_others_addresses() {
+    let mut lab = Lab::new(&BOTH);
+    let port = |address: &str| json!({ "hostPort": 443, "containerPort": 80, "protocol": "tcp", "hostIP": address });
+    let foreign: [IpAddr; 2] = ["10.96.0.1", "fd96::1"].map(|text| text.parse().expect("an address"));
+    let ports = json!({ "runtimeConfig": { "portMappings": foreign.map(|address| port(&address.to_string())) } });
+    let pod = lab.add("a", &ports);
+    lab.add("b", &json!({}));
+    for (own, foreign) in pod.iter().zip(foreign) {
+        let width = if foreign.is_ipv4() { 32 } else { 128 };
+        ip(&["-n", &lab.name("node"), "route", "add", &format!("{foreign}/{width}"), "dev", "pods0"]);
+        let (to, serving) = (SocketAddr::new(foreign, 443), SocketAddr::new(*own, 80));
+        let listener = inside(&lab.path("a"), async |_| Ok(TcpListener::bind(serving).expect("a port")));
+        let listener = listener.expect("a server");
+        for from in ["b", "node"] {
+            let time = Duration::from_millis(500);
+            let told = inside(&lab.path(from), async |_| Ok(TcpStream::connect_timeout(&to, time))).expect("a client");
+            assert!(told.is_err(), "from {from} to {foreign}");
+        }
+        drop(listener);
+    }
+}
+
 #[test]
 fn nothing_leaks() {
     let mut lab = Lab::new(&["10.77.0.0/27", "fd77::/64"]);

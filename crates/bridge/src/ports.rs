@@ -48,6 +48,7 @@ fn targets(records: &BTreeMap<IpAddr, Record>) -> Targets<'_> {
     targets
 }
 
+/// Only what is sent to an address of the node is taken: a `hostIP` is whatever the pod says, a Service's address too.
 fn render(settings: &Settings, records: &BTreeMap<IpAddr, Record>) -> String {
     let table = table(&settings.bridge);
     let mut text = format!("add table inet {table}\ndelete table inet {table}\n");
@@ -94,8 +95,8 @@ fn render(settings: &Settings, records: &BTreeMap<IpAddr, Record>) -> String {
         "table inet {table} {{
  comment \"hostPorts of pods, kept by ferry: changes made by hand do not last\"
 {chains}{maps} chain dispatch {{
-  ip daddr . meta l4proto . th dport vmap @ports4
-  ip6 daddr . meta l4proto . th dport vmap @ports6
+  fib daddr type local ip daddr . meta l4proto . th dport vmap @ports4
+  fib daddr type local ip6 daddr . meta l4proto . th dport vmap @ports6
   fib daddr type local meta l4proto . th dport vmap @ports
  }}
  chain prerouting {{

@@ -404,6 +404,24 @@ async fn a_pod_speaks_with_its_own_addresses_only() {
         });
         received.recv(&mut [0; 8]).is_ok() == expected
     };
+    // As a pod with raw sockets does: its packets have no source. Addresses of a link are free to use after a while.
+    let shown = lab.inside("x/a", "ip -6 -o addr show dev eth0 scope link");
+    let linked = shown.split_whitespace().find(|word| word.starts_with("fe80:")).expect("a link-local address");
+    let linked: Ipv6Addr = linked.trim_end_matches("/64").parse().expect("an address");
+    lab.inside("y/a", "nft add table ip6 sourceless");
+    lab.inside("y/a", "nft add chain ip6 sourceless out { type filter hook postrouting priority 0 ; }");
+    lab.inside("y/a", "nft add rule ip6 sourceless out udp dport 85 ip6 saddr set ::");
+    let sixth = lab.within("x/a", || UdpSocket::bind("[::]:85").expect("udp"));
+    let heard_without_source = |expected: bool| {
+        sixth.set_read_timeout(Some(SILENCE)).expect("a timeout");
+        lab.within("y/a", move || {
+            let socket = UdpSocket::bind("[::]:0").expect("udp");
+            let _ = socket.send_to(b"x", SocketAddrV6::new(linked, 85, 0, scope()));
+        });
+        sixth.recv_from(&mut [0; 8]).is_ok_and(|(_, from)| from.ip().is_unspecified()) == expected
+    };
+    eventually(|| heard_without_source(true)).await;
+    while sixth.recv(&mut [0; 8]).is_ok() {}
     let neighbour = || lab.inside("x/a", "ip neigh show 10.244.0.11");
     assert!(lab.reaches("x/a", "10.244.0.11:80", true));
     let before = neighbour();
@@ -413,6 +431,7 @@ async fn a_pod_speaks_with_its_own_addresses_only() {
     assert_eq!(bind(&lab, &mut ports, &[]).await, PODS.len());
     assert!(lab.reaches("x/a", "10.244.0.20:80", true) && lab.reaches("y/a", "10.244.0.10:80", true));
     assert!(heard("10.244.0.20", true), "under its own address");
+    assert!(heard_without_source(false), "nor without one");
     // y/a takes the address of x/b, in its packets and on the bridge.
     lab.inside("y/a", "ip addr add 10.244.0.11/32 dev eth0");
     assert!(heard("10.244.0.11", false), "under another's");

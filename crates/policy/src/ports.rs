@@ -136,7 +136,8 @@ impl Ports {
     }
 }
 
-/// The fixed part. A port that is not bound passes: nothing of its pod has started, or the node is about to bind it.
+/// The fixed part. A port that is not bound passes: nothing of its pod has started, or the node is about to bind it. Who has no
+/// address of IPv6 yet asks whether one is free, and for groups; nothing else comes without a source.
 fn frame(table: &str) -> String {
     format!(
         "add table bridge {table}
@@ -170,7 +171,7 @@ table bridge {table} {{
   chain sixth {{
     icmpv6 type {{ nd-router-advert, nd-redirect }} drop
     icmpv6 type nd-neighbor-advert iifname . @th,64,128 != @targets drop
-    ip6 saddr :: accept
+    ip6 saddr :: ip6 daddr ff00::/8 meta l4proto icmpv6 accept
     iifname . ip6 saddr @addresses-6 accept
     drop
   }}

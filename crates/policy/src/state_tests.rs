@@ -187,6 +187,7 @@ fn both_families_have_rules() {
         "isolated-ingress-4 { 10.244.0.10 : goto",
         "isolated-ingress-6 { fd00::10 : goto",
         "own-6 { fd00::10 . fd00::10 }",
+        "strays ip6 saddr { ::, fe80::/10 } drop",
         "strays ip6 daddr { fe80::/10, ff00::/8 } drop",
         "ip6 saddr 2001:db8::/32 ip6 saddr != 2001:db8:1::/48 accept",
     ] {

@@ -286,7 +286,7 @@ impl Table {
             to_all.extend(self.bridge.broadcasts.iter().map(ToString::to_string));
             let mut rules = vec!["icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept".to_owned()];
             if self.families.contains(&Family::V6) {
-                rules.push("ip6 saddr fe80::/10 drop".to_owned());
+                rules.push("ip6 saddr { ::, fe80::/10 } drop".to_owned());
                 rules.push("ip6 daddr { fe80::/10, ff00::/8 } drop".to_owned());
             } else {
                 // Whatever the addresses, they are no pod's.

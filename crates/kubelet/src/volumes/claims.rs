@@ -1,6 +1,7 @@
 //! Volumes that a pod claims: a folder or a device of this node, or a driver's.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use ferry_client::{Api, write};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume};
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::csi::Wanted;
-use super::{Made, Unmounted, Volumes, blocking, directory};
+use super::{Made, Unmounted, Volumes, blocking, directory, note, write_note};
 use crate::{pod, quantity};
 
 /// The claim that a volume of a pod stands for.
@@ -31,6 +32,9 @@ impl Claimed {
     }
 }
 
+/// Where a pod's folder notes its volumes for one pod.
+const SINGLE: &str = "single-user-volumes";
+
 /// Which pod has each volume that one pod of the cluster may have at a time. The scheduler keeps others away; whoever names
 /// the node itself gets past it.
 #[derive(Default)]
@@ -42,6 +46,19 @@ impl SingleUsers {
             user if user == uid => Ok(()),
             _ => Err("volume uses the ReadWriteOncePod access mode and is already in use by another pod".to_owned()),
         }
+    }
+
+    /// Who had which before this process began: their pods may start in any order.
+    pub(super) fn read(pods: &Path) -> Self {
+        let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut users = HashMap::new();
+        for pod in entries(pods) {
+            let uid = pod.file_name().to_string_lossy().into_owned();
+            for volume in entries(&pod.path().join(SINGLE)) {
+                users.insert(volume.file_name().to_string_lossy().into_owned(), uid.clone());
+            }
+        }
+        Self(Mutex::new(users))
     }
 
     pub(super) fn forget(&self, uid: &str) {
@@ -59,14 +76,16 @@ impl Volumes {
             let why = format!("PVC {namespace}/{claim} was not created for pod {namespace}/{name} (pod is not owner)");
             return Err(why.into());
         }
-        let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| "PVC is not bound".to_owned())?;
+        let name = volume_name(&claim)?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let spec = volumes.get(&name).await.map_err(|error| write::short(&error))?.spec.unwrap_or_default();
+        check_binding(&claim, &name, &spec)?;
         let device = spec.volume_mode.as_deref() == Some("Block");
         check_use(pod, &volume.name, device)?;
         if spec.access_modes.iter().flatten().any(|mode| mode == "ReadWriteOncePod") {
             self.single_users.take(&name, pod::uid(pod))?;
+            let note = note(&self.pod_folder(pod::uid(pod)), SINGLE, &name);
+            blocking(move || write_note(&note)).await?;
         }
         if let Some(wanted) = Wanted::persistent(&name, &spec, claimed.read_only) {
             let made = self.csi.mount(pod, &wanted, &self.tokens).await?;
@@ -82,7 +101,7 @@ impl Volumes {
         };
         let path = blocking(move || directory::host_path(&path, &kind)).await?;
         if is_local && !device && !claimed.read_only {
-            super::give(pod, &path).await?;
+            self.give_once(pod, &name, &path).await?;
         }
         Ok(Made { device, ..Made::folder(path) })
     }
@@ -118,6 +137,31 @@ impl Volumes {
     }
 }
 
+/// The volume that a claim is bound to.
+fn volume_name(claim: &PersistentVolumeClaim) -> Result<String, String> {
+    if claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound") {
+        return Err("PVC is not bound".to_owned());
+    }
+    let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).filter(|name| !name.is_empty());
+    name.ok_or_else(|| "PVC has empty pvc.Spec.VolumeName".to_owned())
+}
+
+/// Whoever makes a claim names the volume; whose it is, the volume says.
+fn check_binding(claim: &PersistentVolumeClaim, name: &str, spec: &PersistentVolumeSpec) -> Result<(), String> {
+    let Some(reference) = &spec.claim_ref else {
+        return Err(format!(
+            "found PV object {name} but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim"
+        ));
+    };
+    let (its, own) = (reference.uid.as_deref().unwrap_or_default(), claim.metadata.uid.as_deref().unwrap_or_default());
+    if its.is_empty() || its != own {
+        return Err(format!(
+            "found PV object {name} but its pv.Spec.ClaimRef.UID {its} does not point to claim.UID {own}"
+        ));
+    }
+    Ok(())
+}
+
 /// A device is not mounted, and a folder is no device.
 fn check_use(pod: &Pod, volume: &str, device: bool) -> Result<(), String> {
     let spec = pod::spec(pod);
@@ -149,5 +193,42 @@ mod tests {
         assert!(refused.contains("already in use by another pod"), "{refused}");
         users.forget("a");
         users.take("disk", "b").expect("given back");
+    }
+
+    #[test]
+    fn users_are_known_after_a_restart() {
+        let pods = tempfile::tempdir().expect("a folder");
+        write_note(&note(&pods.path().join("a"), SINGLE, "disk")).expect("noted");
+        let users = SingleUsers::read(pods.path());
+        users.take("disk", "b").expect_err("taken");
+        users.take("disk", "a").expect("its own");
+        users.take("other", "b").expect("free");
+        SingleUsers::read(&pods.path().join("none")).take("disk", "b").expect("nobody was there");
+    }
+
+    /// A claim of one's own that names somebody else's volume is no way to it.
+    #[test]
+    fn a_claim_gets_the_volume_that_is_its_own() {
+        let claim = |phase: &str, volume: &str| -> PersistentVolumeClaim {
+            let value =
+                json!({"metadata": {"uid": "mine"}, "spec": {"volumeName": volume}, "status": {"phase": phase}});
+            serde_json::from_value(value).expect("a claim")
+        };
+        assert_eq!(volume_name(&claim("Pending", "pv")), Err("PVC is not bound".to_owned()));
+        assert_eq!(volume_name(&claim("Lost", "pv")), Err("PVC is not bound".to_owned()));
+        assert_eq!(volume_name(&claim("Bound", "")), Err("PVC has empty pvc.Spec.VolumeName".to_owned()));
+        assert_eq!(volume_name(&claim("Bound", "pv")).as_deref(), Ok("pv"));
+        for (reference, why) in [
+            (json!(null), "nil pv.Spec.ClaimRef"),
+            (json!({"name": "c", "namespace": "n"}), "does not point to claim.UID mine"),
+            (json!({"name": "c", "namespace": "n", "uid": "another"}), "UID another does not point to claim.UID mine"),
+            (json!({"name": "c", "namespace": "n", "uid": "mine"}), ""),
+        ] {
+            let spec = serde_json::from_value(json!({"claimRef": reference})).expect("a volume");
+            match check_binding(&claim("Bound", "pv"), "pv", &spec) {
+                Ok(()) => assert_eq!(why, ""),
+                Err(error) => assert!(!why.is_empty() && error.contains(why), "{error}"),
+            }
+        }
     }
 }

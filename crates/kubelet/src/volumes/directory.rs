@@ -11,31 +11,36 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use crate::quantity;
 
 pub(super) fn empty(folder: &Path, source: &EmptyDirVolumeSource, group: Option<u32>) -> io::Result<()> {
-    let is_new = !folder.exists();
-    match source.medium.as_deref().unwrap_or_default() {
-        "Memory" => memory(folder, source.size_limit.as_ref().and_then(quantity::value), 0o777)?,
-        _ => fs::create_dir_all(folder)?,
+    let mode = if group.is_some() { 0o2777 } else { 0o777 };
+    if source.medium.as_deref() == Some("Memory") {
+        return memory(folder, source.size_limit.as_ref().and_then(quantity::value), mode, group);
     }
-    if is_new {
-        let mode = if group.is_some() { 0o2777 } else { 0o777 };
-        if group.is_some() {
-            chown(folder, None, group)?;
-        }
-        fs::set_permissions(folder, Permissions::from_mode(mode))?;
+    if folder.exists() {
+        return Ok(());
     }
-    Ok(())
+    // Whole or not at all: one that exists is never given to the group again. No volume's name has a dot.
+    let half = folder.with_extension("new");
+    fs::create_dir_all(&half)?;
+    if group.is_some() {
+        chown(&half, None, group)?;
+    }
+    fs::set_permissions(&half, Permissions::from_mode(mode))?;
+    fs::rename(half, folder)
 }
 
-/// Mounts a file system in memory, once; its root has this mode.
-pub(super) fn memory(folder: &Path, size: Option<i64>, mode: u32) -> io::Result<()> {
+/// Mounts a file system in memory, once; its root has this mode and group.
+pub(super) fn memory(folder: &Path, size: Option<i64>, mode: u32, group: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     if is_mount_point(folder)? {
         return Ok(());
     }
-    let options = match size {
-        Some(bytes) if bytes > 0 => format!("size={bytes},mode={mode:o}"),
-        _ => format!("mode={mode:o}"),
-    };
+    let mut options = format!("mode={mode:o}");
+    if let Some(bytes) = size.filter(|bytes| *bytes > 0) {
+        options += &format!(",size={bytes}");
+    }
+    if let Some(group) = group {
+        options += &format!(",gid={group}");
+    }
     let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     // Where that may not be, the volume may not be: a folder on disk is not what was asked for.
@@ -138,6 +143,31 @@ mod tests {
         assert!(host_path(&path("file"), "FileOrCreate").is_ok());
         assert!(host_path(&path("none"), "Socket").is_err());
         assert!(host_path("relative", "").is_err());
+    }
+
+    /// A kubelet that was killed half-way leaves nothing that looks like the volume.
+    #[test]
+    fn an_empty_folder_is_made_whole() {
+        if !rustix::process::geteuid().is_root() {
+            return ferry_testkit::skip("giving files to a group needs root");
+        }
+        let root = tempfile::tempdir().expect("a folder");
+        let about = |path: &Path| fs::metadata(path).map(|about| (about.mode() & 0o7777, about.gid())).expect("there");
+        let disk = root.path().join("volumes/disk");
+        fs::create_dir_all(disk.with_extension("new")).expect("half of it");
+        empty(&disk, &EmptyDirVolumeSource::default(), Some(77)).expect("made");
+        assert_eq!(about(&disk), (0o2777, 77));
+        assert!(!disk.with_extension("new").exists());
+        fs::set_permissions(&disk, Permissions::from_mode(0o700)).expect("by a container");
+        empty(&disk, &EmptyDirVolumeSource::default(), Some(77)).expect("there already");
+        assert_eq!(about(&disk), (0o700, 77), "it stays as it is");
+        let memory = root.path().join("volumes/memory");
+        fs::create_dir_all(&memory).expect("before it was mounted");
+        let source = EmptyDirVolumeSource { medium: Some("Memory".into()), ..EmptyDirVolumeSource::default() };
+        empty(&memory, &source, Some(77)).expect("made");
+        let seen = about(&memory);
+        rustix::mount::unmount(&memory, UnmountFlags::DETACH).expect("unmounted");
+        assert_eq!(seen, (0o2777, 77));
     }
 
     #[test]

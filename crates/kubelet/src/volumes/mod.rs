@@ -110,8 +110,9 @@ impl Volumes {
     ) -> Self {
         let certificates = Certificates::new(client.clone(), node, clock.clone());
         let csi = Csi::new(root, node, client.clone(), plugins, clock.clone());
-        let (tokens, single_users) = (Tokens::new(client.clone(), clock), SingleUsers::default());
-        Self { root: root.join("pods"), tokens, certificates, client, sources, csi, single_users }
+        let root = root.join("pods");
+        let (tokens, single_users) = (Tokens::new(client.clone(), clock), SingleUsers::read(&root));
+        Self { root, tokens, certificates, client, sources, csi, single_users }
     }
 
     pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
@@ -173,12 +174,24 @@ impl Volumes {
         blocking(move || {
             // Secrets never reach the disk: a small file system in memory holds them.
             if matches!(plugin, "secret" | "projected") {
-                directory::memory(&made, None, atomic::FOLDER_MODE).map_err(|e| e.to_string())?;
+                directory::memory(&made, None, atomic::FOLDER_MODE, None).map_err(|e| e.to_string())?;
             }
             atomic::write(&made, &content.files, group).map_err(|e| e.to_string())
         })
         .await?;
         Ok(Made { refresh_at: content.refresh_at, ..Made::folder(folder) })
+    }
+
+    /// Gives the files of a volume to the pod's group, once for each pod: its containers use them since, and may have changed
+    /// what they are allowed to.
+    async fn give_once(&self, pod: &Pod, volume: &str, root: &Path) -> Result<(), String> {
+        let given = note(&self.pod_folder(pod::uid(pod)), GIVEN, volume);
+        let known = given.clone();
+        if blocking(move || Ok(known.exists())).await? {
+            return Ok(());
+        }
+        give(pod, root).await?;
+        blocking(move || write_note(&given)).await
     }
 
     /// Removes everything that was made for a pod.
@@ -201,6 +214,19 @@ impl Volumes {
         });
         listed.await.unwrap_or_default()
     }
+}
+
+/// Where a pod's folder notes the local volumes whose files were given to its group.
+const GIVEN: &str = "given-local-volumes";
+
+/// What is known of one volume of a pod across restarts; gone with the pod's folder.
+fn note(pod: &Path, kind: &str, volume: &str) -> PathBuf {
+    pod.join(kind).join(volume)
+}
+
+fn write_note(note: &Path) -> Result<(), String> {
+    let written = note.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(note, ""));
+    written.map_err(|error| format!("{}: {error}", note.display()))
 }
 
 /// Gives the files of a volume to the pod's group, if it has one.

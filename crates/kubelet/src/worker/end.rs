@@ -6,6 +6,7 @@ use ferry_client::write;
 use ferry_client::{Api, EventType};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{DeleteParams, Preconditions};
+use tokio::sync::watch;
 
 use super::{Next, Verdict, Worker};
 use crate::runtime::PodState;
@@ -55,15 +56,27 @@ impl Worker {
         if grace > 1 && pod::is_being_deleted(&self.pod) && is_ready(&self.status) {
             tokio::time::sleep(self.context.config.drain).await;
         }
-        for group in plan::termination_order(&self.pod, state) {
-            let used = i64::try_from(started.elapsed().as_secs()).unwrap_or(i64::MAX);
-            let left = grace.saturating_sub(used).max(0);
+        let used = i64::try_from(started.elapsed().as_secs()).unwrap_or(i64::MAX);
+        let left = grace.saturating_sub(used).max(0);
+        // All hooks run at once. Before its signal, a sidecar waits until those before it have ended.
+        let ended = watch::Sender::new(0);
+        let groups = plan::termination_order(&self.pod, state);
+        let groups = groups.iter().enumerate().map(|(place, group)| {
             let kills = group.iter().map(|record| {
-                let message = format!("Stopping container {}", record.name);
-                self.kill(state, record, left, message)
+                let (message, mut before) = (format!("Stopping container {}", record.name), ended.subscribe());
+                let turn = async move {
+                    let _ = before.wait_for(|ended| *ended >= place).await;
+                };
+                self.kill(state, record, left, message, turn)
             });
-            futures::future::join_all(kills).await;
-        }
+            let kills = futures::future::join_all(kills);
+            let ended = &ended;
+            async move {
+                kills.await;
+                ended.send_modify(|ended| *ended = (*ended).max(place + 1));
+            }
+        });
+        futures::future::join_all(groups).await;
         for sandbox in &state.sandboxes {
             if let Err(error) = self.context.runtime.stop_sandbox(&sandbox.id).await {
                 tracing::debug!(sandbox = sandbox.id, "not stopped: {error}");

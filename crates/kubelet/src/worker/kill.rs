@@ -31,17 +31,29 @@ impl Worker {
             KillReason::RestartAll => 0,
             _ => own.unwrap_or_else(|| pod::grace_seconds(&self.pod)),
         };
-        self.kill(state, record, grace, why.message(name, role)).await;
+        self.kill(state, record, grace, why.message(name, role), std::future::ready(())).await;
     }
 
-    /// Runs the hook, stops the container, and returns when it is dead.
-    pub(super) async fn kill(&self, state: &PodState, record: &Record, grace: i64, message: String) {
+    /// Runs the hook, waits for the container's turn, stops it, and returns when it is dead. All within its time.
+    pub(super) async fn kill(
+        &self,
+        state: &PodState,
+        record: &Record,
+        grace: i64,
+        message: String,
+        turn: impl Future<Output = ()>,
+    ) {
         self.events().container(&record.name, EventType::Normal, "Killing", message);
         let container = pod::container(&self.pod, &record.name).map(|(_, c)| c.into_owned());
         let mut left = grace;
         if let Some(container) = container.filter(|_| grace > 0) {
             let used = self.before_stop(state, &container, &record.id, grace).await;
             left = left.saturating_sub(i64::try_from(used.as_secs()).unwrap_or(i64::MAX));
+        }
+        if let Some(limit) = u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_secs) {
+            let started = Instant::now();
+            let _ = tokio::time::timeout(limit, turn).await;
+            left = left.saturating_sub(i64::try_from(started.elapsed().as_secs()).unwrap_or(i64::MAX));
         }
         let stopped = self.context.runtime.stop_container(&record.id, left.max(SHORTEST_GRACE)).await;
         if let Err(error) = stopped {

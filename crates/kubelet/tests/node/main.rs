@@ -6,6 +6,7 @@ mod api;
 mod claims;
 mod containerd;
 mod devices;
+mod endings;
 mod evictions;
 mod files;
 mod remote;
@@ -158,6 +159,7 @@ async fn pods_live_and_die_on_a_real_node() {
         volumes_follow_their_objects(&node),
         the_server_answers(&node),
         evictions::a_pod_over_its_own_limits_goes(&node),
+        endings::hooks_of_sidecars_run_at_once(&node),
     );
     a_dead_sandbox_is_replaced(&node, &containerd).await;
     let node = containers_outlive_the_kubelet(node, &containerd).await;

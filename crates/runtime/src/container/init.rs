@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::DumpableBehavior;
@@ -162,10 +162,11 @@ fn leave_machine(document: &Document) -> Result<(), String> {
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(because("cannot make namespaces"))
 }
 
-pub(super) fn join(joining: Joining<'_>, channel: &mut UnixStream) -> Result<std::convert::Infallible, String> {
+pub(super) fn join(mut joining: Joining<'_>, channel: &mut UnixStream) -> Result<std::convert::Infallible, String> {
     leave_shim()?;
-    joining.group.join().map_err(|error| error.to_string())?;
+    joining.group.join_beside(joining.first).map_err(|error| error.to_string())?;
     score(joining.process)?;
+    keep_own_files(&mut joining, channel)?;
     let last = privileges::last_capability();
     let mut kinds = ThreadNameSpaceType::MOUNT
         | ThreadNameSpaceType::NETWORK
@@ -183,12 +184,29 @@ pub(super) fn join(joining: Joining<'_>, channel: &mut UnixStream) -> Result<std
         Some(streams) => take_streams(streams)?,
         None => {
             // The container's root is this process's already.
-            let (master, slave) = open_terminal(rustix::fs::open(MULTIPLEXER, TERMINAL_FLAGS, Mode::empty()))?;
+            let (master, slave) = open_terminal(open_multiplexer())?;
             hand_over(channel, master.as_fd())?;
             take_terminal(slave)?;
         }
     }
     finish(joining.process, joining.filter, last, channel)
+}
+
+/// From the container's namespaces on, the container says what a name stands for, and this process may still open everything:
+/// what it needs of the machine is opened before, and nothing else of the shim's stays open.
+fn keep_own_files(joining: &mut Joining<'_>, channel: &UnixStream) -> Result<(), String> {
+    let null = null_device()?;
+    system::set_standard_streams(null.as_fd(), null.as_fd(), null.as_fd())
+        .map_err(because("cannot connect input and output"))?;
+    let mut kept = vec![channel.as_fd(), joining.first];
+    match &mut joining.streams {
+        Some(streams) => {
+            streams.input.get_or_insert(null);
+            kept.extend(streams.input.iter().chain([&streams.output, &streams.errors]).map(AsFd::as_fd));
+        }
+        None => drop(null),
+    }
+    system::close_all_but(3, &kept).map_err(because("cannot close what is the shim's"))
 }
 
 /// Everything that is left once the process is where it belongs.
@@ -200,7 +218,7 @@ fn finish(
 ) -> Result<std::convert::Infallible, String> {
     // Folder, program and interpreter are found by paths of the image, which may name descriptors: closing them with the
     // execution is too late.
-    system::close_all_but(3, channel.as_fd()).map_err(because("cannot close what is the shim's"))?;
+    system::close_all_but(3, &[channel.as_fd()]).map_err(because("cannot close what is the shim's"))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     privileges::confine(&process.apparmor_profile)?;
     privileges::drop_bounding(&process.capabilities, last)?;
@@ -259,11 +277,25 @@ fn score(process: &Process) -> Result<(), String> {
 fn take_streams(streams: Streams) -> Result<(), String> {
     let input = match streams.input {
         Some(input) => input,
-        None => rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(because("/dev/null"))?,
+        None => null_device()?,
     };
     system::set_standard_streams(input.as_fd(), streams.output.as_fd(), streams.errors.as_fd())
         .map_err(because("cannot connect input and output"))
+}
+
+/// The machine's, as long as its files are in sight.
+fn null_device() -> Result<OwnedFd, String> {
+    let null =
+        rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(because("/dev/null"))?;
+    let about = rustix::fs::fstat(&null).map_err(because("/dev/null"))?;
+    let right = FileType::from_raw_mode(about.st_mode) == FileType::CharacterDevice
+        && about.st_rdev == rustix::fs::makedev(1, 3);
+    if right { Ok(null) } else { Err("/dev/null of this machine is no null device".to_owned()) }
+}
+
+/// The container's, which may have put something else in its place: no link of the kernel's is followed.
+fn open_multiplexer() -> Result<OwnedFd, Errno> {
+    rustix::fs::openat2(CWD, MULTIPLEXER, TERMINAL_FLAGS, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
 }
 
 /// A terminal of the container's own, of which the shim gets the other end.

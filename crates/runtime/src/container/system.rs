@@ -2,6 +2,7 @@
 //!
 //! A process is made only in the shim, which has one thread: the child may use all of its memory.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -118,10 +119,15 @@ pub(crate) fn close_on_exec(first: u32) -> io::Result<()> {
     checked(done).map(|_| ())
 }
 
-/// Closes all descriptors from `first` on but one.
-pub(crate) fn close_all_but(first: u32, kept: BorrowedFd<'_>) -> io::Result<()> {
-    let kept = u32::try_from(kept.as_raw_fd()).map_err(io::Error::other)?;
-    let ranges = [(first, kept.saturating_sub(1)), (first.max(kept.saturating_add(1)), u32::MAX)];
+/// Closes all descriptors from `first` on but these.
+pub(crate) fn close_all_but(first: u32, kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let numbers: Result<BTreeSet<u32>, _> = kept.iter().map(|one| u32::try_from(one.as_raw_fd())).collect();
+    let (mut ranges, mut from) = (Vec::new(), first);
+    for kept in numbers.map_err(io::Error::other)?.range(first..) {
+        ranges.push((from, kept.saturating_sub(1)));
+        from = kept.saturating_add(1);
+    }
+    ranges.push((from, u32::MAX));
     for (from, to) in ranges.into_iter().filter(|(from, to)| from <= to) {
         #[expect(unsafe_code, reason = "close_range has no other form")]
         // SAFETY: this process is a copy that executes something else or ends, so no owner of a descriptor runs again.

@@ -18,8 +18,9 @@ use crate::state::{Container, Sandbox};
 use crate::stats;
 use crate::streaming::Wanted;
 
-/// More output of a probe or hook than anybody reads.
-const LONGEST_OUTPUT: usize = 16 * 1024 * 1024;
+/// What is kept of each output of a command that is answered as a whole: probes and hooks read less, and each container may
+/// have several at once. The rest is read and dropped. The interface allows up to 16 MiB.
+const LONGEST_OUTPUT: usize = 64 * 1024;
 
 #[tonic::async_trait]
 impl RuntimeService for Services {

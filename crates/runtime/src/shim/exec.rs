@@ -1,5 +1,6 @@
 //! Commands in a running container, and connections to its own streams.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +17,11 @@ use crate::protocol::{Exec, Frame, Kind, Verdict, read_frame, write_frame};
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn refuse(mut stream: UnixStream, error: String) -> std::io::Result<()> {
-    write_frame(&mut stream, &Frame::end(&Verdict { code: 255, error: Some(error) })).await
+    write_frame(&mut stream, &refusal(error)).await
+}
+
+fn refusal(error: String) -> Frame {
+    Frame::end(&Verdict { code: 255, error: Some(error) })
 }
 
 struct Started {
@@ -26,7 +31,10 @@ struct Started {
     outputs: Vec<(Kind, Source)>,
 }
 
-async fn start(shim: &Shim, exec: &Exec) -> Result<Started, String> {
+/// A command that executes nothing yet, so that it can be killed also when it never comes to that.
+type Early = Rc<RefCell<Option<OwnedFd>>>;
+
+async fn start(shim: &Shim, exec: &Exec, early: &Early) -> Result<Started, String> {
     let container = shim.find(&exec.id)?;
     if container.exit.get().is_some() {
         return Err(format!("container {} does not run", exec.id));
@@ -38,6 +46,7 @@ async fn start(shim: &Shim, exec: &Exec) -> Result<Started, String> {
         (ends, Some(streams))
     };
     let mut begun = container.plan.exec(&container.handle, &exec.process, streams)?;
+    *early.borrow_mut() = Some(begun.handle.try_clone().map_err(|e| e.to_string())?);
     let pid = begun.pid;
     let handle = begun.handle.try_clone().map_err(|e| e.to_string())?;
     until_ready(&shim.reaper, &mut begun, &mut ends, async |_| Ok(())).await?;
@@ -48,15 +57,19 @@ async fn start(shim: &Shim, exec: &Exec) -> Result<Started, String> {
 
 /// Runs a command. When the other side goes away, the command goes on without it.
 pub(super) async fn run(shim: &Rc<Shim>, exec: Exec, stream: UnixStream) -> std::io::Result<()> {
-    let Started { pid, handle, input, outputs } = match start(shim, &exec).await {
-        Ok(started) => started,
-        Err(error) => return refuse(stream, error).await,
-    };
     let (read, mut write) = stream.into_split();
+    let (early, (sender, typed)) = (Early::default(), mpsc::channel(16));
+    let listener = Listener(tokio::task::spawn_local(listen(read, early.clone(), sender)));
+    let started = start(shim, &exec, &early).await;
+    early.borrow_mut().take();
+    let Started { pid, handle, input, outputs } = match started {
+        Ok(started) => started,
+        Err(error) => return write_frame(&mut write, &refusal(error)).await,
+    };
     let (frames, mut output) = mpsc::channel::<Frame>(16);
     let typed = tokio::task::spawn_local(async move {
         let mut input = input;
-        type_into(read, &mut input, Some(handle)).await
+        type_into(typed, &mut input, Some(handle)).await
     });
     let ending = shim.clone();
     tokio::task::spawn_local(async move {
@@ -84,7 +97,36 @@ pub(super) async fn run(shim: &Rc<Shim>, exec: Exec, stream: UnixStream) -> std:
         }
     }
     typed.abort();
+    drop(listener);
     sent
+}
+
+/// Ends with its connection.
+struct Listener(tokio::task::JoinHandle<()>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Passes on what the other side says. As long as a command executes nothing, it is killed at once when its time is up, or
+/// nobody waits for it any more: it may be held up by the container.
+async fn listen(mut read: OwnedReadHalf, early: Early, to: mpsc::Sender<Frame>) {
+    let kill = || {
+        if let Some(process) = &*early.borrow() {
+            let _ = crate::container::signal(process.as_fd(), libc::SIGKILL);
+        }
+    };
+    while let Ok(Some(frame)) = read_frame(&mut read).await {
+        if frame.kind == Kind::End {
+            kill();
+        }
+        if to.send(frame).await.is_err() {
+            return;
+        }
+    }
+    kill();
 }
 
 async fn pump(kind: Kind, mut source: Source, to: mpsc::Sender<Frame>) {
@@ -99,8 +141,8 @@ async fn pump(kind: Kind, mut source: Source, to: mpsc::Sender<Frame>) {
 
 /// Carries what the other side types; true when it closed the input in so many words. A frame of kind `End` kills the
 /// command: its time is up.
-async fn type_into(mut read: OwnedReadHalf, input: &mut Option<Rc<Input>>, process: Option<OwnedFd>) -> bool {
-    while let Ok(Some(frame)) = read_frame(&mut read).await {
+async fn type_into(mut frames: mpsc::Receiver<Frame>, input: &mut Option<Rc<Input>>, process: Option<OwnedFd>) -> bool {
+    while let Some(frame) = frames.recv().await {
         match (frame.kind, &*input) {
             (Kind::Input, Some(to)) => {
                 let written = to.clone().write(&frame.data).await;
@@ -134,13 +176,15 @@ async fn type_into(mut read: OwnedReadHalf, input: &mut Option<Rc<Input>>, proce
 pub(super) async fn attach(container: Rc<Container>, stdin: bool, stream: UnixStream) -> std::io::Result<()> {
     let mut output = container.listen();
     let (read, mut write) = stream.into_split();
+    let (sender, frames) = mpsc::channel(16);
+    let listener = Listener(tokio::task::spawn_local(listen(read, Early::default(), sender)));
     let mut input = container.input.borrow().clone();
     if !stdin && !matches!(input.as_deref(), Some(Input::Terminal(_))) {
         input = None;
     }
     let once = container.clone();
     let mut typed = tokio::task::spawn_local(async move {
-        let closed = type_into(read, &mut input, None).await;
+        let closed = type_into(frames, &mut input, None).await;
         if stdin && once.stdin_once {
             once.input.borrow_mut().take();
         }
@@ -166,5 +210,6 @@ pub(super) async fn attach(container: Rc<Container>, stdin: bool, stream: UnixSt
         }
     }
     typed.abort();
+    drop(listener);
     Ok(())
 }

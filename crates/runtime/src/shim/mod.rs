@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, broadcast};
@@ -21,6 +22,8 @@ use tokio::sync::{Notify, broadcast};
 use crate::protocol::{Reply, Report, Request, ShimConfig, read_line, write_line};
 use container::Container;
 use reaper::Reaper;
+
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// What one shim knows.
 pub(crate) struct Shim {
@@ -72,7 +75,15 @@ async fn serve(config: ShimConfig) -> std::io::Result<()> {
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                let (stream, _) = accepted?;
+                let stream = match accepted {
+                    Ok((stream, _)) => stream,
+                    // The pod goes on without whoever it was. When descriptors are short, others may end meanwhile.
+                    Err(error) => {
+                        eprintln!("shim: nobody can connect: {error}");
+                        tokio::time::sleep(ACCEPT_AGAIN).await;
+                        continue;
+                    }
+                };
                 let shim = shim.clone();
                 tokio::task::spawn_local(async move {
                     if let Err(error) = shim.answer(stream).await {

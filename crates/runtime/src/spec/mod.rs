@@ -54,7 +54,7 @@ pub(crate) fn build(inputs: &Inputs<'_>) -> Result<Value, String> {
             json!({"allow": true, "type": device["type"], "major": device["major"], "minor": device["minor"], "access": access})
         }));
     }
-    let mut amounts = resources(&amounts);
+    let mut amounts = resources::first_resources(&amounts);
     amounts["devices"] = Value::Array(allowed);
     let paths = |list: &[String]| if privileged { Vec::new() } else { list.to_vec() };
     let mut spec = json!({

@@ -12,6 +12,8 @@ const ALLOWED: &str = include_str!("seccomp.txt");
 /// Flags of clone(2) that make namespaces.
 const NEW_NAMESPACES: u64 = 0x7E02_0000;
 const ENOSYS: u32 = 38;
+/// Sockets between a virtual machine and its host, which no network namespace holds back.
+const AF_VSOCK: u64 = 40;
 
 const WITH_CAPABILITY: &[(&str, &str)] = &[
     ("CAP_DAC_READ_SEARCH", "open_by_handle_at"),
@@ -61,6 +63,11 @@ pub(crate) fn usual(has: impl Fn(&str) -> bool) -> Value {
     for value in [0u64, 8, 0x2_0000, 0x2_0008, 0xffff_ffff] {
         let argument = json!([{"index": 0, "value": value, "op": "SCMP_CMP_EQ"}]);
         calls.push(json!({"names": ["personality"], "action": "SCMP_ACT_ALLOW", "args": argument}));
+    }
+    // The kernel looks at the lower half of the argument only: another family is one that differs in one of these bits.
+    for bit in (0..6).map(|place| 1u64 << place) {
+        let argument = json!([{"index": 0, "value": bit, "valueTwo": !AF_VSOCK & bit, "op": "SCMP_CMP_MASKED_EQ"}]);
+        calls.push(json!({"names": ["socket"], "action": "SCMP_ACT_ALLOW", "args": argument}));
     }
     if !has("CAP_SYS_ADMIN") {
         let argument = json!([{"index": 0, "value": NEW_NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}]);

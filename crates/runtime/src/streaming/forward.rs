@@ -10,8 +10,8 @@ use bytes::Bytes;
 use ferry_cri::v1;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, WriteHalf};
-use tokio::net::TcpStream;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use super::command::Io;
 use super::spdy::{Frame, Reader, Writer};
@@ -21,6 +21,10 @@ use crate::state::Stage;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// One client does not need more at once.
 const MOST_STREAMS: usize = 1024;
+
+const THREAD: &str = "port-forward";
+/// Threads that make sockets, for all clients.
+static THREADS: Semaphore = Semaphore::const_new(16);
 
 type Shared<I> = Arc<Mutex<Writer<WriteHalf<I>>>>;
 
@@ -141,25 +145,79 @@ async fn carry<I: Io>(
     }
 }
 
-/// Connects to the pod's loopback, from a thread that enters the pod's network and ends there.
+/// Connects to the pod's loopback. A thread enters the pod's network, makes the sockets and ends there; it does not wait for
+/// the pod, which may let nobody in.
 pub(super) async fn connect(namespace: Option<PathBuf>, port: u16) -> std::io::Result<TcpStream> {
     let (sender, receiver) = oneshot::channel();
-    std::thread::Builder::new().name("port-forward".into()).spawn(move || {
-        let _ = sender.send(connect_inside(namespace.as_deref(), port));
+    let one = THREADS.acquire().await.map_err(std::io::Error::other)?;
+    std::thread::Builder::new().name(THREAD.into()).spawn(move || {
+        let _ = sender.send(sockets(namespace.as_deref()));
     })?;
-    let stream = receiver.await.map_err(std::io::Error::other)??;
-    stream.set_nonblocking(true)?;
-    let stream = TcpStream::from_std(stream)?;
+    let (fourth, sixth) = receiver.await.map_err(std::io::Error::other)??;
+    drop(one);
+    let stream = match attempt(fourth, Ipv4Addr::LOCALHOST.into(), port).await {
+        Ok(stream) => stream,
+        Err(first) => match sixth {
+            Ok(sixth) => attempt(sixth, Ipv6Addr::LOCALHOST.into(), port).await.map_err(|_| first)?,
+            Err(_) => return Err(first),
+        },
+    };
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-fn connect_inside(namespace: Option<&Path>, port: u16) -> std::io::Result<std::net::TcpStream> {
+async fn attempt(socket: TcpSocket, address: IpAddr, port: u16) -> std::io::Result<TcpStream> {
+    let connected = tokio::time::timeout(CONNECT_PATIENCE, socket.connect(SocketAddr::new(address, port))).await;
+    connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+}
+
+/// Of both families; a machine may have no IPv6.
+fn sockets(namespace: Option<&Path>) -> std::io::Result<(TcpSocket, std::io::Result<TcpSocket>)> {
     use std::os::fd::AsFd;
     if let Some(namespace) = namespace {
         let file = std::fs::File::open(namespace)?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
     }
-    let of = |address: IpAddr| std::net::TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT_PATIENCE);
-    of(Ipv4Addr::LOCALHOST.into()).or_else(|first| of(Ipv6Addr::LOCALHOST.into()).map_err(|_| first))
+    Ok((TcpSocket::new_v4()?, TcpSocket::new_v6()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn threads() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("threads").flatten();
+        tasks.filter(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|n| n.trim() == THREAD)).count()
+    }
+
+    /// Connections to this port of the loopback that nobody answers.
+    fn waiting(port: u16) -> usize {
+        let table = std::fs::read_to_string("/proc/self/net/tcp").expect("connections");
+        let to = format!("0100007F:{port:04X}");
+        let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        fields.filter(|fields| fields.get(2) == Some(&&*to) && fields.get(3) == Some(&"02")).count()
+    }
+
+    /// A server that takes nobody holds up the connections to it, and no thread of the node.
+    #[tokio::test]
+    async fn connecting_holds_no_thread() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        rustix::net::listen(&listener, 0).expect("no queue");
+        let address = listener.local_addr().expect("an address");
+        let patience = Duration::from_millis(200);
+        let queued: Vec<_> =
+            std::iter::from_fn(|| std::net::TcpStream::connect_timeout(&address, patience).ok()).take(64).collect();
+        let all = futures::future::join_all((0..24).map(|_| connect(None, address.port())));
+        let seen = async {
+            while waiting(address.port()) < 24 || threads() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = all => panic!("{} threads wait; ended: {:?}", threads(), ended.first()),
+            () = seen => {}
+        }
+        drop(queued);
+    }
 }

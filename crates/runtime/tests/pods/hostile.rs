@@ -1,6 +1,9 @@
 //! Images made to harm: layers that grow without end, and working directories that lead to the node.
 
-use ferry_cri::v1;
+use std::os::unix::fs::PermissionsExt;
+
+use ferry_cri::{Code, v1};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 
 use crate::kubelet::Kubelet;
@@ -139,5 +142,89 @@ pub async fn namespaces(kubelet: &mut Kubelet) {
     std::fs::rename(&away, &kept).expect("moved back");
     let error = started.expect_err("refused");
     assert!(error.message().contains("namespace"), "{}", error.message());
+    kubelet.remove_pod(&pod).await;
+}
+
+/// What a command without input reads is the node's, and opened before the container has a say: a link in its place does not
+/// lead to what only the node may read, and a pipe does not hold the command up.
+pub async fn null_devices(kubelet: &mut Kubelet) {
+    let folder = kubelet.folder.join("devices");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("secret"), "of the node").expect("written");
+    std::fs::set_permissions(folder.join("secret"), std::fs::Permissions::from_mode(0o600)).expect("permissions");
+    let pod = kubelet.run_pod(kubelet.pod_config("null")).await;
+    let mut config = kubelet.container_config("c", "sleep 1000");
+    config.mounts.push(v1::Mount {
+        container_path: "/dev".into(),
+        host_path: folder.to_string_lossy().into_owned(),
+        ..Default::default()
+    });
+    let id = kubelet.run(&pod, config).await;
+    for (name, put) in [("null.link", "link"), ("null.pipe", "pipe")] {
+        let place = folder.join(name);
+        match put {
+            "link" => std::os::unix::fs::symlink("secret", &place).expect("a link"),
+            _ => mknodat(CWD, &place, FileType::Fifo, Mode::from_raw_mode(0o666), 0).expect("a pipe"),
+        }
+        std::fs::rename(&place, folder.join("null")).expect("in its place");
+        let answer = kubelet.exec(&id, &["cat"]).await;
+        assert_eq!((answer.exit_code, &*answer.stdout), (0, &b""[..]), "{put}");
+    }
+    assert_eq!(kubelet.output(&id, "id -u; cat /dev/secret").await, "33", "who could not read it");
+    kubelet.remove_pod(&pod).await;
+}
+
+/// A command that is held up before it executes anything does not outlive its time.
+pub async fn held_up(kubelet: &mut Kubelet) {
+    let folder = kubelet.folder.join("held-up");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).expect("permissions");
+    let pod = kubelet.run_pod(kubelet.pod_config("held-up")).await;
+    let mut config = kubelet.container_config("c", "sleep 1000");
+    config.mounts.push(v1::Mount {
+        container_path: "/shared".into(),
+        host_path: folder.to_string_lossy().into_owned(),
+        ..Default::default()
+    });
+    let id = kubelet.run(&pod, config).await;
+    // Whoever joins a frozen group stands still.
+    let (file, frozen, thawed) = freezer(&id);
+    std::fs::write(&file, frozen).expect("frozen");
+    let cmd = ["sh", "-c", "echo > /shared/ran; sleep 1000"].map(str::to_owned).to_vec();
+    let late = kubelet.client.exec_sync(v1::ExecSyncRequest { container_id: id.clone(), cmd, timeout: 1 }).await;
+    assert_eq!(late.expect_err("too long").code(), Code::DeadlineExceeded);
+    std::fs::write(&file, thawed).expect("thawed");
+    let left = kubelet.output(&id, "sleep 1; ps").await;
+    assert!(left.contains("sleep 1000"), "{left}");
+    assert!(!folder.join("ran").exists(), "it was executed after its time: {left}");
+    kubelet.remove_pod(&pod).await;
+}
+
+/// The file that freezes a container, and what is written to it.
+fn freezer(id: &str) -> (std::path::PathBuf, &'static str, &'static str) {
+    let mounts = std::path::Path::new("/sys/fs/cgroup");
+    let (mount, file, frozen, thawed) = if mounts.join("cgroup.controllers").exists() {
+        (mounts.to_owned(), "cgroup.freeze", "1", "0")
+    } else {
+        (mounts.join("freezer"), "freezer.state", "FROZEN", "THAWED")
+    };
+    let mut folders = vec![mount];
+    while let Some(folder) = folders.pop() {
+        if folder.file_name().is_some_and(|name| name.to_string_lossy().contains(id)) {
+            return (folder.join(file), frozen, thawed);
+        }
+        let inner = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        folders.extend(inner.map(|entry| entry.path()).filter(|path| path.is_dir()));
+    }
+    panic!("{id} has no control group");
+}
+
+/// What a command says without end is read, and little of it kept.
+pub async fn outputs(kubelet: &mut Kubelet) {
+    let pod = kubelet.run_pod(kubelet.pod_config("outputs")).await;
+    let id = kubelet.run(&pod, kubelet.container_config("c", "sleep 1000")).await;
+    let answer = kubelet.exec(&id, &["sh", "-c", "head -c 8000000 /dev/zero; head -c 8000000 /dev/zero >&2"]).await;
+    assert_eq!(answer.exit_code, 0, "it was heard to its end");
+    assert_eq!((answer.stdout.len(), answer.stderr.len()), (64 << 10, 64 << 10));
     kubelet.remove_pod(&pod).await;
 }

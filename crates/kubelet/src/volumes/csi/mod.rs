@@ -27,7 +27,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::tokens::Tokens;
-use super::{Made, Unmounted, blocking, directory};
+use super::{Made, Unmounted, blocking, directory, note, write_note};
 use crate::plugins::{Driver, Plugins};
 use crate::pod;
 use places::Places;
@@ -38,6 +38,9 @@ pub(super) use wanted::{Lifecycle, Wanted};
 const REPUBLISH: Duration = Duration::from_secs(60);
 /// A volume that can grow is looked at so often.
 const LOOK: Duration = Duration::from_secs(10);
+
+/// Where a pod's folder notes the volumes that are published, and whose files were given to its group.
+const GIVEN: &str = "given-csi-volumes";
 
 fn hex(text: &str) -> String {
     Sha256::digest(text).iter().fold(String::new(), |out, byte| out + &format!("{byte:02x}"))
@@ -107,7 +110,8 @@ impl Csi {
         };
         let refresh_at = again.and_then(|wait| self.clock.now().checked_add(wait).ok());
         let made = Made { path: places.target.clone(), refresh_at, device: wanted.block };
-        if !republishes && is_published(&places, wanted.block).await? {
+        let given = note(&self.root.join("pods").join(pod::uid(pod)), GIVEN, &wanted.name);
+        if !republishes && is_published(&places, wanted.block, &given).await? {
             return Ok(made);
         }
         let attachment = format!("csi-{}", hex(&format!("{}{}{}", wanted.handle, wanted.driver, self.node)));
@@ -147,6 +151,7 @@ impl Csi {
         };
         driver.storage.publish(request).await.map_err(|status| said(&status))?;
         give(pod, wanted, &driver, &about, &places.target).await?;
+        blocking(move || write_note(&given)).await?;
         Ok(made)
     }
 
@@ -286,10 +291,11 @@ fn said(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-async fn is_published(places: &Places, block: bool) -> Result<bool, String> {
-    let Places { record, target, .. } = places.clone();
+/// Published, and its files given to the pod's group afterwards: whatever came between is done again.
+async fn is_published(places: &Places, block: bool, given: &Path) -> Result<bool, String> {
+    let (Places { record, target, .. }, given) = (places.clone(), given.to_owned());
     blocking(move || {
-        if !record.exists() || !target.exists() {
+        if !record.exists() || !target.exists() || !given.exists() {
             return Ok(false);
         }
         let known = Record::read(&record).map_err(|error| format!("{}: {error}", record.display()))?.is_some();
@@ -300,4 +306,36 @@ async fn is_published(places: &Places, block: bool) -> Result<bool, String> {
         Ok(known && !mounts.is_empty())
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Killed before its files were given to the pod's group, a kubelet begins with the volume again.
+    #[tokio::test]
+    async fn a_volume_is_published_once_its_files_are_given() {
+        if !rustix::process::geteuid().is_root() {
+            return ferry_testkit::skip("mounts need root");
+        }
+        let root = tempfile::tempdir().expect("a folder");
+        let places = Places::new(root.path(), "uid", "pv", "driver", "handle", false);
+        let given = note(&root.path().join("pods/uid"), GIVEN, "pv");
+        let record = Record {
+            driver: "driver".into(),
+            handle: "handle".into(),
+            name: "pv".into(),
+            lifecycle: Lifecycle::Persistent.name().into(),
+            attachment: String::new(),
+            node: "node".into(),
+        };
+        record.write(&places.record).expect("a record");
+        directory::memory(&places.target, None, 0o755, None).expect("what a driver mounts");
+        let before = is_published(&places, false, &given).await;
+        write_note(&given).expect("noted");
+        let after = is_published(&places, false, &given).await;
+        rustix::mount::unmount(&places.target, rustix::mount::UnmountFlags::DETACH).expect("unmounted");
+        let gone = is_published(&places, false, &given).await;
+        assert_eq!((before, after, gone), (Ok(false), Ok(true), Ok(false)));
+    }
 }

@@ -42,10 +42,16 @@ pub(super) fn unified(resources: &Resources) -> Vec<Entry> {
     let memory = &resources.memory;
     if let Some(limit) = memory.limit {
         entries.push(entry("memory.max", amount(limit)));
-        if let Some(swap) = memory.swap {
-            let beyond = if swap < 0 || limit < 0 { -1 } else { (swap - limit).max(0) };
-            entries.push(Entry { must: beyond != 0, ..entry("memory.swap.max", amount(beyond)) });
-        }
+    }
+    // Swap is told together with memory. Without a limit of that, zero stands for none at all.
+    let beyond = match (memory.limit, memory.swap) {
+        (Some(limit), Some(swap)) if limit < 0 || swap < 0 => Some(-1),
+        (Some(limit), Some(swap)) => Some((swap - limit).max(0)),
+        (None, Some(0)) => Some(0),
+        _ => None,
+    };
+    if let Some(beyond) = beyond {
+        entries.push(Entry { must: beyond != 0, ..entry("memory.swap.max", amount(beyond)) });
     }
     if let Some(limit) = resources.pids.limit.filter(|limit| *limit != 0) {
         entries.push(entry("pids.max", amount(limit)));

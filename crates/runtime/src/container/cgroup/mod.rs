@@ -6,7 +6,8 @@ mod limits;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Component, Path, PathBuf};
 
 use super::document::Resources;
 pub(super) use devices::Instruction as DeviceInstruction;
@@ -89,7 +90,7 @@ impl Group {
     }
 
     pub(crate) fn limit(&self, resources: &Resources) -> io::Result<()> {
-        let find = |file: &str| self.folder(file).map(|folder| folder.join(file));
+        let find = |file: &str| self.folder(file).map(|folder| folder.join(file)).filter(|path| path.exists());
         let wanted = if self.unified { limits::unified(resources) } else { limits::first_generation(resources) };
         limits::write(&wanted, find)
     }
@@ -102,6 +103,20 @@ impl Group {
                 io::Error::new(error.kind(), format!("cannot join control group {}: {error}", folder.display()))
             })
         })
+    }
+
+    /// The caller joins it, or the group below it that the container's first process has made for itself: a group that shares
+    /// its limits out among those below it can hold no process (systemd does that).
+    pub(crate) fn join_beside(&self, first: BorrowedFd<'_>) -> io::Result<()> {
+        match (self.join(), self.folders.first()) {
+            (Err(error), Some(folder)) if self.unified && error.kind() == io::ErrorKind::ResourceBusy => {
+                match group_of(first, folder) {
+                    Some(below) => Self { unified: true, folders: vec![below] }.join(),
+                    None => Err(error),
+                }
+            }
+            (joined, _) => joined,
+        }
     }
 
     /// Its folders in the hierarchies of the first generation; none in the second.
@@ -165,6 +180,25 @@ impl Group {
         }
         self.remove()
     }
+}
+
+/// The group of a process, if it is below `folder`.
+fn group_of(process: BorrowedFd<'_>, folder: &Path) -> Option<PathBuf> {
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
+    let pid = about.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim();
+    let pid: u32 = pid.parse().ok()?;
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    // While it is there, its number is no other's.
+    super::signal(process, 0).ok()?;
+    inner_group(Path::new(MOUNTS), &groups, folder)
+}
+
+/// The group that `/proc/N/cgroup` tells of.
+fn inner_group(mounts: &Path, groups: &str, folder: &Path) -> Option<PathBuf> {
+    let name = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let group = mounts.join(name);
+    let is_plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    (is_plain && group != folder && group.starts_with(folder)).then_some(group)
 }
 
 /// A group and all below it, outer ones first. Containers make groups below theirs, so their number is bounded.

@@ -59,6 +59,7 @@ fn amounts_become_files() {
         ("pids.max", "7"),
     ];
     assert_eq!(written(false, asked), pairs(&wanted));
+    assert_eq!(written(true, json!({"memory": {"swap": 0}})), pairs(&[("memory.swap.max", "0")]));
     assert_eq!(written(true, json!({"cpu": {"quota": -1, "period": 1000}})), pairs(&[("cpu.max", "max 1000")]));
     assert_eq!(
         written(true, json!({"memory": {"limit": -1}, "pids": {"limit": -1}})),
@@ -74,6 +75,19 @@ fn limits_are_not_left_out() {
     assert!(limits::write(&entries, none).is_err());
     let entries = limits::unified(&resources(json!({"hugepageLimits": [{"pageSize": "2MB", "limit": 0}]})));
     assert!(limits::write(&entries, none).is_ok());
+}
+
+/// A kernel that does not count swap has no file to forbid it with.
+#[test]
+fn no_swap_needs_no_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("memory.max"), "max").expect("a file");
+    let group = Group { unified: true, folders: vec![folder.path().to_owned()] };
+    group.limit(&resources(json!({"memory": {"limit": 1000, "swap": 1000}}))).expect("limited");
+    assert_eq!(fs::read_to_string(folder.path().join("memory.max")).expect("a file"), "1000");
+    assert!(!folder.path().join("memory.swap.max").exists());
+    let error = group.limit(&resources(json!({"memory": {"limit": 1000, "swap": 1500}}))).expect_err("no such file");
+    assert!(error.to_string().contains("memory.swap.max"), "{error}");
 }
 
 /// The kernel takes the program that decides about devices, and follows it.
@@ -129,5 +143,22 @@ fn processors_come_from_the_top_also_where_others_made_a_group() {
     for group in [pod.parent().expect("a parent"), &pod] {
         assert_eq!(fs::read_to_string(group.join("cpuset.cpus")).expect("a file"), "0-1", "{}", group.display());
         assert_eq!(fs::read_to_string(group.join("cpuset.mems")).expect("a file"), "0", "{}", group.display());
+    }
+}
+
+/// Only a group below the container's is joined in its place.
+#[test]
+fn a_command_follows_the_first_process_below_its_own_group() {
+    let (mounts, own) = (Path::new("/groups"), Path::new("/groups/kubepods/pod/c"));
+    for (groups, want) in [
+        ("0::/kubepods/pod/c/init.scope\n", Some("/groups/kubepods/pod/c/init.scope")),
+        ("1:name=systemd:/x\n0::/kubepods/pod/c/a/b\n", Some("/groups/kubepods/pod/c/a/b")),
+        ("0::/kubepods/pod/c\n", None),
+        ("0::/kubepods/pod/other\n", None),
+        ("0::/kubepods/pod/c/../other\n", None),
+        ("0::/../escaped\n", None),
+        ("", None),
+    ] {
+        assert_eq!(inner_group(mounts, groups, own).as_deref(), want.map(Path::new), "{groups:?}");
     }
 }

@@ -78,6 +78,11 @@ fn the_usual_profile_holds() {
     let of = |number, first: u64| run(&filter.instructions, X86_64, number, [first, 0, 0, 0, 0, 0]);
     let (clone, personality, mount, getpid) = (56, 135, 165, 39);
     assert_eq!((of(getpid, 0), of(mount, 0)), (ALLOW, errno(1)));
+    let socket = 41;
+    for family in (0..46).filter(|family| *family != 40) {
+        assert_eq!(of(socket, family), ALLOW, "{family}");
+    }
+    assert_eq!((of(socket, 40), of(socket, 1 << 32 | 40)), (errno(1), errno(1)), "no way around the network namespace");
     assert_eq!((of(clone, 0x11), of(clone, 0x1000_0011)), (ALLOW, errno(1)));
     assert_eq!((of(personality, 8), of(personality, 0xffff_ffff), of(personality, 5)), (ALLOW, ALLOW, errno(1)));
     let filter = compiled(crate::spec::seccomp::usual(|capability| capability == "CAP_SYS_ADMIN"));
