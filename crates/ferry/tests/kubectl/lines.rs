@@ -128,6 +128,7 @@ static VARIES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         of(r"(?m)^[EWI]\d{4} .*\n", ""),
         of(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
         of(r#"resourceVersion"?: "\d+""#, "resourceVersion: \"N\""),
+        of(r#"(resourceVersion"?: ?)"?\d+"?"#, "${1}N"),
         of(r"Resource Version:( *)\d+", "Resource Version:${1}N"),
         of(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
         of(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "DATE"),
