@@ -111,9 +111,12 @@ impl Error {
 
     /// Everything that goes to standard error, with its last newline.
     pub fn shown(&self) -> String {
+        // Each of several ends with a newline, whatever it ends with itself.
+        if let Self::Many(errors) = self {
+            return errors.iter().map(|error| error.bare() + "\n").collect();
+        }
         let text = match self {
             Self::Status(status) if self.reason() == "Invalid" => invalid(status),
-            Self::Many(errors) => errors.iter().map(Self::bare).collect::<Vec<_>>().join("\n"),
             Self::Exit { text, .. } => text.clone(),
             other => other.line(),
         };

@@ -159,7 +159,7 @@ impl Parsed {
             if !after.is_empty() {
                 return self.set(flag, after);
             }
-            let value = rest.next().ok_or_else(|| format!("flag needs an argument: {letter:?} in -{letters}"))?;
+            let value = rest.next().ok_or_else(|| format!("flag needs an argument: {letter:?} in -{left}"))?;
             return self.set(flag, value);
         }
         Ok(())

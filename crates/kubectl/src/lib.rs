@@ -23,6 +23,7 @@ mod dispatch;
 mod error;
 mod fetch;
 mod flags;
+mod go_time;
 mod help;
 mod kustomize;
 mod log;

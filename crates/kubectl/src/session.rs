@@ -112,7 +112,8 @@ impl Context {
                     why: format!("getting credentials: {why}"),
                 })?;
             }
-            let config = config::connect::config(chosen, timeout).await?;
+            let asked = config::ask::completed(chosen)?;
+            let config = config::connect::config(asked.as_ref().unwrap_or(chosen), timeout).await?;
             let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
             let client = kube::Client::try_from(config).map_err(|error| Error::say(config::connect::chain(&error)))?;
             let client = Client::new(client, url, timeout, self.verbosity());

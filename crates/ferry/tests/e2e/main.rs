@@ -48,6 +48,7 @@ mod starting;
 mod storage;
 mod store;
 mod succession;
+mod terminals;
 mod upgrades;
 mod wire;
 mod witness;
@@ -70,6 +71,7 @@ const SCENARIOS: &[Scenario] = &[
     ("spine::logs_and_exec_reach_the_container", spine::logs_and_exec_reach_the_container),
     ("spine::a_deleted_pod_is_replaced_and_traffic_follows", spine::a_deleted_pod_is_replaced_and_traffic_follows),
     ("copying::files_are_copied_both_ways", copying::files_are_copied_both_ways),
+    ("terminals::kubectl_in_a_terminal", terminals::kubectl_in_a_terminal),
     ("spine::volumes_carry_configuration", spine::volumes_carry_configuration),
     ("storage::a_driver_gives_and_takes_back_volumes", storage::a_driver_gives_and_takes_back_volumes),
     ("policies::network_policies_are_enforced", policies::network_policies_are_enforced),

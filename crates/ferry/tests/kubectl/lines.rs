@@ -130,6 +130,7 @@ static VARIES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         // The API server's Lease is named after the machine.
         of(r"apiserver-[a-z2-7]{26}", "apiserver-ID"),
         of(r#"resourceVersion"?: "\d+""#, "resourceVersion: \"N\""),
+        of(r#"(resourceVersion"?: ?)"?\d+"?"#, "${1}N"),
         of(r"Resource Version:( *)\d+", "Resource Version:${1}N"),
         of(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
         of(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "DATE"),

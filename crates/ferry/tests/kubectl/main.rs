@@ -56,6 +56,12 @@ fn says_what_kubectl_says_of_changes() {
     compare("changed-lines.txt", "changed-recorded.txt");
 }
 
+/// Pods that are waited for, ports, times, files that are half good, objects without a server, the order of errors.
+#[test]
+fn says_what_kubectl_says_at_the_end() {
+    compare("rest-lines.txt", "rest-recorded.txt");
+}
+
 fn compare(lines: &str, answers: &str) {
     let recorder = std::env::var_os("FERRY_KUBECTL_RECORD");
     let server = Server::start();

@@ -273,11 +273,16 @@ pub fn difference(info: &Info, original: &Value, modified: &Value, current: &Val
 
 /// What the object would be, without asking.
 pub fn merged(info: &Info, kind: &str, current: &Value, body: &Value) -> Value {
+    try_merged(info, kind, current, body).unwrap_or_else(|_| current.clone())
+}
+
+/// The same, or why it cannot be.
+pub fn try_merged(info: &Info, kind: &str, current: &Value, body: &Value) -> Result<Value> {
     use ferry_schema::patch::{PatchKind, apply};
     let Some(ty) = built_in(info) else {
         let mut object = current.clone();
         merge(&mut object, body);
-        return object;
+        return Ok(object);
     };
     let kind = match kind {
         STRATEGIC => PatchKind::Strategic,
@@ -286,8 +291,8 @@ pub fn merged(info: &Info, kind: &str, current: &Value, body: &Value) -> Value {
     };
     let text = body.to_string();
     match apply(kind, &ty, current, text.as_bytes(), ferry_schema::Validation::Ignore) {
-        Ok(decoded) => decoded.object,
-        Err(_) => current.clone(),
+        Ok(decoded) => Ok(decoded.object),
+        Err(error) => Err(Error::say(error.to_string())),
     }
 }
 
@@ -334,16 +339,19 @@ fn view_flags() -> Vec<Flag> {
 
 async fn view(context: &Context) -> Result<()> {
     let output = context.flags.text("output");
-    if !matches!(output, "yaml" | "json") {
-        return Err(
-            context.usage(format!("Unexpected -o output mode: {output}, the flag 'output' must be one of yaml|json"))
-        );
-    }
-    let built = Builder::of(context).empty_selector().latest().build(context).await?;
+    // A type alone means all of its objects where a namespace is named.
+    let mut builder = Builder::of(context).latest();
+    builder.empty_selector = context.namespace_is_explicit();
+    let built = builder.build(context).await?;
+    Error::all(built.errors)?;
     for info in crate::resource::read(context, &built.targets).await? {
         let Some(text) = info.object["metadata"]["annotations"][LAST_APPLIED].as_str() else {
             continue;
         };
+        if !matches!(output, "yaml" | "json") {
+            let why = format!("Unexpected -o output mode: {output}, the flag 'output' must be one of yaml|json");
+            return Err(context.usage(why));
+        }
         let value: Value = serde_json::from_str(text).map_err(|error| Error::say(error.to_string()))?;
         out(match output {
             "json" => String::from_utf8(ferry_schema::encode::encode_any(&value, true)).unwrap_or_default() + "\n",

@@ -49,7 +49,7 @@ async fn run(context: &Context) -> Result<()> {
         return Err(Error::say("--dry-run=server for command reconcile is not supported yet"));
     }
     let built = Builder::of(context).build(context).await?;
-    let mut errors = built.errors;
+    let mut errors = Vec::new();
     for target in &built.targets {
         let Target::File(info) = target else { continue };
         if info.resource.group != "rbac.authorization.k8s.io" {
@@ -60,6 +60,8 @@ async fn run(context: &Context) -> Result<()> {
             Err(error) => errors.push(error),
         }
     }
+    // What went wrong with objects is told before what could not be read.
+    errors.extend(built.errors);
     Error::all(errors)
 }
 

@@ -57,9 +57,10 @@ async fn run(context: &Context) -> Result<()> {
     }
     let metrics = metrics(flags)?;
     let built = Builder::of(context).build(context).await?;
-    let (infos, mut errors) = read_all(context, &built.targets, 500).await;
-    errors.extend(built.errors);
-    if infos.is_empty() && errors.is_empty() {
+    let (infos, mut unread) = read_all(context, &built.targets, 500).await;
+    unread.extend(built.errors);
+    let mut errors = Vec::new();
+    if infos.is_empty() && unread.is_empty() {
         return Err(Error::say("no objects passed to autoscale"));
     }
     for info in infos {
@@ -67,6 +68,8 @@ async fn run(context: &Context) -> Result<()> {
             errors.push(error);
         }
     }
+    // What went wrong with objects is told before what could not be read.
+    errors.extend(unread);
     Error::all(errors)
 }
 

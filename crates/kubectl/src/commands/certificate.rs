@@ -68,9 +68,10 @@ async fn run(context: &Context, verdict: &Verdict) -> Result<()> {
         words.insert(0, "certificatesigningrequests".to_owned());
     }
     let built = Builder::of(context).words(&words).latest().build(context).await?;
-    let (infos, mut errors) = read_all(context, &built.targets, 500).await;
-    errors.extend(built.errors);
-    if infos.is_empty() && errors.is_empty() {
+    let (infos, mut unread) = read_all(context, &built.targets, 500).await;
+    unread.extend(built.errors);
+    let mut errors = Vec::new();
+    if infos.is_empty() && unread.is_empty() {
         line("No resources found");
     }
     for info in infos {
@@ -78,6 +79,8 @@ async fn run(context: &Context, verdict: &Verdict) -> Result<()> {
             errors.push(error);
         }
     }
+    // What went wrong with objects is told before what could not be read.
+    errors.extend(unread);
     Error::all(errors)
 }
 

@@ -47,6 +47,8 @@ struct Sink {
     folder: Option<PathBuf>,
     format: Format,
     ending: &'static str,
+    /// A line stands between two documents of YAML, in whatever file they are.
+    first: std::cell::Cell<bool>,
 }
 
 impl Sink {
@@ -73,7 +75,7 @@ impl Sink {
     fn list(&self, name: &str, resource: &Resource, list: &Value) -> Result<()> {
         let text = match &self.format {
             Format::Json { .. } => typed(resource, list),
-            format => format.object(list, true)?,
+            format => format.object(list, self.first.replace(false))?,
         };
         self.write(name, self.ending, text)
     }
@@ -125,7 +127,7 @@ async fn run(context: &Context) -> Result<()> {
         _ => ".txt",
     };
     let folder = flags.given("output-directory").filter(|folder| *folder != "-").map(PathBuf::from);
-    let sink = Sink { folder, format, ending };
+    let sink = Sink { folder, format, ending, first: true.into() };
     let nodes = context.kind("v1", "Node").await?;
     sink.list("nodes", &nodes, &whole(context, &nodes, None).await?)?;
     let namespaces = if flags.is("all-namespaces") {

@@ -93,13 +93,15 @@ pub struct Report {
     pub dry_run: DryRun,
     /// Whether a line says that nothing was done.
     tells_dry_run: bool,
+    /// Nothing stands between the YAML of two objects.
+    alone: bool,
     shown: std::cell::Cell<bool>,
 }
 
 impl Report {
     pub fn of(context: &Context) -> Result<Self> {
         let dry_run = DryRun::of(&context.flags)?;
-        Ok(Self { format: Format::for_writing(&context.flags)?, dry_run, tells_dry_run: true, shown: false.into() })
+        Ok(Self { dry_run, ..Self::of_reading(context)? })
     }
 
     /// For commands that have no dry run.
@@ -108,8 +110,15 @@ impl Report {
             format: Format::for_writing(&context.flags)?,
             dry_run: DryRun::No,
             tells_dry_run: true,
+            alone: false,
             shown: false.into(),
         })
+    }
+
+    /// Commands that make a printer for each object write nothing between two.
+    pub fn each_alone(mut self) -> Self {
+        self.alone = true;
+        self
     }
 
     /// kubectl's patch and taint say the same with a dry run and without.
@@ -134,7 +143,7 @@ impl Report {
                 line(format!("{kind}/{name} {what}{suffix}"));
             }
             Format::Name => line(format!("{kind}/{name}")),
-            format => print(format.object(object, !self.shown.replace(true))?),
+            format => print(format.object(object, !self.shown.replace(true) || self.alone)?),
         }
         Ok(())
     }

@@ -63,8 +63,8 @@ async fn run(context: &Context) -> Result<()> {
     let report = Report::of(context)?;
     let validation = common::validation(flags)?;
     let built = Builder::of(context).build(context).await?;
-    let mut errors = built.errors;
-    if built.targets.is_empty() && errors.is_empty() {
+    let mut errors = Vec::new();
+    if built.targets.is_empty() && built.errors.is_empty() {
         return Err(Error::say("no objects passed to create"));
     }
     for target in &built.targets {
@@ -84,5 +84,7 @@ async fn run(context: &Context) -> Result<()> {
             Err(error) => errors.push(error.with_source("creating", &info.source)),
         }
     }
+    // What went wrong with objects is told before what could not be read.
+    errors.extend(built.errors);
     Error::all(errors)
 }

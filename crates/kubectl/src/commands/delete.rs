@@ -127,14 +127,14 @@ async fn run(context: &Context) -> Result<()> {
     }
     let built = Builder::of(context).build(context).await?;
     check(context, &options)?;
-    let mut errors = built.errors;
+    let mut unread = Vec::new();
     let mut infos: Vec<Info> = Vec::new();
     for target in &built.targets {
         match target {
             Target::Many(selection) => match list(context, selection, 500).await {
                 Ok(items) => infos.extend(items.into_iter().map(|object| of_object(&selection.resource, object))),
                 Err(error) if error.is_not_found() && options.ignore => {}
-                Err(error) => errors.push(error),
+                Err(error) => unread.push(error),
             },
             Target::One { resource, namespace, name } => infos.push(Info {
                 resource: resource.clone(),
@@ -153,7 +153,7 @@ async fn run(context: &Context) -> Result<()> {
     if context.namespace_is_explicit() && infos.iter().any(|info| !info.resource.namespaced) {
         warn("Warning: deleting cluster-scoped resources, not scoped to the provided namespace");
     }
-    let mut deleted = Vec::new();
+    let (mut deleted, mut errors) = (Vec::new(), Vec::new());
     let mut found = 0;
     for info in infos {
         found += 1;
@@ -162,6 +162,14 @@ async fn run(context: &Context) -> Result<()> {
             Err(error) if error.is_not_found() && options.ignore => found -= 1,
             Err(error) => errors.push(error),
         }
+    }
+    // What went wrong with objects is told before what could not be read.
+    errors.extend(unread);
+    let unreadable = !built.errors.is_empty();
+    errors.extend(built.errors);
+    // As kubectl filters them: what is left of several stays several.
+    if options.ignore && unreadable && errors.len() == 1 {
+        return Err(Error::Many(errors));
     }
     Error::all(errors)?;
     if found == 0 {

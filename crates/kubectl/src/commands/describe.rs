@@ -36,8 +36,9 @@ async fn run(context: &Context) -> Result<()> {
     let mut builder = Builder::of(context).empty_selector();
     builder.latest = true;
     let built = builder.build(context).await?;
-    let (mut infos, mut errors) = read_all(context, &built.targets, flags.int("chunk-size")).await;
-    errors.extend(built.errors);
+    let (mut infos, unread) = read_all(context, &built.targets, flags.int("chunk-size")).await;
+    let mut errors = built.errors;
+    errors.extend(unread);
     let one = errors.is_empty() && infos.len() < 2;
     let events = flags.is("show-events") && (one || flags.changed("show-events"));
     // A name that is not there may be the beginning of some.

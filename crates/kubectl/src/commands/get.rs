@@ -192,6 +192,7 @@ async fn human(context: &Context, targets: &[Target], wide: bool) -> Result<()> 
             }
         }
     }
+    tables.release();
     if !tables.written && !flags.is("ignore-not-found") && errors.is_empty() {
         warn(match all_namespaced {
             true => format!("No resources found in {} namespace.", context.namespace().await?),
@@ -253,7 +254,16 @@ struct Tables<'a> {
     written: bool,
 }
 
+/// As much of a table is held until all of it is there, as kubectl does. What is longer is written in parts: memory has an end.
+const MOST_HELD: usize = 8 << 20;
+
 impl Tables<'_> {
+    fn release(&mut self) {
+        if let Some((_, printer)) = &mut self.printer {
+            print(printer.release());
+        }
+    }
+
     fn show(&mut self, resource: &Resource, table: &mut Value) -> Result<()> {
         let flags = &self.context.flags;
         // A table that cannot be sorted is not shown.
@@ -265,6 +275,7 @@ impl Tables<'_> {
             }
         }
         if self.printer.as_ref().is_none_or(|(known, _)| known != resource) {
+            self.release();
             self.separate |= self.printer.is_some() && !flags.is("no-headers") && self.written;
             let mut options = table_options(self.context, self.wide);
             options.namespace &= resource.namespaced;
@@ -274,13 +285,15 @@ impl Tables<'_> {
             self.printer = Some((resource.clone(), Printer::new(options)));
         }
         let Some((_, printer)) = &mut self.printer else { return Ok(()) };
-        let text = printer.print(table, None);
-        if !text.is_empty() {
+        if printer.hold(table, None) {
+            self.written = true;
+            let size = printer.size();
             if std::mem::take(&mut self.separate) {
                 print("\n");
             }
-            print(text);
-            self.written = true;
+            if size > MOST_HELD {
+                self.release();
+            }
         }
         Ok(())
     }

@@ -3,9 +3,9 @@
 use super::{Command, leaf};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, slice, switch, text};
-use crate::kustomize;
+use crate::kustomize::{self, Asked};
 use crate::session::Context;
-use crate::text::print;
+use crate::text::{print, warn};
 
 pub const COMMAND: Command =
     leaf("kustomize", "DIR", "Build a kustomization target from a directory or URL", flags, |c| Box::pin(run(c)));
@@ -20,7 +20,14 @@ fn flags() -> Vec<Flag> {
         text("helm-api-versions", "Versions of the API for Helm."),
         text("helm-kube-version", "The version of Kubernetes for Helm."),
         switch("helm-debug", "Helm tells more."),
-        text("load-restrictor", "Whether files outside of the folder may be read."),
+        Flag::new(
+            "load-restrictor",
+            Kind::Text,
+            "LoadRestrictionsRootOnly",
+            "LoadRestrictionsRootOnly; files outside of the folder are never read.",
+        ),
+        switch("enable-managedby-label", "Label the objects as kustomize's."),
+        Flag::new("reorder", Kind::Text, "legacy", "legacy or none: the order of the objects."),
         slice("env", "Environment of functions; there are none.").short('e'),
         slice("mount", "Folders of functions; there are none."),
         switch("network", "Functions may use the network; there are none."),
@@ -34,7 +41,30 @@ async fn run(context: &Context) -> Result<()> {
         [folder] => folder,
         _ => return Err(Error::say("specify one path to kustomization.yaml")),
     };
-    let objects = kustomize::build(folder).await?;
+    let flags = &context.flags;
+    if flags.changed("enable-managedby-label") {
+        warn(
+            "Flag --enable-managedby-label has been deprecated, The flag `enable-managedby-label` has been deprecated. Use the `managedByLabel` option in the `buildMetadata` field instead.",
+        );
+    }
+    if flags.changed("reorder") {
+        warn("Flag --reorder has been deprecated, use the new 'sortOptions' field in kustomization.yaml instead.");
+    }
+    let restrictor = flags.text("load-restrictor");
+    if !matches!(restrictor, "LoadRestrictionsRootOnly" | "LoadRestrictionsNone") {
+        return Err(Error::say(format!(
+            "illegal flag value --load-restrictor {restrictor}; legal values: [LoadRestrictionsRootOnly LoadRestrictionsNone]"
+        )));
+    }
+    let sorted = match (flags.changed("reorder"), flags.text("reorder")) {
+        (false, _) => None,
+        (true, "none") => Some(false),
+        (true, "legacy") => Some(true),
+        (true, other) => {
+            return Err(Error::say(format!("illegal flag value --reorder {other}; legal values: [legacy none]")));
+        }
+    };
+    let objects = kustomize::build(folder, Asked { sorted, managed_by: flags.is("enable-managedby-label") }).await?;
     let documents: Vec<String> = objects.iter().map(ferry_schema::yaml::to_yaml).collect();
     let whole = documents.join("---\n");
     match context.flags.given("output") {

@@ -1,16 +1,19 @@
 //! `kubectl logs`.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
 use super::get_watch::next_part;
+use super::pods::Purpose;
 use super::{Command, common, leaf, pods};
 use crate::client::{Call, query};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, switch, text};
 use crate::session::Context;
-use crate::text::{flush, print, quote, warn};
+use crate::text::{flush, line, print, quote, warn};
 
 pub const COMMAND: Command =
     leaf("logs", "[-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]", "Print the logs for a container in a pod", flags, |c| {
@@ -48,47 +51,43 @@ struct Source {
 async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
     let words = context.words();
-    check(context)?;
-    let mut sources = Vec::new();
-    let selector = flags.given("selector");
-    let all_pods = flags.is("all-pods");
-    let found = match (words, selector) {
+    check_words(context)?;
+    let patience = pods::patience(context)?;
+    if let Some(time) = flags.given("since-time") {
+        crate::go_time::check(time)?;
+    }
+    let namespace = context.namespace().await?;
+    let object = match (words, flags.given("selector")) {
         ([], Some(selector)) => {
-            let found = pods::list_pods(context, Some(context.namespace().await?), selector, "").await?;
+            let found = pods::list_pods(context, Some(namespace.clone()), selector, "").await?;
             if found.is_empty() {
-                warn(format!("No resources found in {} namespace.", context.namespace().await?));
-                return Ok(());
+                warn(format!("No resources found in {namespace} namespace."));
             }
-            found
+            Err(found)
         }
-        ([word, ..], None) => {
-            let namespace = context.namespace().await?;
-            let (object, mut found) =
-                pods::resolve(context, word).await.map_err(|error| match error.is_not_found() {
-                    true => Error::say(format!(
-                        "error from server (NotFound): {} in namespace {}",
-                        error.inner(),
-                        quote(&namespace)
-                    )),
-                    false => error,
-                })?;
-            if object["kind"] != "Pod" && !all_pods {
-                if found.len() > 1 {
-                    let count = found.len();
-                    let Some(best) = pods::best(found) else { return Ok(()) };
-                    warn(format!(
-                        "Found {count} pods, using pod/{}",
-                        best["metadata"]["name"].as_str().unwrap_or_default()
-                    ));
-                    found = vec![best];
-                } else if found.is_empty() {
-                    return Err(Error::say("timed out waiting for the condition"));
-                }
-            }
-            found
+        (_, Some(_)) => {
+            return Err(Error::say("selectors and the all flag cannot be used when passing resource/name arguments"));
         }
-        _ => return Err(usage(context)),
+        ([word, ..], None) => Ok(pods::object(context, "pods", word).await.map_err(|error| {
+            let why = format!("error from server (NotFound): {} in namespace {}", error.inner(), quote(&namespace));
+            if error.is_not_found() { Error::say(why) } else { error }
+        })?),
+        ([], None) => return Err(usage(context)),
     };
+    check_flags(context)?;
+    let found = match object {
+        Err(found) => found,
+        Ok(info) => {
+            let mut found = pods::of(context, &info, Purpose::Logs, patience).await?;
+            if found.len() > 1 && !flags.is("all-pods") {
+                let name = found[0]["metadata"]["name"].as_str().unwrap_or_default();
+                warn(format!("Found {} pods, using pod/{name}", found.len()));
+                found.truncate(1);
+            }
+            found
+        }
+    };
+    let mut sources = Vec::new();
     for pod in &found {
         of_pod(context, pod, words.get(1).map(String::as_str), &mut sources)?;
     }
@@ -100,56 +99,95 @@ async fn run(context: &Context) -> Result<()> {
                 sources.len()
             )));
         }
-        let mut running: FuturesUnordered<_> = sources.iter().map(|source| show(context, source, true)).collect();
+        let mut running: FuturesUnordered<_> =
+            sources.iter().map(|source| show_again(context, source, patience)).collect();
         while let Some(result) = running.next().await {
             result?;
         }
         return Ok(());
     }
     for source in &sources {
-        match show(context, source, sources.len() > 1).await {
-            Err(error) if flags.is("ignore-errors") => warn(format!("error: {}", error.inner())),
-            other => other?,
-        }
+        show_again(context, source, patience).await?;
     }
     Ok(())
+}
+
+/// One log. A log that is followed may not be there yet: it is asked for until it is, or until nobody wants to wait any more.
+async fn show_again(context: &Context, source: &Source, patience: Duration) -> Result<()> {
+    let flags = &context.flags;
+    let end = tokio::time::Instant::now() + patience;
+    loop {
+        let error = match show(context, source).await {
+            Ok(()) => return Ok(()),
+            Err(error) if flags.is("ignore-errors") => {
+                line(format!("error: {}", error.inner()));
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        if !flags.is("follow") {
+            return Err(error);
+        }
+        warn(error.inner());
+        if !matches!(error, Error::Status(_)) {
+            return Err(error);
+        }
+        let next = tokio::time::Instant::now() + Duration::from_secs(1);
+        tokio::time::sleep_until(next.min(end)).await;
+        if next >= end {
+            return Err(Error::say("context deadline exceeded"));
+        }
+    }
 }
 
 fn usage(context: &Context) -> Error {
     context.usage("expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command")
 }
 
-fn check(context: &Context) -> Result<()> {
-    let (flags, words) = (&context.flags, context.words());
-    let selector = flags.given("selector").is_some();
-    match words.len() {
-        0 if !selector => return Err(usage(context)),
-        1 if selector => {
-            return Err(context.usage("only a selector (-l) or a POD name is allowed"));
-        }
-        2 if flags.given("container").is_some() => {
-            return Err(context.usage("only one of -c or an inline [CONTAINER] arg is allowed"));
-        }
-        count if count > 2 => return Err(usage(context)),
-        _ => {}
+fn check_words(context: &Context) -> Result<()> {
+    let selector = context.flags.given("selector").is_some();
+    match context.words().len() {
+        0 if !selector => Err(usage(context)),
+        1 if selector => Err(context.usage("only a selector (-l) or a POD name is allowed")),
+        0..=2 => Ok(()),
+        _ => Err(usage(context)),
     }
+}
+
+/// What flags say together; kubectl looks at it when it has the object.
+fn check_flags(context: &Context) -> Result<()> {
+    let (flags, words) = (&context.flags, context.words());
     if flags.given("since-time").is_some() && flags.duration("since") != 0 {
         return Err(Error::say("at most one of `sinceTime` or `sinceSeconds` may be specified"));
     }
-    if flags.changed("since") && flags.duration("since") <= 0 {
-        return Err(Error::say("--since must be greater than 0"));
+    let container = words.get(1).map_or(flags.text("container"), String::as_str);
+    if flags.is("all-containers") && !container.is_empty() {
+        return Err(Error::say(format!(
+            "--all-containers=true should not be specified with container name {container}"
+        )));
     }
-    if flags.is("all-containers") && flags.given("container").is_some() {
-        let name = flags.text("container");
-        return Err(Error::say(format!("--all-containers=true should not be specified with container name {name}")));
+    if flags.changed("container") && words.len() == 2 {
+        return Err(Error::say("only one of -c or an inline [CONTAINER] arg is allowed"));
     }
-    if flags.changed("tail") && flags.int("tail") < -1 {
-        return Err(Error::say("--tail must be greater than or equal to -1"));
-    }
-    if flags.changed("limit-bytes") && flags.int("limit-bytes") < 0 {
+    if flags.int("limit-bytes") < 0 {
         return Err(Error::say("--limit-bytes must be greater than 0"));
     }
+    if since(context).is_some_and(|seconds| seconds < 0) {
+        return Err(Error::say("--since must be greater than 0"));
+    }
+    if flags.int("tail") < -1 {
+        return Err(Error::say("--tail must be greater than or equal to -1"));
+    }
     Ok(())
+}
+
+/// Whole seconds, rounded.
+fn since(context: &Context) -> Option<i64> {
+    const SECOND: i64 = 1_000_000_000;
+    match context.flags.duration("since") {
+        0 => None,
+        nanos => Some((nanos.abs().saturating_add(SECOND / 2) / SECOND) * nanos.signum()),
+    }
 }
 
 fn of_pod(context: &Context, pod: &Value, inline: Option<&str>, sources: &mut Vec<Source>) -> Result<()> {
@@ -178,24 +216,21 @@ fn of_pod(context: &Context, pod: &Value, inline: Option<&str>, sources: &mut Ve
             }
             add(name.to_owned());
         }
-        None => add(pods::default_container(pod, false)?),
+        None => add(pods::default_container(pod, context.flags.is("all-pods"))?),
     }
     Ok(())
 }
 
-async fn show(context: &Context, source: &Source, several: bool) -> Result<()> {
+async fn show(context: &Context, source: &Source) -> Result<()> {
     let flags = &context.flags;
     let pod = context.kind("v1", "Pod").await?;
     let on = |name: &str| if flags.is(name) { "true" } else { "" };
     let tail = match (flags.changed("tail"), flags.given("selector")) {
-        (false, Some(_)) if !flags.is("follow") || several => "10".to_owned(),
+        (false, Some(_)) => "10".to_owned(),
         _ if flags.int("tail") >= 0 => flags.int("tail").to_string(),
         _ => String::new(),
     };
-    let since = match flags.duration("since") {
-        0 => String::new(),
-        nanos => ((nanos + 999_999_999) / 1_000_000_000).to_string(),
-    };
+    let since = since(context).map(|seconds| seconds.to_string()).unwrap_or_default();
     let limit = if flags.int("limit-bytes") > 0 { flags.text("limit-bytes") } else { "" };
     let path = query(
         &format!("{}/log", pod.object(Some(&source.namespace), &source.pod)),
@@ -212,7 +247,7 @@ async fn show(context: &Context, source: &Source, several: bool) -> Result<()> {
         ],
     );
     let mut body = context.client().await?.stream(Call::get(path).accept("*/*")).await?;
-    let prefix = match flags.is("prefix") {
+    let prefix = match flags.is("prefix") || flags.is("all-pods") {
         true => format!("[pod/{}/{}] ", source.pod, source.container),
         false => String::new(),
     };
@@ -221,11 +256,11 @@ async fn show(context: &Context, source: &Source, several: bool) -> Result<()> {
         if prefix.is_empty() {
             print(&part);
         } else {
-            for line in part.split_inclusive(|byte| *byte == b'\n') {
-                if std::mem::replace(&mut line_begins, line.ends_with(b"\n")) {
+            for piece in part.split_inclusive(|byte| *byte == b'\n') {
+                if std::mem::replace(&mut line_begins, piece.ends_with(b"\n")) {
                     print(&prefix);
                 }
-                print(line);
+                print(piece);
             }
         }
         if flags.is("follow") {

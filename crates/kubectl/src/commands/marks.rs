@@ -77,7 +77,10 @@ fn parse(pairs: &[String], words: &Words) -> Result<Pairs> {
 
 pub async fn run(context: &Context, words: &Words) -> Result<()> {
     let flags = &context.flags;
-    let report = Report::of(context)?;
+    let mut report = Report::of(context)?;
+    if words.field == "labels" {
+        report = report.each_alone();
+    }
     let (resources, pairs) = split(context.words(), words.one)?;
     let (set, remove) = parse(&pairs, words)?;
     if flags.is("all") && flags.given("selector").is_some() {
@@ -109,8 +112,9 @@ pub async fn run(context: &Context, words: &Words) -> Result<()> {
     if !built.single && flags.given("resource-version").is_some() {
         return Err(Error::say("--resource-version may only be used with a single resource"));
     }
-    let (infos, mut errors) = read_all(context, &built.targets, 500).await;
-    errors.extend(built.errors);
+    let (infos, mut unread) = read_all(context, &built.targets, 500).await;
+    unread.extend(built.errors);
+    let mut errors = Vec::new();
     for info in infos {
         if flags.is("list") {
             list(&info, words, built.single);
@@ -120,6 +124,8 @@ pub async fn run(context: &Context, words: &Words) -> Result<()> {
             errors.push(error);
         }
     }
+    // What went wrong with objects is told before what could not be read.
+    errors.extend(unread);
     Error::all(errors)
 }
 

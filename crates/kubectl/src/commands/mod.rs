@@ -31,6 +31,7 @@ mod create_small;
 mod debug;
 mod delete;
 mod describe;
+mod detach;
 mod diff;
 mod drain;
 mod edit;

@@ -32,12 +32,18 @@ fn flags() -> Vec<Flag> {
 
 async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
-    let report = Report::of(context)?.like_a_real_run();
-    if flags.changed("patch") && flags.given("patch-file").is_some() {
+    let report = Report::of(context)?.like_a_real_run().each_alone();
+    if flags.given("patch").is_some() && flags.given("patch-file").is_some() {
         return Err(Error::say("cannot specify --patch and --patch-file together"));
     }
     if flags.given("patch").is_none() && flags.given("patch-file").is_none() {
         return Err(Error::say("must specify --patch or --patch-file containing the contents of the patch"));
+    }
+    if flags.is("local") && !context.words().is_empty() {
+        return Err(Error::say("cannot specify --local and server resources"));
+    }
+    if flags.is("local") && report.dry_run == DryRun::Server {
+        return Err(Error::say("cannot specify --local and --dry-run=server - did you mean --dry-run=client?"));
     }
     let kind = match flags.text("type").to_lowercase().as_str() {
         "json" => JSON_PATCH,
@@ -50,9 +56,6 @@ async fn run(context: &Context) -> Result<()> {
             )));
         }
     };
-    if flags.is("local") && report.dry_run == DryRun::Server {
-        return Err(Error::say("cannot specify --local and --dry-run=server - did you mean --dry-run=client?"));
-    }
     let text = match flags.given("patch-file") {
         Some(path) => std::fs::read(path).map_err(|error| {
             Error::say(format!("unable to read patch file: {}", go_error("open", path.as_ref(), &error)))
@@ -73,13 +76,16 @@ async fn run(context: &Context) -> Result<()> {
     let mut builder = Builder::of(context);
     builder.latest = !flags.is("local");
     let built = builder.build(context).await?;
-    let (infos, mut errors) = read_all(context, &built.targets, 500).await;
-    errors.extend(built.errors);
+    let (infos, mut unread) = read_all(context, &built.targets, 500).await;
+    unread.extend(built.errors);
+    let mut errors = Vec::new();
     for info in infos {
         if let Err(error) = one(context, &info, kind, &patch, &text, &report).await {
             errors.push(error);
         }
     }
+    // What went wrong with objects is told before what could not be read.
+    errors.extend(unread);
     Error::all(errors)
 }
 
@@ -89,7 +95,15 @@ async fn one(context: &Context, info: &Info, kind: &str, patch: &Value, text: &[
         None => info.path(),
     };
     let object = if context.flags.is("local") || report.dry_run == DryRun::Client {
-        apply::merged(info, kind, &info.object, patch)
+        if kind == STRATEGIC && !common::is_built_in(info) {
+            let (version, what) = (info.resource.api_version(), &info.resource.kind);
+            return Err(Error::say(format!(
+                "strategic merge patch is not supported for {version}, Kind={what} locally, try --type merge"
+            )));
+        }
+        let mut object = apply::try_merged(info, kind, &info.object, patch)?;
+        written(&mut object, &info.object, patch);
+        object
     } else {
         let sent = common::patch_bytes(context, &path, kind, text.to_vec(), report.dry_run).await;
         sent.map_err(|error| match error.reason() {
@@ -103,4 +117,23 @@ async fn one(context: &Context, info: &Info, kind: &str, patch: &Value, text: &[
     let changed =
         object["metadata"]["resourceVersion"] != info.object["metadata"]["resourceVersion"] || object != info.object;
     report.done(info, &object, if changed { "patched" } else { "patched (no change)" })
+}
+
+/// Takes out what nobody wrote: empty parts that Go's types have and neither the object nor the patch does.
+fn written(object: &mut Value, before: &Value, patch: &Value) {
+    match object {
+        Value::Object(map) => {
+            let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+            map.retain(|key, value| !(empty(value) && before[key].is_null() && patch[key].is_null()));
+            for (key, value) in map {
+                written(value, &before[key.as_str()], &patch[key.as_str()]);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                written(item, &before[index], &patch[index]);
+            }
+        }
+        _ => {}
+    }
 }

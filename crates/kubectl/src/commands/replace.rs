@@ -51,7 +51,7 @@ async fn run(context: &Context) -> Result<()> {
     }
     let validation = common::validation(flags)?;
     let built = Builder::of(context).build(context).await?;
-    let mut errors = built.errors;
+    let mut errors = Vec::new();
     for target in built.targets.iter().filter(|_| flags.is("force")) {
         let Target::File(info) = target else { continue };
         delete(context, info).await?;
@@ -62,6 +62,8 @@ async fn run(context: &Context) -> Result<()> {
             errors.push(error);
         }
     }
+    // What went wrong with objects is told before what could not be read.
+    errors.extend(built.errors);
     Error::all(errors)
 }
 

@@ -35,8 +35,10 @@ pub const COMMAND: Command = group(
     ],
 );
 
+/// What pauses, resumes and restarts has no dry run.
 fn change_flags() -> Vec<Flag> {
     let mut flags = with(&common::FILES, "kubectl-rollout");
+    flags.retain(|flag| flag.name != common::DRY_RUN.name);
     flags.push(common::SELECTOR);
     flags
 }
@@ -49,7 +51,9 @@ fn history_flags() -> Vec<Flag> {
 }
 
 fn undo_flags() -> Vec<Flag> {
-    let mut flags = change_flags();
+    let mut flags = with(&common::FILES, "kubectl-rollout");
+    flags.retain(|flag| flag.name != "field-manager");
+    flags.push(common::SELECTOR);
     flags.push(Flag::new("to-revision", Kind::Int, "0", "The revision to roll back to; 0 is the last one."));
     flags
 }
@@ -91,8 +95,11 @@ enum Change {
 }
 
 async fn change(context: &Context, change: Change) -> Result<()> {
-    let report = Report::of(context)?;
+    let report = Report::of_reading(context)?.each_alone();
     let (infos, mut errors) = targets(context).await?;
+    if infos.is_empty() && errors.is_empty() {
+        nothing(context).await?;
+    }
     for info in infos {
         let result = match patch_for(&info, change) {
             Ok(body) => send(context, &info, &body, change, &report).await,
@@ -104,10 +111,8 @@ async fn change(context: &Context, change: Change) -> Result<()> {
 }
 
 async fn send(context: &Context, info: &Info, body: &Value, change: Change, report: &Report) -> Result<()> {
-    let object = match report.dry_run {
-        DryRun::Client => info.object.clone(),
-        dry_run => common::patch(context, info, STRATEGIC, body, dry_run).await?,
-    };
+    let sent = common::patch(context, info, STRATEGIC, body, DryRun::No).await;
+    let object = sent.map_err(|error| Error::say(format!("failed to patch: {}", error.inner())))?;
     let what = match change {
         Change::Pause => "paused",
         Change::Resume => "resumed",
@@ -126,15 +131,17 @@ fn patch_for(info: &Info, change: Change) -> Result<Value> {
             not_supported(info, "restarting")
         }
         Change::Pause if paused => Err(Error::say(format!(
-            "{} {} is already paused",
+            "error: {} {} is already paused",
             info.resource.qualified(),
             crate::text::quote(&info.name)
         ))),
-        Change::Resume if !paused => {
-            Err(Error::say(format!("{} {} is not paused", info.resource.qualified(), crate::text::quote(&info.name))))
-        }
+        Change::Resume if !paused => Err(Error::say(format!(
+            "error: {} {} is not paused",
+            info.resource.qualified(),
+            crate::text::quote(&info.name)
+        ))),
         Change::Restart if paused && kind == "Deployment" => Err(Error::say(format!(
-            "{} {} can't restart paused deployment (run rollout resume first)",
+            "error: {} {} can't restart paused deployment (run rollout resume first)",
             info.resource.qualified(),
             crate::text::quote(&info.name)
         ))),
@@ -149,7 +156,11 @@ fn patch_for(info: &Info, change: Change) -> Result<Value> {
 }
 
 fn not_supported<T>(info: &Info, what: &str) -> Result<T> {
-    Err(Error::say(format!("{} {} {what} is not supported", info.resource.qualified(), crate::text::quote(&info.name))))
+    Err(Error::say(format!(
+        "error: {} {} {what} is not supported",
+        info.resource.qualified(),
+        crate::text::quote(&info.name)
+    )))
 }
 
 /// What is to be said, and whether that was all.
@@ -271,10 +282,18 @@ fn progress(object: &Value, revision: i64) -> Result<(String, bool)> {
     }
 }
 
+async fn nothing(context: &Context) -> Result<()> {
+    crate::text::warn(format!("No resources found in {} namespace.", context.namespace().await?));
+    Ok(())
+}
+
 async fn status(context: &Context) -> Result<()> {
     let flags = &context.flags;
     let (infos, errors) = targets(context).await?;
     Error::all(errors)?;
+    if infos.is_empty() {
+        nothing(context).await?;
+    }
     let limit = match flags.duration("timeout") {
         0 => super::wait::LONG,
         nanos => Duration::from_nanos(nanos.unsigned_abs()),

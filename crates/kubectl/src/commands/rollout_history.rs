@@ -20,6 +20,8 @@ struct Past {
     cause: String,
     template: Value,
     data: Value,
+    /// What `-o` shows: the ReplicaSet, or the object as it was.
+    object: Value,
 }
 
 async fn pasts(context: &Context, info: &Info) -> Result<Vec<Past>> {
@@ -34,7 +36,8 @@ async fn pasts(context: &Context, info: &Info) -> Result<Vec<Past>> {
             sets.iter()
                 .filter_map(|set| {
                     let template = set["spec"]["template"].clone();
-                    Some(Past { revision: revision(set)?, cause: cause(set), template, data: Value::Null })
+                    let (revision, cause, object) = (revision(set)?, cause(set), set.clone());
+                    Some(Past { revision, cause, template, data: Value::Null, object })
                 })
                 .collect()
         }
@@ -51,16 +54,30 @@ async fn pasts(context: &Context, info: &Info) -> Result<Vec<Past>> {
                     .flatten()
                     .any(|owner| owner["uid"] == *uid)
             });
-            mine.map(|revision| Past {
-                revision: revision["revision"].as_i64().unwrap_or(0),
-                cause: cause(&revision),
-                template: revision["data"]["spec"]["template"].clone(),
-                data: revision["data"].clone(),
+            mine.map(|revision| {
+                let past = super::apply::merged(info, STRATEGIC, object, &revision["data"]);
+                Past {
+                    revision: revision["revision"].as_i64().unwrap_or(0),
+                    cause: cause(&revision),
+                    template: revision["data"]["spec"]["template"].clone(),
+                    data: revision["data"].clone(),
+                    object: past,
+                }
             })
             .collect()
         }
         kind => {
-            let what = if context.path.ends_with("undo") { "rollbacker" } else { "history viewer" };
+            let undo = context.path.ends_with("undo");
+            let resource = &info.resource;
+            let full = crate::text::quote(&crate::discovery::qualified(kind, &resource.group));
+            if !["ReplicaSet", "ReplicationController", "Pod", "Job", "CronJob"].contains(&kind) {
+                let what = if undo { "rollbacker" } else { "history" };
+                let element = format!("{{{} {kind}}}", resource.group);
+                return Err(Error::say(format!(
+                    "error retrieving {what} for {full}, no visitor method exists for {element}"
+                )));
+            }
+            let what = if undo { "rollbacker" } else { "history viewer" };
             return Err(Error::say(format!("no {what} has been implemented for {}", crate::text::quote(kind))));
         }
     };
@@ -75,8 +92,19 @@ pub async fn history(context: &Context) -> Result<()> {
     }
     let (infos, errors) = targets(context).await?;
     Error::all(errors)?;
+    let report = Report::of_reading(context)?;
     for info in infos {
         let found = pasts(context, &info).await?;
+        if context.flags.given("output").is_some() {
+            let shown: Vec<&Past> = found.iter().filter(|past| wanted == 0 || past.revision == wanted).collect();
+            if wanted > 0 && shown.is_empty() {
+                return Err(Error::say("unable to find the specified revision"));
+            }
+            for past in shown {
+                report.made(&info, &common::normalized(past.object.clone()), "")?;
+            }
+            continue;
+        }
         if wanted > 0 && found.is_empty() {
             line(format!("{} with revision #{wanted}\nNo rollout history found.", info.shown()));
             continue;
@@ -106,7 +134,7 @@ pub async fn history(context: &Context) -> Result<()> {
 }
 
 pub async fn undo(context: &Context) -> Result<()> {
-    let report = Report::of(context)?;
+    let report = Report::of(context)?.each_alone();
     let (infos, mut errors) = targets(context).await?;
     for info in infos {
         match back(context, &info, report.dry_run).await {

@@ -2,14 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::stream::{self, Process, Streams};
 use super::{Command, generate, leaf, pods};
 use crate::client::Call;
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, array, switch, text};
 use crate::resource::Info;
 use crate::session::Context;
-use crate::text::{line, warn};
+use crate::text::line;
 
 pub const COMMAND: Command = leaf(
     "run",
@@ -45,6 +44,7 @@ fn flags() -> Vec<Flag> {
         switch("wait", "Wait for deletions."),
         switch("expose", "Create a ClusterIP service with the pod."),
         Flag::new("pod-running-timeout", Kind::Duration, "1m0s", "How long to wait until the pod runs."),
+        super::attach::DETACH_KEYS,
     ]);
     for flag in &mut flags {
         if flag.name == "field-manager" {
@@ -279,12 +279,7 @@ async fn attached(context: &Context, name: &str, object: Value, service: Option<
         tokio::time::timeout(limit, running).await.map_err(|_| Error::say("timed out waiting for the condition"))??;
     let container = pods::default_container(&pod, true)?;
     let result = if pod["status"]["phase"] == "Running" {
-        if !flags.is("quiet") {
-            warn(super::attach::RECORDED);
-            warn("If you don't see a command prompt, try pressing enter.");
-        }
-        let streams = Streams { stdin: flags.is("stdin"), tty: flags.is("tty"), quiet: flags.is("quiet") };
-        stream::run(context, &namespace, name, &container, Process::Attach, &streams).await
+        super::attach::join(context, &pod, &container).await
     } else {
         let body = client.bytes(Call::get(format!("{}/log", info.path())).accept("*/*")).await?;
         crate::text::print(body);

@@ -47,9 +47,10 @@ async fn run(context: &Context) -> Result<()> {
     builder.empty_selector = flags.is("all");
     builder.latest = true;
     let built = builder.build(context).await?;
-    let (infos, mut errors) = read_all(context, &built.targets, 500).await;
-    errors.extend(built.errors);
-    let none = infos.is_empty() && errors.is_empty();
+    let (infos, mut unread) = read_all(context, &built.targets, 500).await;
+    unread.extend(built.errors);
+    let mut errors = Vec::new();
+    let none = infos.is_empty() && unread.is_empty();
     for info in infos {
         if let Err(error) = one(context, &info, &report).await {
             errors.push(error);
@@ -58,6 +59,8 @@ async fn run(context: &Context) -> Result<()> {
     if none {
         return Err(Error::say("no objects passed to scale"));
     }
+    // What went wrong with objects is told before what could not be read.
+    errors.extend(unread);
     Error::all(errors)
 }
 

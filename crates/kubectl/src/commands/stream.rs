@@ -8,9 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{Api, AttachParams, AttachedProcess, TerminalSize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
+use super::detach;
 use super::terminal::{self, Raw};
 use crate::error::{Error, Result};
-use crate::flags::{Flag, Kind, switch, text};
+use crate::flags::{Flag, Kind, Parsed, switch, text};
 use crate::session::Context;
 use crate::text::{flush, print, warn};
 
@@ -18,6 +19,15 @@ pub struct Streams {
     pub stdin: bool,
     pub tty: bool,
     pub quiet: bool,
+    /// The keys that leave the container, in kubectl's words; none where the command has none.
+    pub detach: Option<String>,
+}
+
+impl Streams {
+    pub fn of(flags: &Parsed) -> Self {
+        let detach = flags.given("detach-keys").map(str::to_owned);
+        Self { stdin: flags.is("stdin"), tty: flags.is("tty"), quiet: flags.is("quiet"), detach }
+    }
 }
 
 /// Flags of commands that join a terminal with a container.
@@ -36,6 +46,7 @@ pub enum Process {
     Attach,
 }
 
+/// Returns whether this terminal was the process's.
 pub async fn run(
     context: &Context,
     namespace: &str,
@@ -43,9 +54,10 @@ pub async fn run(
     container: &str,
     process: Process,
     streams: &Streams,
-) -> Result<()> {
-    let mut tty = streams.tty;
-    if tty && streams.stdin && !terminal::is_terminal() {
+) -> Result<bool> {
+    // Without input there is no terminal to give away.
+    let mut tty = streams.tty && streams.stdin;
+    if tty && !terminal::is_terminal() {
         tty = false;
         if !streams.quiet {
             warn("Unable to use a TTY - input is not a terminal or the right kind of file");
@@ -54,6 +66,13 @@ pub async fn run(
     let client = context.client().await?;
     let api: Api<Pod> = Api::namespaced(client.kube.clone(), namespace);
     let parameters = parameters(container, streams.stdin, tty);
+    let detach = match streams.detach.as_deref().filter(|_| tty) {
+        Some(keys) => {
+            Some(detach::Keys::parse(keys).map_err(|why| Error::say(format!("could not bind detach keys: {why}")))?)
+        }
+        None => None,
+    };
+    let redraw = matches!(process, Process::Attach);
     let attached = match process {
         Process::Exec(command) => api.exec(pod, command, &parameters).await,
         Process::Attach => api.attach(pod, &parameters).await,
@@ -61,10 +80,15 @@ pub async fn run(
     let mut attached = attached.map_err(|error| failed(&error))?;
     let raw = if tty { Raw::enter() } else { None };
     let status = attached.take_status();
-    let status = join(&mut attached, streams.stdin, tty, status).await;
+    let status = join(&mut attached, streams.stdin, tty, detach, redraw, status).await;
     drop(raw);
     flush();
-    ended(Some(std::future::ready(Some(status?)))).await
+    match status? {
+        Some(status) => ended(Some(std::future::ready(Some(status)))).await?,
+        // Left by the keys: the process goes on.
+        None => {}
+    }
+    Ok(tty)
 }
 
 pub fn parameters(container: &str, stdin: bool, tty: bool) -> AttachParams {
@@ -115,13 +139,15 @@ pub fn failed(error: &kube::Error) -> Error {
     }
 }
 
-/// Joins them until the process ended, and returns how.
+/// Joins them until the process ended, and returns how; none where it was left.
 async fn join(
     attached: &mut AttachedProcess,
     stdin: bool,
     tty: bool,
+    mut detach: Option<detach::Keys>,
+    redraw: bool,
     status: Option<impl Future<Output = Option<Status>>>,
-) -> Result<Status> {
+) -> Result<Option<Status>> {
     let input = attached.stdin().filter(|_| stdin);
     let output = attached.stdout();
     let errors = attached.stderr();
@@ -131,7 +157,14 @@ async fn join(
             let mut local = tokio::io::stdin();
             let mut buffer = vec![0; 32 << 10];
             while let Ok(count) = local.read(&mut buffer).await {
-                if count == 0 || input.write_all(&buffer[..count]).await.is_err() {
+                let (typed, left) = match &mut detach {
+                    Some(keys) => keys.pass(&buffer[..count]),
+                    None => (buffer[..count].to_vec(), false),
+                };
+                if left {
+                    return;
+                }
+                if count == 0 || input.write_all(&typed).await.is_err() {
                     break;
                 }
                 let _ = input.flush().await;
@@ -144,6 +177,11 @@ async fn join(
     let resize = async move {
         let changes = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::window_change());
         if let (Some(mut sizes), Ok(mut changes)) = (sizes, changes) {
+            // Another size first: programs that draw the whole screen draw it anew for who comes back.
+            if let Some((width, height)) = terminal::size().filter(|_| redraw) {
+                let larger = TerminalSize { width: width.saturating_add(1), height: height.saturating_add(1) };
+                let _ = sizes.send(larger).await;
+            }
             loop {
                 if let Some((width, height)) = terminal::size()
                     && sizes.send(TerminalSize { width, height }).await.is_err()
@@ -162,12 +200,14 @@ async fn join(
             None => None,
         }
     };
-    let status = tokio::select! {
-        () = feed => None,
-        () = resize => None,
-        status = until_told(show, status) => status,
-    };
-    status.ok_or_else(|| Error::say("the connection ended before the command did"))
+    tokio::select! {
+        () = feed => Ok(None),
+        () = resize => Ok(None),
+        status = until_told(show, status) => match status {
+            Some(status) => Ok(Some(status)),
+            None => Err(Error::say("the connection ended before the command did")),
+        },
+    }
 }
 
 /// Shows what comes until there is a status, or none can come any more. The pipes of a connection that broke never end: only the

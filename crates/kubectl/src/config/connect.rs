@@ -13,6 +13,11 @@ pub fn pod_namespace() -> Option<String> {
     in_cluster().then(|| std::fs::read_to_string(NAMESPACE).ok()).flatten().map(|name| name.trim().to_owned())
 }
 
+/// The service account of the pod speaks where nothing else is said.
+pub fn is_in_cluster(chosen: &Chosen) -> bool {
+    chosen.empty && in_cluster()
+}
+
 fn in_cluster() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() && std::path::Path::new(TOKEN).exists()
 }
@@ -38,7 +43,7 @@ pub fn server_url(chosen: &Chosen) -> String {
 pub async fn config(chosen: &Chosen, timeout: i64) -> Result<kube::Config> {
     // Several parts of the process bring a provider of their own; the first to ask decides for all.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let mut config = if chosen.empty && in_cluster() {
+    let mut config = if is_in_cluster(chosen) {
         kube::Config::incluster().map_err(|error| Error::Configuration(error.to_string()))?
     } else {
         let mut cluster = chosen.cluster.clone();

@@ -37,13 +37,19 @@ pub fn read(path: &Path) -> Result<Value> {
 
 /// How Go names what the system refused.
 pub fn go_error(operation: &str, path: &Path, error: &std::io::Error) -> String {
-    let why = match error.kind() {
+    format!("{operation} {}: {}", path.display(), go_reason(error))
+}
+
+/// The reason alone.
+pub fn go_reason(error: &std::io::Error) -> String {
+    match error.kind() {
         std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
         std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         std::io::ErrorKind::IsADirectory => "is a directory".to_owned(),
+        std::io::ErrorKind::AddrInUse => "address already in use".to_owned(),
+        std::io::ErrorKind::AddrNotAvailable => "cannot assign requested address".to_owned(),
         _ => error.to_string(),
-    };
-    format!("{operation} {}: {why}", path.display())
+    }
 }
 
 /// Paths in a file are meant from where it is.

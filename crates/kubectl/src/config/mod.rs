@@ -1,5 +1,6 @@
 //! Where the cluster is and who asks: kubeconfig files, the environment, flags.
 
+pub mod ask;
 mod check;
 pub mod connect;
 pub mod file;
@@ -125,13 +126,6 @@ impl Loaded {
         }
         if flags.global("user").is_some() && known("users", &user_name).is_none() {
             return Err(Error::say(format!("auth info {} does not exist", crate::text::quote(&user_name))));
-        }
-        if !user_name.is_empty() && known("users", &user_name).is_none() {
-            return Err(Error::Configuration(format!(
-                "user {} was not found for context {}",
-                crate::text::quote(&user_name),
-                crate::text::quote(&name)
-            )));
         }
         let part = |list: &str, name: &str, field: &str| {
             known(list, name).map(|entry| entry[field].clone()).filter(Value::is_object).unwrap_or_else(|| json!({}))

@@ -82,16 +82,23 @@ impl Item {
 /// How a file of another machine is read.
 type Fetch<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>>;
 
+/// What who asks says; the kustomization says it else.
+#[derive(Clone, Copy, Default)]
+pub struct Asked {
+    pub sorted: Option<bool>,
+    pub managed_by: bool,
+}
+
 /// The objects of a folder, with what it takes from other machines.
-pub async fn build(folder: &str) -> Result<Vec<Value>> {
+pub async fn build(folder: &str, asked: Asked) -> Result<Vec<Value>> {
     let (folder, runtime) = (folder.to_owned(), tokio::runtime::Handle::current());
     let fetch = move |url: &str| runtime.block_on(crate::fetch::get(url)).map_err(|error| error.inner());
-    let built = tokio::task::spawn_blocking(move || build_with(&folder, &fetch)).await;
+    let built = tokio::task::spawn_blocking(move || build_with(&folder, asked, &fetch)).await;
     built.unwrap_or_else(|_| Err("the kustomization cannot be built".into()))
 }
 
 /// The objects in the order in which they are to be applied.
-fn build_with(folder: &str, fetch: Fetch<'_>) -> Result<Vec<Value>> {
+fn build_with(folder: &str, asked: Asked, fetch: Fetch<'_>) -> Result<Vec<Value>> {
     let root = directory(Path::new(folder), folder)?;
     let (mut items, kustomization) = load(&root, &[], fetch)?;
     let mut renamed = Vec::new();
@@ -101,7 +108,14 @@ fn build_with(folder: &str, fetch: Fetch<'_>) -> Result<Vec<Value>> {
         item.rename(name);
     }
     references::follow(&mut items, &renamed);
-    if kustomization["sortOptions"]["order"] != "fifo" {
+    let managed_by = texts(&kustomization["buildMetadata"]).any(|name| name == "managedByLabel");
+    for item in items.iter_mut().filter(|_| managed_by || asked.managed_by) {
+        if !item.object["metadata"]["labels"].is_object() {
+            item.object["metadata"]["labels"] = Value::Object(Map::new());
+        }
+        item.object["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "kustomize-v5.8.1".into();
+    }
+    if asked.sorted.unwrap_or(kustomization["sortOptions"]["order"] != "fifo") {
         order::sort(&mut items);
     }
     Ok(items.into_iter().map(|item| item.object).collect())
@@ -116,7 +130,7 @@ fn directory(path: &Path, shown: &str) -> Result<PathBuf> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     match path.canonicalize() {
         Ok(found) if found.is_dir() => Ok(found),
-        Ok(_) => Err(format!("must build at directory: not a valid directory: '{shown}' is a file")),
+        Ok(_) => Err(format!("must build at directory: '{shown}': file is not directory")),
         Err(_) => Err(format!(
             "must build at directory: not a valid directory: evalsymlink failure on '{shown}' : lstat {}: no such file or directory",
             absolute.display()
@@ -267,8 +281,10 @@ mod tests {
             "top/kustomization.yaml",
             "resources: [../base]\nnamePrefix: n-\nnamespace: sea\nimages: [{name: web, newTag: '2'}]\n",
         );
-        let objects =
-            super::build_with(root.path().join("top").to_str().unwrap(), &|_| Err("no network".into())).unwrap();
+        let objects = super::build_with(root.path().join("top").to_str().unwrap(), super::Asked::default(), &|_| {
+            Err("no network".into())
+        })
+        .unwrap();
         assert_eq!(objects[0]["kind"], "ConfigMap");
         let name = objects[0]["metadata"]["name"].as_str().unwrap();
         assert!(name.starts_with("n-c-"), "{name}");
@@ -287,8 +303,10 @@ mod tests {
             let text = format!("resources: [../{other}]\n");
             std::fs::write(root.path().join(folder).join("kustomization.yaml"), text).unwrap();
         }
-        let why =
-            super::build_with(root.path().join("a").to_str().unwrap(), &|_| Err("no network".into())).unwrap_err();
+        let why = super::build_with(root.path().join("a").to_str().unwrap(), super::Asked::default(), &|_| {
+            Err("no network".into())
+        })
+        .unwrap_err();
         assert!(why.contains("cycle detected"), "{why}");
     }
 
@@ -302,8 +320,10 @@ mod tests {
             "configMapGenerator: [{name: c, files: [../secret]}]\n",
         )
         .unwrap();
-        let why =
-            super::build_with(root.path().join("a").to_str().unwrap(), &|_| Err("no network".into())).unwrap_err();
+        let why = super::build_with(root.path().join("a").to_str().unwrap(), super::Asked::default(), &|_| {
+            Err("no network".into())
+        })
+        .unwrap_err();
         assert!(why.contains("is not in or below"), "{why}");
     }
 }

@@ -47,7 +47,8 @@ impl Columns {
         Ok(Self { columns: columns.collect::<Result<_>>()?, no_headers })
     }
 
-    pub fn print(&self, object: &Value, first: bool) -> String {
+    /// The lines, and what a path that cannot be followed ended them with.
+    pub fn print(&self, object: &Value, first: bool) -> (String, Option<String>) {
         let mut text = String::new();
         if first && !self.no_headers {
             let headers: Vec<&str> = self.columns.iter().map(|(header, _)| &**header).collect();
@@ -57,23 +58,28 @@ impl Columns {
             Some(items) => items.iter().collect(),
             None => vec![object],
         };
+        let mut wrong = None;
         for item in items {
-            let cells: Vec<String> = self.columns.iter().map(|(_, path)| cell(path, item)).collect();
-            text.push_str(&cells.join("\t"));
-            text.push('\n');
+            match self.columns.iter().map(|(_, path)| cell(path, item)).collect::<Result<Vec<String>, String>>() {
+                Ok(cells) => text.push_str(&(cells.join("\t") + "\n")),
+                Err(why) => {
+                    wrong = Some(why);
+                    break;
+                }
+            }
         }
-        super::tabs::align(&text, 6, 3)
+        (super::tabs::align(&text, 6, 3), wrong)
     }
 }
 
-fn cell(path: &Template, object: &Value) -> String {
-    let found = path.find(object).unwrap_or_default();
+fn cell(path: &Template, object: &Value) -> Result<String, String> {
+    let found = path.find(object)?;
     if found.is_empty() {
-        return "<none>".into();
+        return Ok("<none>".into());
     }
     let shown = |value: &Value| match value {
         Value::Null => "<none>".to_owned(),
         value => super::go_value::show(value),
     };
-    found.into_iter().map(shown).collect::<Vec<_>>().join(",")
+    Ok(found.into_iter().map(shown).collect::<Vec<_>>().join(","))
 }

@@ -174,7 +174,7 @@ fn evaluate<'a>(steps: &'a [Step], mut values: Vec<&'a Value>, root: &'a Value) 
                         if value.is_null() {
                             continue;
                         }
-                        return Err(format!("{} is not array or slice", super::go_value::show(value)));
+                        return Err(format!("{} is not array or slice", super::go_value::type_name(value)));
                     };
                     slice(items, *from, *to, *step, *single, &mut found)?;
                 }
@@ -232,8 +232,17 @@ fn slice<'a>(
         found.push(item.ok_or_else(|| format!("array index out of bounds: index {index}, length {length}"))?);
         return Ok(());
     }
-    let (mut at, end) = (place(from.unwrap_or(0)).max(0), place(to.unwrap_or(length)).min(length));
+    let (mut at, end) = (place(from.unwrap_or(0)), place(to.unwrap_or(length)));
     let step = step.unwrap_or(1);
+    if at == end {
+        return Ok(());
+    }
+    if !(0..length).contains(&at) {
+        return Err(format!("array index out of bounds: index {at}, length {length}"));
+    }
+    if !(0..=length).contains(&end) {
+        return Err(format!("array index out of bounds: index {}, length {length}", end - 1));
+    }
     if at > end {
         return Err(format!("starting index {at} is greater than ending index {end}"));
     }

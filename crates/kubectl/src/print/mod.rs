@@ -66,7 +66,12 @@ impl Format {
             None => (output, None),
         };
         let argument = argument.or_else(|| flags.given("template").map(str::to_owned));
-        let kind = if kind.is_empty() && argument.is_some() { "go-template" } else { kind };
+        let kind = match kind {
+            // `-o=` is a form of this name, which nobody knows.
+            "" if !output.is_empty() => output,
+            "" if argument.is_some() => "go-template",
+            kind => kind,
+        };
         let lower = kind.to_lowercase();
         // Plain forms are known in any case, and take nothing behind them.
         let kind = match &*lower {
@@ -97,8 +102,10 @@ impl Format {
                 Self::JsonPath { template: path(&need(argument)?)?, as_json: kind == "jsonpath-as-json" }
             }
             "jsonpath-file" => Self::JsonPath { template: path(&of_file(argument)?)?, as_json: false },
-            "go-template" | "template" => Self::Template(template::Template::parse(&need(argument)?)?),
-            "go-template-file" | "templatefile" => Self::Template(template::Template::parse(&of_file(argument)?)?),
+            "go-template" | "template" => Self::Template(template::Template::parse(&need(argument)?)?.strict(strict)),
+            "go-template-file" | "templatefile" => {
+                Self::Template(template::Template::parse(&of_file(argument)?)?.strict(strict))
+            }
             "custom-columns" if reading => {
                 Self::Columns(columns::Columns::parse(argument.as_deref().unwrap_or_default(), flags.is("no-headers"))?)
             }
@@ -135,7 +142,14 @@ impl Format {
             },
             Self::JsonPath { template, as_json: false } => template.print(object)?,
             Self::JsonPath { template, as_json: true } => template.print_json(object)?,
-            Self::Columns(columns) => columns.print(object, first),
+            Self::Columns(columns) => match columns.print(object, first) {
+                (text, None) => text,
+                (text, Some(why)) => {
+                    // What came before the mistake is shown.
+                    crate::text::print(text);
+                    return Err(Error::say(why));
+                }
+            },
             Self::Template(template) => template.print(object)?,
         })
     }

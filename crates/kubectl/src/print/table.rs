@@ -1,4 +1,4 @@
-//! Tables as the server sends them. A chunk is written when it came: its columns are as wide as the widest cell so far.
+//! Tables as the server sends them. Lines are held until they are released: their columns are as wide as the widest cell of all.
 
 use serde_json::Value;
 
@@ -19,7 +19,13 @@ pub struct Printer {
     columns: Option<Value>,
     headers: bool,
     widths: Vec<usize>,
+    /// Lines whose cells end with [`END`], which no cell has.
+    held: String,
+    /// Lines of other columns before them.
+    aligned: String,
 }
+
+const END: char = '\u{1f}';
 
 const LEAST: usize = 6;
 const PADDING: usize = 3;
@@ -37,8 +43,14 @@ impl Printer {
 
     /// The lines of a table, or of an object that is none; `event` goes before them.
     pub fn print(&mut self, table: &Value, event: Option<&str>) -> String {
+        self.hold(table, event);
+        self.release()
+    }
+
+    /// Keeps the lines. Returns whether there are any.
+    pub fn hold(&mut self, table: &Value, event: Option<&str>) -> bool {
         if table["kind"] != "Table" {
-            return self.print(&of_object(table), event);
+            return self.hold(&of_object(table), event);
         }
         let definitions = &table["columnDefinitions"];
         let given = definitions.as_array().is_some_and(|list| !list.is_empty());
@@ -47,23 +59,64 @@ impl Printer {
             no_headers = true;
         }
         if given && self.columns.as_ref() != Some(definitions) {
+            self.aligned = self.release();
             self.columns = Some(definitions.clone());
             self.headers = false;
             self.widths.clear();
         }
-        let Some(definitions) = &self.columns else { return String::new() };
+        let Some(definitions) = &self.columns else { return false };
         let rows = table["rows"].as_array().map_or(&[][..], Vec::as_slice);
         if rows.is_empty() {
-            return String::new();
+            return false;
         }
         self.headers = true;
         let columns = self.decorated(definitions, event.is_some());
-        let mut lines: Vec<Vec<String>> = Vec::with_capacity(rows.len() + 1);
         if !no_headers {
-            lines.push(columns.iter().filter(|column| column.shown).map(|column| column.name.to_uppercase()).collect());
+            let shown = columns.iter().filter(|column| column.shown);
+            let headers: Vec<String> = shown.map(|column| column.name.to_uppercase()).collect();
+            self.keep(&headers);
         }
-        lines.extend(rows.iter().map(|row| self.cells(row, &columns, event)));
-        self.align(&lines)
+        for row in rows {
+            let cells = self.cells(row, &columns, event);
+            self.keep(&cells);
+        }
+        true
+    }
+
+    /// How many bytes are held.
+    pub fn size(&self) -> usize {
+        self.held.len() + self.aligned.len()
+    }
+
+    fn keep(&mut self, cells: &[String]) {
+        for (index, cell) in cells.iter().enumerate() {
+            if index + 1 < cells.len() {
+                if self.widths.len() <= index {
+                    self.widths.push(LEAST);
+                }
+                self.widths[index] = self.widths[index].max(cell.chars().count() + PADDING);
+            }
+            self.held.extend(cell.chars().filter(|c| *c != END));
+            self.held.push(if index + 1 < cells.len() { END } else { '\n' });
+        }
+    }
+
+    /// The lines that were held, with their columns aligned. Lines that come later have columns at least as wide.
+    pub fn release(&mut self) -> String {
+        let mut out = std::mem::take(&mut self.aligned);
+        let held = std::mem::take(&mut self.held);
+        for line in held.lines() {
+            let mut cells = line.split(END).enumerate().peekable();
+            while let Some((index, cell)) = cells.next() {
+                out.push_str(cell);
+                if cells.peek().is_some() {
+                    let width = self.widths.get(index).copied().unwrap_or(LEAST);
+                    out.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.chars().count())));
+                }
+            }
+            out.push('\n');
+        }
+        out
     }
 
     fn decorated(&self, definitions: &Value, event: bool) -> Vec<Column> {
@@ -124,29 +177,6 @@ impl Printer {
         let shown = cells.into_iter().zip(columns).filter(|(_, column)| column.shown);
         shown.map(|(cell, _)| cell).collect()
     }
-
-    fn align(&mut self, lines: &[Vec<String>]) -> String {
-        for line in lines {
-            for (index, cell) in line.iter().enumerate().take(line.len().saturating_sub(1)) {
-                if self.widths.len() <= index {
-                    self.widths.push(LEAST);
-                }
-                self.widths[index] = self.widths[index].max(cell.chars().count() + PADDING);
-            }
-        }
-        let mut out = String::new();
-        for line in lines {
-            for (index, cell) in line.iter().enumerate() {
-                out.push_str(cell);
-                if index + 1 < line.len() {
-                    let width = self.widths.get(index).copied().unwrap_or(LEAST);
-                    out.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.chars().count())));
-                }
-            }
-            out.push('\n');
-        }
-        out
-    }
 }
 
 /// A table of one row for what the server sent as it is.
@@ -191,4 +221,24 @@ fn cell(value: &Value) -> String {
         None => text,
     };
     if text.contains('\u{1b}') { text.replace('\u{1b}', "^[") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_that_are_held_have_the_same_columns() {
+        let chunk = |name: &str| {
+            serde_json::json!({"kind": "Table", "columnDefinitions": [{"name": "Name"}, {"name": "Age"}],
+                "rows": [{"cells": [name, "1d"]}]})
+        };
+        let mut printer = Printer::new(Options::default());
+        assert!(printer.hold(&chunk("a"), None));
+        assert!(printer.hold(&chunk("much-longer"), None));
+        assert!(!printer.hold(&serde_json::json!({"kind": "Table", "rows": []}), None));
+        assert_eq!(printer.release(), "NAME          AGE\na             1d\nmuch-longer   1d\n");
+        assert_eq!(printer.print(&chunk("b"), None), "b             1d\n");
+        assert_eq!(printer.size(), 0);
+    }
 }

@@ -4,13 +4,15 @@ use serde_json::Value;
 
 use super::go_value::show;
 use super::template_functions::{FUNCTIONS, Slot, display, function, truth};
-use super::template_parse::{self, Node, Parsed, Pipe, Term};
+use super::template_parse::{self, Node, Parsed, Pipe, Placed, Term, line_and_column};
 use crate::error::{Error, Result};
 
 #[derive(Clone, Debug)]
 pub struct Template {
     text: String,
     parsed: Parsed,
+    /// A key that is not there is an error.
+    strict: bool,
 }
 
 /// A template may call itself.
@@ -20,32 +22,48 @@ impl Template {
     pub fn parse(text: &str) -> Result<Self> {
         let parsed = template_parse::parse(text)
             .and_then(|parsed| {
-                check(&parsed.main)?;
-                parsed.named.values().try_for_each(|nodes| check(nodes))?;
+                let line = |(at, why)| (line_and_column(text, at).0, why);
+                check(&parsed.main).map_err(line)?;
+                parsed.named.values().try_for_each(|nodes| check(nodes)).map_err(line)?;
                 Ok(parsed)
             })
-            .map_err(|why| Error::say(format!("error parsing template {text}, template: output:1: {why}")))?;
-        Ok(Self { text: text.to_owned(), parsed })
+            .map_err(|(line, why)| {
+                Error::say(format!("error parsing template {text}, template: output:{line}: {why}"))
+            })?;
+        Ok(Self { text: text.to_owned(), parsed, strict: false })
+    }
+
+    pub fn strict(self, strict: bool) -> Self {
+        Self { strict, ..self }
     }
 
     pub fn print(&self, object: &Value) -> Result<String> {
         let mut out = String::new();
         let variables = vec![("$".to_owned(), Some(object.clone()))];
-        let mut run = Run { variables, named: &self.parsed, depth: 0, out: &mut out };
-        run.nodes(&self.parsed.main, &Some(object.clone())).map_err(|why| {
-            Error::say(format!("error executing template {}: template: output: {why}", crate::text::quote(&self.text)))
+        let name = "output".to_owned();
+        let mut run = Run { template: self, name, variables, named: &self.parsed, depth: 0, out: &mut out };
+        let done = run.nodes(&self.parsed.main, &Some(object.clone()));
+        done.map_err(|why| {
+            // As kubectl does: what was printed so far, and what helps to find the mistake.
+            crate::text::print(format!(
+                "{out}Error executing template: {why}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{}\n\traw data was:\n\t\t{}\n\tobject given to template engine was:\n\t\t{}\n\n",
+                self.text,
+                super::compact(object),
+                show(object)
+            ));
+            Error::say(format!("error executing template {}: {why}", crate::text::quote(&self.text)))
         })?;
         Ok(out)
     }
 }
 
 /// A function that is not known is told before anything is printed.
-fn check(nodes: &[Node]) -> Result<(), String> {
-    fn pipe(pipe_: &Pipe) -> Result<(), String> {
-        for term in pipe_.calls.iter().flatten() {
-            match term {
+fn check(nodes: &[Node]) -> Result<(), (usize, String)> {
+    fn pipe(pipe_: &Pipe) -> Result<(), (usize, String)> {
+        for placed in pipe_.calls.iter().flatten() {
+            match &placed.term {
                 Term::Function(name) if !FUNCTIONS.contains(&&**name) => {
-                    return Err(format!("function {} not defined", crate::text::quote(name)));
+                    return Err((placed.at, format!("function {} not defined", crate::text::quote(name))));
                 }
                 Term::Group(inner, _) => pipe(inner)?,
                 _ => {}
@@ -74,6 +92,9 @@ fn check(nodes: &[Node]) -> Result<(), String> {
 }
 
 struct Run<'o> {
+    template: &'o Template,
+    /// Of the template that runs.
+    name: String,
     variables: Vec<(String, Slot)>,
     named: &'o Parsed,
     depth: usize,
@@ -150,15 +171,21 @@ impl Run<'_> {
         let nodes = match named.named.get(name) {
             Some(nodes) => nodes,
             None if name == "output" => &named.main,
-            None => return Err(format!("template {} not defined", crate::text::quote(name))),
+            None => {
+                let (why, shown) = (crate::text::quote(name), format!("{{{{template {}}}}}", crate::text::quote(name)));
+                return Err(self.fault(pipe.map_or(0, place_of), &shown, &format!("template {why} not defined")));
+            }
         };
         if self.depth >= DEEPEST {
-            return Err("exceeded maximum template depth".into());
+            let shown = format!("{{{{template {}}}}}", crate::text::quote(name));
+            return Err(self.fault(pipe.map_or(0, place_of), &shown, "exceeded maximum template depth"));
         }
         self.depth += 1;
         let outside = std::mem::replace(&mut self.variables, vec![("$".to_owned(), value.clone())]);
+        let outer = std::mem::replace(&mut self.name, name.to_owned());
         let done = self.nodes(nodes, &value);
         self.variables = outside;
+        self.name = outer;
         self.depth -= 1;
         done.map(|_| ())
     }
@@ -168,7 +195,11 @@ impl Run<'_> {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(items)) => items.into_iter().enumerate().map(|(at, item)| (at.into(), item)).collect(),
             Some(Value::Object(map)) => map.into_iter().map(|(key, value)| (key.into(), value)).collect(),
-            Some(other) => return Err(format!("range can't iterate over {}", show(&other))),
+            Some(other) => {
+                let why = format!("range can't iterate over {}", show(&other));
+                let calls: Vec<String> = pipe.calls.iter().map(|call| template_parse::shown(call)).collect();
+                return Err(self.fault(place_of(pipe), &calls.join(" | "), &why));
+            }
         };
         if pairs.is_empty() {
             return self.nodes(otherwise, dot);
@@ -213,43 +244,69 @@ impl Run<'_> {
         Ok(last.flatten())
     }
 
-    fn call(&mut self, call: &[Term], dot: &Slot, last: Option<Slot>) -> Result<Slot, String> {
+    fn call(&mut self, call: &[Placed], dot: &Slot, last: Option<Slot>) -> Result<Slot, String> {
         let Some((first, rest)) = call.split_first() else { return Ok(None) };
-        if let Term::Function(name) = first {
+        if let Term::Function(name) = &first.term {
             let mut arguments = rest.iter().map(|term| self.term(term, dot)).collect::<Result<Vec<_>, _>>()?;
             arguments.extend(last);
-            return function(name, &arguments);
+            return function(name, &arguments).map_err(|why| {
+                // The number of arguments is looked at before the function is called.
+                let shown = if why.starts_with("wrong number") { name.clone() } else { template_parse::shown(call) };
+                self.fault(first.at, &shown, &why)
+            });
         }
         if !rest.is_empty() || last.is_some() {
-            return Err("can't give argument to non-function".into());
+            let why = match &first.term {
+                Term::Field(path) | Term::Variable(_, path) if !path.is_empty() => {
+                    format!("{} is not a method but has arguments", path.last().map_or("", String::as_str))
+                }
+                _ => format!("can't give argument to non-function {}", first.shown),
+            };
+            return Err(self.fault(first.at, &first.shown, &why));
         }
         self.term(first, dot)
     }
 
-    fn term(&mut self, term: &Term, dot: &Slot) -> Result<Slot, String> {
-        match term {
-            Term::Dot => Ok(dot.clone()),
-            Term::Literal(value) => Ok(Some(value.clone())),
-            Term::Field(path) => walk(dot.clone(), path),
+    fn term(&mut self, placed: &Placed, dot: &Slot) -> Result<Slot, String> {
+        let strict = self.template.strict;
+        let (value, path) = match &placed.term {
+            Term::Dot => return Ok(dot.clone()),
+            Term::Literal(value) => return Ok(Some(value.clone())),
+            Term::Field(path) => (dot.clone(), path),
             Term::Variable(name, path) => {
                 let found = self.variables.iter().rev().find(|(known, _)| known == name);
-                let value = found.ok_or_else(|| format!("undefined variable {}", crate::text::quote(name)))?.1.clone();
-                walk(value, path)
+                let undefined = || self.fault(placed.at, &placed.shown, &format!("undefined variable: {name}"));
+                (found.ok_or_else(undefined)?.1.clone(), path)
             }
-            Term::Group(pipe, path) => {
-                let value = self.pipe(pipe, dot)?;
-                walk(value, path)
+            Term::Group(pipe, path) => (self.pipe(pipe, dot)?, path),
+            Term::Function(name) => {
+                return function(name, &[]).map_err(|why| self.fault(placed.at, &placed.shown, &why));
             }
-            Term::Function(name) => function(name, &[]),
-        }
+        };
+        walk(value, path, strict).map_err(|why| self.fault(placed.at, &placed.shown, &why))
+    }
+
+    /// A mistake, where it was made.
+    fn fault(&self, at: usize, shown: &str, why: &str) -> String {
+        let (line, column) = line_and_column(&self.template.text, at);
+        format!("template: output:{line}:{column}: executing {} at <{shown}>: {why}", crate::text::quote(&self.name))
     }
 }
 
-fn walk(mut value: Slot, path: &[String]) -> Result<Slot, String> {
+fn place_of(pipe: &Pipe) -> usize {
+    pipe.calls.first().and_then(|call| call.first()).map_or(0, |placed| placed.at)
+}
+
+fn walk(mut value: Slot, path: &[String], strict: bool) -> Result<Slot, String> {
     for field in path {
         value = match value {
-            Some(Value::Object(mut map)) => map.remove(field),
-            None | Some(Value::Null) => None,
+            Some(Value::Object(mut map)) => match map.remove(field) {
+                None if strict => return Err(format!("map has no entry for key {}", crate::text::quote(field))),
+                found => found,
+            },
+            None if strict => return Err(format!("nil data; no entry for key {}", crate::text::quote(field))),
+            None => None,
+            Some(Value::Null) => return Err(format!("nil pointer evaluating interface {{}}.{field}")),
             Some(_) => return Err(format!("can't evaluate field {field} in type interface {{}}")),
         };
     }
@@ -294,6 +351,20 @@ mod tests {
         for wrong in ["{{if .x}}", "{{break}}", "{{define}}{{end}}", "{{template}}", r#"{{define "x"}}"#, "{{.a)}}"] {
             assert!(Template::parse(wrong).is_err(), "{wrong}");
         }
+        for (template, why) in [
+            (
+                "{{.n.deeper}}",
+                r#":1:4: executing "output" at <.n.deeper>: can't evaluate field deeper in type interface {}"#,
+            ),
+            ("a\n {{.n.x}}", r#":2:5: executing "output" at <.n.x>: can't evaluate field x in type interface {}"#),
+            ("{{index .items 9}}", r#":1:2: executing "output" at <index .items 9>: error calling index"#),
+            ("{{.n 3}}", r#":1:2: executing "output" at <.n>: n is not a method but has arguments"#),
+        ] {
+            let said = Template::parse(template).unwrap().print(&object).unwrap_err().inner();
+            assert!(said.contains(&format!("template: output{why}")), "{said}");
+        }
+        let said = Template::parse("{{.nope}}").unwrap().strict(true).print(&object).unwrap_err().inner();
+        assert!(said.ends_with(r#"at <.nope>: map has no entry for key "nope""#), "{said}");
         let endless = r#"{{define "x"}}{{template "x" .}}{{end}}{{template "x" .}}"#;
         assert!(Template::parse(endless).unwrap().print(&object).is_err());
         assert!(Template::parse(r#"{{template "nope" .}}"#).unwrap().print(&object).is_err());

@@ -55,6 +55,10 @@ pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
         true => Ok(()),
         false => Err(format!("wrong number of args for {name}: want at least {count} got {}", arguments.len())),
     };
+    let exactly = |count: usize| match arguments.len() == count {
+        true => Ok(()),
+        false => Err(format!("wrong number of args for {name}: want {count} got {}", arguments.len())),
+    };
     Ok(Some(match name {
         "index" => {
             need(1)?;
@@ -65,12 +69,16 @@ pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
             return Ok(value);
         }
         "len" => {
-            need(1)?;
+            exactly(1)?;
             match &arguments[0] {
                 Some(Value::Array(items)) => items.len().into(),
                 Some(Value::Object(map)) => map.len().into(),
                 Some(Value::String(text)) => text.len().into(),
-                _ => return Err("error calling len: len of nil pointer".into()),
+                None | Some(Value::Null) => {
+                    return Err("error calling len: reflect: call of reflect.Value.Type on zero Value".into());
+                }
+                Some(Value::Number(_)) => return Err("error calling len: len of type int".into()),
+                Some(Value::Bool(_)) => return Err("error calling len: len of type bool".into()),
             }
         }
         "eq" => {
@@ -78,11 +86,11 @@ pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
             arguments[1..].iter().any(|other| *other == arguments[0]).into()
         }
         "ne" => {
-            need(2)?;
+            exactly(2)?;
             (arguments[0] != arguments[1]).into()
         }
         "lt" | "le" | "gt" | "ge" => {
-            need(2)?;
+            exactly(2)?;
             let order = match (&arguments[0], &arguments[1]) {
                 (Some(Value::Number(a)), Some(Value::Number(b))) => a.as_f64().partial_cmp(&b.as_f64()),
                 (Some(Value::String(a)), Some(Value::String(b))) => Some(a.cmp(b)),
@@ -100,7 +108,7 @@ pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
         "and" => return Ok(arguments.iter().find(|value| !truth(value)).or(arguments.last()).cloned().flatten()),
         "or" => return Ok(arguments.iter().find(|value| truth(value)).or(arguments.last()).cloned().flatten()),
         "not" => {
-            need(1)?;
+            exactly(1)?;
             (!truth(&arguments[0])).into()
         }
         // Spaces stand only between what is no text.
@@ -130,9 +138,16 @@ pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
         }
         "base64decode" => {
             use base64::Engine;
-            need(1)?;
-            let decoded = base64::engine::general_purpose::STANDARD.decode(text(&arguments[0]));
-            String::from_utf8_lossy(&decoded.map_err(|error| format!("error calling base64decode: {error}"))?).into()
+            exactly(1)?;
+            let encoded = text(&arguments[0]);
+            let decoded = base64::engine::general_purpose::STANDARD.decode(&encoded).map_err(|error| {
+                let at = match error {
+                    base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+                    _ => encoded.len() / 4 * 4,
+                };
+                format!("error calling base64decode: base64 decode failed: illegal base64 data at input byte {at}")
+            })?;
+            String::from_utf8_lossy(&decoded).into()
         }
         "urlquery" => {
             crate::client::escaped(&arguments.iter().map(text).collect::<String>()).replace("%20", "+").into()
@@ -177,9 +192,13 @@ fn sliced(value: &Slot, places: &[Slot]) -> Result<Value, String> {
 fn index(value: Slot, key: &Slot) -> Result<Slot, String> {
     Ok(match (value, key) {
         (Some(Value::Object(mut map)), Some(Value::String(key))) => map.remove(key),
-        (Some(Value::Array(items)), Some(Value::Number(at))) => {
-            let at = at.as_u64().and_then(|at| usize::try_from(at).ok());
-            Some(at.and_then(|at| items.get(at).cloned()).ok_or("error calling index: index out of range")?)
+        (Some(value @ (Value::Array(_) | Value::String(_))), Some(Value::Number(at))) => {
+            let place = at.as_u64().and_then(|at| usize::try_from(at).ok());
+            let found = place.and_then(|place| match &value {
+                Value::Array(items) => items.get(place).cloned(),
+                other => other.as_str()?.as_bytes().get(place).map(|byte| (*byte).into()),
+            });
+            Some(found.ok_or_else(|| format!("error calling index: index out of range: {at}"))?)
         }
         (None | Some(Value::Null), _) => return Err("error calling index: index of untyped nil".into()),
         _ => return Err("error calling index: can't index item".into()),

@@ -44,7 +44,20 @@ pub struct Pipe {
     /// `$key, $value :=`.
     pub names: Vec<String>,
     pub assign: bool,
-    pub calls: Vec<Vec<Term>>,
+    pub calls: Vec<Vec<Placed>>,
+}
+
+/// A term, where it stands in the template, and how errors show it.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    pub term: Term,
+    pub at: usize,
+    pub shown: String,
+}
+
+/// How Go shows a command.
+pub fn shown(call: &[Placed]) -> String {
+    call.iter().map(|placed| &*placed.shown).collect::<Vec<_>>().join(" ")
 }
 
 #[derive(Clone, Debug)]
@@ -62,21 +75,36 @@ pub enum Term {
 /// Deeper nesting is refused: the parser and the printer call themselves.
 const DEEPEST: usize = 200;
 
-pub fn parse(text: &str) -> Result<Parsed, String> {
-    let mut reader = Reader { tokens: tokens(text)?.into_iter(), named: BTreeMap::new(), ranges: 0, depth: 0 };
-    let (main, end) = reader.block()?;
+/// The tree; or the line of a mistake, and what it is.
+pub fn parse(text: &str) -> Result<Parsed, (usize, String)> {
+    let tokens = tokens(text).map_err(|why| (1, why))?.into_iter();
+    let mut reader = Reader { text, tokens, line: 1, named: BTreeMap::new(), ranges: 0, depth: 0 };
+    let (main, end) = reader.block().map_err(|why| (reader.line, why))?;
     match end {
         None => Ok(Parsed { main, named: reader.named }),
-        Some(word) => Err(format!("unexpected {{{{{word}}}}}")),
+        Some(word) => Err((reader.line, format!("unexpected {{{{{word}}}}}"))),
     }
 }
 
-enum Token {
-    Text(String),
-    Action(String),
+/// Where a part of a text begins in it.
+fn place(text: &str, part: &str) -> usize {
+    (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len())
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
+/// The line of a place, from 1, and how many bytes of the line are before it.
+pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+    (line, before.len() - begin)
+}
+
+enum Token<'a> {
+    Text(String),
+    Action(&'a str),
+}
+
+fn tokens(text: &str) -> Result<Vec<Token<'_>>, String> {
     let mut found = Vec::new();
     let mut rest = text;
     let mut trim = false;
@@ -102,7 +130,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
         rest = &inside[close + 2..];
         let action = action.trim();
         if !action.starts_with("/*") {
-            found.push(Token::Action(action.to_owned()));
+            found.push(Token::Action(action));
         }
     }
     let last = if trim { rest.trim_start() } else { rest };
@@ -129,17 +157,20 @@ fn end_of_action(text: &str) -> Option<usize> {
     None
 }
 
-struct Reader {
-    tokens: std::vec::IntoIter<Token>,
+struct Reader<'a> {
+    text: &'a str,
+    tokens: std::vec::IntoIter<Token<'a>>,
+    /// Of the action that is read.
+    line: usize,
     named: BTreeMap<String, Vec<Node>>,
     /// How many ranges stand around.
     ranges: usize,
     depth: usize,
 }
 
-impl Reader {
+impl<'a> Reader<'a> {
     /// Nodes up to an `end` or `else`, which is returned.
-    fn block(&mut self) -> Result<(Vec<Node>, Option<String>), String> {
+    fn block(&mut self) -> Result<(Vec<Node>, Option<&'a str>), String> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err("too many blocks in each other".into());
@@ -153,11 +184,12 @@ impl Reader {
                 }
                 Token::Action(action) => action,
             };
-            let (word, rest) = action.split_once(char::is_whitespace).unwrap_or((&action, ""));
+            self.line = line_and_column(self.text, place(self.text, action)).0;
+            let (word, rest) = action.split_once(char::is_whitespace).unwrap_or((action, ""));
             match word {
                 "end" | "else" => {
                     self.depth -= 1;
-                    return Ok((nodes, Some(action.clone())));
+                    return Ok((nodes, Some(action)));
                 }
                 "if" | "with" | "range" => nodes.push(self.control(word, rest.trim())?),
                 "define" => {
@@ -172,7 +204,7 @@ impl Reader {
                     if rest.is_empty() {
                         return Err("missing value for block clause".into());
                     }
-                    let pipe = Some(Terms::new(rest)?.whole()?);
+                    let pipe = Some(Terms::new(self.text, rest)?.whole()?);
                     self.define(name.clone())?;
                     nodes.push(Node::Call { name, pipe });
                 }
@@ -180,7 +212,7 @@ impl Reader {
                     let (name, rest) = name_of(word, rest)?;
                     let pipe = match rest {
                         "" => None,
-                        rest => Some(Terms::new(rest)?.whole()?),
+                        rest => Some(Terms::new(self.text, rest)?.whole()?),
                     };
                     nodes.push(Node::Call { name, pipe });
                 }
@@ -190,7 +222,7 @@ impl Reader {
                     }
                     nodes.push(if word == "break" { Node::Break } else { Node::Continue });
                 }
-                _ => nodes.push(Node::Print(Terms::new(&action)?.whole()?)),
+                _ => nodes.push(Node::Print(Terms::new(self.text, action)?.whole()?)),
             }
         }
         self.depth -= 1;
@@ -201,7 +233,7 @@ impl Reader {
         // A range around the definition is not around its use.
         let around = std::mem::take(&mut self.ranges);
         let body = match self.block()? {
-            (nodes, Some(end)) if end == "end" => nodes,
+            (nodes, Some("end")) => nodes,
             (_, Some(other)) => return Err(format!("unexpected {{{{{other}}}}} in define clause")),
             (_, None) => return Err("unexpected EOF".into()),
         };
@@ -210,22 +242,22 @@ impl Reader {
         Ok(())
     }
 
-    fn control(&mut self, word: &str, condition: &str) -> Result<Node, String> {
-        let pipe = Terms::new(condition)?.whole().map_err(|why| match condition {
+    fn control(&mut self, word: &str, condition: &'a str) -> Result<Node, String> {
+        let pipe = Terms::new(self.text, condition)?.whole().map_err(|why| match condition {
             "" => format!("missing value for {word}"),
             _ => why,
         })?;
         self.ranges += usize::from(word == "range");
         let (then, end) = self.block()?;
         self.ranges -= usize::from(word == "range");
-        let otherwise = match end.as_deref() {
+        let otherwise = match end {
             Some("end") => Vec::new(),
             Some("else") => match self.block()? {
-                (nodes, Some(end)) if end == "end" => nodes,
+                (nodes, Some("end")) => nodes,
                 _ => return Err("unexpected EOF".into()),
             },
             Some(other) => {
-                let next = other.strip_prefix("else ").ok_or("unexpected EOF")?.trim().to_owned();
+                let next = other.strip_prefix("else ").ok_or("unexpected EOF")?.trim();
                 let (word, rest) = next.split_once(char::is_whitespace).ok_or("missing value for if")?;
                 self.depth += 1;
                 let inner = self.control(word, rest.trim())?;
@@ -253,20 +285,22 @@ fn name_of<'a>(word: &str, text: &'a str) -> Result<(String, &'a str), String> {
     Ok((text[1..=end].to_owned(), text[end + 2..].trim()))
 }
 
-struct Terms {
-    words: Vec<String>,
+struct Terms<'a> {
+    /// The whole template.
+    text: &'a str,
+    words: Vec<&'a str>,
     at: usize,
     depth: usize,
 }
 
-impl Terms {
-    fn new(text: &str) -> Result<Self, String> {
+impl<'a> Terms<'a> {
+    fn new(whole: &'a str, text: &'a str) -> Result<Self, String> {
         let mut words = Vec::new();
         let mut chars = text.char_indices().peekable();
         while let Some((index, c)) = chars.next() {
             match c {
                 c if c.is_whitespace() => {}
-                '(' | ')' | '|' | ',' => words.push(c.to_string()),
+                '(' | ')' | '|' | ',' => words.push(&text[index..=index]),
                 '"' | '`' | '\'' => {
                     let mut escaped = false;
                     let mut end = None;
@@ -281,7 +315,7 @@ impl Terms {
                             _ => {}
                         }
                     }
-                    words.push(text[index..=end.ok_or("unterminated quoted string")?].to_owned());
+                    words.push(&text[index..=end.ok_or("unterminated quoted string")?]);
                 }
                 _ => {
                     let mut end = index + c.len_utf8();
@@ -292,15 +326,15 @@ impl Terms {
                         end = at + next.len_utf8();
                         chars.next();
                     }
-                    words.push(text[index..end].to_owned());
+                    words.push(&text[index..end]);
                 }
             }
         }
-        Ok(Self { words, at: 0, depth: 0 })
+        Ok(Self { text: whole, words, at: 0, depth: 0 })
     }
 
-    fn peek(&self, ahead: usize) -> &str {
-        self.words.get(self.at + ahead).map_or("", String::as_str)
+    fn peek(&self, ahead: usize) -> &'a str {
+        self.words.get(self.at + ahead).copied().unwrap_or_default()
     }
 
     /// A pipe and nothing behind it.
@@ -347,8 +381,25 @@ impl Terms {
         Ok(pipe)
     }
 
-    fn term(&mut self) -> Result<Term, String> {
-        let word = self.peek(0).to_owned();
+    fn term(&mut self) -> Result<Placed, String> {
+        let (word, first) = (self.peek(0), self.at);
+        let mut at = place(self.text, word);
+        let term = self.bare_term()?;
+        // Of several fields the second one is where Go stands.
+        if let Term::Field(path) | Term::Variable(_, path) = &term
+            && path.len() > usize::from(word.starts_with('.'))
+        {
+            at += word[1..].find('.').map_or(0, |dot| dot + 1);
+        }
+        let shown = match &term {
+            Term::Group(..) => self.words[first..self.at].join(" ").replace("( ", "(").replace(" )", ")"),
+            _ => word.to_owned(),
+        };
+        Ok(Placed { term, at, shown })
+    }
+
+    fn bare_term(&mut self) -> Result<Term, String> {
+        let word = self.peek(0);
         self.at += 1;
         let fields =
             |path: &str| path.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
@@ -367,24 +418,24 @@ impl Terms {
                 Term::Group(Box::new(inner), path)
             }
             Some('"') => Term::Literal(
-                serde_json::from_str::<String>(&word).map_err(|_| format!("invalid syntax: {word}"))?.into(),
+                serde_json::from_str::<String>(word).map_err(|_| format!("invalid syntax: {word}"))?.into(),
             ),
             Some('`') => Term::Literal(word.trim_matches('`').into()),
             Some('\'') => Term::Literal(word.chars().nth(1).map_or(0, u32::from).into()),
             Some('$') => match word[1..].split_once('.') {
                 Some((name, path)) => Term::Variable(format!("${name}"), fields(path)),
-                None => Term::Variable(word, Vec::new()),
+                None => Term::Variable(word.to_owned(), Vec::new()),
             },
             Some('.') if word == "." => Term::Dot,
-            Some('.') => Term::Field(fields(&word)),
+            Some('.') => Term::Field(fields(word)),
             Some(c) if c.is_ascii_digit() || c == '-' => {
-                Term::Literal(serde_json::from_str(&word).map_err(|_| format!("bad number syntax: {word}"))?)
+                Term::Literal(serde_json::from_str(word).map_err(|_| format!("bad number syntax: {word}"))?)
             }
-            _ => match &*word {
+            _ => match word {
                 "true" => Term::Literal(true.into()),
                 "false" => Term::Literal(false.into()),
                 "nil" => Term::Literal(Value::Null),
-                _ => Term::Function(word),
+                _ => Term::Function(word.to_owned()),
             },
         })
     }

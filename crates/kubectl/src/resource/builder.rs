@@ -267,7 +267,8 @@ impl Builder {
     }
 }
 
-fn tuple(word: &str) -> Result<(String, String)> {
+/// `type/name`.
+pub fn tuple(word: &str) -> Result<(String, String)> {
     let parts: Vec<&str> = word.split('/').collect();
     match &*parts {
         [kind, name] if !kind.is_empty() && !name.is_empty() && !kind.contains(',') => {

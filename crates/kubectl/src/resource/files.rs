@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Info;
 use crate::config::file::go_error;
+use crate::discovery::Resource;
 use crate::error::{Error, Result};
 use crate::session::Context;
 use crate::text::quote;
@@ -17,7 +18,7 @@ const ENDINGS: [&str; 3] = ["json", "yaml", "yml"];
 pub async fn read(context: &Context, names: &[String], recursive: bool) -> Result<(Vec<Info>, Vec<Error>, bool)> {
     let (mut infos, mut errors) = (Vec::new(), Vec::new());
     if let Some(folder) = context.flags.given("kustomize") {
-        for object in crate::kustomize::build(folder).await? {
+        for object in crate::kustomize::build(folder, crate::kustomize::Asked::default()).await? {
             match info(context, object, folder).await {
                 Ok(info) => infos.push(info),
                 Err(error) => errors.push(error),
@@ -25,7 +26,19 @@ pub async fn read(context: &Context, names: &[String], recursive: bool) -> Resul
         }
     }
     let mut one_file = names.len() == 1;
+    // Files that are not there are told before anything is read.
+    let (mut sources, mut missing) = (Vec::new(), Vec::new());
     for name in names {
+        match name == "-" || crate::fetch::is_url(name) {
+            true => sources.push((name, Vec::new())),
+            false => match expand(name, recursive) {
+                Ok(paths) => sources.push((name, paths)),
+                Err(error) => missing.push(error),
+            },
+        }
+    }
+    Error::all(missing)?;
+    for (name, paths) in sources {
         if name == "-" {
             let mut body = Vec::new();
             std::io::stdin().read_to_end(&mut body).map_err(|error| Error::say(error.to_string()))?;
@@ -33,13 +46,16 @@ pub async fn read(context: &Context, names: &[String], recursive: bool) -> Resul
             objects(context, &body, "STDIN", &mut infos, &mut errors).await;
         } else if crate::fetch::is_url(name) {
             one_file = false;
-            let body = crate::fetch::get(name).await?;
-            objects(context, &body, name, &mut infos, &mut errors).await;
-        } else {
-            for path in expand(name, recursive)? {
-                one_file &= path == Path::new(name);
-                let body = std::fs::read(&path).map_err(|error| Error::say(go_error("open", &path, &error)))?;
-                objects(context, &body, &path.display().to_string(), &mut infos, &mut errors).await;
+            match crate::fetch::get(name).await {
+                Ok(body) => objects(context, &body, name, &mut infos, &mut errors).await,
+                Err(error) => errors.push(error),
+            }
+        }
+        for path in paths {
+            one_file &= path == Path::new(name);
+            match std::fs::read(&path) {
+                Ok(body) => objects(context, &body, &path.display().to_string(), &mut infos, &mut errors).await,
+                Err(error) => errors.push(Error::say(go_error("open", &path, &error))),
             }
         }
     }
@@ -125,6 +141,14 @@ fn glob(pattern: &str) -> Vec<PathBuf> {
 
 /// The documents of a text: JSON values one behind the other, or YAML between lines of `---`.
 pub fn documents(body: &[u8]) -> Result<Vec<Value>, String> {
+    match documents_until_wrong(body) {
+        (documents, None) => Ok(documents),
+        (_, Some(why)) => Err(why),
+    }
+}
+
+/// The documents before the first that cannot be read, and why it cannot.
+fn documents_until_wrong(body: &[u8]) -> (Vec<Value>, Option<String>) {
     let start = body.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(body.len());
     if body.get(start) == Some(&b'{') {
         let mut found = Vec::new();
@@ -133,45 +157,42 @@ pub fn documents(body: &[u8]) -> Result<Vec<Value>, String> {
             match stream.next() {
                 Some(Ok(value)) => found.push(value),
                 Some(Err(_)) if found.is_empty() => break,
-                Some(Err(error)) => return Err(error.to_string()),
-                None => return Ok(found),
+                Some(Err(error)) => return (found, Some(error.to_string())),
+                None => return (found, None),
             }
         }
     }
     let text = String::from_utf8_lossy(body);
-    let mut found = Vec::new();
+    let mut parts = Vec::new();
     let mut part = String::new();
     for line in text.split_inclusive('\n') {
         if line.trim_end() == "---" || line.starts_with("--- ") {
-            found.push(std::mem::take(&mut part));
+            parts.push(std::mem::take(&mut part));
         } else {
             part.push_str(line);
         }
     }
-    found.push(part);
+    parts.push(part);
     let mut values = Vec::new();
-    for part in found {
-        let (value, _) = ferry_schema::yaml::parse_value(part.as_bytes())
-            .map_err(|error| format!("error converting YAML to JSON: {error}"))?;
-        if !value.is_null() {
-            values.push(value);
+    for part in parts {
+        match ferry_schema::yaml::parse_value(part.as_bytes()) {
+            Ok((Value::Null, _)) => {}
+            Ok((value, _)) => values.push(value),
+            Err(error) => return (values, Some(format!("error converting YAML to JSON: {error}"))),
         }
     }
-    Ok(values)
+    (values, None)
 }
 
 async fn objects(context: &Context, body: &[u8], source: &str, infos: &mut Vec<Info>, errors: &mut Vec<Error>) {
-    match documents(body) {
-        Err(why) => errors.push(Error::say(format!("error parsing {source}: {why}"))),
-        Ok(documents) => {
-            for document in documents.into_iter().flat_map(flattened) {
-                match info(context, document, source).await {
-                    Ok(info) => infos.push(info),
-                    Err(error) => errors.push(error),
-                }
-            }
+    let (documents, wrong) = documents_until_wrong(body);
+    for document in documents.into_iter().flat_map(flattened) {
+        match info(context, document, source).await {
+            Ok(info) => infos.push(info),
+            Err(error) => errors.push(error),
         }
     }
+    errors.extend(wrong.map(|why| Error::say(format!("error parsing {source}: {why}"))));
 }
 
 /// The items of a list, or the one object.
@@ -240,6 +261,18 @@ async fn info(context: &Context, mut object: Value, source: &str) -> Result<Info
             )));
         }
     }
+    if needs_go_type(&context.path) && !is_built_in(&api_version, &kind) {
+        let (kind, version) = (quote(&kind), quote(&api_version));
+        return Err(unable(format!(
+            "no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:111\""
+        )));
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    if context.flags.is("local") {
+        let resource = without_server(&api_version, &kind, &object);
+        let namespace = if resource.namespaced { Some(settle(context, &mut object).await?) } else { None };
+        return Ok(Info { resource, namespace, name, object, source: source.to_owned() });
+    }
     let resource = context
         .with_mapper(|mapper| {
             mapper.kind(&api_version, &kind).cloned().ok_or_else(|| {
@@ -256,9 +289,32 @@ async fn info(context: &Context, mut object: Value, source: &str) -> Result<Info
             })
         })
         .await?;
-    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let namespace = if resource.namespaced { Some(settle(context, &mut object).await?) } else { None };
     Ok(Info { resource, namespace, name, object, source: source.to_owned() })
+}
+
+/// Commands that read files into Go's types, and so know no others.
+fn needs_go_type(path: &str) -> bool {
+    path == "kubectl exec" || ["kubectl set ", "kubectl rollout "].iter().any(|group| path.starts_with(group))
+}
+
+fn is_built_in(api_version: &str, kind: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ferry_schema::builtin().kind(&ferry_meta::GroupVersionKind::new(group, version, kind)).is_some()
+}
+
+/// What an object says of itself where nobody may be asked: it is in a namespace if it names one.
+fn without_server(api_version: &str, kind: &str, object: &Value) -> Resource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Resource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        plural: kind.to_lowercase(),
+        singular: kind.to_lowercase(),
+        kind: kind.to_owned(),
+        namespaced: object["metadata"]["namespace"].as_str().is_some_and(|name| !name.is_empty()),
+        ..Resource::default()
+    }
 }
 
 fn compact(object: &Value) -> String {
@@ -269,10 +325,6 @@ async fn settle(context: &Context, object: &mut Value) -> Result<String> {
     let wanted = context.namespace().await?;
     let written = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
     if written.is_empty() {
-        // Without a server, the file is left as it is.
-        if context.flags.is("local") && !context.namespace_is_explicit() {
-            return Ok(wanted);
-        }
         if !object["metadata"].is_object() {
             object["metadata"] = serde_json::json!({});
         }

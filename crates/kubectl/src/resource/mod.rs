@@ -3,7 +3,7 @@
 mod builder;
 pub mod files;
 
-pub use builder::{Builder, MISSING, Selection, Target};
+pub use builder::{Builder, MISSING, Selection, Target, tuple};
 
 use serde_json::Value;
 

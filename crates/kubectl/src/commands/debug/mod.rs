@@ -6,7 +6,6 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::common::{self, DryRun, STRATEGIC};
-use super::stream::{self, Process, Streams};
 use super::{Command, get_watch, leaf};
 use crate::client::Call;
 use crate::discovery::Resource;
@@ -66,13 +65,16 @@ async fn run(context: &Context) -> Result<()> {
     let words: Vec<String> =
         names.iter().map(|name| if name.contains('/') { name.clone() } else { format!("pods/{name}") }).collect();
     let built = Builder::of(context).words(&words).latest().build(context).await?;
-    let (infos, mut errors) = read_all(context, &built.targets, 500).await;
-    errors.extend(built.errors);
+    let (infos, mut unread) = read_all(context, &built.targets, 500).await;
+    unread.extend(built.errors);
+    let mut errors = Vec::new();
     for info in infos {
         if let Err(error) = one(context, &info, arguments).await {
             errors.push(error);
         }
     }
+    // What went wrong with objects is told before what could not be read.
+    errors.extend(unread);
     Error::all(errors)
 }
 
@@ -365,11 +367,5 @@ async fn attached(context: &Context, pod: &Value, container: &str) -> Result<()>
         let mut body = context.client().await?.stream(Call::get(path)).await?;
         return get_watch::copy(&mut body, |part| crate::text::print(part)).await;
     }
-    if !flags.is("quiet") && flags.is("stdin") && flags.is("tty") {
-        warn(
-            "All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt.\nIf you don't see a command prompt, try pressing enter.",
-        );
-    }
-    let streams = Streams { stdin: flags.is("stdin"), tty: flags.is("tty"), quiet: flags.is("quiet") };
-    stream::run(context, &namespace, &name, container, Process::Attach, &streams).await
+    super::attach::join(context, pod, container).await
 }

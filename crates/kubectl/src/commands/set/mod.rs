@@ -37,18 +37,26 @@ fn flags(own: &[Flag]) -> Vec<Flag> {
 
 /// The objects that are meant: those of files as they are written there where `--local` says so, else the server's.
 async fn objects(context: &Context, words: &[String]) -> Result<Vec<Info>> {
+    let (infos, errors) = objects_and_errors(context, words).await?;
+    Error::all(errors)?;
+    Ok(infos)
+}
+
+/// The same, where those that can be read are changed even if others cannot.
+async fn objects_and_errors(context: &Context, words: &[String]) -> Result<(Vec<Info>, Vec<Error>)> {
     let local = context.flags.is("local");
     let mut builder = Builder::of(context).words(words);
     (builder.empty_selector, builder.all) = (context.flags.is("all"), false);
     builder.latest = !local;
     let built = builder.build(context).await?;
-    let (mut infos, mut errors) = read_all(context, &built.targets, 500).await;
+    let (infos, mut errors) = read_all(context, &built.targets, 500).await;
     errors.extend(built.errors);
-    Error::all(errors)?;
+    let (mut infos, unknown): (Vec<Info>, Vec<Info>) = infos.into_iter().partition(common::is_built_in);
+    errors.extend(unknown.iter().map(common::not_registered));
     for info in &mut infos {
         info.object = common::normalized(info.object.take());
     }
-    Ok(infos)
+    Ok((infos, errors))
 }
 
 /// The same, after the flags that exclude each other have been looked at.
@@ -152,9 +160,14 @@ impl Ending<'_> {
     }
 }
 
-/// What went wrong with one of several objects: `error: deployments/web …`.
+/// What went wrong with one of several objects: `error: deployments/web …`. Without a server its kind is named.
 fn about(info: &Info, why: &str) -> Error {
-    Error::say(format!("error: {}/{} {why}\n", info.resource.plural, info.name))
+    let resource = &info.resource;
+    let name = match resource.plural == resource.singular && !resource.group.is_empty() {
+        true => format!("{}/{}\n", resource.kind_name(), info.name),
+        false => format!("{}/{}", resource.plural, info.name),
+    };
+    Error::say(format!("error: {name} {why}\n"))
 }
 
 /// Words before the first pair, and the pairs.

@@ -22,18 +22,25 @@ async fn run(context: &Context) -> Result<()> {
     let Some((expression, resources)) = context.words().split_last() else {
         return Err(Error::say("one selector is required"));
     };
+    if context.flags.is("local") && !resources.is_empty() {
+        return Err(Error::say(super::LOCAL_NEEDS_FILES));
+    }
     if resources.is_empty() && context.flags.list("filename").is_empty() {
         return Err(Error::say(crate::resource::MISSING));
     }
     let labels = parse(expression)?;
     let ending = Ending { report: &report, what: "selector updated", failed: "", always: true };
-    for mut info in super::objects(context, resources).await? {
+    let (infos, unread) = super::objects_and_errors(context, resources).await?;
+    let mut errors = Vec::new();
+    for mut info in infos {
         let mut changed = info.object.clone();
         if info.resource.kind != "Service" || !info.resource.group.is_empty() {
-            return Err(Error::say("setting a selector is only supported for Services"));
+            errors.push(Error::say("setting a selector is only supported for Services"));
+            continue;
         }
         if !changed["spec"].is_object() {
-            return Err(Error::say(format!("the Service {} has no spec", info.name)));
+            errors.push(Error::say(format!("the Service {} has no spec", info.name)));
+            continue;
         }
         if let Some(version) = context.flags.given("resource-version") {
             // It must be part of what is sent.
@@ -41,9 +48,10 @@ async fn run(context: &Context) -> Result<()> {
             changed["metadata"]["resourceVersion"] = version.into();
         }
         changed["spec"]["selector"] = labels.clone().into();
-        ending.send(context, &info, changed).await?;
+        errors.extend(ending.send(context, &info, changed).await.err());
     }
-    Ok(())
+    errors.extend(unread);
+    Error::all(errors)
 }
 
 /// `{a In [b c]}`, as Go prints it.
