@@ -1,5 +1,6 @@
 //! Caches that are behind one another: what one watch has not told yet must not make a controller take away what is needed.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ferry_client::Api;
@@ -89,6 +90,27 @@ async fn what_is_orphaned_stays_even_if_nobody_had_heard_of_it() {
     kit.at_rest().await;
     let kept = kit.api::<Secret>().get("kept").await.unwrap();
     assert_eq!(kept.metadata.owner_references, None);
+    kit.stop().await;
+}
+
+/// A list that fails says nothing of what there is: the owner stays until everything was looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_orphaned_stays_even_if_it_could_not_be_listed_at_first() {
+    let (kit, lag) = (Kit::new().await, Lag::of("secrets"));
+    lag.controllers(&kit);
+    let owner: ConfigMap = kit.create(json!({ "metadata": { "name": "owner" } })).await;
+    let reference = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid() });
+    kit.until(kit.api::<ServiceAccount>(), "the default account", |all| !all.is_empty()).await;
+    kit.at_rest().await;
+    lag.open.send_replace(false);
+    lag.failing.store(1, Ordering::SeqCst);
+    kit.create::<Secret>(json!({ "metadata": { "name": "kept", "ownerReferences": [reference] } })).await;
+    kit.api::<ConfigMap>().delete("owner", &DeleteParams::orphan()).await.unwrap();
+    kit.until(kit.api::<ConfigMap>(), "no owner", |all| all.iter().all(|one| one.name_any() != "owner")).await;
+    assert_eq!(lag.failing.load(Ordering::SeqCst), 0, "a list failed");
+    let kept = kit.api::<Secret>().get("kept").await.unwrap();
+    assert_eq!(kept.metadata.owner_references, None);
+    lag.open.send_replace(true);
     kit.stop().await;
 }
 
